@@ -83,6 +83,10 @@ class ServiceNotReady(BrokerError):
     """This broker does not serve the topic now; the client looks it up again."""
 
 
+class OwnerUnknown(ServiceNotReady):
+    """Who serves the topic, if anybody does, cannot be found out now."""
+
+
 class ServedElsewhere(ServiceNotReady):
     """Another broker serves the topic: clients look it up again, administration goes there."""
 
@@ -272,6 +276,7 @@ TRANSLATION: dict[type[BrokerError], Translation] = {
     AuthorizationFailure: Translation(ServerErrorCode.AUTHORIZATION, 403),
     ConsumerBusy: Translation(ServerErrorCode.CONSUMER_BUSY, 409),
     ServiceNotReady: Translation(ServerErrorCode.SERVICE_NOT_READY, 503),
+    OwnerUnknown: Translation(ServerErrorCode.SERVICE_NOT_READY, 503),
     ServedElsewhere: Translation(ServerErrorCode.SERVICE_NOT_READY, 503),
     QuotaExceededHold: Translation(ServerErrorCode.PRODUCER_BLOCKED_QUOTA_EXCEEDED_ERROR, 409),
     QuotaExceeded: Translation(ServerErrorCode.PRODUCER_BLOCKED_QUOTA_EXCEEDED_EXCEPTION, 409),

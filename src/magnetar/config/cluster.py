@@ -99,6 +99,7 @@ class ClusterSettings:
     load_balancer_namespace_maximum_bundles: int
     supported_namespace_bundle_split_algorithms: tuple[str, ...]
     default_namespace_bundle_split_algorithm: str
+    namespace_bundle_unloading_timeout_ms: int
     flow_or_qps_difference_threshold_percentage: int
     load_manager_class_name: str
     load_balancer_override_broker_nic_speed_gbps: float | None

@@ -89,6 +89,7 @@ class LoadBalancing:
     def start(self, served: BrokerService) -> None:
         """From now on what is served is told, and others are served as they need it."""
         self._served = served
+        served.unloads.patience = lambda: self._options.now.unload_seconds
 
         async def count(namespace: NamespaceName) -> int:
             return len(await served.bundles.of_namespace(namespace))

@@ -51,6 +51,7 @@ def load_settings(settings: ClusterSettings) -> LoadSettings:
         average_difference=(
             settings.load_balancer_average_resource_usage_difference_threshold_percentage / 100
         ),
+        unload_seconds=settings.namespace_bundle_unloading_timeout_ms / 1000,
         failure_domains=settings.failure_domains_enabled,
         later_versions=settings.prefer_later_versions,
         weights=_weights(settings),

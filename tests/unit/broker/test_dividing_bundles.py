@@ -24,8 +24,15 @@ from magnetar.broker.ownership.placement import FewestBundles
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.base import TopicSettings
-from magnetar.errors import ConcurrentModification, NamespaceNotFound, PreconditionFailed, ServiceNotReady
-from magnetar.io.waiting import finished
+from magnetar.errors import (
+    ConcurrentModification,
+    NamespaceNotFound,
+    OwnerUnknown,
+    PreconditionFailed,
+    ServedElsewhere,
+    ServiceNotReady,
+)
+from magnetar.io.waiting import finished, sleep
 from magnetar.io.wheel import TimerWheel
 from magnetar.metadata.interface import MetadataUnavailable, Node
 
@@ -72,6 +79,9 @@ class Dividing:
         await self.admin.bundles.split(
             NAMESPACE, str(WHOLE.range), algorithm, positions, unload=False, authoritative=True
         )
+
+    async def unload(self) -> None:
+        await self.admin.bundles.unload(NAMESPACE, str(WHOLE.range), None)
 
     @property
     def divided(self) -> list[str]:
@@ -128,6 +138,62 @@ def test_how_is_said_by_the_settings_where_nobody_says(case: Dividing) -> None:
         case.world.run(case.split("range_equally_divide"))
     case.world.run(case.split("specified_positions_divide", [0x1000]))
     assert case.divided == ["0x00000000", "0x00001000", "0xffffffff"]
+
+
+def test_it_is_not_given_up_while_it_is_divided(case: Dividing, monkeypatch: pytest.MonkeyPatch) -> None:
+    records, loop = case.broker.policies.namespaces, case.world.simulation.loop
+    divide = records.divide
+
+    async def slow(*values: Any) -> None:
+        await sleep(loop, 1)
+        await divide(*values)
+
+    monkeypatch.setattr(records, "divide", slow)
+    splitting = loop.create_task(case.split())
+    case.world.wait(0.5)
+    with pytest.raises(ConcurrentModification, match="is being divided"):
+        case.world.run(case.unload())
+    case.world.run(splitting)
+    assert case.held == {LOWER, UPPER}
+    node = case.world.run(case.world.metadata.get(path_of(WHOLE)))
+    assert node is not None
+    assert b'"disabled":true' in node.value
+
+
+def test_what_cannot_be_found_out_is_no_success(case: Dividing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a bundle that nobody has there is nothing to give up; whether somebody has it has to be known."""
+    case.world.run(case.unload())
+    metadata, get = case.world.metadata, case.world.metadata.get
+
+    async def away(path: str) -> Node | None:
+        if path == path_of(WHOLE):
+            raise MetadataUnavailable("not connected")
+        return await get(path)
+
+    monkeypatch.setattr(metadata, "get", away)
+    for work in (case.unload, lambda: case.admin.bundles.unload_all(NAMESPACE)):
+        with pytest.raises(OwnerUnknown, match="not connected"):
+            case.world.run(work())
+    monkeypatch.undo()
+    case.world.run(case.unload())
+
+
+def test_one_that_was_given_up_meanwhile_is_not_divided(
+    case: Dividing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = case.broker.topic_names
+
+    async def overtaken(*values: Any, **named: Any) -> Any:
+        await case.unload()
+        value = b'{"nativeUrl":"pulsar://two:6650","httpUrl":"http://two:8080","disabled":false}'
+        await case.world.metadata.put(path_of(WHOLE), value)
+        return await names(*values, **named)
+
+    monkeypatch.setattr(case.broker, "topic_names", overtaken)
+    with pytest.raises(ServedElsewhere, match="is served by two:8080"):
+        case.world.run(case.split())
+    assert case.divided == ["0x00000000", "0xffffffff"]
+    assert case.held == set()
 
 
 @pytest.mark.parametrize("part", [LOWER, UPPER])

@@ -166,7 +166,10 @@ def test_topics_of_a_bundle_that_was_lost_are_closed_and_others_stay(lived: Live
 
 def test_clients_may_ask_for_the_addresses_of_a_listener(lived: Lived, two: Two) -> None:
     brokers = Admin(lived.broker).brokers
-    assert lived.world.run(brokers.lookup(str(NAME), "external")).broker_url == "pulsar://outside:6650"
+    found = lived.world.run(brokers.lookup(str(NAME), "external"))
+    assert (found.broker_url, found.broker_url_tls) == ("pulsar://outside:6650", None)
+    # Who asks by HTTP is sent on by HTTP, though the listener has no such address.
+    assert (found.http_url, found.http_url_tls) == (OTHER.http, OTHER.http_tls)
     with pytest.raises(InvalidRequest, match="no listener named 'none'"):
         lived.world.run(brokers.lookup(str(NAME), "none"))
 

@@ -142,11 +142,13 @@ class BrokerAdmin:
         """
         owner = await self._broker.look_up(self._broker.parse_topic(topic), authoritative=authoritative)
         told = owner.addresses_of(listener)
+        # Listeners often have the binary protocol alone; whoever is sent on came by HTTP.
+        web = told if told.http or told.http_tls else owner.addresses
         return LookupAnswer(
             told.binary,
-            told.http,
+            web.http,
             told.binary_tls,
-            told.http_tls,
+            web.http_tls,
             redirect=not owner.settled,
             authoritative=owner.authoritative,
         )

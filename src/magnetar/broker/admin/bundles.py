@@ -22,6 +22,7 @@ from magnetar.errors import (
     MetadataFailure,
     NotAllowed,
     NotFound,
+    OwnerUnknown,
     PreconditionFailed,
     ServiceNotReady,
 )
@@ -43,6 +44,7 @@ class BundleAdmin:
     def __init__(self, broker: BrokerService) -> None:
         self._broker = broker
         self._dividing: set[Bundle] = set()
+        """They stay here meanwhile: else somebody who has not heard of the parts could take the whole."""
 
     async def of(self, namespace: str) -> Mapping[str, Any]:
         """``BundlesData``: how a namespace is divided now. :raises NamespaceNotFound: no such namespace"""
@@ -128,11 +130,14 @@ class BundleAdmin:
         await ask_owner(self._broker, owner, method, f"{root}/namespaces/{bundle}{path}")
 
     async def _owner(self, bundle: Bundle, *, place: bool) -> Owner | None:
-        """None: nobody has it."""
+        """None: nobody has it, or it is being given up.
+
+        :raises OwnerUnknown: it cannot be found out now
+        """
         try:
             return await self._broker.ownership.owner_of(bundle, Asked.PLACE if place else Asked.LOOK)
-        except ServiceNotReady:
-            if place:
+        except ServiceNotReady as error:
+            if place or isinstance(error, OwnerUnknown):
                 raise
             return None
 
@@ -150,6 +155,7 @@ class BundleAdmin:
         :raises PreconditionFailed: no such bundle
         :raises NotAllowed: there is no such broker
         :raises ServedElsewhere: another broker has it
+        :raises ConcurrentModification: it is being divided
         """
         name = self._broker.parse_namespace(namespace)
         await self._broker.namespaces.check(name)
@@ -194,6 +200,8 @@ class BundleAdmin:
         return DESTINATION if leads and not (record is not None and record.is_magnetar) else frozenset()
 
     async def _unload(self, bundle: Bundle, towards: str | None = None) -> None:
+        if bundle in self._dividing:
+            raise ConcurrentModification(f"{bundle} is being divided")
         try:
             await self._broker.unloads.unload(bundle, towards)
         except MetadataError as error:
@@ -286,6 +294,8 @@ class BundleAdmin:
             raise ConcurrentModification(f"{bundle} is being divided")
         self._dividing.add(bundle)
         try:
+            # From here on it is not given up; it may have been since somebody looked.
+            await self.check_here(bundle)
             return await self._divide(bundle, at)
         finally:
             self._dividing.remove(bundle)

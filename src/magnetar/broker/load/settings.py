@@ -97,6 +97,8 @@ class LoadSettings:
     """Of a broker (loadBalancerBrokerMaxTopics)."""
     average_difference: float = 0.10
     """loadBalancerAverageResourceUsageDifferenceThresholdPercentage, as a share."""
+    unload_seconds: float = 60.0
+    """In which the topics of a bundle have to be closed (namespaceBundleUnloadingTimeoutMs)."""
     failure_domains: bool = False
     """failureDomainsEnabled"""
     later_versions: bool = False

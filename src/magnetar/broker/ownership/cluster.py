@@ -16,7 +16,7 @@ from magnetar.broker.ownership.brokers import BrokerRecord, LiveBrokers
 from magnetar.broker.ownership.contract import Asked, Bundle, Lost, Owner, Placement
 from magnetar.broker.ownership.leader import Leadership
 from magnetar.broker.ownership.nodes import OWNERS, OwnerNode, broker_of, bundle_at, decoded, encoded, path_of
-from magnetar.errors import MetadataFailure, ServiceNotReady
+from magnetar.errors import MetadataFailure, OwnerUnknown, ServiceNotReady
 from magnetar.io.interfaces import Io
 from magnetar.io.waiting import outcome, sleep
 from magnetar.metadata.cache import MetadataCache
@@ -125,7 +125,7 @@ class ClusterOwnership:
                     return chosen
             return await self._taken(bundle)
         except MetadataError as error:
-            raise ServiceNotReady(f"The owner of {bundle} is not known: {error}") from error
+            raise OwnerUnknown(f"The owner of {bundle} is not known: {error}") from error
 
     def is_current(self, bundle: Bundle, owner: Owner) -> bool:
         held = self._held.get(bundle)

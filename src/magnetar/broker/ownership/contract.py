@@ -102,7 +102,8 @@ class Ownership(Protocol):
         and this one is to.
 
         :param persistent: the kind of topic that it is asked for: it goes where such are served
-        :raises ServiceNotReady: it is not known now, or being given up
+        :raises ServiceNotReady: nobody has it and it is not taken, or it is being given up
+        :raises OwnerUnknown: the store does not answer
         """
         ...
 

@@ -43,9 +43,14 @@ class Unloads:
         """None: there is nobody to give anything to."""
         self.most_per_second = 0
         """Bundles that are given up when the broker stops; 0: as fast as it goes."""
+        self.patience: Callable[[], float] = lambda: 60.0
+        """Seconds in which the topics of a bundle have to be closed."""
 
     async def unload(self, bundle: Bundle, towards: str | None = None) -> None:
         """Returns when others may serve the bundle; at once where it is not this broker's.
+
+        What cannot be closed in time, for bookies do not answer, say, is disowned: whoever opens it next
+        fences it, and reads what was acknowledged.
 
         :param towards: the id of the broker that is to have it next
         :raises MetadataError: the bundle stays this broker's
@@ -63,8 +68,10 @@ class Unloads:
     async def _unload(self, bundle: Bundle, towards: str | None) -> None:
         ownership = self._topics.ownership
         began = ownership.begin_release(bundle)
+        deadline = self._clock.monotonic() + self.patience()
         for loading in self._topics.loads_within(bundle.__contains__):
-            await finished(self._loop, loading)
+            # One that takes longer finds that the bundle is not this broker's any more.
+            await self._ended(loading, deadline)
         topics = self._topics.loaded_within(bundle)
         target = self.handing_over.target(towards) if self.handing_over is not None and began else None
         departure = Departure() if target is not None else None
@@ -73,7 +80,7 @@ class Unloads:
         names = [topic.name for topic in topics]
         assigned = None
         try:
-            await self._topics.unload_topics(topics)
+            await self._close(bundle, topics, deadline)
             if began:
                 await ownership.release(bundle, towards)
             if target is not None and departure is not None and departure.waiting and self.handing_over:
@@ -81,6 +88,20 @@ class Unloads:
         finally:
             if departure is not None:
                 departure.tell(assigned)
+
+    async def _close(self, bundle: Bundle, topics: list[AnyTopic], deadline: float) -> None:
+        closing = self._loop.create_task(self._topics.unload_topics(list(topics)))
+        if await self._ended(closing, deadline):
+            return
+        left = [topic for topic in self._topics.loaded_within(bundle) if topic in topics]
+        log.warning("topics do not close in time", extra={"bundle": str(bundle), "topics": len(left)})
+        for topic in left:
+            topic.disown()
+
+    async def _ended(self, work: Any, deadline: float) -> bool:
+        """Waits for it until then; whether it has ended."""
+        left = max(deadline - self._clock.monotonic(), 0.0)
+        return await finished(self._loop, work, partial(self._loop.call_later, left))
 
     async def unload_all(self, seconds: float, towards: Mapping[Bundle, str] | None = None) -> None:
         """Gives up everything, as far as that can be done in time.
@@ -98,8 +119,7 @@ class Unloads:
             if self.most_per_second:
                 await sleep(self._loop, 1 / self.most_per_second)
         for each in going:
-            left = max(deadline - self._clock.monotonic(), 0.0)
-            await finished(self._loop, each, partial(self._loop.call_later, left))
+            await self._ended(each, deadline)
 
     async def _quietly(self, bundle: Bundle, towards: str | None) -> None:
         try:

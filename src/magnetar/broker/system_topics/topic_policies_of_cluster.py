@@ -28,7 +28,7 @@ from magnetar.io.waiting import finished, settle, sleep
 from magnetar.managed_ledger.position import EARLIEST, Position
 from magnetar.managed_ledger.records import ROOT
 from magnetar.metadata.cache import MetadataCache
-from magnetar.metadata.interface import MetadataStore
+from magnetar.metadata.interface import MetadataError, MetadataStore
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.metadata import parse_entry
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 _MAX_KNOWN = 100_000
 _READ_ENTRIES = 100
-_RETRY_SECONDS = 1.0
+_RETRY_SECONDS, _LONGEST_PAUSE = 1.0, 30.0
 _LAST_SECONDS = 5.0
 """How long the last record may take to be delivered once it is known that it is there."""
 
@@ -70,11 +70,11 @@ class ClusterTopicPolicies:
         self,
         topics: ServedTopics,
         cluster: str,
-        tell: Callable[[NamespaceName, TopicName], Any],
+        tell: Callable[[NamespaceName, TopicName | None], Any],
         metadata: MetadataStore,
         client: Callable[[], Client],
     ) -> None:
-        """:param tell: awaited with each topic whose policies were changed
+        """:param tell: awaited with each topic whose policies were changed; None: any of the namespace
 
         :param client: makes one that may read and write all system topics; called once the broker serves
         """
@@ -85,12 +85,16 @@ class ClusterTopicPolicies:
         self._make_client = client
         self._client: Client | None = None
         self._known: dict[NamespaceName, _Namespace] = {}
+        self._anew: dict[NamespaceName, Any] = {}
+        """What reads those again that could not be followed."""
         self._stored = MetadataCache(metadata, ROOT, metadata.exists, most=_MAX_KNOWN)
 
     async def close(self) -> None:
         for state in self._known.values():
             self._end(state)
         self._known.clear()
+        for reading in self._anew.values():
+            reading.cancel()
         if self._client is not None:
             try:
                 await self._client.close()
@@ -174,14 +178,36 @@ class ClusterTopicPolicies:
                 break
             for key in sorted(changed):
                 topic = codec().topic_of(key)
-                try:
-                    await self._tell(topic.namespace_name, topic)
-                except Exception:
-                    log.exception("a change of policies was not taken over", extra={"topic": str(topic)})
+                await self._told(topic.namespace_name, topic)
             self._wake(state)
         state.following = None
         self.forget(namespace)
-        await sleep(self._loop, _RETRY_SECONDS)
+        if namespace not in self._anew:
+            self._anew[namespace] = self._loop.create_task(self._read_anew(namespace))
+
+    async def _read_anew(self, namespace: NamespaceName) -> None:
+        """Until they can be read: live topics go by what was changed since they could not."""
+        pause = _RETRY_SECONDS
+        try:
+            while True:
+                await sleep(self._loop, pause)
+                try:
+                    await self._read(namespace)
+                    break
+                except (ServiceNotReady, MetadataError) as error:
+                    log.warning(
+                        "policies are read later", extra={"namespace": str(namespace), "error": str(error)}
+                    )
+                    pause = min(2 * pause, _LONGEST_PAUSE)
+        finally:
+            del self._anew[namespace]
+        await self._told(namespace, None)
+
+    async def _told(self, namespace: NamespaceName, topic: TopicName | None) -> None:
+        try:
+            await self._tell(namespace, topic)
+        except Exception:
+            log.exception("a change of policies was not taken over", extra={"topic": str(topic or namespace)})
 
     def _wake(self, state: _Namespace) -> None:
         waiting, state.waiting = state.waiting, []
