@@ -96,7 +96,14 @@ def test_expire_by_time(desk: Desk) -> None:
     found = desk.subscription()
     assert (found["msgBacklog"], found["totalMsgExpired"]) == (5, 25)
     desk.refused("topics expire-messages TOPIC -s nobody -t 1", 404)
+    time.sleep(1.1)
+    # As a time to live, 0 is never: with a consumer there is nothing to do, without one nothing happens.
+    desk.refused("topics expire-messages TOPIC -s s -t 0", 409)
+    consumer.close()
     desk.run("topics expire-messages TOPIC -s s -t 0")
+    desk.run("topics expire-messages-all-subscriptions TOPIC -t 0")
+    assert desk.backlog() == 5
+    desk.run("topics expire-messages TOPIC -s s -t 1")
     assert desk.backlog() == 0
     err = desk.refused("topics expire-messages TOPIC -s s -t 1", 409)
     assert "not issued on topic" in err
@@ -105,7 +112,6 @@ def test_expire_by_time(desk: Desk) -> None:
     path = desk.topic.replace("://", "/")
     assert desk.server.ask("POST", f"/admin/v2/{path}/subscription/s/expireMessages/-1")[0] == 400
     assert desk.server.ask("POST", f"/admin/v2/{path}/subscription/s/expireMessages/x")[0] == 404
-    consumer.close()
 
 
 def test_expire_by_position(desk: Desk) -> None:
