@@ -354,8 +354,9 @@ def test_unsubscribe_forgets_and_is_refused_with_others_connected(
     client.acknowledge(consumer, [id_of(where[2])])
     other = Client(server.port)
     theirs = other.subscribe(topic, "s", SHARED)
-    with pytest.raises(Refused):
+    with pytest.raises(Refused) as refused:
         client.ask(BaseCommand.UNSUBSCRIBE, BaseCommand.SUCCESS, consumer_id=consumer)
+    assert refused.value.code == ServerErrorCode.METADATA
     client.ask(BaseCommand.UNSUBSCRIBE, BaseCommand.SUCCESS, consumer_id=consumer, force=True)
     assert other.take(BaseCommand.CLOSE_CONSUMER).consumer_id == theirs
     with pytest.raises(Refused) as refused:

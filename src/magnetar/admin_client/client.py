@@ -10,7 +10,7 @@ from urllib.parse import quote
 from magnetar.admin_client.errors import BadRequest, PreconditionFailed
 from magnetar.admin_client.http import AdminHttp
 from magnetar.naming.namespace_name import NamespaceName
-from magnetar.naming.topic_name import TopicName
+from magnetar.naming.topic_name import TopicName, subscription_piece
 from magnetar.security.proofs.proof import Authentication, AuthenticationToken
 
 if TYPE_CHECKING:
@@ -135,13 +135,13 @@ class AdminClient:
 
     def reset_subscription(self, topic: str, subscription: str, ledger: int, entry: int) -> None:
         """Moves a subscription: (ledger, entry) is the next message it delivers."""
-        path = f"{topic_path(topic)}/subscription/{quote(subscription, safe='')}/resetcursor"
+        path = f"{topic_path(topic)}/subscription/{subscription_piece(subscription)}/resetcursor"
         body = {"ledgerId": ledger, "entryId": entry, "partitionIndex": -1}
         self._http.ask("POST", path, body=json.dumps(body))
 
     def create_subscription(self, topic: str, subscription: str, ledger: int, entry: int) -> None:
         """A durable subscription: (ledger, entry) is the next message it delivers."""
-        path = f"{topic_path(topic)}/subscription/{quote(subscription, safe='')}"
+        path = f"{topic_path(topic)}/subscription/{subscription_piece(subscription)}"
         body = {"ledgerId": ledger, "entryId": entry, "partitionIndex": -1}
         self._http.ask("PUT", path, body=json.dumps(body))
 
@@ -177,7 +177,7 @@ class AdminClient:
 
     def delete_subscription(self, topic: str, subscription: str, *, force: bool = False) -> None:
         """:param force: disconnect its consumers"""
-        path = f"{topic_path(topic)}/subscription/{quote(subscription, safe='')}"
+        path = f"{topic_path(topic)}/subscription/{subscription_piece(subscription)}"
         self._http.ask("DELETE", path, {"force": _truth(force)})
 
     # Read plans, of Magnetar alone

@@ -13,6 +13,7 @@ from magnetar.broker.stats.topic_board import TopicBoard
 from magnetar.http.engine.message import Request, Response
 from magnetar.http.metrics.rendering import MetricsOptions
 from magnetar.http.refused_statuses import is_refused_as_unauthorized
+from magnetar.naming.topic_name import decode_path_piece, decode_subscription_piece
 from magnetar.security.authentication import Authenticator, NobodyIsAsked
 from magnetar.security.authorization import Authorizer, EverybodyMay
 from magnetar.security.operations import (
@@ -302,11 +303,24 @@ class Found(Generic[E]):
     variables: dict[str, str]
 
 
+_Decoder = Callable[[str], str]
+
+
+def _decoder(name: str, names: Sequence[str], endpoint: Endpoint) -> _Decoder:
+    """What makes a variable of a piece of a path: the inverse of what Pulsar's clients do to it."""
+    if name == "topic":
+        return decode_path_piece
+    if name == "subscription" and "topic" in names:
+        return decode_path_piece if endpoint.upgrades else decode_subscription_piece
+    return unquote
+
+
 @dataclass(slots=True)
 class _Node(Generic[E]):
     fixed: dict[str, _Node[E]] = field(default_factory=dict)
     variable: _Node[E] | None = None
-    methods: dict[str, tuple[E, tuple[str, ...]]] = field(default_factory=dict)
+    methods: dict[str, tuple[E, dict[str, _Decoder]]] = field(default_factory=dict)
+    """What decodes each variable, in the order of the path."""
 
 
 class Router(Generic[E]):
@@ -330,7 +344,7 @@ class Router(Generic[E]):
                 node = node.fixed.setdefault(piece, _Node())
         if endpoint.method in node.methods:
             raise ValueError(f"two endpoints for {endpoint.method} {path}")
-        node.methods[endpoint.method] = (endpoint, tuple(names))
+        node.methods[endpoint.method] = (endpoint, {name: _decoder(name, names, endpoint) for name in names})
 
     def find(self, method: str, path: str) -> Found[E] | frozenset[str]:
         """The endpoint, or the methods that the path has (none: nothing is there). HEAD is served by GET."""
@@ -339,8 +353,9 @@ class Router(Generic[E]):
         for node, values in _matches(self._root, _pieces(path), 0, ()):
             entry = node.methods.get(wanted)
             if entry is not None:
-                endpoint, names = entry
-                given = dict(zip(names, map(unquote, values), strict=True))
+                endpoint, decoders = entry
+                pieces = zip(decoders.items(), values, strict=True)
+                given = {name: decode(piece) for (name, decode), piece in pieces}
                 return Found(endpoint, {**endpoint.constants, **given})
             allowed.update(node.methods)
         return frozenset(allowed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from urllib.parse import quote_plus, unquote_plus
+from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.hashes import bundle_hash
@@ -30,6 +30,16 @@ def encode_path_piece(name: str) -> str:
 def decode_path_piece(piece: str) -> str:
     """The inverse of :func:`encode_path_piece`."""
     return unquote_plus(piece)
+
+
+def subscription_piece(name: str) -> str:
+    """A subscription's name as paths of the admin interface have it: Pulsar's clients encode it twice."""
+    return quote(encode_path_piece(name), safe="")
+
+
+def decode_subscription_piece(piece: str) -> str:
+    """The inverse of :func:`subscription_piece`; a name without % and + may be encoded once."""
+    return decode_path_piece(unquote(piece))
 
 
 def _partition_index(local: str) -> int:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 from server import Server
@@ -95,7 +96,14 @@ def test_expire_by_time(desk: Desk) -> None:
     found = desk.subscription()
     assert (found["msgBacklog"], found["totalMsgExpired"]) == (5, 25)
     desk.refused("topics expire-messages TOPIC -s nobody -t 1", 404)
+    time.sleep(1.1)
+    # As a time to live, 0 is never: with a consumer there is nothing to do, without one nothing happens.
+    desk.refused("topics expire-messages TOPIC -s s -t 0", 409)
+    consumer.close()
     desk.run("topics expire-messages TOPIC -s s -t 0")
+    desk.run("topics expire-messages-all-subscriptions TOPIC -t 0")
+    assert desk.backlog() == 5
+    desk.run("topics expire-messages TOPIC -s s -t 1")
     assert desk.backlog() == 0
     err = desk.refused("topics expire-messages TOPIC -s s -t 1", 409)
     assert "not issued on topic" in err
@@ -104,7 +112,6 @@ def test_expire_by_time(desk: Desk) -> None:
     path = desk.topic.replace("://", "/")
     assert desk.server.ask("POST", f"/admin/v2/{path}/subscription/s/expireMessages/-1")[0] == 400
     assert desk.server.ask("POST", f"/admin/v2/{path}/subscription/s/expireMessages/x")[0] == 404
-    consumer.close()
 
 
 def test_expire_by_position(desk: Desk) -> None:
@@ -237,6 +244,30 @@ def test_reset_cursor_by_time_and_by_message(desk: Desk) -> None:
     assert desk.backlog() == 0
     desk.run("topics reset-cursor TOPIC -s s -m earliest")
     assert desk.backlog() == 15
+    consumer.close()
+
+
+@pytest.mark.parametrize(
+    ("batch_index", "excluded", "expected"),
+    [(-1, False, 5), (0, False, 5), (3, False, 2), (3, True, 1), (4, True, 0), (-1, True, 0), (9, True, 0)],
+)
+def test_reset_cursor_into_a_batch(desk: Desk, batch_index: int, excluded: bool, expected: int) -> None:
+    desk.client.subscribe(desk.topic, "s").close()
+    ids = desk.publish(5, batching_enabled=True, batching_max_messages=5, batching_max_publish_delay_ms=500)
+    desk.run("topics clear-backlog TOPIC -s s")
+    assert len({each.entry_id() for each in ids}) == 1
+    # As Pulsar's Java client writes it; its command line names entries only.
+    where = {"ledgerId": ids[0].ledger_id(), "entryId": ids[0].entry_id()}
+    body = {**where, "partitionIndex": -1, "batchIndex": batch_index, "excluded": excluded}
+    path = f"/admin/v2/{desk.topic.replace('://', '/')}/subscription/s/resetcursor"
+    asked = Request(f"{desk.server.http_url}{path}", json.dumps(body).encode(), method="POST")
+    with urlopen(asked) as answer:
+        assert answer.status == 204
+    consumer = desk.client.subscribe(desk.topic, "s", pulsar.ConsumerType.Shared)
+    got = [consumer.receive(5000).data() for _ in range(expected)]
+    assert got == [b"%d" % index for index in range(5 - expected, 5)]
+    with pytest.raises(pulsar.Timeout):
+        consumer.receive(100)
     consumer.close()
 
 

@@ -66,6 +66,16 @@ def test_who_makes_a_topic_meanwhile_keeps_the_namespace_or_gets_none() -> None:
             assert not mine.run(mine.broker.managed_ledgers.exists(NAME.path))
 
 
+@pytest.mark.parametrize("role", [" r", "r ", "\t"])
+def test_names_of_administrators_have_no_white_space_around_them(role: str) -> None:
+    mine = Mine()
+    info = {"allowedClusters": ["standalone"], "adminRoles": ["a b", role]}
+    with pytest.raises(PreconditionFailed, match="whitespace"):
+        mine.run(mine.admin.tenants.create("other", info))
+    with pytest.raises(PreconditionFailed, match="whitespace"):
+        mine.run(mine.admin.tenants.update("mine", info))
+
+
 async def _nothing() -> None:
     """One turn of the loop, or a few."""
 

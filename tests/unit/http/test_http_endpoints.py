@@ -163,7 +163,8 @@ def test_partitioned_topics_are_created(
 ) -> None:
     served = Served()
     assert served.ask("PUT", f"{P}/p/partitions", body, content_type=content_type).status == 204
-    assert served.get(f"{P}/p/partitions") == {"partitions": count, "deleted": False}
+    told = {"properties": properties} if properties else {}
+    assert served.get(f"{P}/p/partitions") == {"partitions": count, "deleted": False, **told}
     assert served.get(f"{P}/p/properties") == properties
     assert f"persistent://public/default/p-partition-{count - 1}" in served.get(P)
 

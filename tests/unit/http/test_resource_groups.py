@@ -20,9 +20,10 @@ def test_groups_come_change_and_go() -> None:
     assert status(served, "GET", f"{GROUPS}/g") == 404
     assert status(served, "PUT", f"{GROUPS}/g", '{"publishRateInMsgs": 5, "dispatchRateInBytes": 7}') == 204
     assert served.get(GROUPS) == ["g"]
-    assert served.get(f"{GROUPS}/g") == {"publishRateInMsgs": 5, "dispatchRateInBytes": 7}
+    unbounded = {"publishRateInBytes": -1, "dispatchRateInMsgs": -1}
+    assert served.get(f"{GROUPS}/g") == {"publishRateInMsgs": 5, "dispatchRateInBytes": 7, **unbounded}
     assert status(served, "PUT", f"{GROUPS}/g", '{"publishRateInMsgs": 6}') == 204
-    assert served.get(f"{GROUPS}/g") == {"publishRateInMsgs": 6, "dispatchRateInBytes": 7}
+    assert served.get(f"{GROUPS}/g") == {"publishRateInMsgs": 6, "dispatchRateInBytes": 7, **unbounded}
     assert status(served, "PUT", f"{GROUPS}/g", '{"publishRateInMsgs": "many"}') == 400
     assert status(served, "PUT", f"{GROUPS}/g") == 400
     assert status(served, "DELETE", f"{GROUPS}/g") == 204

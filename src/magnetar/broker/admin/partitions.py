@@ -6,7 +6,6 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
-from urllib.parse import quote
 
 from magnetar.broker.admin.at_owners import at_owner_of
 from magnetar.broker.service import BrokerService
@@ -26,7 +25,7 @@ from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.metadata.interface import MetadataError
-from magnetar.naming.topic_name import TopicName
+from magnetar.naming.topic_name import TopicName, subscription_piece
 
 _MOST_PARTITIONS = 2**31 - 1
 """What Pulsar's records and clients have room for."""
@@ -126,7 +125,7 @@ class PartitionAdmin:
                     partition,
                     partial(self._subscribe, partition, subscription, properties),
                     "PUT",
-                    f"/subscription/{quote(subscription, '')}",
+                    f"/subscription/{subscription_piece(subscription)}",
                     body=json.dumps({**_FROM_THE_START, "properties": properties}).encode(),
                 )
 

@@ -18,9 +18,12 @@ from magnetar.errors import (
     SubscriptionNotFound,
     TopicNotFound,
 )
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
 from magnetar.managed_ledger.side_ledgers import users_own
 from magnetar.naming.topic_name import TopicName
+from magnetar.protocol.errors import EntryError
+from magnetar.protocol.metadata import parse_entry
 
 _LAST_ID = 2**63 - 1
 
@@ -161,12 +164,15 @@ class SubscriptionAdmin:
         :raises ServiceNotReady: another seek is going on
         """
         for found in await self._each(topic, subscription):
-            await _move(found, await found.topic.position_at(publish_time_ms))
+            await found.seek_to(await found.topic.position_at(publish_time_ms))
 
-    async def reset_to(self, topic: str, subscription: str, position: Position, *, behind: bool) -> None:
+    async def reset_to(
+        self, topic: str, subscription: str, position: Position, *, behind: bool, batch_index: int = -1
+    ) -> None:
         """Delivers again from a position on; consumers come back.
 
-        :param behind: from the one behind it
+        :param behind: from what is behind it
+        :param batch_index: of the message in the batch there; -1: the batch is meant
         :raises SubscriptionNotFound: there is none
         :raises NotAllowed: the topic is partitioned
         :raises ServiceNotReady: another seek is going on
@@ -175,9 +181,15 @@ class SubscriptionAdmin:
             topic, subscription, "Reset-cursor at position is not allowed for partitioned-topic"
         )
         target = _start(position)
-        if behind and target not in (EARLIEST, LATEST):
-            target = (target[0], target[1] + 1)
-        await _move(found, target)
+        if target in (EARLIEST, LATEST):
+            await found.seek_to(target)
+            return
+        size = await _batch_size(found.topic.managed_ledger, target) if batch_index >= 0 else 0
+        first = (batch_index if size else 0) + behind
+        if first >= max(size, 1):
+            await found.seek_to((target[0], target[1] + 1))
+        else:
+            await found.seek_to(target, (1 << size) - (1 << first) if first else 0, size)
 
     async def replicated(self, topic: str, subscription: str) -> Mapping[str, bool]:
         """Whether it is marked as replicated, by the full name of each partition.
@@ -212,11 +224,12 @@ def _start(position: Position | None) -> Position:
     return EARLIEST if position[0] < 0 else position
 
 
-async def _move(subscription: Subscription, target: Position) -> None:
-    subscription.begin_seek()
+async def _batch_size(ledger: ManagedLedger, position: Position) -> int:
+    """How many messages are in an entry; 0 where there is none, or nobody can tell."""
+    if not ledger.ledgers.exists(position) or position > ledger.max_read_position:
+        return 0
+    run = await ledger.reader.read_one(position)
     try:
-        subscription.disconnect_all()
-        subscription.reset(target)
-        await subscription.cursor.flush()
-    finally:
-        subscription.end_seek()
+        return parse_entry(run.entry(0), verify_checksum=False).metadata.num_messages_in_batch
+    except EntryError:
+        return 0

@@ -27,9 +27,10 @@ class TenantAdmin:
     async def create(self, name: str, info: Mapping[str, Any]) -> None:
         """:raises AlreadyExists: there is one
 
-        :raises PreconditionFailed: it allows no cluster, or one that does not exist; or there are too many
+        :raises PreconditionFailed: it allows no cluster, or one that does not exist; an administrator's name
+            begins or ends with white space; or there are too many
         """
-        await self._check_clusters(info)
+        await self._check(info)
         most = self._broker.settings.max_tenants
         if most and len(await self._tenants.names()) >= most:
             raise PreconditionFailed("Exceed the maximum number of tenants")
@@ -39,10 +40,10 @@ class TenantAdmin:
         """Replaces what is stored.
 
         :raises TenantNotFound: there is none
-        :raises PreconditionFailed: it allows no cluster, or one that does not exist, or one less than its
-            namespaces are replicated to
+        :raises PreconditionFailed: as of :meth:`create`, or it allows a cluster less than its namespaces are
+            replicated to
         """
-        await self._check_clusters(info)
+        await self._check(info)
 
         def replace(record: Record) -> None:
             record.clear()
@@ -66,6 +67,11 @@ class TenantAdmin:
             await self._tenants.delete(name)
         except TenantNotFound as error:
             raise TenantNotFound("Tenant doesn't exist") from error
+
+    async def _check(self, info: Mapping[str, Any]) -> None:
+        if any(role != role.strip() for role in info.get("adminRoles") or ()):
+            raise PreconditionFailed("AdminRoles contains whitespace in the beginning or end.")
+        await self._check_clusters(info)
 
     async def _check_clusters(self, info: Mapping[str, Any]) -> None:
         clusters: Sequence[str] | None = info.get("allowedClusters")

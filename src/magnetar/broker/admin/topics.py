@@ -64,7 +64,7 @@ class TopicAdmin:
     async def create(self, topic: str, properties: Mapping[str, str]) -> None:
         """:raises AlreadyExists: there is one, or a partitioned one of that name
 
-        :raises PreconditionFailed: it would be a partition of a topic that has none, or one topic too many
+        :raises PreconditionFailed: it would be a partition that no topic has, or one topic too many
         :raises PersistentTopicRequired: there are properties, and nothing to keep them in
         """
         name = self._broker.parse_topic(topic)
@@ -77,6 +77,10 @@ class TopicAdmin:
             raise PreconditionFailed(
                 f'Can\'t create topic {name.local} with "-partition-" followed by numeric value if there '
                 f"isn't a partitioned topic {name.base.local} created."
+            )
+        if await self._broker.creation.is_beyond(name):
+            raise PreconditionFailed(
+                f"Can't create topic {name.local}: partitioned topic {name.base.local} has no such partition"
             )
         await check_room(self._broker, name, 1)
         made = await self._broker.create_topic(name)

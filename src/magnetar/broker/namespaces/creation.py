@@ -48,6 +48,15 @@ class TopicCreation:
             return False
         return not await self._namespaces.is_being_deleted(name.base)
 
+    async def is_beyond(self, name: TopicName) -> bool:
+        """Whether it has the name of a partition that its topic does not have: nobody would look there."""
+        index = name.partition_index
+        count = await self._namespaces.partitions(name.base) if index >= 0 else 0
+        if not count or index < count:
+            return False
+        # Another broker may have added it a moment ago.
+        return index >= await self._namespaces.partitions_now(name.base)
+
     async def check_not_deleted(self, name: TopicName) -> None:
         """:raises TopicNotFound: it is a partition of a topic that is being deleted"""
         if name.partition_index >= 0 and await self._namespaces.is_being_deleted(name.base):
@@ -104,6 +113,8 @@ class TopicCreation:
         if await self.is_partition(name):
             # Its partitioned topic was let in with all of them.
             return True
+        if await self.is_beyond(name):
+            return False
         await self.check_room(name, 1)
         return policies.auto_topics.allowed
 

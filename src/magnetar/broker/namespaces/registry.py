@@ -50,6 +50,11 @@ class Namespaces:
         """How many partitions a topic has; 0 for one without, or none."""
         return await self._partitions.get(f"{_PARTITIONED}/{topic.path}")
 
+    async def partitions_now(self, topic: TopicName) -> int:
+        """:meth:`partitions` as the metadata have it, whatever is remembered of it."""
+        self._partitions.forget(f"{_PARTITIONED}/{topic.path}")
+        return await self.partitions(topic)
+
     async def _count(self, path: str) -> int:
         node = await self._metadata.get(path)
         if node is None:

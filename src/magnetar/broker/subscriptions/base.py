@@ -16,7 +16,7 @@ from magnetar.broker.flow.departure import Departure
 from magnetar.broker.flow.loop_budget import RUN_PRICE
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.subscriptions.cursor_kinds import kind_of
-from magnetar.errors import ConsumerBusy, InUse, ServiceNotReady, SubscriptionNotFound
+from magnetar.errors import ConsumerBusy, MetadataFailure, ServiceNotReady, SubscriptionNotFound
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import AckRun
 
@@ -176,11 +176,11 @@ class BaseSubscription(ABC):
             self.remove(consumer)
 
     def check_unsubscribe(self, consumer: AnyConsumer, *, force: bool) -> None:
-        """:raises InUse: others are connected and ``force`` is false"""
+        """:raises MetadataFailure: others are connected and ``force`` is false: Pulsar answers so"""
         if consumer not in self.consumers:
             raise SubscriptionNotFound("The consumer is not connected to the subscription any more")
         if len(self.consumers) > 1 and not force:
-            raise InUse(
+            raise MetadataFailure(
                 "Unconnected or shared consumer attempting to unsubscribe: other consumers are connected"
             )
 

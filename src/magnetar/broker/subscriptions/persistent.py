@@ -380,6 +380,23 @@ class Subscription(BaseSubscription):
             self.closing = False
             self.topic.keep_for_return(self)
 
+    async def seek_to(self, position: Position, remaining: int = 0, batch_size: int = 0) -> None:
+        """Disconnects its consumers, who come back and get ``position`` next; durable when this returns.
+
+        :param remaining: a bit for each message of the batch there that is wanted; 0: all are
+        :param batch_size: 0 when it is not known
+        :raises ServiceNotReady: another seek, or the end of the subscription, is going on
+        """
+        self.begin_seek()
+        try:
+            self.disconnect_all()
+            self.reset(position)
+            if remaining and self.topic.batch_index_acks and position not in (EARLIEST, LATEST):
+                self.cursor.consume_batch_indexes(*position, remaining, batch_size)
+            await self.cursor.flush()
+        finally:
+            self.end_seek()
+
     def unfence(self) -> None:
         super().unfence()
         self.closing = self.seeking

@@ -12,6 +12,7 @@ from magnetar.admin_client.http import JSON_TYPE, AdminHttp, Sent
 from magnetar.cli.admin.arguments import UsageError
 from magnetar.cli.admin.rendering import Rows
 from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.topic_name import subscription_piece
 
 SILENT = object()
 """Nothing is printed."""
@@ -106,7 +107,7 @@ class Call:
     @property
     def subscription(self) -> str:
         """Where the subscription is, below its topic."""
-        return f"{self.topic}/subscription/{piece(self['subscription'])}"
+        return f"{self.topic}/subscription/{subscription_piece(self['subscription'])}"
 
     def switched(self) -> bool:
         """``--enable`` or ``--disable``. :raises UsageError: both, or neither"""

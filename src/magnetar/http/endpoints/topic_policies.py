@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from magnetar.errors import InvalidRequest
 from magnetar.http.endpoints.policy_kinds import KINDS, NOT_THERE, QUOTA_TYPE, reads, writes
 from magnetar.http.engine.message import Request, Response, json_response, nothing
 from magnetar.http.routing import Application, Endpoint, Handler, Parameter
@@ -42,12 +41,9 @@ def _least_zero(name: str, reason: str, bits: int = 32) -> Shape:
     return at_least(0, body(whole(bits), name), reason)
 
 
-def _ttl(request: Request) -> int:
-    """:raises InvalidRequest: it is no number"""
-    try:
-        return int(request.query.get("messageTTL", "0"))
-    except ValueError:
-        raise InvalidRequest("messageTTL: a whole number is wanted") from None
+def _ttl(request: Request) -> Any:
+    """:raises InvalidRequest: it is no number, or one of more than 32 bits"""
+    return whole()("messageTTL", request.query.get("messageTTL", "0"))
 
 
 _TTL = at_least(0, _ttl, "Invalid value for message TTL")

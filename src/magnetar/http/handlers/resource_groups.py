@@ -8,14 +8,16 @@ from magnetar.http.routing import Application
 from magnetar.http.shapes.fields import Field, body, fields, whole
 from magnetar.http.shapes.names import resource_group_of
 
-_GROUP = fields(
-    {
-        "publishRateInMsgs": Field(whole()),
-        "publishRateInBytes": Field(whole(64)),
-        "dispatchRateInMsgs": Field(whole()),
-        "dispatchRateInBytes": Field(whole(64)),
-    }
-)
+_RATES = {
+    "publishRateInMsgs": Field(whole()),
+    "publishRateInBytes": Field(whole(64)),
+    "dispatchRateInMsgs": Field(whole()),
+    "dispatchRateInBytes": Field(whole(64)),
+}
+_GROUP = fields(_RATES)
+
+
+_UNBOUNDED = dict.fromkeys(_RATES, -1)
 
 
 async def list_groups(application: Application, request: Request) -> Response:
@@ -23,7 +25,8 @@ async def list_groups(application: Application, request: Request) -> Response:
 
 
 async def get_group(application: Application, request: Request) -> Response:
-    return json_response(await application.admin.resource_groups.get(resource_group_of(request.variables)))
+    found = await application.admin.resource_groups.get(resource_group_of(request.variables))
+    return json_response({**_UNBOUNDED, **found})
 
 
 async def put_group(application: Application, request: Request) -> Response:

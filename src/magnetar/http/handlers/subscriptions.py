@@ -8,7 +8,7 @@ from typing import Any
 from magnetar.errors import InvalidRequest, NotFound
 from magnetar.http.engine.message import Request, Response, json_response, nothing
 from magnetar.http.routing import Application
-from magnetar.http.shapes.fields import body, message_position, text_map, truth
+from magnetar.http.shapes.fields import body, message_position, text_map, truth, whole
 from magnetar.http.shapes.names import topic_of
 
 _EARLIEST = (-1, -1)
@@ -93,7 +93,11 @@ async def reset_to_time(application: Application, request: Request) -> Response:
 async def reset_to(application: Application, request: Request) -> Response:
     value: Any = request.json()
     behind = isinstance(value, dict) and value.get("excluded") is True
-    await application.admin.subscriptions.reset_to(*_where(request), message_position(value), behind=behind)
+    position = message_position(value)
+    index = whole()("messageId.batchIndex", value.get("batchIndex", -1))
+    await application.admin.subscriptions.reset_to(
+        *_where(request), position, behind=behind, batch_index=index
+    )
     return nothing()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from magnetar.broker.stats.assembled import Wanted
 from magnetar.errors import BrokerError, InvalidRequest, NotFound
@@ -66,8 +67,11 @@ async def delete_topic(application: Application, request: Request) -> Response:
 
 async def get_partitions(application: Application, request: Request) -> Response:
     create = request.flag("checkAllowAutoCreation")
-    count = await application.admin.partitions.count(topic_of(request.variables), create=create)
-    return json_response({"partitions": count, "deleted": False})
+    topic = topic_of(request.variables)
+    count = await application.admin.partitions.count(topic, create=create)
+    answer: dict[str, Any] = {"partitions": count, "deleted": False}
+    properties = (await application.admin.partitions.describe(topic)).get("properties") if count else None
+    return json_response(answer | ({"properties": properties} if properties else {}))
 
 
 async def create_partitioned_topic(application: Application, request: Request) -> Response:

@@ -349,7 +349,6 @@ async def seek(connection: Connection, request: CommandSeek) -> None:
         # There is nothing to go back to: consumers stay, and get what comes.
         connection.send_success(request.request_id)
         return
-    topic = subscription.topic
     if request.HasField("message_id"):
         target = start_of(request.message_id)
         bits = _batch(request.message_id).remaining
@@ -358,15 +357,7 @@ async def seek(connection: Connection, request: CommandSeek) -> None:
         bits = 0
     else:
         raise InvalidRequest("SEEK names neither a message id nor a time")
-    subscription.begin_seek()
-    try:
-        subscription.disconnect_all()
-        subscription.reset(target)
-        if bits and topic.batch_index_acks and target not in (EARLIEST, LATEST):
-            subscription.cursor.consume_batch_indexes(*target, bits, 0)
-        await subscription.cursor.flush()
-    finally:
-        subscription.end_seek()
+    await subscription.seek_to(target, bits)
     connection.send_success(request.request_id)
 
 

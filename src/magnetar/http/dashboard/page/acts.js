@@ -5,7 +5,9 @@ import { confirm } from "./dialogs.js";
 import { count } from "./format.js";
 import { parseNamespace, parseTopic, topicLink } from "./names.js";
 
-const subscriptionPath = (topic, name) => `${parseTopic(topic).rest}/subscription/${encodeURIComponent(name)}`;
+// Twice: so do Pulsar's clients, and brokers decode it twice.
+const subscriptionPath = (topic, name) =>
+  `${parseTopic(topic).rest}/subscription/${encodeURIComponent(encodeURIComponent(name))}`;
 
 export function createTopic(namespace) {
   confirm({
