@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from ledger_stores import append
@@ -472,6 +473,28 @@ def test_a_bookie_far_behind_holds_up_whoever_appends() -> None:
     assert listener.last < 49
     world.wait(3)
     assert listener.last == 49
+
+
+def test_a_bookie_that_does_not_let_itself_be_connected_with_holds_up_whoever_appends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(4, BookKeeperSettings(max_pending_bytes=10_000))
+    writer, listener = world.writer(Quorums(3, 3, 2))
+    network = world.simulation.io.network
+    connect, blocked = network.connect, world.ensemble(writer)[1].port
+
+    async def connected(host: str, port: int, factory: Any) -> Any:
+        if port == blocked:
+            await world.loop.create_future()
+        return await connect(host, port, factory)
+
+    monkeypatch.setattr(network, "connect", connected)
+    for _ in range(50):
+        append(writer, b"x" * 1000)
+        world.wait(0.01)
+    assert 5 <= listener.last <= 15
+    world.wait(3)
+    assert listener.last == 49, "another one has taken its place"
 
 
 def test_an_entry_that_bookies_do_not_take_is_refused_alone() -> None:

@@ -71,6 +71,49 @@ class World:
         return task
 
 
+def test_a_server_that_ends_every_connection_at_once_is_not_asked_without_a_pause() -> None:
+    world = World()
+    greeted: list[float] = []
+    open_session = world.server.open_session
+
+    def opened(number: int, timeout: float) -> Any:
+        greeted.append(world.loop.time())
+        world.loop.call_later(0.01, world.server.drop_connections)
+        return open_session(number, timeout)
+
+    world.server.open_session = opened  # type: ignore[method-assign]
+    world.server.drop_connections()
+    world.loop.run_for(5)
+    assert 3 < len(greeted) < 30
+    world.server.open_session = open_session  # type: ignore[method-assign]
+    world.loop.run_for(2)
+    assert world.store.session.connected
+    assert SessionEvent.LOST not in world.told
+
+
+def test_the_late_end_of_an_attempt_is_no_end_of_the_next_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    network = world.simulation.io.network
+    connect, attempts = network.connect, 0
+
+    async def connected(host: str, port: int, factory: Any) -> Any:
+        nonlocal attempts
+        attempts += 1
+        if attempts > 1:
+            return await connect(host, port, factory)
+        made = factory()
+        try:
+            await world.loop.create_future()
+        finally:
+            world.loop.call_later(1.0, made.connection_lost, None)
+
+    monkeypatch.setattr(network, "connect", connected)
+    world.server.drop_connections()
+    world.loop.run_for(10)
+    assert attempts == 2
+    assert world.told == [SessionEvent.CONNECTED, SessionEvent.DISCONNECTED, SessionEvent.RECONNECTED]
+
+
 def test_the_session_goes_on_over_a_new_connection() -> None:
     world = World()
     world.store.listen("/", world.changes.append)

@@ -28,11 +28,13 @@ class AddRun:
     It grows until the first bookie gets it.
     """
 
-    __slots__ = ("_size", "_whole", "first", "last", "pieces")
+    __slots__ = ("_size", "_whole", "before", "first", "last", "pieces")
 
-    def __init__(self, first: int) -> None:
+    def __init__(self, first: int, before: int) -> None:
+        """:param before: bytes of all payloads before the first"""
         self.first = first
         self.last = first - 1
+        self.before = before
         self.pieces: list[Piece] = []
         self._size = 0
         self._whole: Sequence[Buffer] = ()

@@ -61,7 +61,8 @@ class WriterParts(NamedTuple):
     bookies: Bookies
     placement: Placement
     max_pending_bytes: int
-    """Of adds that one bookie has not answered: with more of them nothing counts that it still has to get."""
+    """Of adds that one bookie has not answered, or that wait for a connection with it: with more of them
+    nothing counts that it still has to get."""
     ended: Callable[[int], object]
     """Told of a ledger whose writer has ended or closed it."""
     counts: WriterCounts
@@ -153,7 +154,7 @@ class BookKeeperWriter:
         entry_id = self._next
         run = self._growing
         if run is None:
-            run = AddRun(entry_id)
+            run = AddRun(entry_id, self._encoder.length)
             self._encoder.add(run, self._confirmed, buffer, starts, ends, first, count)
             self._growing = run
             self._pending.append(run)
@@ -248,6 +249,9 @@ class BookKeeperWriter:
             pieces += some
             last = max(last, last_of_run)
             size += bytes_of_run
+        if not size:
+            # What it need not get holds up nobody any more.
+            self.on_added(stream)
         return pieces, last, size
 
     def on_added(self, stream: AddStream) -> None:
@@ -289,7 +293,13 @@ class BookKeeperWriter:
     def _too_far_behind(self) -> bool:
         """Whether a bookie has so much to store that those who append must wait for it."""
         most = self._parts.max_pending_bytes
-        return any(place.bookie.pending_bytes > most and place.stream.pending for place in self._places)
+        # What waits for a connection is not pending yet, and is memory as well.
+        from_here = self._encoder.length - most
+        return any(
+            (place.bookie.pending_bytes > most and place.stream.pending)
+            or (place.unsent and place.unsent[0].before < from_here)
+            for place in self._places
+        )
 
     # Bookies that failed
 

@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 
 _NO_PASSWORD = bytes(16)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+_SOUND_SECONDS = 1.0
+"""A connection that ends sooner is followed by a pause, as one that was refused."""
 _MAX_WAITING = 100_000
 """Requests that wait for a connection."""
 
@@ -177,14 +179,15 @@ class ZooKeeperSession:
             for host, port in hosts:
                 await sleep(self._loop, pause)
                 if await self._connect(host, port):
-                    pause = 0.0
+                    begun = self._clock.monotonic()
                     await finished(self._loop, self._ended_connection)
+                    if self._clock.monotonic() >= begun + _SOUND_SECONDS:
+                        pause = 0.0
+                        continue
                 else:
                     self._give_up_waiting()
-                    longest = min(_LONGEST_PAUSE, self._timeout / 6)
-                    pause = min(longest, max(_FIRST_PAUSE, pause * 2)) * (
-                        0.5 + self._randomness.fraction() / 2
-                    )
+                longest = min(_LONGEST_PAUSE, self._timeout / 6)
+                pause = min(longest, max(_FIRST_PAUSE, pause * 2)) * (0.5 + self._randomness.fraction() / 2)
 
     def _shuffled(self) -> list[tuple[str, int]]:
         hosts = list(self._address.hosts)
@@ -205,7 +208,8 @@ class ZooKeeperSession:
             in_time = await finished(self._loop, attempt, lambda call: self._loop.call_later(limit, call))
             if not in_time:
                 attempt.cancel()
-                self._has_trouble("it does not answer")
+                # It may be made in this very moment: then its end is no news of the next one.
+                made.end("it does not answer")
                 return False
             error = attempt.exception()
             if error is not None:
