@@ -91,3 +91,17 @@ def test_legacy_namespaces_are_made_at_either_path(served: Served) -> None:
     path = "/admin/namespaces/sample/standalone/more"
     assert served.ask("PUT", f"{path}/policy").status == 204
     assert served.ask("PUT", path).status == 409
+
+
+def test_what_is_granted_for_a_topic_goes_with_it(served: Served) -> None:
+    parted, like = f"{OTHER}-parted", f"{OTHER}-parted-and-more"
+    for topic in (parted, like):
+        assert served.ask("PUT", f"/admin/v2/{topic.replace('://', '/')}/partitions", "2").status == 204
+    granted = (OTHER, parted, f"{parted}-partition-1", like)
+    assert grant(served, of(TOPIC), *map(of, granted)).status == 204
+    for path in (OTHER, f"{parted}/partitions"):
+        at = f"/admin/v2/{path.replace('://', '/')}"
+        assert served.ask("DELETE", at).status == 204
+        assert served.ask("PUT", at, "2" if path != OTHER else "").status == 204
+    assert [found(served, topic) for topic in granted] == [{}, {}, {}, {"r": ["produce"]}]
+    assert found(served, TOPIC) == {"r": ["produce"]}

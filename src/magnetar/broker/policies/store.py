@@ -18,7 +18,7 @@ from magnetar.broker.policies.effective import (
 from magnetar.broker.policies.namespaces import LOCAL, NamespaceRecords, missing
 from magnetar.broker.policies.records import Record
 from magnetar.broker.policies.tenants import Tenants
-from magnetar.errors import BrokerError
+from magnetar.errors import BrokerError, NamespaceNotFound
 from magnetar.io.interfaces import Io
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
@@ -27,7 +27,7 @@ from magnetar.metadata.interface import Change, MetadataError, MetadataStore, Se
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.heartbeats import heartbeat_of
 from magnetar.naming.namespace_name import NamespaceName
-from magnetar.naming.topic_name import TopicName
+from magnetar.naming.topic_name import PARTITION_SUFFIX, TopicName
 
 log = logging.getLogger(__name__)
 
@@ -171,6 +171,19 @@ class PolicyStore:
         self._known.forget(f"{_POLICIES}/{name.path}")
         await self.tell(name, None)
 
+    async def forget_grants(self, topic: TopicName) -> None:
+        """Takes back what was granted for a topic that is gone: another one may have its name.
+
+        :raises MetadataFailure: it cannot be done now
+        """
+        name = topic.namespace_name
+        try:
+            if _granted_for(await self.namespaces.get(name), topic):
+                await self.change_namespace(name, lambda record: _take_back(record, topic))
+        except NamespaceNotFound:
+            # It went as well, with all that it granted.
+            return
+
     async def change_local(self, name: NamespaceName, work: Callable[[Record], None]) -> None:
         """The same for its ``LocalPolicies``.
 
@@ -226,3 +239,17 @@ class PolicyStore:
 def _namespace(path: str) -> NamespaceName:
     """:raises InvalidName: it is no namespace's node"""
     return NamespaceName.parse(path[len(_POLICIES) + 1 :])
+
+
+def _granted_for(record: Record, topic: TopicName) -> list[str]:
+    """Under which names a namespace grants something for a topic: its own, and those of its partitions."""
+    granted = (record.get("auth_policies") or {}).get("destination_auth") or {}
+    return [name for name in granted if str(topic) in (name, name.rpartition(PARTITION_SUFFIX)[0])]
+
+
+def _take_back(record: Record, topic: TopicName) -> None:
+    gone = _granted_for(record, topic)
+    if gone:
+        grants = record["auth_policies"]
+        left = {name: roles for name, roles in grants["destination_auth"].items() if name not in gone}
+        record["auth_policies"] = {**grants, "destination_auth": left}

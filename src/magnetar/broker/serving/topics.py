@@ -475,9 +475,11 @@ class ServedTopics:
             await finished(self.io.loop, worker)
 
     async def forget_policies(self, name: TopicName) -> None:
-        """Removes the own policies of a topic that was deleted."""
+        """Removes a deleted topic's own policies and, where it was stored, what was granted for it."""
         if self.policies.topics is not None:
             await self.policies.topics.delete(name)
+        if name.persistent:
+            await self.policies.forget_grants(name)
 
     def _start_removing(self, topic: AnyTopic, work: Any, tell: Callable[[str], None]) -> Any:
         removing = self.io.loop.create_task(self._remove(topic, work, tell))
