@@ -121,7 +121,7 @@ def test_partitions_and_readers_of_them(served: Server, topic: str) -> None:
     urllib.request.urlopen(asked).close()
     contents = [str(number) for number in range(6)]
     published(served, topic, *contents, query="?messageRoutingMode=RoundRobinPartition")
-    reader = opened(served, f"/ws/v2/reader/{path_of(topic)}?messageId=earliest")
+    reader = opened(served, f"/ws/v2/reader/{path_of(topic)}?messageId=earliest&readerName=r")
     assert sorted(content(heard(reader)) for _ in contents) == contents
     reader.close()
     listed = opened(

@@ -6,6 +6,7 @@ import base64
 import json
 from typing import Any
 
+import pytest
 from served import Served
 
 from magnetar.naming.hashes import java_string_hash
@@ -45,14 +46,15 @@ def stored(served: Served, topic: str) -> list[Entry]:
     return found
 
 
-def test_messages_are_stored_with_what_they_carry() -> None:
+@pytest.mark.parametrize("event_time", ["17", 17])
+def test_messages_are_stored_with_what_they_carry(event_time: str | int) -> None:
     served = Served()
     served.topic(TOPIC)
     now = served.world.simulation.io.clock.wall_ms()
     first, second = acks(
         served,
         "words",
-        {"payload": "a", "key": "k", "properties": {"p": "1"}, "eventTime": "17", "context": "c"},
+        {"payload": "a", "key": "k", "properties": {"p": "1"}, "eventTime": event_time, "context": "c"},
         {
             "payload": "b",
             "sequenceId": 7,
@@ -128,6 +130,8 @@ def test_what_is_no_publication_is_refused_and_nothing_is_stored() -> None:
         '{"messages":[1]}',
         '{"messages":[{"key":"k"}]}',
         '{"messages":[{"payload":"x","eventTime":"soon"}]}',
+        '{"messages":[{"payload":"x","eventTime":-5}]}',
+        '{"messages":[{"payload":"x","sequenceId":-5}]}',
         '{"messages":[{"payload":"x"}],"valueSchema":"garbage"}',
         '{"messages":[{"payload":"x"}],"valueSchema":"{\\"type\\":\\"NOPE\\"}"}',
         '{"messages":[{"payload":"x"}],"valueSchema":"{\\"type\\":\\"STRING\\",\\"schema\\":\\"*\\"}"}',

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.dead_letters import DeadLetterPolicy
 from magnetar.client.enums import CompressionType, ConsumerType, CryptoFailureAction, HashingScheme
 from magnetar.client.message import Message
@@ -230,10 +231,20 @@ def test_parameters_of_readers() -> None:
     start, _ = reader_options({"messageId": b64encode(MessageId(-1, 3, 4).serialize()).decode()})
     assert start == MessageId(-1, 3, 4)
     assert reader_options({})[0] == MessageId.latest
+    _, named = reader_options({"readerName": "r", "receiverQueueSize": "5"})
+    options = ConsumerOptions(**named)
+    assert (options.consumer_name, options.receiver_queue_size) == ("r", 5)
 
 
 @pytest.mark.parametrize(
-    "query", [{"subscriptionType": "shared"}, {"receiverQueueSize": ""}, {"cryptoFailureAction": "x"}]
+    "query",
+    [
+        {"subscriptionType": "shared"},
+        {"receiverQueueSize": ""},
+        {"cryptoFailureAction": "x"},
+        {"priorityLevel": "-3"},
+        {"negativeAckRedeliveryDelay": "-1"},
+    ],
 )
 def test_parameters_that_are_none_are_refused(query: dict[str, str]) -> None:
     with pytest.raises(InvalidRequest, match="Invalid query params"):

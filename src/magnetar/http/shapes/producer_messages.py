@@ -28,6 +28,18 @@ def _objects(name: str, value: Any) -> list[Mapping[str, Any]]:
     return value
 
 
+def _sequence_id(name: str, value: Any) -> int:
+    given: int = whole(64)(name, value)
+    if given < 0:
+        raise InvalidRequest(f"{name}: 0 or more is wanted, not {given}")
+    return given
+
+
+def _time(name: str, value: Any) -> str:
+    """Milliseconds may be a number, too."""
+    return str(value) if type(value) is int else text(name, value)
+
+
 _PUBLICATION = fields(
     {
         "schemaVersion": Field(whole(64), _NO_VERSION),
@@ -43,8 +55,8 @@ _MESSAGE = fields(
         "key": Field(text),
         "properties": Field(text_map),
         "context": Field(text),
-        "sequenceId": Field(whole(64)),
-        "eventTime": Field(text),
+        "sequenceId": Field(_sequence_id),
+        "eventTime": Field(_time),
         "deliverAt": Field(whole(64), 0),
         "deliverAfterMs": Field(whole(64), 0),
         "replicationClusters": Field(texts),

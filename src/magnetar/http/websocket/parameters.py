@@ -100,6 +100,9 @@ def consumer_options(query: Query) -> dict[str, Any]:
             },
         ),
     }
+    for name in ("priorityLevel", "negativeAckRedeliveryDelay"):
+        if name in query and _whole(query, name) < 0:
+            raise InvalidRequest(f"Invalid query params: {name} must be 0 or more")
     if not options["durable"]:
         latest = options["initial_position"] is InitialPosition.Latest
         options["start_message_id"] = MessageId.latest if latest else MessageId.earliest
@@ -110,14 +113,14 @@ def consumer_options(query: Query) -> dict[str, Any]:
 
 
 def reader_options(query: Query) -> tuple[MessageId, dict[str, Any]]:
-    """Where it begins, and the rest of ``Client.create_reader``.
+    """Where it begins, and the rest of ``Client.subscribe``.
 
     :raises InvalidRequest: a parameter is not understood
     """
     return _start(query.get("messageId", "")), {
         "receiver_queue_size": receiver_queue_size(query),
         "crypto_failure_action": _chosen(query, "cryptoFailureAction", _CRYPTO, CryptoFailureAction.FAIL),
-        **_given(query, {"readerName": ("reader_name", str)}),
+        **_given(query, {"readerName": ("consumer_name", str)}),
     }
 
 
