@@ -154,6 +154,8 @@ def test_a_resource_group_bounds_its_namespaces(book: Book, client: Any) -> None
     book.run(f"resourcegroups update {group} -bp 1000000")
     assert book.json(f"resourcegroups get {group}") == {
         "dispatchRateInMsgs": 30,
+        "dispatchRateInBytes": -1,
+        "publishRateInMsgs": -1,
         "publishRateInBytes": 1_000_000,
     }
     book.run(f"namespaces set-resource-group my-tenant/my-ns -rgn {group}")
