@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
+import pytest
 from lived import Lived
 
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.system_topics.topic_policies_of_cluster import ClusterTopicPolicies
 from magnetar.client.client import Client
 from magnetar.client.exceptions import AuthenticationError, PulsarException
+from magnetar.errors import ServiceNotReady
 from magnetar.io.waiting import fail
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
 
 NAMESPACE = NamespaceName.parse("public/default")
+TOPIC = TopicName.parse("persistent://public/default/t")
 EVENTS = TopicName.parse("persistent://public/default/__change_events")
 
 
@@ -25,6 +29,9 @@ class Readers:
         self.loop = lived.broker.io.loop
         self.made = 0
         self.refused = 0
+        self.unreadable = False
+        self.closed = 0
+        self.meanwhile: Callable[[], None] | None = None
         self.ended: Any = None
 
     async def create_reader(self, *_: Any, **__: Any) -> Readers:
@@ -36,6 +43,10 @@ class Readers:
         return self
 
     async def has_message_available(self) -> bool:
+        if self.meanwhile is not None:
+            self.meanwhile()
+        if self.unreadable:
+            raise PulsarException("not now")
         return False
 
     async def read_entries(self, _limit: int) -> list[Any]:
@@ -43,21 +54,23 @@ class Readers:
         return []
 
     async def close(self) -> None:
-        """It keeps nothing."""
+        self.closed += 1
+
+
+def _followed(lived: Lived, readers: Readers, told: list[Any]) -> ClusterTopicPolicies:
+    async def tell(namespace: NamespaceName, topic: TopicName | None) -> None:
+        told.append((namespace, topic))
+
+    metadata = lived.world.metadata
+    return ClusterTopicPolicies(lived.broker, "standalone", tell, metadata, lambda: cast(Client, readers))
 
 
 def test_live_topics_go_by_them_when_they_can_be_read_again() -> None:
     lived = Lived(EffectivePolicies())
     readers, told = Readers(lived), list[tuple[NamespaceName, TopicName | None]]()
-
-    async def tell(namespace: NamespaceName, topic: TopicName | None) -> None:
-        told.append((namespace, topic))
-
-    policies = ClusterTopicPolicies(
-        lived.broker, "standalone", tell, lived.world.metadata, lambda: cast(Client, readers)
-    )
+    policies = _followed(lived, readers, told)
     lived.topic(EVENTS)
-    lived.world.run(policies.of(TopicName.parse("persistent://public/default/t")))
+    lived.world.run(policies.of(TOPIC))
     assert (readers.made, told) == (1, [])
     readers.refused = 2
     fail(readers.ended, PulsarException("the reader has failed for good"))
@@ -70,3 +83,29 @@ def test_live_topics_go_by_them_when_they_can_be_read_again() -> None:
     lived.world.run(policies.close())
     lived.world.wait(60)
     assert readers.made == 2
+
+
+def test_a_reader_that_cannot_read_is_not_left_behind() -> None:
+    lived = Lived(EffectivePolicies())
+    readers = Readers(lived)
+    policies = _followed(lived, readers, [])
+    lived.topic(EVENTS)
+    readers.unreadable = True
+    for _ in range(3):
+        with pytest.raises(ServiceNotReady):
+            lived.world.run(policies.of(TOPIC))
+    lived.world.wait(1)
+    assert (readers.made, readers.closed) == (3, 3)
+
+
+def test_a_namespace_that_goes_while_it_is_read_takes_its_reader_along() -> None:
+    lived = Lived(EffectivePolicies())
+    readers, told = Readers(lived), list[Any]()
+    policies = _followed(lived, readers, told)
+    lived.topic(EVENTS)
+    readers.meanwhile = lambda: policies.forget(NAMESPACE)
+    lived.world.run(policies.of(TOPIC))
+    readers.meanwhile = None
+    lived.world.run(policies.of(TOPIC))
+    lived.world.wait(60)
+    assert (readers.made, readers.closed, told) == (2, 1, [])

@@ -142,14 +142,20 @@ class ClusterTopicPolicies:
         if state.following is not None:
             return
         name = str(change_events_of(namespace))
+        reader: Reader | None = None
         try:
             reader = await self._connected().create_reader(
                 name, MessageId.earliest, is_read_compacted=True, reader_name=self._topics.settings.broker_id
             )
             while await reader.has_message_available():
                 self._take(state, name, await reader.read_entries(_READ_ENTRIES))
-        except PulsarException as error:
-            raise ServiceNotReady(f"{name} cannot be read: {error}") from error
+        except BaseException as error:
+            if reader is not None:
+                # Else each attempt would leave one behind that comes back for ever.
+                self._loop.create_task(_closed(reader))
+            if isinstance(error, PulsarException):
+                raise ServiceNotReady(f"{name} cannot be read: {error}") from error
+            raise
         state.reader = reader
         state.following = self._loop.create_task(self._follow(namespace, state, reader))
 
@@ -181,6 +187,10 @@ class ClusterTopicPolicies:
                 await self._told(topic.namespace_name, topic)
             self._wake(state)
         state.following = None
+        if self._known.get(namespace) is not state:
+            # It was let go while it was read for the first time: what is known by now is another one's.
+            self._end(state)
+            return
         self.forget(namespace)
         if namespace not in self._anew:
             self._anew[namespace] = self._loop.create_task(self._read_anew(namespace))
