@@ -173,7 +173,8 @@ class DispatchLimiter:
                 throttle.serve()
         finally:
             self._serving = False
-        self._plan()
+            # Whatever one of them has met with: the others wait for nothing else.
+            self._plan()
 
     def check(self) -> None:
         """:raises BrokenInvariant: somebody waits whom nobody will wake"""

@@ -34,6 +34,7 @@ from magnetar.broker.topics.base import BaseTopic
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic, retention_settings
 from magnetar.errors import (
+    BrokerError,
     NamespaceNotFound,
     NotAllowed,
     ServedElsewhere,
@@ -372,7 +373,7 @@ class ServedTopics:
         self.busy[topic] = None
 
     async def _policies_changed(self, namespace: NamespaceName | None, topic: TopicName | None) -> None:
-        """Live topics go by what counts now."""
+        """Live topics go by what counts now; where one cannot, the others do before that is told."""
         affected: list[AnyTopic] = []
 
         def take(live: AnyTopic) -> None:
@@ -382,6 +383,7 @@ class ServedTopics:
 
         await each(self.io, "policies", list(self.topics.values()), take)
         running = Slice(self.io, "policies")
+        failure: Exception | None = None
         for live in affected:
             if live.closing:
                 continue
@@ -391,10 +393,14 @@ class ServedTopics:
             except NamespaceNotFound:
                 # It is being deleted, and its topics with it.
                 continue
+            except (BrokerError, LedgerError, ManagedLedgerError, MetadataError) as error:
+                failure = failure or error
             if running.is_over():
                 running.end()
                 await let_others(self.io.loop)
                 running.begin()
+        if failure is not None:
+            raise failure
 
     # Ending
 
