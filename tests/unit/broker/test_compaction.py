@@ -12,7 +12,7 @@ from world import World
 from magnetar.broker.compaction import new_ledger
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.errors import Conflict, ServiceNotReady
-from magnetar.ledger.interface import Quorums
+from magnetar.ledger.interface import LedgerError, Quorums
 from magnetar.managed_ledger.position import LATEST
 from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata
@@ -203,6 +203,23 @@ def test_one_at_a_time_and_none_while_the_topic_closes() -> None:
     again = life.topic()
     compact(life, again)
     assert Reader(life, again).messages() == [("k", b"1")]
+
+
+def test_it_is_compacted_on_where_its_cursor_could_not_be_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    life = lived()
+    topic = life.topic()
+    compact(life, topic)
+
+    async def fails(_name: str) -> None:
+        raise LedgerError("not now")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(topic.managed_ledger.cursors, "delete", fails)
+        with pytest.raises(LedgerError):
+            life.world.run(topic.unsubscribe("__compaction"))
+    append(life, topic, [single("k", b"1"), single("k", b"2")])
+    compact(life, topic)
+    assert Reader(life, topic).messages() == [("k", b"2")]
 
 
 def test_a_cap_of_subscriptions_does_not_count_for_it() -> None:

@@ -10,7 +10,9 @@ from lived import NAME, Lived
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.subscriptions.base import SubscriptionType
 from magnetar.errors import NamespaceNotFound, ServiceNotReady
+from magnetar.io.slices import let_others
 from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.position import EARLIEST
 from magnetar.naming.namespace_name import NamespaceName
 
 
@@ -99,3 +101,24 @@ def test_partitions_changed_while_they_are_looked_up_are_not_remembered() -> Non
     lived.world.run(looking)
     lived.world.run(deleting)
     assert lived.world.run(names.partitions(NAME)) == 0
+
+
+def test_who_deletes_a_subscription_late_leaves_its_successor(monkeypatch: pytest.MonkeyPatch) -> None:
+    lived = Lived(EffectivePolicies())
+    topic, loop = lived.topic(), lived.broker.io.loop
+    lived.subscribe(topic)
+    delete, late = topic.managed_ledger.cursors.delete, loop.create_future()
+
+    async def ends_late(name: str) -> None:
+        await delete(name)
+        await late
+
+    with monkeypatch.context() as patched:
+        patched.setattr(topic.managed_ledger.cursors, "delete", ends_late)
+        second = loop.create_task(topic.unsubscribe("s"))
+        lived.world.run(let_others(loop))
+    lived.world.run(topic.unsubscribe("s"))
+    made = lived.world.run(topic.subscribe("s", EARLIEST, {}, durable=True, create=True))
+    late.set_result(None)
+    lived.world.run(second)
+    assert topic.subscriptions.get("s") is made

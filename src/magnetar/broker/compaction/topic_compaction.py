@@ -188,6 +188,10 @@ class TopicCompaction:
         if self.current is not None:
             self.current.close()
 
+    def go_on(self) -> None:
+        """It was stopped for an end that did not come: it may be compacted as before."""
+        self._stopped = False
+
     def forget(self) -> None:
         """The cursor was deleted, and what it named with it: nothing is compacted."""
         self.current = None

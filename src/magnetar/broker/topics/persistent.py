@@ -393,10 +393,15 @@ class Topic(BaseTopic[Subscription]):
             await self.managed_ledger.cursors.delete(name)
         except (LedgerError, MetadataError):
             subscription.unfence()
+            if name == COMPACTION and not self.closing:
+                self.compaction.go_on()
             raise
+        if self.subscriptions.get(name) is not subscription:
+            # Somebody else has deleted it meanwhile, and made another one perhaps: that is none of this.
+            return
         if name == COMPACTION:
             self.compaction.forget()
-        self.subscriptions.pop(name, None)
+        del self.subscriptions[name]
         self.dispatch_rates.forget(name)
         events.subscription_deleted(self.full_name, name)
         self.last_active = self.clock.monotonic()
