@@ -222,3 +222,21 @@ def test_namespaces_come_and_go() -> None:
     run(policies.tenants.delete("mine"))
     with pytest.raises(TenantNotFound):
         run(policies.namespaces.of_tenant("mine"))
+
+
+@pytest.mark.parametrize("rate", [10**400, float("nan"), float("inf")])
+def test_numbers_that_no_broker_writes_are_told_as_such(rate: float) -> None:
+    with pytest.raises(MetadataFailure, match="persistence: a number is wanted"):
+        of_namespace(persistence={"managedLedgerMaxMarkDeleteRate": rate})
+
+
+def test_an_old_strategy_that_is_no_text_says_nothing() -> None:
+    assert of_namespace(schema_auto_update_compatibility_strategy=["Full"]) == of_namespace()
+
+
+def test_a_namespace_that_nobody_can_read_hides_no_other() -> None:
+    brokers = Brokers()
+    brokers.world.run(brokers.world.metadata.put("/admin/policies/public/broken", b"{", None))
+    found = brokers.world.run(brokers.broker.policies.namespaces.of_tenant("public"))
+    assert str(NAMESPACE) in found
+    assert "public/broken" not in found

@@ -236,7 +236,7 @@ def of_namespace(defaults: EffectivePolicies, policies: Json, cluster: str) -> E
             value = fields(policies.get(source.older) or {}).get(cluster)
         _take(found, name, source, value, source.namespace)
     if "schema_compatibility" not in found:
-        former = _AUTO_UPDATE_STRATEGIES.get(policies.get("schema_auto_update_compatibility_strategy", ""))
+        former = _AUTO_UPDATE_STRATEGIES.get(str(policies.get("schema_auto_update_compatibility_strategy")))
         if former is not None:
             found["schema_compatibility"] = former
     _take_quotas(found, policies.get("backlog_quota_map"))

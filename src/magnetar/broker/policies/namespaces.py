@@ -6,7 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from magnetar.broker.policies.records import Record, change, create, read
-from magnetar.errors import AlreadyExists, NamespaceNotFound, PreconditionFailed, TenantNotFound
+from magnetar.errors import (
+    AlreadyExists,
+    MetadataFailure,
+    NamespaceNotFound,
+    PreconditionFailed,
+    TenantNotFound,
+)
 from magnetar.metadata.interface import MetadataStore, NodeMissing, NodeNotEmpty
 from magnetar.naming.bundles import Bundles
 from magnetar.naming.namespace_name import NamespaceName
@@ -70,11 +76,18 @@ class NamespaceRecords:
             raise TenantNotFound("Tenant does not exist")
         names = []
         for child in await self._metadata.children(root):
-            if await read(self._metadata, f"{root}/{child}") is not None:
+            if await self._is_namespace(f"{root}/{child}"):
                 names.append(f"{tenant}/{child}")
             below = await self._metadata.children(f"{root}/{child}")
             names.extend(f"{tenant}/{child}/{local}" for local in below)
         return sorted(names)
+
+    async def _is_namespace(self, path: str) -> bool:
+        """Whether policies are there; what nobody can read is no namespace, as in Pulsar."""
+        try:
+            return await read(self._metadata, path) is not None
+        except MetadataFailure:
+            return False
 
     async def exists(self, name: NamespaceName) -> bool:
         return await read(self._metadata, f"{_POLICIES}/{name.path}") is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 from magnetar.errors import MetadataFailure
 
 Json = Mapping[str, Any]
+
+_LARGEST = sys.float_info.max
 
 STORAGE_QUOTA = "destination_storage"
 AGE_QUOTA = "message_age"
@@ -24,7 +27,8 @@ def whole(value: Any) -> int:
 
 def number(value: Any) -> float:
     """:raises MetadataFailure: it is not a number"""
-    if type(value) not in (int, float):
+    # Python's parser takes NaN and whole numbers of any length, too.
+    if type(value) not in (int, float) or not -_LARGEST <= value <= _LARGEST:
         raise MetadataFailure(f"a number is wanted, not {value!r}")
     return float(value)
 
