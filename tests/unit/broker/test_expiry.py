@@ -16,7 +16,9 @@ from magnetar.broker.consumers.keyed_consumer import KeyedConsumer
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import Retention
 from magnetar.broker.subscriptions.base import SubscriptionType
+from magnetar.broker.topics.entries import published_at
 from magnetar.broker.upkeep.expiry import expire, last_published_before
+from magnetar.io.waiting import sleep
 
 TTL = EffectivePolicies(message_ttl_seconds=60)
 
@@ -162,6 +164,32 @@ def test_a_cursor_that_is_moved_back_meanwhile_is_left_where_it_is(monkeypatch: 
     lived.world.wait(100)
     assert lived.world.run(expire(subscription, lived.clock.wall_ms())) == 0
     assert subscription.backlog() == 30
+
+
+def test_nothing_younger_goes_where_ledgers_are_trimmed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    lived = Lived(EffectivePolicies())
+    topic = lived.topic()
+    subscription = lived.subscribe(topic)
+    cursor, ledgers = subscription.cursor, topic.managed_ledger.ledgers
+    lived.publish(topic, 50, early_ms=100_000)
+    lived.publish(topic, 50)
+    last, first_ledger = cursor.nth_unconsumed(50), ledgers.first_id()
+    reads = 0
+
+    async def consumed_meanwhile(*given: Any) -> int:
+        nonlocal reads
+        reads += 1
+        if reads == 4:
+            subscription.skip_to(cursor.nth_unconsumed(30))
+            topic.managed_ledger.trimmer.schedule()
+            await sleep(lived.broker.io.loop, 1)
+        return await published_at(*given)
+
+    for module in ("topics.entries", "upkeep.expiry"):
+        monkeypatch.setattr(f"magnetar.broker.{module}.published_at", consumed_meanwhile)
+    lived.world.run(expire(subscription, lived.clock.wall_ms() - 60_000))
+    assert ledgers.first_id() > first_ledger
+    assert cursor.mark_delete == last
 
 
 @settings(max_examples=40)

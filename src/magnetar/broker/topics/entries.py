@@ -46,26 +46,27 @@ async def published_at(ledger: ManagedLedger, position: Position) -> int:
     return publish_time(run.buffer, run.starts[0], run.ends[0])
 
 
-async def first_published_at(ledger: ManagedLedger, time_ms: int) -> Position:
-    """The first position with a publish time at or after ``time_ms``, by halving; behind the last when
-    there is none.
+async def last_before(ledger: ManagedLedger, below: Position, time_ms: int) -> Position:
+    """The last entry behind ``below`` with a publish time before ``time_ms``, by halving; ``below`` without
+    one.
 
     Publish times are the producers': where they do not ascend, any of the fitting positions may be found.
+
+    :raises LedgerError: an entry cannot be read
     """
-    last = ledger.max_read_position
-    start = ledger.ledgers.before(ledger.ledgers.first_at_or_after((0, 0)))
-    count = ledger.ledgers.entries_after(start)
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) // 2
-        position = ledger.ledgers.nth_after(start, middle + 1)
-        if position > last:
-            high = middle
-            continue
+    ledgers, last = ledger.ledgers, ledger.max_read_position
+    # Counted anew each time: while an entry is read, ledgers before it may be trimmed.
+    while (count := ledgers.entries_after(below) - ledgers.entries_after(last)) > 0:
+        position = ledgers.nth_after(below, (count + 1) // 2)
         if await published_at(ledger, position) < time_ms:
-            low = middle + 1
+            below = position
         else:
-            high = middle
-    if low >= count:
-        return ledger.ledgers.after(last)
-    return ledger.ledgers.nth_after(start, low + 1)
+            last = ledgers.before(position)
+    return below
+
+
+async def first_published_at(ledger: ManagedLedger, time_ms: int) -> Position:
+    """The first position with a publish time at or after ``time_ms``, as :func:`last_before` finds it; behind
+    the last when there is none."""
+    start = ledger.ledgers.before(ledger.ledgers.first_at_or_after((0, 0)))
+    return ledger.ledgers.after(await last_before(ledger, start, time_ms))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.any_topic import AnyTopic
-from magnetar.broker.topics.entries import published_at
+from magnetar.broker.topics.entries import last_before, published_at
 from magnetar.broker.topics.persistent import Topic
 from magnetar.io.slices import PAUSE_SECONDS, each, let_others
 from magnetar.ledger.interface import LedgerError, NoSuchLedger
@@ -39,15 +39,7 @@ async def last_published_before(ledger: ManagedLedger, start: Position, time_ms:
     first = ledgers.after(start)
     if first > last or await published_at(ledger, first) >= time_ms:
         return start
-    low, high = 1, ledgers.entries_after(start) - ledgers.entries_after(last)
-    # The low-th entry behind start has expired; none behind the high-th is readable.
-    while low < high:
-        middle = (low + high + 1) // 2
-        if await published_at(ledger, ledgers.nth_after(start, middle)) < time_ms:
-            low = middle
-        else:
-            high = middle - 1
-    return ledgers.nth_after(start, low)
+    return await last_before(ledger, first, time_ms)
 
 
 async def has_expired(subscription: Subscription, time_ms: int) -> bool:
