@@ -54,10 +54,14 @@ class _Namespace:
     def __init__(self, io: Io, producer: str) -> None:
         self.mutex = Mutex(io.loop)
         self.topic: Topic | None = None
+        self.read: Topic | None = None
+        """The same topic, once it was read to its end: until then what is known is not all."""
         self.writer: TopicWriter | None = None
         """Of that topic."""
         self.position: Position = EARLIEST
         self.policies: dict[str, Record] = {}
+        self.untold: set[str] = set()
+        """Keys of what has changed and nobody was told of."""
         self.producer = producer
         self.sequence_id = 0
         self.schema_version = b""
@@ -110,7 +114,7 @@ class SystemTopicPolicies:
     async def _read(self, namespace: NamespaceName) -> _Namespace | None:
         """The namespace, read to its end; None when nothing was ever set in it."""
         state = self._known.get(namespace)
-        if state is not None and state.topic is not None and not state.topic.closing:
+        if state is not None and state.read is not None and not state.read.closing:
             return state
         name = change_events_of(namespace)
         if not await self._stored.get(f"{ROOT}/{name.path}"):
@@ -132,18 +136,23 @@ class SystemTopicPolicies:
             state.topic = topic
             state.writer = TopicWriter(topic, state.producer)
             topic.follow(lambda: self._follow(state))
+        first = state.read is None
         await self._read_on(state, topic)
+        state.read = topic
+        if first:
+            # Nobody has gone by anything else yet.
+            state.untold.clear()
+        elif state.untold:
+            self._follow(state)
 
-    async def _read_on(self, state: _Namespace, topic: Topic) -> set[str]:
-        """Reads what was not read yet; returns the keys of what changed."""
-        changed: set[str] = set()
+    async def _read_on(self, state: _Namespace, topic: Topic) -> None:
+        """Reads what was not read yet."""
 
         def take(run: EntryRun) -> None:
             for index in range(run.count):
-                changed.update(apply_records(state.policies, topic.full_name, run.entry(index)))
+                state.untold |= apply_records(state.policies, topic.full_name, run.entry(index))
 
         state.position = await read_on(topic, state.position, take)
-        return changed
 
     # Following
 
@@ -161,19 +170,21 @@ class SystemTopicPolicies:
             state.following = self._topics.io.loop.create_task(self._catch_up(state))
 
     async def _catch_up(self, state: _Namespace) -> None:
-        changed: set[str] = set()
         try:
             async with state.mutex:
                 state.following = None
                 topic = state.topic
                 if topic is not None and not topic.closing:
-                    changed = await self._read_on(state, topic)
+                    await self._read_on(state, topic)
         except Exception:
             log.exception("policies of topics cannot be read")
-            return
+        changed, state.untold = state.untold, set()
         for key in sorted(changed):
             name = codec().topic_of(key)
-            await self._tell(name.namespace_name, name)
+            try:
+                await self._tell(name.namespace_name, name)
+            except Exception:
+                log.exception("a change of policies was not taken over", extra={"topic": str(name)})
 
     # Changing
 
@@ -195,6 +206,8 @@ class SystemTopicPolicies:
             work(record)
             await self._write(state, events, topic, record, everywhere=everywhere)
             await self._read_on(state, events)
+            # Whoever changes them tells of that.
+            state.untold.discard(codec().key_of(topic, everywhere=everywhere))
 
     async def delete(self, topic: TopicName) -> None:
         """Nothing is set for a topic any more, neither here nor for all clusters."""
