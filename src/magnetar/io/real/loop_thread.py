@@ -30,6 +30,10 @@ class Slots:
         self._semaphore.release()
 
 
+_LOOK_SECONDS = 1.0
+"""A signal that comes right before a thread begins to wait, or to another one, does not wake it."""
+
+
 class LoopThread:
     """Runs until :meth:`close`; a daemon thread, so that a forgotten one does not keep the process."""
 
@@ -60,7 +64,12 @@ class LoopThread:
             raise RuntimeError("the loop is closed")
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
-            return future.result()
+            while True:
+                try:
+                    return future.result(_LOOK_SECONDS)
+                except TimeoutError:
+                    if future.done():
+                        return future.result()
         except BaseException:
             future.cancel()
             raise

@@ -1,0 +1,54 @@
+"""Blocking calls into a loop on a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from magnetar.io.real.loop_thread import LoopThread
+
+
+@pytest.fixture
+def thread() -> Iterator[LoopThread]:
+    thread = LoopThread("test")
+    yield thread
+    thread.close()
+
+
+def test_a_time_out_of_the_work_is_its_own(thread: LoopThread) -> None:
+    async def fails() -> None:
+        raise TimeoutError("of the work")
+
+    with pytest.raises(TimeoutError, match="of the work"):
+        thread.run(fails())
+
+
+def test_what_takes_longer_than_a_look_is_waited_for(thread: LoopThread) -> None:
+    assert thread.run(asyncio.sleep(1.3, "slow")) == "slow"
+
+
+def test_ctrl_c_is_noticed_though_it_does_not_wake_who_waits(thread: LoopThread) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    async def for_ever() -> None:
+        begun.set()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            ended.set()
+
+    def interrupt() -> None:
+        begun.wait()
+        # As one that comes right before the wait: another thread has it, and who waits goes on waiting.
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
+    with pytest.raises(KeyboardInterrupt):
+        thread.run(for_ever())
+    interrupting.join()
+    assert ended.wait(10)
