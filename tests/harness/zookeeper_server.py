@@ -28,7 +28,7 @@ class ZooKeeperServer(JavaServer):
     def __init__(self, folder: Path, tick_ms: int = TICK_MS) -> None:
         super().__init__(folder)
         self._config = folder / "zoo.cfg"
-        settings = {
+        self._settings: dict[str, object] = {
             "tickTime": tick_ms,
             "dataDir": folder / "data",
             "clientPort": self.port,
@@ -37,9 +37,13 @@ class ZooKeeperServer(JavaServer):
             "maxClientCnxns": 0,
             "4lw.commands.whitelist": "*",
         }
-        self._config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+
+    def set(self, **settings: object) -> None:
+        """Settings of its next start."""
+        self._settings.update(settings)
 
     def command(self) -> Sequence[str]:
+        self._config.write_text("".join(f"{key}={value}\n" for key, value in self._settings.items()))
         return [*java(self.folder), "org.apache.zookeeper.server.ZooKeeperServerMain", str(self._config)]
 
     def ready(self) -> bool:

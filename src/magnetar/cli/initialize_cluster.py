@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from magnetar.server.zookeeper_access import MetadataAccess
 
 _URLS = {
     "web_service_url": "serviceUrl",
@@ -39,6 +43,24 @@ def add_initialize_cluster(commands: argparse._SubParsersAction[argparse.Argumen
         metavar="URL",
         help="where several clusters keep what they share; with one cluster the same as --metadata-store",
     )
+    parser.add_argument(
+        *("-mscp", "--metadata-store-config-path"),
+        default="",
+        metavar="FILE",
+        help="properties of ZooKeeper's own client, for TLS",
+    )
+    parser.add_argument(
+        *("-cmscp", "--configuration-metadata-store-config-path"),
+        default="",
+        metavar="FILE",
+        help="the same for the other store (that of --metadata-store-config-path)",
+    )
+    parser.add_argument(
+        "--zookeeper-password",
+        default="",
+        metavar="URL",
+        help="file:///path of user:password of ZooKeeper's scheme digest",
+    )
     parser.add_argument("-uw", "--web-service-url", required=True, metavar="URL", help="http://host:8080")
     parser.add_argument("-tw", "--web-service-url-tls", metavar="URL", help="https://host:8443")
     parser.add_argument("-ub", "--broker-service-url", metavar="URL", help="pulsar://host:6650")
@@ -71,6 +93,17 @@ def _number(text: str) -> int:
     return int(text)
 
 
+def _access(parsed: argparse.Namespace) -> MetadataAccess:
+    """:raises SettingsContradict: a file cannot be used"""
+    from magnetar.server.zookeeper_access import MetadataAccess, session_settings, zookeeper_access
+
+    session = session_settings(parsed.zookeeper_session_timeout_ms, parsed.zookeeper_password)
+    local = zookeeper_access("--metadata-store-config-path", parsed.metadata_store_config_path, session)
+    shared = parsed.configuration_metadata_store_config_path
+    option = "--configuration-metadata-store-config-path"
+    return MetadataAccess(local, zookeeper_access(option, shared, session) if shared else local)
+
+
 def run_initialize_cluster(parsed: argparse.Namespace) -> int:
     """Answers the exit code: 0 it is set up, 1 it is not."""
     from magnetar.metadata.interface import MetadataError
@@ -99,7 +132,7 @@ def run_initialize_cluster(parsed: argparse.Namespace) -> int:
             setup,
             bookkeeper,
             own_bookkeeper=not existing,
-            timeout_ms=parsed.zookeeper_session_timeout_ms,
+            access=_access(parsed),
         )
     except (SetupContradicts, MetadataError, ValueError, OSError) as error:
         sys.stderr.write(f"magnetar: the cluster is not set up: {error}\n")

@@ -19,6 +19,9 @@ class ClusterSettings:
     configuration_metadata_store_url: str
     metadata_store_session_timeout_millis: int
     zoo_keeper_session_timeout_millis: int
+    metadata_store_config_path: str
+    configuration_store_config_path: str
+    magnetar_zoo_keeper_password: str = field(repr=False)
     bookkeeper_metadata_service_uri: str
     bookkeeper_client_timeout_in_seconds: int
     bookkeeper_use_v2_wire_protocol: bool

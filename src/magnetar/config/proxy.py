@@ -100,6 +100,8 @@ class ProxySettings:
     http_requests_max_per_second: float
     cluster_name: str
     magnetar_ha_proxy_trusted_addresses: str
+    magnetar_zoo_keeper_config_path: str
+    magnetar_zoo_keeper_password: str = field(repr=False)
     magnetar_http_allowed_origins: tuple[str, ...]
 
     @property

@@ -28,12 +28,13 @@ class TlsFiles:
     certificate: str = ""
     """PEM, with the chain to the issuer."""
     key: str = ""
-    """PEM, not encrypted."""
+    """PEM, perhaps in the same file."""
     trust: str = ""
     """PEM, one or more issuers."""
     key_store: str = ""
     """PKCS12, in place of certificate and key."""
     key_store_password: str = field(default="", repr=False)
+    """Also of a key that is PEM and encrypted."""
     trust_store: str = ""
     """PKCS12, in place of :attr:`trust`."""
     trust_store_password: str = field(default="", repr=False)
@@ -52,6 +53,16 @@ class TlsFiles:
 
 
 @dataclass(frozen=True, slots=True)
+class TlsRules:
+    """What both sides have to agree on."""
+
+    protocols: Sequence[str] = ()
+    """Of ``TLSv1.2`` and ``TLSv1.3``; empty: both."""
+    ciphers: Sequence[str] = ()
+    """By OpenSSL's or Java's names; empty: OpenSSL's own choice."""
+
+
+@dataclass(frozen=True, slots=True)
 class ClientTls:
     """How a client goes by TLS."""
 
@@ -60,16 +71,7 @@ class ClientTls:
     """False: any server will do."""
     verify_host: bool = True
     """The server's certificate has to be for the name it was called by."""
-
-
-@dataclass(frozen=True, slots=True)
-class TlsRules:
-    """What both sides have to agree on."""
-
-    protocols: Sequence[str] = ()
-    """Of ``TLSv1.2`` and ``TLSv1.3``; empty: both."""
-    ciphers: Sequence[str] = ()
-    """By OpenSSL's or Java's names; empty: OpenSSL's own choice."""
+    rules: TlsRules = TlsRules()
 
 
 def server_context(
@@ -134,7 +136,7 @@ class ClientContext:
         if self._made is None or seen != self._seen:
             wanted = self._wanted
             self._made = client_context(
-                wanted.files, TlsRules(), verify=wanted.verify, verify_host=wanted.verify_host
+                wanted.files, wanted.rules, verify=wanted.verify, verify_host=wanted.verify_host
             )
             self._seen = seen
         return self._made
@@ -200,8 +202,9 @@ def _load_own(context: ssl.SSLContext, files: TlsFiles) -> None:
         raise TlsRefused(f"{files.certificate} has no key beside it")
     for path in (files.certificate, files.key):
         _check_readable(path)
+    password = files.key_store_password or _no_password
     try:
-        context.load_cert_chain(files.certificate, files.key, password=_no_password)
+        context.load_cert_chain(files.certificate, files.key, password=password)
     except (ssl.SSLError, OSError, ValueError) as error:
         raise TlsRefused(
             f"{files.certificate} and {files.key} are no certificate with its key: {_why(error)}"

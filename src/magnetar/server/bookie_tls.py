@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 from magnetar.config.cluster import ClusterSettings
 from magnetar.config.settings import SettingsContradict
@@ -11,6 +10,7 @@ from magnetar.io.interfaces import ConnectingNetwork
 from magnetar.io.real.tls_network import Upgrade, UpgradingNetwork
 from magnetar.io.tls import ClientContext, ClientTls, TlsFiles, TlsRefused
 from magnetar.ledger.bookkeeper import start_tls
+from magnetar.server.key_store_password import key_store_password
 
 _UPGRADE = Upgrade(start_tls.QUESTION, start_tls.answer_bytes, start_tls.refused)
 
@@ -46,9 +46,9 @@ def _files(settings: ClusterSettings) -> TlsFiles:
         key="" if own_store else own,
         trust="" if trust_store else trusted,
         key_store=own if own_store else "",
-        key_store_password=_password(settings.bookkeeper_tls_key_store_password_path),
+        key_store_password=key_store_password(settings.bookkeeper_tls_key_store_password_path),
         trust_store=trusted if trust_store else "",
-        trust_store_password=_password(settings.bookkeeper_tls_trust_store_password_path),
+        trust_store_password=key_store_password(settings.bookkeeper_tls_trust_store_password_path),
     )
 
 
@@ -57,12 +57,3 @@ def _is_store(name: str, kind: str) -> bool:
     if kind.upper() in ("PEM", "PKCS12"):
         return kind.upper() == "PKCS12"
     raise SettingsContradict(f"{name}={kind}: PEM and PKCS12 are read")
-
-
-def _password(path: str) -> str:
-    if not path:
-        return ""
-    try:
-        return Path(path).read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsContradict(f"{path}, with the password of a key store: {error}") from error

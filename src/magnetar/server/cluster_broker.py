@@ -30,6 +30,7 @@ from magnetar.server.load_settings import LoadOptions
 from magnetar.server.membership import Membership
 from magnetar.server.serving import ServingBroker, Stores
 from magnetar.server.settings import entry_cache_settings, managed_ledger_settings
+from magnetar.server.zookeeper_access import cluster_access
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ class ClusterBroker(ServingBroker):
             raise SettingsContradict("these are not the settings of a cluster")
         self._settings: ClusterSettings = place.cluster
         self._places = metadata_places(self._settings)
+        self._access = cluster_access(self._settings)
         self._wait_seconds = wait_seconds
         self._zookeeper: ZooKeeperMetadataStore | None = None
         self._measured: Sequence[MeasuredStore] = ()
@@ -81,15 +83,13 @@ class ClusterBroker(ServingBroker):
     async def start(self) -> None:
         io, settings, places = self._place.io, self._settings, self._places
         patience = Patience(io.clock, io.loop, self._wait_seconds)
-        opened = await open_metadata(
-            io, places.local, places.configuration, settings.session_timeout_ms, patience
-        )
+        opened = await open_metadata(io, places.local, places.configuration, self._access, patience)
         self._zookeeper, self._measured = opened.zookeeper, opened.measured
         self._metadata = metadata = ResolvingStore(opened.everything, io.loop)
         metadata.listen_session(self._session_changed)
         await self._check_cluster(metadata)
         of_bookies, root, self._of_bookies = await open_bookies_metadata(
-            io, places, opened, settings.session_timeout_ms, patience
+            io, places, opened, self._access.local, patience
         )
         copies = quorums(settings)
         await self._wait_for_bookies(of_bookies, root, copies.ensemble, patience)

@@ -16,12 +16,12 @@ from magnetar.metadata.interface import MetadataRefused, MetadataStore
 from magnetar.metadata.measured import MeasuredStore
 from magnetar.metadata.resolving import ResolvingStore
 from magnetar.metadata.zookeeper.address import EnsembleAddress
-from magnetar.metadata.zookeeper.session import Outside, SessionSettings
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
 from magnetar.server.bookie_login import bookie_proof
 from magnetar.server.bookie_tls import bookie_network
 from magnetar.server.cluster_settings import MetadataPlaces, ledger_settings
 from magnetar.server.cluster_setup import ClusterSetup, set_up_cluster
+from magnetar.server.zookeeper_access import MetadataAccess, ZooKeeperAccess
 
 log = logging.getLogger(__name__)
 
@@ -59,15 +59,14 @@ class Patience:
 
 
 async def open_zookeeper(
-    io: Io, address: EnsembleAddress, timeout_ms: int, patience: Patience
+    io: Io, address: EnsembleAddress, access: ZooKeeperAccess, patience: Patience
 ) -> ZooKeeperMetadataStore:
     """:raises MetadataRefused: it has not answered in time"""
-    outside = Outside(io.loop, io.clock, io.randomness, io.network)
-    session = SessionSettings(timeout_ms)
+    outside = access.outside(io)
     while True:
         try:
             return await ZooKeeperMetadataStore.open_store(
-                outside, address, session, wait_seconds=patience.slice()
+                outside, address, access.session, wait_seconds=patience.slice()
             )
         except MetadataRefused as refusal:
             if patience.over:
@@ -91,18 +90,18 @@ async def open_metadata(
     io: Io,
     local: EnsembleAddress,
     configuration: EnsembleAddress,
-    timeout_ms: int,
+    access: MetadataAccess,
     patience: Patience,
 ) -> ClusterMetadata:
     """
     :raises MetadataError: one of them does not answer in time
     """
-    own = await open_zookeeper(io, local, timeout_ms, patience)
+    own = await open_zookeeper(io, local, access.local, patience)
     measured = MeasuredStore(own, io.clock, "metadata-store")
     if configuration == local:
         return ClusterMetadata(own, measured, measured, (measured,))
     try:
-        other = await open_zookeeper(io, configuration, timeout_ms, patience)
+        other = await open_zookeeper(io, configuration, access.configuration, patience)
     except BaseException:
         await own.close()
         raise
@@ -120,13 +119,16 @@ class BookiesMetadata(NamedTuple):
 
 
 async def open_bookies_metadata(
-    io: Io, places: MetadataPlaces, opened: ClusterMetadata, timeout_ms: int, patience: Patience
+    io: Io, places: MetadataPlaces, opened: ClusterMetadata, access: ZooKeeperAccess, patience: Patience
 ) -> BookiesMetadata:
-    """:raises MetadataError: a store of its own does not answer in time"""
+    """:param access: as to the local store, whose settings count here, too
+
+    :raises MetadataError: a store of its own does not answer in time
+    """
     if places.own_bookkeeper:
         root = places.ledgers.removeprefix(places.local.chroot)
         return BookiesMetadata(ResolvingStore(opened.local, io.loop), root, None)
-    other = ResolvingStore(await open_zookeeper(io, places.bookkeeper, timeout_ms, patience), io.loop)
+    other = ResolvingStore(await open_zookeeper(io, places.bookkeeper, access, patience), io.loop)
     return BookiesMetadata(other, places.ledgers, other)
 
 
@@ -153,7 +155,7 @@ def set_up_stores(
     bookkeeper: EnsembleAddress,
     *,
     own_bookkeeper: bool,
-    timeout_ms: int,
+    access: MetadataAccess,
 ) -> None:
     """Sets a cluster up, in a loop of its own.
 
@@ -163,7 +165,7 @@ def set_up_stores(
 
     async def work(io: Io) -> None:
         opened = await open_metadata(
-            io, local, configuration, timeout_ms, Patience(io.clock, io.loop, _PATIENCE_SECONDS)
+            io, local, configuration, access, Patience(io.clock, io.loop, _PATIENCE_SECONDS)
         )
         metadata = opened.everything
         try:

@@ -40,6 +40,7 @@ from magnetar.server.settings import (
     managed_ledger_settings,
 )
 from magnetar.server.standalone import LEDGERS, METADATA_FILE
+from magnetar.server.zookeeper_access import cluster_access
 
 _METADATA = "metadata"
 _PATIENCE_SECONDS = 30.0
@@ -111,15 +112,15 @@ async def cluster_side(
     """
     io, places = real_io(loop, "."), metadata_places(cluster)
     patience = Patience(io.clock, io.loop, _PATIENCE_SECONDS)
-    timeout_ms = cluster.session_timeout_ms
-    opened = await open_metadata(io, places.local, places.configuration, timeout_ms, patience)
+    access = cluster_access(cluster)
+    opened = await open_metadata(io, places.local, places.configuration, access, patience)
     metadata = ResolvingStore(opened.everything, io.loop)
     guard = _Guard(io, metadata, places)
     try:
         await guard.check_cluster(settings.cluster_name)
         if not check:
-            await guard.take(timeout_ms / 1000 + _EXPIRY_SECONDS)
-        bookies = await open_bookies_metadata(io, places, opened, timeout_ms, patience)
+            await guard.take(cluster.session_timeout_ms / 1000 + _EXPIRY_SECONDS)
+        bookies = await open_bookies_metadata(io, places, opened, access.local, patience)
         try:
             store = await open_ledgers(io, bookies.metadata, metadata, bookies.root, cluster)
             try:

@@ -23,6 +23,7 @@ from magnetar.security.authentication import Authenticator
 from magnetar.security.proofs.plugins import authentication_of
 from magnetar.security.proofs.proof import Authentication, NoProof
 from magnetar.server.cluster_stores import Patience, open_zookeeper
+from magnetar.server.zookeeper_access import alone_access
 
 
 def targets_of(settings: ProxySettings) -> AllowedTargets:
@@ -49,7 +50,7 @@ async def brokers_of(io: Io, settings: ProxySettings, wait_seconds: float | None
         except AddressRefused as error:
             raise SettingsContradict(f"metadataStoreUrl: {error}") from error
         patience = Patience(io.clock, io.loop, wait_seconds)
-        store = await open_zookeeper(io, address, settings.session_timeout_ms, patience)
+        store = await open_zookeeper(io, address, alone_access(settings), patience)
         registered = RegisteredBrokers(io.loop, store)
         await registered.open()
         return registered

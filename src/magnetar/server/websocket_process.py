@@ -35,6 +35,7 @@ from magnetar.server.security import Roles, authenticator, authorizer
 from magnetar.server.taken_port import taken_port
 from magnetar.server.tls import DoorTls
 from magnetar.server.websockets import limits_of
+from magnetar.server.zookeeper_access import alone_access
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +98,7 @@ class _WebSockets:
         if settings.configuration_store:
             address = _address(settings.configuration_store)
             patience = Patience(self._io.clock, self._io.loop, wait_seconds)
-            self._shared = await open_zookeeper(self._io, address, settings.session_timeout_ms, patience)
+            self._shared = await open_zookeeper(self._io, address, alone_access(settings), patience)
         self._access = Access(asked, self._authorizer())
         self._brokers = await self._where_brokers_are()
         client = self._client()

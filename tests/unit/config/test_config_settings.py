@@ -261,7 +261,7 @@ def test_a_file_with_every_default_of_pulsar_starts_in_a_cluster(tmp_path: Path)
             "managedLedgerDefaultAckQuorum=3",
             "managedLedgerDefaultAckQuorum 3 is above managedLedgerDefaultWriteQuorum 2",
         ),
-        ("metadataStoreConfigPath=zk.conf", "metadataStoreConfigPath=zk.conf is not honoured yet"),
+        ("strictBookieAffinityEnabled=true", "strictBookieAffinityEnabled=true is not honoured yet"),
     ],
 )
 def test_what_contradicts_in_a_cluster_stops_the_start_by_name(

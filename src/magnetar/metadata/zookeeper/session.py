@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from magnetar.io.interfaces import Cancellable, Clock, ConnectingNetwork, Loop, Randomness
@@ -54,10 +55,11 @@ class Outside(NamedTuple):
     network: ConnectingNetwork
 
 
-class SessionSettings(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
     timeout_ms: int = 30_000
     """What is asked for; the server answers what it grants. ``metadataStoreSessionTimeoutMillis``."""
-    digest: bytes = b""
+    digest: bytes = field(default=b"", repr=False)
     """``user:password`` of the scheme digest; empty: none."""
 
 

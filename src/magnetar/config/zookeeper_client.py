@@ -1,0 +1,140 @@
+"""The file that ``metadataStoreConfigPath`` names: properties of ZooKeeper's own client; those of TLS count.
+
+Their names and defaults: https://zookeeper.apache.org/doc/r3.9.4/zookeeperAdmin.html and the guide to TLS,
+https://cwiki.apache.org/confluence/display/ZOOKEEPER/ZooKeeper+SSL+User+Guide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from magnetar.config.properties import PropertyError, parse_properties
+
+SECURE = "zookeeper.client.secure"
+_SSL = "zookeeper.ssl."
+_SASL = "zookeeper.sasl."
+_TYPES = ("PEM", "PKCS12", "JKS", "BCFKS")
+_EXTENSIONS = {".pem": "PEM", ".p12": "PKCS12", ".jks": "JKS", ".bcfks": "BCFKS"}
+_READ = ("PEM", "PKCS12")
+_STORE = ("location", "type", "password", "passwordPath")
+_HONOURED = frozenset(
+    [f"{_SSL}{store}.{name}" for store in ("keyStore", "trustStore") for name in _STORE]
+    + [f"{_SSL}{name}" for name in ("hostnameVerification", "protocol", "enabledProtocols", "ciphersuites")]
+)
+_OF_SERVERS_OR_JAVA = frozenset(
+    f"{_SSL}{name}"
+    for name in (
+        "clientAuth",
+        "clientHostnameVerification",
+        "authProvider",
+        "sslProvider",
+        "handshakeDetectionTimeoutMillis",
+    )
+)
+"""Accepted: with a client of ours there is nothing that they could change."""
+_REFUSED = {
+    f"{_SSL}context.supplier.class": "no Java classes are loaded",
+    f"{_SSL}crl": "it is not looked up whether certificates were revoked",
+    f"{_SSL}ocsp": "it is not looked up whether certificates were revoked",
+    f"{_SASL}client": "there is no SASL towards ZooKeeper; magnetarZooKeeperPassword is of the scheme digest",
+}
+"""Unless they are false."""
+
+
+class ZooKeeperClientRefused(ValueError):
+    """The file cannot be used; the text says why, and holds no secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyStore:
+    """A file with a key and its certificates, or with trusted ones."""
+
+    location: str = ""
+    """Empty: there is none."""
+    pkcs12: bool = False
+    """False: it is PEM."""
+    password: str = field(default="", repr=False)
+    password_path: str = ""
+    """A file with the password, which counts more."""
+
+
+@dataclass(frozen=True, slots=True)
+class SecureClient:
+    """How a client of ZooKeeper's goes by TLS."""
+
+    own: KeyStore
+    trusted: KeyStore
+    """Empty: what the system trusts."""
+    verify_host: bool
+    protocols: tuple[str, ...]
+    ciphers: tuple[str, ...]
+
+
+def secure_client(path: str) -> SecureClient | None:
+    """None: it asks for no TLS.
+
+    :raises ZooKeeperClientRefused: it cannot be read, or asks for what is not here
+    """
+    given = _properties(path)
+    for name, value in given.items():
+        _check(path, name, value)
+    if not _truth(path, given, SECURE, default=False):
+        if named := [name for name in given if name in _HONOURED]:
+            raise ZooKeeperClientRefused(f"{path}: {named[0]} is of TLS, and {SECURE} is not true")
+        return None
+    protocols = given.get(f"{_SSL}enabledProtocols") or given.get(f"{_SSL}protocol", "")
+    return SecureClient(
+        _store(path, given, "keyStore"),
+        _store(path, given, "trustStore"),
+        _truth(path, given, f"{_SSL}hostnameVerification", default=True),
+        _names(protocols),
+        _names(given.get(f"{_SSL}ciphersuites", "")),
+    )
+
+
+def _properties(path: str) -> Mapping[str, str]:
+    try:
+        # As Java reads them.
+        found = parse_properties(Path(path).read_text("iso-8859-1"))
+    except (OSError, ValueError) as error:
+        where = f"{path}:{error.line}" if isinstance(error, PropertyError) else path
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise ZooKeeperClientRefused(f"{where} cannot be read: {why}") from error
+    return {item.key.strip(): item.value.strip() for item in found}
+
+
+def _check(path: str, name: str, value: str) -> None:
+    """:raises ZooKeeperClientRefused: it is of security, and not honoured"""
+    if name in _REFUSED:
+        if value.lower() != "false":
+            raise ZooKeeperClientRefused(f"{path}: {name}: {_REFUSED[name]}")
+    elif name.startswith((_SSL, _SASL)) and name not in _HONOURED | _OF_SERVERS_OR_JAVA:
+        raise ZooKeeperClientRefused(f"{path}: {name} is not honoured")
+
+
+def _truth(path: str, given: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = given.get(name, "").lower()
+    if text not in ("", "true", "false"):
+        raise ZooKeeperClientRefused(f"{path}: {name} wants true or false")
+    return text == "true" if text else default
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, map(str.strip, text.split(","))))
+
+
+def _store(path: str, given: Mapping[str, str], which: str) -> KeyStore:
+    location, kind, password, password_path = (given.get(f"{_SSL}{which}.{name}", "") for name in _STORE)
+    if not location:
+        return KeyStore()
+    kind = kind.upper() or _EXTENSIONS.get(Path(location).suffix, "")
+    if kind not in _TYPES:
+        raise ZooKeeperClientRefused(f"{path}: {_SSL}{which}.type says nothing that is known of {location}")
+    if kind not in _READ:
+        raise ZooKeeperClientRefused(
+            f"{path}: {_SSL}{which}.location: {location} is a key store of type {kind}, "
+            "which only Java reads; keytool -importkeystore -deststoretype pkcs12 makes a PKCS12 one of it"
+        )
+    return KeyStore(location, kind == "PKCS12", password, password_path)

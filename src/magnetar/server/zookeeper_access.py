@@ -1,0 +1,117 @@
+"""How ZooKeeper is spoken to, and in whose name, as settings say."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from magnetar.config.cluster import ClusterSettings
+from magnetar.config.proxy import ProxySettings
+from magnetar.config.settings import SettingsContradict
+from magnetar.config.websocket import WebSocketProcessSettings
+from magnetar.config.zookeeper_client import KeyStore, SecureClient, ZooKeeperClientRefused, secure_client
+from magnetar.io.interfaces import ConnectingNetwork, Io
+from magnetar.io.real.tls_network import TlsClientNetwork
+from magnetar.io.tls import ClientContext, ClientTls, TlsFiles, TlsRefused, TlsRules
+from magnetar.metadata.zookeeper.session import Outside, SessionSettings
+from magnetar.security.proofs.proof import NoProof, path_of, read_text
+from magnetar.server.key_store_password import key_store_password
+
+
+class ZooKeeperAccess(NamedTuple):
+    """To one ensemble."""
+
+    session: SessionSettings
+    context: ClientContext | None = None
+    """Of TLS; None: in plain text."""
+
+    def outside(self, io: Io) -> Outside:
+        """What a session needs, on the loop that is running."""
+        network: ConnectingNetwork = io.network
+        if self.context is not None:
+            network = TlsClientNetwork(asyncio.get_running_loop(), self.context)
+        return Outside(io.loop, io.clock, io.randomness, network)
+
+
+class MetadataAccess(NamedTuple):
+    """To the metadata of a cluster."""
+
+    local: ZooKeeperAccess
+    configuration: ZooKeeperAccess
+
+
+def cluster_access(settings: ClusterSettings) -> MetadataAccess:
+    """As with Pulsar, the local store's file counts for what clusters share, too, unless that has its own.
+
+    :raises SettingsContradict: a file, or the user, cannot be used
+    """
+    session = session_settings(settings.session_timeout_ms, settings.magnetar_zoo_keeper_password)
+    local = zookeeper_access("metadataStoreConfigPath", settings.metadata_store_config_path, session)
+    shared = settings.configuration_store_config_path
+    configuration = zookeeper_access("configurationStoreConfigPath", shared, session) if shared else local
+    return MetadataAccess(local, configuration)
+
+
+def alone_access(settings: ProxySettings | WebSocketProcessSettings) -> ZooKeeperAccess:
+    """Of a process without brokers, of which Pulsar's own goes by properties of Java alone.
+
+    :raises SettingsContradict: the file, or the user, cannot be used
+    """
+    session = session_settings(settings.session_timeout_ms, settings.magnetar_zoo_keeper_password)
+    path = settings.magnetar_zoo_keeper_config_path
+    return zookeeper_access("magnetarZooKeeperConfigPath", path, session)
+
+
+def session_settings(timeout_ms: int, password: str) -> SessionSettings:
+    """:param password: ``user:password`` of the scheme digest, or a ``file:`` URL of that; empty: none
+
+    :raises SettingsContradict: it is no user with a password
+    """
+    try:
+        said = read_text(path_of(password)).strip() if password.startswith("file:") else password
+    except NoProof as error:
+        raise SettingsContradict(f"magnetarZooKeeperPassword: {error}") from error
+    if said and not all(said.partition(":")):
+        raise SettingsContradict("magnetarZooKeeperPassword wants user:password, or file:///path of that")
+    if password and not said:
+        raise SettingsContradict("magnetarZooKeeperPassword: the file is empty")
+    return SessionSettings(timeout_ms, said.encode())
+
+
+def zookeeper_access(name: str, path: str, session: SessionSettings) -> ZooKeeperAccess:
+    """:param name: of what said where the file is
+
+    :param path: of a file of ZooKeeper's own client; empty: there is none
+    :raises SettingsContradict: it cannot be used
+    """
+    if not path:
+        return ZooKeeperAccess(session)
+    try:
+        secured = secure_client(path)
+        if secured is None:
+            return ZooKeeperAccess(session)
+        context = ClientContext(_tls(secured))
+        context()
+    except (ZooKeeperClientRefused, TlsRefused) as error:
+        raise SettingsContradict(f"{name}: {error}") from error
+    return ZooKeeperAccess(session, context)
+
+
+def _tls(secured: SecureClient) -> ClientTls:
+    own, trusted = secured.own, secured.trusted
+    pem = "" if own.pkcs12 else own.location
+    files = TlsFiles(
+        certificate=pem,
+        key=pem,
+        trust="" if trusted.pkcs12 else trusted.location,
+        key_store=own.location if own.pkcs12 else "",
+        key_store_password=_password(own),
+        trust_store=trusted.location if trusted.pkcs12 else "",
+        trust_store_password=_password(trusted),
+    )
+    rules = TlsRules(secured.protocols, secured.ciphers)
+    return ClientTls(files, verify_host=secured.verify_host, rules=rules)
+
+
+def _password(store: KeyStore) -> str:
+    return key_store_password(store.password_path) or store.password
