@@ -97,7 +97,9 @@ def _access(parsed: argparse.Namespace) -> MetadataAccess:
     """:raises SettingsContradict: a file cannot be used"""
     from magnetar.server.zookeeper_access import MetadataAccess, session_settings, zookeeper_access
 
-    session = session_settings(parsed.zookeeper_session_timeout_ms, parsed.zookeeper_password)
+    session = session_settings(
+        parsed.zookeeper_session_timeout_ms, parsed.zookeeper_password, "--zookeeper-password"
+    )
     local = zookeeper_access("--metadata-store-config-path", parsed.metadata_store_config_path, session)
     shared = parsed.configuration_metadata_store_config_path
     option = "--configuration-metadata-store-config-path"

@@ -62,19 +62,22 @@ def alone_access(settings: ProxySettings | WebSocketProcessSettings) -> ZooKeepe
     return zookeeper_access("magnetarZooKeeperConfigPath", path, session)
 
 
-def session_settings(timeout_ms: int, password: str) -> SessionSettings:
+def session_settings(
+    timeout_ms: int, password: str, name: str = "magnetarZooKeeperPassword"
+) -> SessionSettings:
     """:param password: ``user:password`` of the scheme digest, or a ``file:`` URL of that; empty: none
 
+    :param name: of what said so
     :raises SettingsContradict: it is no user with a password
     """
     try:
         said = read_text(path_of(password)).strip() if password.startswith("file:") else password
     except NoProof as error:
-        raise SettingsContradict(f"magnetarZooKeeperPassword: {error}") from error
+        raise SettingsContradict(f"{name}: {error}") from error
     if said and not all(said.partition(":")):
-        raise SettingsContradict("magnetarZooKeeperPassword wants user:password, or file:///path of that")
+        raise SettingsContradict(f"{name} wants user:password, or file:///path of that")
     if password and not said:
-        raise SettingsContradict("magnetarZooKeeperPassword: the file is empty")
+        raise SettingsContradict(f"{name}: the file is empty")
     return SessionSettings(timeout_ms, said.encode())
 
 

@@ -17,7 +17,13 @@ from cryptography.hazmat.primitives.serialization import (
 from magnetar.config.proxy import load_proxy
 from magnetar.config.settings import SettingsContradict, load
 from magnetar.config.websocket import load_websockets
-from magnetar.server.zookeeper_access import MetadataAccess, ZooKeeperAccess, alone_access, cluster_access
+from magnetar.server.zookeeper_access import (
+    MetadataAccess,
+    ZooKeeperAccess,
+    alone_access,
+    cluster_access,
+    session_settings,
+)
 
 SECURE = (
     "zookeeper.client.secure=true\nzookeeper.clientCnxnSocket=org.apache.zookeeper.ClientCnxnSocketNetty\n"
@@ -140,6 +146,9 @@ def test_a_user_of_the_scheme_digest_is_said_or_in_a_file(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("said", ["mistaken", ":mistaken", "mistaken:", "file:///nowhere"])
 def test_what_is_no_user_with_a_password_is_refused_and_not_told(tmp_path: Path, said: str) -> None:
+    with pytest.raises(SettingsContradict, match="--zookeeper-password") as caught:
+        session_settings(5000, said, "--zookeeper-password")
+    assert "mistaken" not in str(caught.value)
     with pytest.raises(SettingsContradict, match="magnetarZooKeeperPassword") as caught:
         access(tmp_path, magnetarZooKeeperPassword=said)
     assert "mistaken" not in str(caught.value)
