@@ -27,6 +27,8 @@ class StorageGate:
         """Producers that were refused or closed since the broker started."""
         self._served = served
         self._reason = ""
+        self._wanted = False
+        """It was shut, and producers were not looked at since: some may have come while it was open."""
         self._closing: Any = None
 
     @property
@@ -37,7 +39,12 @@ class StorageGate:
     def shut(self, reason: str) -> None:
         """Closes all producers of persistent topics, and lets none in."""
         self._reason = reason
-        if self._closing is None:
+        self._wanted = True
+        self._begin_closing()
+
+    def _begin_closing(self) -> None:
+        if self._closing is None and self._wanted and self._reason:
+            self._wanted = False
             self._closing = self._served.io.loop.create_task(self._close_producers())
             self._closing.add_done_callback(self._closed)
 
@@ -69,5 +76,8 @@ class StorageGate:
 
     def _closed(self, task: Any) -> None:
         self._closing = None
-        if not task.cancelled() and task.exception() is not None:
+        if task.cancelled():
+            return
+        if task.exception() is not None:
             log.error("producers are not closed although there is no room", exc_info=task.exception())
+        self._begin_closing()
