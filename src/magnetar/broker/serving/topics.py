@@ -377,8 +377,7 @@ class ServedTopics:
         affected: list[AnyTopic] = []
 
         def take(live: AnyTopic) -> None:
-            name = live.name
-            if namespace in (None, name.namespace_name) and topic in (None, name.base):
+            if namespace in (None, live.name.namespace_name) and topic in (None, live.name.base):
                 affected.append(live)
 
         await each(self.io, "policies", list(self.topics.values()), take)
