@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -40,8 +40,14 @@ class Reading(Record):
 class Turns:
     """Either broker, one at a time."""
 
-    def __init__(self, folder: Path, servers: BookKeeperServers, **of_apaches: str) -> None:
-        settings = {"acknowledgmentAtBatchIndexLevelEnabled": "true", "brokerDeduplicationEnabled": "true"}
+    def __init__(
+        self, folder: Path, servers: BookKeeperServers, of_both: Mapping[str, str] = {}, **of_apaches: str
+    ) -> None:
+        settings = {
+            "acknowledgmentAtBatchIndexLevelEnabled": "true",
+            "brokerDeduplicationEnabled": "true",
+            **of_both,
+        }
         self._ours = BrokerProcess(folder / "ours", servers, **settings)
         self._apaches = ApacheBroker(folder / "apaches", servers, **settings, **of_apaches)
 
@@ -144,6 +150,35 @@ def test_what_apaches_broker_may_write_otherwise_is_read(cluster: BookKeeperServ
             assert compressed == [turn == 1] * 2
     finally:
         turns.close()
+
+
+def test_ledgers_whose_metadata_has_a_path_of_its_own(cluster: BookKeeperServers, tmp_path: Path) -> None:
+    """On a bookie of its own; what the cluster knows otherwise has a path of its own, too."""
+    path, store = f"/own/{tmp_path.name}", f"{cluster.metadata_store}/elsewhere/{tmp_path.name}"
+    bookies = f"{cluster.metadata_store}{path}"
+    cluster.initialize_at(bookies)
+    bookie = cluster.another_bookie(tmp_path / "bookie", path)
+    bookie.launch()
+    uri = f"metadata-store:{bookies}"
+    cluster.initialize_at(store, "--existing-bk-metadata-service-uri", uri)
+    one = {f"managedLedgerDefault{each}": "1" for each in ("EnsembleSize", "WriteQuorum", "AckQuorum")}
+    settings = {"metadataStoreUrl": store, "configurationMetadataStoreUrl": store, **one}
+    settings["bookkeeperMetadataServiceUri"] = uri
+    turns = Turns(tmp_path, cluster, settings)
+    try:
+        bookie.wait()
+        sent: list[bytes] = []
+        left: list[bytes] = []
+        values: list[int] = []
+        for turn in (0, 1, 0):
+            with turns.serving(turn) as (broker, client):
+                if not sent:
+                    make_namespace(broker)
+                left = plain(client, len(sent), sent, left)
+                schemas(client, len(sent), values)
+    finally:
+        turns.close()
+        bookie.close()
 
 
 def nodes(cluster: BookKeeperServers, *paths: str) -> list[bytes]:

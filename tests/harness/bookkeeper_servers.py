@@ -17,6 +17,7 @@ from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord, decoded, ledg
 
 CLUSTER = "lab"
 """The name of the Pulsar cluster that the metadata is set up for."""
+_REGISTRATIONS = "/ledgers/available"
 _SESSION_MS = 20000
 """The most that ZooKeeper grants. A bookie that has lost its session may never register again."""
 
@@ -51,10 +52,15 @@ class BookieServer(JavaServer):
         zookeeper: ZooKeeperServer,
         settings: Mapping[str, object],
         logins: Path | None = None,
+        path: str = "",
     ) -> None:
-        """:param logins: a JAAS file; None: there is none"""
+        """:param logins: a JAAS file; None: there is none
+
+        :param path: of ZooKeeper's, below which its metadata is
+        """
         super().__init__(folder)
         self._logins = logins
+        self._registrations = f"{path}{_REGISTRATIONS}"
         self._http_port = 0
         """0: it serves no HTTP."""
         self._zookeeper = zookeeper
@@ -67,7 +73,7 @@ class BookieServer(JavaServer):
             "journalDirectories": folder / "journal",
             "ledgerDirectories": folder / "ledgers",
             "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
-            "metadataServiceUri": f"metadata-store:zk:{zookeeper.address}",
+            "metadataServiceUri": f"metadata-store:zk:{zookeeper.address}{path}",
             "zkTimeout": _SESSION_MS,
             "nettyMaxFrameSizeBytes": 5253120,
             "journalMaxGroupWaitMSec": 1,
@@ -102,7 +108,7 @@ class BookieServer(JavaServer):
             # A bookie whose last life is still registered would give up.
             client = KazooClient(self._zookeeper.address)
             client.start()
-            for node in (self._node, f"/ledgers/available/readonly/{self.address}"):
+            for node in (self._node, self._read_only_node):
                 if client.exists(node) is not None:
                     client.delete(node)
             client.stop()
@@ -115,12 +121,16 @@ class BookieServer(JavaServer):
 
     @property
     def _node(self) -> str:
-        return f"/ledgers/available/{self.address}"
+        return f"{self._registrations}/{self.address}"
+
+    @property
+    def _read_only_node(self) -> str:
+        return f"{self._registrations}/readonly/{self.address}"
 
     @property
     def read_only(self) -> bool:
         """Whether it is registered as one that takes nothing new."""
-        return self._zookeeper.owner(f"/ledgers/available/readonly/{self.address}") is not None
+        return self._zookeeper.owner(self._read_only_node) is not None
 
     def administer(self) -> None:
         """Its next start serves HTTP, too, for :meth:`turn`."""
@@ -177,16 +187,19 @@ class BookKeeperServers:
         for bookie in self.bookies:
             bookie.wait()
 
-    def another_bookie(self, folder: Path) -> BookieServer:
-        """Not started, and not among :attr:`bookies`."""
-        return BookieServer(folder, self.zookeeper, self._settings, self._logins)
+    def another_bookie(self, folder: Path, path: str = "") -> BookieServer:
+        """Not started, and not among :attr:`bookies`.
+
+        :param path: below which of ZooKeeper's nodes it finds its metadata; empty: with the others
+        """
+        return BookieServer(folder, self.zookeeper, self._settings, self._logins, path)
 
     def forget(self, bookie: BookieServer) -> None:
         """Of one that is lost for good, what the metadata says besides what ledgers it has."""
         client = KazooClient(self.zookeeper.address)
         client.start()
         try:
-            for path in (f"/ledgers/available/{bookie.address}", f"/ledgers/cookies/{bookie.address}"):
+            for path in (f"{_REGISTRATIONS}/{bookie.address}", f"/ledgers/cookies/{bookie.address}"):
                 if client.exists(path) is not None:
                     client.delete(path)
         finally:
@@ -210,8 +223,12 @@ class BookKeeperServers:
 
     def initialize(self) -> None:
         """Sets the metadata of the cluster up."""
+        self.initialize_at(self.metadata_store)
+
+    def initialize_at(self, store: str, *options: str) -> None:
+        """Likewise, in another place of ZooKeeper's."""
         command = [sys.executable, "-m", "magnetar.cli.magnetar", "initialize-cluster-metadata"]
-        _finished([*command, *setup_options(self.metadata_store, self.metadata_store)], self.folder)
+        _finished([*command, *setup_options(store, store), *options], self.folder)
 
     def run(self, main: str, *arguments: str) -> str:
         """Runs a class of the servers' jars to its end, and tells what it printed."""
