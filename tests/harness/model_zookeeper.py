@@ -1,31 +1,49 @@
-"""A model of one ZooKeeper server: its protocol, sessions and watches, in memory and in virtual time."""
+"""A model of ZooKeeper's servers: their protocol, sessions and watches, in memory and in virtual time."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from random import Random
 from typing import Any
+
+from model_zookeeper_replica import Replica
+from model_zookeeper_tree import (
+    BAD_ARGUMENTS,
+    BAD_VERSION,
+    CHANGED,
+    CREATED,
+    DELETED,
+    EPHEMERAL,
+    EPHEMERAL_PARENT,
+    NODE_EXISTS,
+    NOT_EMPTY,
+    SEQUENTIAL,
+    UNIMPLEMENTED,
+    Change,
+    ModelNode,
+    Refused,
+    Transaction,
+    apply,
+    found,
+    parent_of,
+    put_stat,
+    root,
+)
+from model_zookeeper_watches import Watches
 
 from magnetar.io.interfaces import Loop, Transport
 from magnetar.metadata.zookeeper.jute import JuteReader, put_bytes, put_int, put_long, put_text
+from magnetar.metadata.zookeeper.messages import Operation
 
 _WATCH_STATE = 3
 """SyncConnected."""
-CREATED, DELETED, CHANGED = 1, 2, 3
-NO_NODE, BAD_VERSION, NOT_EMPTY, NODE_EXISTS, UNIMPLEMENTED = -101, -103, -111, -110, -6
-
-
-@dataclass
-class ModelNode:
-    value: bytes
-    zxid: int
-    now_ms: int
-    owner: int = 0
-    version: int = 0
-    modified_ms: int = 0
-    children: set[str] = field(default_factory=set)
-    made_below: int = 0
+LATE_SECONDS = (0.002, 0.05, 0.5)
+"""By how much servers typically hear of a change late."""
+LATEST_SECONDS = 1.5
+"""No server hears of a change later."""
+_WRITES = (Operation.CREATE2, Operation.DELETE, Operation.SET_DATA)
 
 
 @dataclass
@@ -35,18 +53,22 @@ class ModelSession:
     heard_at: float
     connection: ServerConnection | None = None
 
-
-class Refused(Exception):
-    """With the code of the answer."""
+    @property
+    def password(self) -> bytes:
+        return b"password" + self.number.to_bytes(8, "big")
 
 
 class ModelZooKeeper:
-    """Where its connections meet. ``max_timeout`` bounds what sessions get, in seconds."""
+    """Where its connections meet: one server, or several after :meth:`spread`.
 
-    def __init__(self, loop: Loop, max_timeout: float = 40.0) -> None:
+    ``nodes`` are as the last commit left them. ``min_timeout`` and ``max_timeout`` bound what
+    sessions get, in seconds: as shipped, 2 and 20 ticks of 2 seconds.
+    """
+
+    def __init__(self, loop: Loop, min_timeout: float = 4.0, max_timeout: float = 40.0) -> None:
         self.loop = loop
-        self.max_timeout = max_timeout
-        self.nodes = {"/": ModelNode(b"", 0, 1)}
+        self.min_timeout, self.max_timeout = min_timeout, max_timeout
+        self.nodes = root()
         self.sessions: dict[int, ModelSession] = {}
         self.expired: list[tuple[int, float]] = []
         """Sessions that ended by time, and when."""
@@ -56,13 +78,48 @@ class ModelZooKeeper:
         """Told of each node that a session's client deletes: path, node, number of the session."""
         self.silent = False
         """Requests are read and not answered, as of a server that was stopped."""
+        self.losing_answers = False
+        """Who changes something through a server that will hear of it late loses the connection with it."""
+        self._lasting = loop
+        """Servers hear of each other's changes though the process that :attr:`loop` is of has ended."""
+        self._replicas = [Replica(loop, self.nodes, 0, self._applied)]
+        self._random: Random | None = None
         self._made = 0x1000
+
+    def spread(self, random: Random, others: int = 2) -> None:
+        """From now on connections come to any of several servers; ``others`` of them hear of changes late."""
+        self._random = random
+        for _ in range(others):
+            typical = random.choice(LATE_SECONDS)
+
+            def lag(typical: float = typical) -> float:
+                return min(LATEST_SECONDS, typical * random.expovariate(1.0))
+
+            self._replicas.append(Replica(self._lasting, self.nodes, self.zxid, self._applied, lag))
+
+    @property
+    def several(self) -> bool:
+        return len(self._replicas) > 1
+
+    def all_know(self, path: str, at: float) -> bool:
+        """Whether every server knew of a node that is there at a time, in seconds."""
+        return not self.several or at > self.nodes[path].created_ms / 1000 + LATEST_SECONDS
+
+    def settle(self, loop: Loop) -> None:
+        """All servers know everything, and go on in another loop."""
+        self._lasting = loop
+        for replica in self._replicas:
+            replica.settle(loop)
+
+    def replica(self) -> Replica:
+        """Of the server that a new connection comes to."""
+        return self._replicas[0] if self._random is None else self._random.choice(self._replicas)
 
     def speak(self) -> None:
         """Answers what was read while it was silent."""
         self.silent = False
         for connection in list(self.connections):
-            connection.data_received(b"")
+            connection.go_on()
 
     def factory(self) -> ServerConnection:
         return ServerConnection(self)
@@ -76,8 +133,10 @@ class ModelZooKeeper:
         if number:
             return self.sessions.get(number)
         self._made += 1
-        session = ModelSession(self._made, min(timeout, self.max_timeout), self.loop.time())
+        granted = max(self.min_timeout, min(timeout, self.max_timeout))
+        session = ModelSession(self._made, granted, self.loop.time())
         self.sessions[session.number] = session
+        self.commit()
         self.watch_session(session)
         return session
 
@@ -97,8 +156,8 @@ class ModelZooKeeper:
 
     def end_session(self, session: ModelSession) -> None:
         self.sessions.pop(session.number, None)
-        for path in [path for path, node in self.nodes.items() if node.owner == session.number]:
-            self.delete(path, -1)
+        owned = [path for path, node in self.nodes.items() if node.owner == session.number]
+        self.commit(*(Change(DELETED, path) for path in owned))
         if session.connection is not None:
             session.connection.drop()
 
@@ -106,126 +165,113 @@ class ModelZooKeeper:
         for connection in list(self.connections):
             connection.drop()
 
-    def _found(self, path: str) -> ModelNode:
-        node = self.nodes.get(path)
-        if node is None:
-            raise Refused(NO_NODE)
-        return node
+    def commit(self, *changes: Change) -> None:
+        self.zxid += 1
+        transaction = Transaction(self.zxid, self.now_ms(), changes)
+        apply(self.nodes, transaction)
+        for replica in self._replicas:
+            replica.hear(transaction)
 
-    def _changed(self, kind: int, path: str) -> None:
+    def _applied(self, replica: Replica, transaction: Transaction) -> None:
         for connection in list(self.connections):
-            connection.tell(kind, path)
+            if connection.replica is replica:
+                connection.on_applied(transaction)
 
     def create(self, path: str, value: bytes, flags: int, owner: int) -> str:
-        parent = self._found(path.rpartition("/")[0] or "/")
-        if flags & 2:
+        parent = found(self.nodes, parent_of(path))
+        if flags & SEQUENTIAL:
             path = f"{path}{parent.made_below:010d}"
         if path in self.nodes:
             raise Refused(NODE_EXISTS)
-        self.zxid += 1
-        now = self.now_ms()
-        self.nodes[path] = ModelNode(value, self.zxid, now, owner if flags & 1 else 0, 0, now)
-        parent.children.add(path)
-        parent.made_below += 1
-        self._changed(CREATED, path)
+        if parent.owner:
+            raise Refused(EPHEMERAL_PARENT)
+        self.commit(Change(CREATED, path, value, owner if flags & EPHEMERAL else 0))
         return path
 
     def delete(self, path: str, version: int) -> None:
-        node = self._found(path)
-        if version not in (-1, node.version):
-            raise Refused(BAD_VERSION)
+        if path == "/":
+            raise Refused(BAD_ARGUMENTS)
+        node = self._of_version(path, version)
         if node.children:
             raise Refused(NOT_EMPTY)
-        self.zxid += 1
-        del self.nodes[path]
-        self.nodes[path.rpartition("/")[0] or "/"].children.discard(path)
-        self._changed(DELETED, path)
+        self.commit(Change(DELETED, path))
 
     def set_data(self, path: str, value: bytes, version: int) -> None:
-        node = self._found(path)
+        self._of_version(path, version)
+        self.commit(Change(CHANGED, path, value))
+
+    def _of_version(self, path: str, version: int) -> ModelNode:
+        node = found(self.nodes, path)
         if version not in (-1, node.version):
             raise Refused(BAD_VERSION)
-        self.zxid += 1
-        node.value, node.version, node.modified_ms = value, node.version + 1, self.now_ms()
-        self._changed(CHANGED, path)
+        return node
 
-    def answer(self, operation: int, reader: JuteReader, connection: ServerConnection) -> bytes:
-        """:raises Refused: the operation fails"""
+    def write(self, operation: int, reader: JuteReader, session: int) -> bytes:
+        """:raises Refused: the operation fails; that takes a number in the order of changes, too"""
+        try:
+            return self._write(operation, reader, session)
+        except Refused:
+            self.commit()
+            raise
+
+    def _write(self, operation: int, reader: JuteReader, session: int) -> bytes:
         out = bytearray()
         path = reader.take_text()
-        if operation == 15:
-            value = reader.take_bytes()
+        if operation == Operation.DELETE:
+            node = self.nodes.get(path)
+            self.delete(path, reader.take_int())
+            if self.deleting is not None and node is not None:
+                self.deleting(path, node, session)
+            return b""
+        value = reader.take_bytes()
+        if operation == Operation.SET_DATA:
+            self.set_data(path, value, reader.take_int())
+        else:
             for _ in range(reader.take_int()):
                 reader.take_int()
                 reader.take_text()
                 reader.take_text()
-            assert connection.session is not None
-            path = self.create(path, value, reader.take_int(), connection.session.number)
+            path = self.create(path, value, reader.take_int(), session)
             put_text(out, path)
-            self._put_stat(out, path)
-        elif operation == 2:
-            node, version = self._found(path), reader.take_int()
-            assert connection.session is not None
-            self.delete(path, version)
-            if self.deleting is not None:
-                self.deleting(path, node, connection.session.number)
-        elif operation == 5:
-            self.set_data(path, reader.take_bytes(), reader.take_int())
-            self._put_stat(out, path)
-        elif operation == 3:
-            self._put_stat(out, path)
-        elif operation == 4:
-            put_bytes(out, self._found(path).value)
-            self._put_stat(out, path)
-        elif operation == 8:
-            names = [child.rpartition("/")[2] for child in self._found(path).children]
-            put_int(out, len(names))
-            for name in names:
-                put_text(out, name)
-        elif operation == 106:
-            connection.roots.add(path)
-        else:
-            raise Refused(UNIMPLEMENTED)
+        put_stat(out, self.nodes[path])
         return bytes(out)
-
-    def _put_stat(self, out: bytearray, path: str) -> None:
-        node = self._found(path)
-        put_long(out, node.zxid)
-        put_long(out, node.zxid)
-        put_long(out, node.now_ms)
-        put_long(out, node.modified_ms)
-        for number in (node.version, node.made_below, 0):
-            put_int(out, number)
-        put_long(out, node.owner)
-        put_int(out, len(node.value))
-        put_int(out, len(node.children))
-        put_long(out, node.zxid)
 
 
 class ServerConnection:
     """A ``StreamProtocol``: the server's end of one connection."""
 
-    def __init__(self, server: ModelZooKeeper) -> None:
-        self._server = server
+    def __init__(self, ensemble: ModelZooKeeper) -> None:
+        self._ensemble = ensemble
         self._received = bytearray()
         self._transport: Any = None
+        self._held: tuple[int, bytes] | None = None
+        """What is said, and all that is asked next is done, when its server knows of that transaction."""
+        self._ends = False
+        """With the answer to what was asked last."""
+        self.replica = ensemble.replica()
         self.session: ModelSession | None = None
-        self.roots: set[str] = set()
+        self.watches = Watches()
 
     def connection_made(self, transport: Transport) -> None:
         self._transport = transport
-        self._server.connections.append(self)
+        self._ensemble.connections.append(self)
 
     def drop(self) -> None:
-        if self in self._server.connections:
-            self._server.connections.remove(self)
+        if self in self._ensemble.connections:
+            self._ensemble.connections.remove(self)
             self._transport.abort()
 
-    def tell(self, kind: int, path: str) -> None:
-        if not any(path == root or path.startswith(root.rstrip("/") + "/") for root in self.roots):
-            return
+    def on_applied(self, transaction: Transaction) -> None:
+        """Its server has heard of a transaction."""
+        for change in transaction.changes:
+            for kind, path in self.watches.events(change):
+                self._tell(transaction.zxid, kind, path)
+        if self._held is not None:
+            self.go_on()
+
+    def _tell(self, zxid: int, kind: int, path: str) -> None:
         out = bytearray()
-        self._put_header(out, -1, -1, 0)
+        self._put_header(out, -1, zxid, 0)
         put_int(out, kind)
         put_int(out, _WATCH_STATE)
         put_text(out, path)
@@ -233,68 +279,137 @@ class ServerConnection:
 
     def data_received(self, data: bytes) -> None:
         self._received += data
-        while len(self._received) >= 4:
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Answers what it can by now."""
+        ensemble = self._ensemble
+        while not ensemble.silent and self in ensemble.connections:
+            if self._held is not None:
+                zxid, packet = self._held
+                if zxid > self.replica.zxid:
+                    return
+                self._held = None
+                self._say(zxid, packet)
+                continue
+            if len(self._received) < 4:
+                return
             (length,) = struct.unpack_from(">i", self._received)
             if len(self._received) < 4 + length:
-                return
-            if self._server.silent or self not in self._server.connections:
                 return
             packet = bytes(self._received[4 : 4 + length])
             del self._received[: 4 + length]
             self._take(JuteReader(packet))
 
     def _take(self, reader: JuteReader) -> None:
-        server = self._server
-        if self.session is None:
+        ensemble, session = self._ensemble, self.session
+        if session is None:
             self._greet(reader)
             return
         xid, operation = reader.take_int(), reader.take_int()
-        self.session.heard_at = server.loop.time()
+        session.heard_at = ensemble.loop.time()
         out, error, body = bytearray(), 0, b""
-        if operation == -11:
-            self._put_header(out, xid, server.zxid, 0)
-            self._send(out)
-            self.session.connection = None
-            server.end_session(self.session)
+        if operation == Operation.CLOSE_SESSION:
+            session.connection = None
+            ensemble.end_session(session)
+            self._put_header(out, xid, ensemble.zxid, 0)
+            self._ends = True
+            self._say(ensemble.zxid, out)
             return
-        if operation == 105:
-            reader.take_long()
-            for _ in range(4):
-                reader.take_texts()
-            self.roots.update(reader.take_texts())
-        elif operation != 11:
-            try:
-                body = server.answer(operation, reader, self)
-            except Refused as refused:
-                error = refused.args[0]
-        self._put_header(out, xid, server.zxid, error)
-        self._send(out + body)
+        writes = operation in _WRITES
+        try:
+            if writes:
+                body = ensemble.write(operation, reader, session.number)
+            else:
+                body = self._read(operation, reader)
+        except Refused as refused:
+            error = refused.args[0]
+        zxid = ensemble.zxid if writes else 0 if operation == Operation.AUTH else self.replica.zxid
+        self._put_header(out, xid, zxid, error)
+        self._say(zxid, out + body)
+
+    def _read(self, operation: int, reader: JuteReader) -> bytes:
+        """:raises Refused: the operation fails"""
+        out = bytearray()
+        nodes = self.replica.nodes
+        if operation in (Operation.PING, Operation.AUTH):
+            return b""
+        if operation == Operation.SET_WATCHES2:
+            last_zxid = reader.take_long()
+            data, absent, children, persistent, recursive = (reader.take_texts() for _ in range(5))
+            for event in self.watches.resume(nodes, last_zxid, data, absent, children):
+                self._tell(-1, *event)
+            self.watches.persistent.update(persistent)
+            self.watches.recursive.update(recursive)
+            return b""
+        path = reader.take_text()
+        if operation == Operation.ADD_WATCH:
+            self.watches.add(path, reader.take_int())
+            put_int(out, 0)
+            return bytes(out)
+        watches = reader.take_bool()
+        if operation == Operation.EXISTS and watches:
+            self.watches.data.add(path)
+        node = found(nodes, path)
+        if operation == Operation.GET_CHILDREN:
+            put_int(out, len(node.children))
+            for child in node.children:
+                put_text(out, child.rpartition("/")[2])
+            if watches:
+                self.watches.children.add(path)
+            return bytes(out)
+        if operation == Operation.GET_DATA:
+            put_bytes(out, node.value)
+            if watches:
+                self.watches.data.add(path)
+        elif operation != Operation.EXISTS:
+            raise Refused(UNIMPLEMENTED)
+        put_stat(out, node)
+        return bytes(out)
 
     def _greet(self, reader: JuteReader) -> None:
+        ensemble = self._ensemble
         reader.take_int()
-        reader.take_long()
-        timeout, number = reader.take_int() / 1000, reader.take_long()
-        session = self._server.open_session(number, timeout)
+        if reader.take_long() > self.replica.zxid:
+            # It has seen what this server has not: it should ask another one.
+            self.drop()
+            return
+        timeout, number, password = reader.take_int() / 1000, reader.take_long(), reader.take_bytes()
+        session = ensemble.open_session(number, timeout)
+        if session is not None and session.connection is not None:
+            session.connection.drop()
+        if session is not None and number and password != session.password:
+            session = None
         out = bytearray()
         put_int(out, 0)
         put_int(out, int(session.timeout * 1000) if session else 0)
         put_long(out, session.number if session else 0)
-        put_bytes(out, bytes(16))
+        put_bytes(out, session.password if session else bytes(16))
         out.append(0)
-        self._send(out)
         if session is None:
-            self._transport.close()
+            self._ends = True
+            self._say(self.replica.zxid, out)
             return
-        if session.connection is not None:
-            session.connection.drop()
-        session.heard_at = self._server.loop.time()
+        session.heard_at = ensemble.loop.time()
         self.session = session
         session.connection = self
+        self._say(self.replica.zxid if number else ensemble.zxid, out)
 
     def _put_header(self, out: bytearray, xid: int, zxid: int, error: int) -> None:
         put_int(out, xid)
         put_long(out, zxid)
         put_int(out, error)
+
+    def _say(self, zxid: int, packet: bytes | bytearray) -> None:
+        """When its server knows of that transaction."""
+        if self.replica.zxid >= zxid:
+            self._send(packet)
+            if self._ends:
+                self._transport.close()
+        elif self._ensemble.losing_answers:
+            self.drop()
+        else:
+            self._held = (zxid, bytes(packet))
 
     def _send(self, packet: bytes | bytearray) -> None:
         self._transport.write(struct.pack(">i", len(packet)) + bytes(packet))
@@ -303,8 +418,8 @@ class ServerConnection:
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self in self._server.connections:
-            self._server.connections.remove(self)
+        if self in self._ensemble.connections:
+            self._ensemble.connections.remove(self)
 
     def pause_writing(self) -> None:
         """What is said is small."""

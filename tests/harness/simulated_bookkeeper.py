@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from model_bookie import ModelBookie
-from model_zookeeper import ModelNode, ModelZooKeeper
+from model_zookeeper import ModelZooKeeper
 
 from magnetar.io.simulated import SimulatedNetwork, Simulation, simulated_io
 from magnetar.ledger.bookkeeper.bookie import BookieSettings
@@ -70,6 +70,7 @@ class ZooKeeperProcess:
             session.connection = None
             self.model.end_session(session)
         self.model.connections.clear()
+        self.model.settle(network.loop)
         self._network = network
         self.start()
 
@@ -125,11 +126,8 @@ class SimulatedServers:
 
     def __init__(self, network: SimulatedNetwork, bookies: int = 3) -> None:
         self.zookeeper = ZooKeeperProcess(network)
-        nodes = self.zookeeper.model.nodes
         for path in (ROOT, f"{ROOT}/available", f"{ROOT}/available/readonly", f"{ROOT}/idgen"):
-            nodes[path] = ModelNode(b"", 1, 1)
-            parent = path.rpartition("/")[0] or "/"
-            nodes[parent].children.add(path)
+            self.zookeeper.model.create(path, b"", 0, 0)
         self.bookies = [BookieProcess(network, self.zookeeper, number) for number in range(bookies)]
         self.zookeeper.start()
         for bookie in self.bookies:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from model_zookeeper import ModelNode
+from model_zookeeper_tree import ModelNode
 
 from magnetar.broker.ownership.nodes import OWNERS, bundle_at
 from simulation.brokers.member import Member
