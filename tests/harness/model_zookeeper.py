@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -35,14 +37,18 @@ from model_zookeeper_watches import Watches
 
 from magnetar.io.interfaces import Loop, Transport
 from magnetar.metadata.zookeeper.jute import JuteReader, put_bytes, put_int, put_long, put_text
-from magnetar.metadata.zookeeper.messages import Operation
+from magnetar.metadata.zookeeper.messages import EVENT_XID, Operation
 
 _WATCH_STATE = 3
 """SyncConnected."""
 LATE_SECONDS = (0.002, 0.05, 0.5)
 """By how much servers typically hear of a change late."""
+LEADER_SERVES = 0.5
+"""Of the ensembles have clients connect also with the server that all changes are made at."""
 LATEST_SECONDS = 1.5
 """No server hears of a change later."""
+_LOST = 0.4
+"""Of the answers that come late, while answers get lost."""
 _WRITES = (Operation.CREATE2, Operation.DELETE, Operation.SET_DATA)
 
 
@@ -78,11 +84,12 @@ class ModelZooKeeper:
         """Told of each node that a session's client deletes: path, node, number of the session."""
         self.silent = False
         """Requests are read and not answered, as of a server that was stopped."""
-        self.losing_answers = False
-        """Who changes something through a server that will hear of it late loses the connection with it."""
+        self.losing = 0
+        """How many faults last by which connections end between a change and its answer."""
         self._lasting = loop
         """Servers hear of each other's changes though the process that :attr:`loop` is of has ended."""
         self._replicas = [Replica(loop, self.nodes, 0, self._applied)]
+        self._serving = self._replicas
         self._random: Random | None = None
         self._made = 0x1000
 
@@ -96,6 +103,8 @@ class ModelZooKeeper:
                 return min(LATEST_SECONDS, typical * random.expovariate(1.0))
 
             self._replicas.append(Replica(self._lasting, self.nodes, self.zxid, self._applied, lag))
+        if random.random() >= LEADER_SERVES:
+            self._serving = self._replicas[1:]
 
     @property
     def several(self) -> bool:
@@ -105,6 +114,10 @@ class ModelZooKeeper:
         """Whether every server knew of a node that is there at a time, in seconds."""
         return not self.several or at > self.nodes[path].created_ms / 1000 + LATEST_SECONDS
 
+    def loses_answer(self) -> bool:
+        """Whether the connection ends on which the next change should be answered."""
+        return self._random is not None and self.losing > 0 and self._random.random() < _LOST
+
     def settle(self, loop: Loop) -> None:
         """All servers know everything, and go on in another loop."""
         self._lasting = loop
@@ -113,7 +126,7 @@ class ModelZooKeeper:
 
     def replica(self) -> Replica:
         """Of the server that a new connection comes to."""
-        return self._replicas[0] if self._random is None else self._random.choice(self._replicas)
+        return self._serving[0] if self._random is None else self._random.choice(self._serving)
 
     def speak(self) -> None:
         """Answers what was read while it was silent."""
@@ -244,10 +257,10 @@ class ServerConnection:
         self._ensemble = ensemble
         self._received = bytearray()
         self._transport: Any = None
-        self._held: tuple[int, bytes] | None = None
-        """What is said, and all that is asked next is done, when its server knows of that transaction."""
+        self._answers: deque[tuple[int, Callable[[], bytes]]] = deque()
+        """In the order they were asked for; each is made when its server knows of that transaction."""
         self._ends = False
-        """With the answer to what was asked last."""
+        """With the last of them."""
         self.replica = ensemble.replica()
         self.session: ModelSession | None = None
         self.watches = Watches()
@@ -266,40 +279,50 @@ class ServerConnection:
         for change in transaction.changes:
             for kind, path in self.watches.events(change):
                 self._tell(transaction.zxid, kind, path)
-        if self._held is not None:
-            self.go_on()
+        self._answer()
 
     def _tell(self, zxid: int, kind: int, path: str) -> None:
         out = bytearray()
-        self._put_header(out, -1, zxid, 0)
         put_int(out, kind)
         put_int(out, _WATCH_STATE)
         put_text(out, path)
-        self._send(out)
+        self._send(_packet(EVENT_XID, zxid, 0, out))
 
     def data_received(self, data: bytes) -> None:
         self._received += data
         self.go_on()
 
     def go_on(self) -> None:
-        """Answers what it can by now."""
+        """Changes what it was asked to, and answers what it can by now."""
         ensemble = self._ensemble
-        while not ensemble.silent and self in ensemble.connections:
-            if self._held is not None:
-                zxid, packet = self._held
-                if zxid > self.replica.zxid:
-                    return
-                self._held = None
-                self._say(zxid, packet)
-                continue
-            if len(self._received) < 4:
-                return
-            (length,) = struct.unpack_from(">i", self._received)
-            if len(self._received) < 4 + length:
-                return
-            packet = bytes(self._received[4 : 4 + length])
-            del self._received[: 4 + length]
+        while not ensemble.silent and not self._ends and self in ensemble.connections:
+            packet = self._next()
+            if packet is None:
+                break
             self._take(JuteReader(packet))
+            self._answer()
+        self._answer()
+
+    def _next(self) -> bytes | None:
+        if len(self._received) < 4:
+            return None
+        (length,) = struct.unpack_from(">i", self._received)
+        if len(self._received) < 4 + length:
+            return None
+        packet = bytes(self._received[4 : 4 + length])
+        del self._received[: 4 + length]
+        return packet
+
+    def _answer(self) -> None:
+        ensemble = self._ensemble
+        while self._answers and not ensemble.silent and self in ensemble.connections:
+            zxid, make = self._answers[0]
+            if zxid > self.replica.zxid:
+                return
+            self._answers.popleft()
+            self._send(make())
+            if self._ends and not self._answers:
+                self._transport.close()
 
     def _take(self, reader: JuteReader) -> None:
         ensemble, session = self._ensemble, self.session
@@ -308,25 +331,28 @@ class ServerConnection:
             return
         xid, operation = reader.take_int(), reader.take_int()
         session.heard_at = ensemble.loop.time()
-        out, error, body = bytearray(), 0, b""
         if operation == Operation.CLOSE_SESSION:
             session.connection = None
             ensemble.end_session(session)
-            self._put_header(out, xid, ensemble.zxid, 0)
             self._ends = True
-            self._say(ensemble.zxid, out)
-            return
-        writes = operation in _WRITES
-        try:
-            if writes:
+            self._say(ensemble.zxid, _packet(xid, ensemble.zxid))
+        elif operation not in _WRITES:
+            self._answers.append((0, partial(self._read_packet, xid, operation, reader)))
+        else:
+            # It is done where all changes are, whatever this server knows.
+            error, body = 0, b""
+            try:
                 body = ensemble.write(operation, reader, session.number)
-            else:
-                body = self._read(operation, reader)
+            except Refused as refused:
+                error = refused.args[0]
+            self._say(ensemble.zxid, _packet(xid, ensemble.zxid, error, body))
+
+    def _read_packet(self, xid: int, operation: int, reader: JuteReader) -> bytes:
+        zxid = 0 if operation == Operation.AUTH else self.replica.zxid
+        try:
+            return _packet(xid, zxid, 0, self._read(operation, reader))
         except Refused as refused:
-            error = refused.args[0]
-        zxid = ensemble.zxid if writes else 0 if operation == Operation.AUTH else self.replica.zxid
-        self._put_header(out, xid, zxid, error)
-        self._say(zxid, out + body)
+            return _packet(xid, zxid, refused.args[0])
 
     def _read(self, operation: int, reader: JuteReader) -> bytes:
         """:raises Refused: the operation fails"""
@@ -395,21 +421,12 @@ class ServerConnection:
         session.connection = self
         self._say(self.replica.zxid if number else ensemble.zxid, out)
 
-    def _put_header(self, out: bytearray, xid: int, zxid: int, error: int) -> None:
-        put_int(out, xid)
-        put_long(out, zxid)
-        put_int(out, error)
-
     def _say(self, zxid: int, packet: bytes | bytearray) -> None:
         """When its server knows of that transaction."""
-        if self.replica.zxid >= zxid:
-            self._send(packet)
-            if self._ends:
-                self._transport.close()
-        elif self._ensemble.losing_answers:
+        if zxid > self.replica.zxid and self._ensemble.loses_answer():
             self.drop()
         else:
-            self._held = (zxid, bytes(packet))
+            self._answers.append((zxid, lambda: bytes(packet)))
 
     def _send(self, packet: bytes | bytearray) -> None:
         self._transport.write(struct.pack(">i", len(packet)) + bytes(packet))
@@ -426,3 +443,11 @@ class ServerConnection:
 
     def resume_writing(self) -> None:
         """See :meth:`pause_writing`."""
+
+
+def _packet(xid: int, zxid: int, error: int = 0, body: bytes | bytearray = b"") -> bytes:
+    out = bytearray()
+    put_int(out, xid)
+    put_long(out, zxid)
+    put_int(out, error)
+    return bytes(out + body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from random import Random
 from typing import Any
 
 from model_bookie import ModelBookie
@@ -20,6 +21,8 @@ from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
 ZOOKEEPER = "zk:zookeeper:2181"
 ROOT = "/ledgers"
 _PORT = 3181
+SEVERAL = 0.4
+"""Of the seeds have a ZooKeeper of several servers."""
 SETTINGS = BookKeeperSettings(
     bookies=BookiesSettings(BookieSettings(request_seconds=3.0, connect_seconds=2.0), quarantine_seconds=10.0)
 )
@@ -73,6 +76,13 @@ class ZooKeeperProcess:
         self.model.settle(network.loop)
         self._network = network
         self.start()
+
+
+def spread(zookeeper: ZooKeeperProcess, seed: int) -> None:
+    """Has some seeds' ZooKeeper be several servers; drawn apart from what else a seed decides."""
+    random = Random(f"servers of seed {seed}")
+    if random.random() < SEVERAL:
+        zookeeper.model.spread(random)
 
 
 class BookieProcess:

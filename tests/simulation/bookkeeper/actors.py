@@ -156,13 +156,15 @@ class Onlooker:
             if not world.chain or process.store is None:
                 continue
             ledger_id = world.chain[-1] if random.random() < 0.7 else random.choice(world.chain)
+            asked_at = world.loop.time()
             try:
                 if random.random() < 0.04 and not world.quiet:
                     await recovered(world, process.name, process.store, ledger_id)
                 else:
                     await self._look(process.store, ledger_id)
             except NoSuchLedger:
-                if not world.truth.ledgers[ledger_id].deleted:
+                truth = world.truth
+                if not truth.ledgers[ledger_id].deleted and truth.is_known(ledger_id, asked_at):
                     raise Violation(f"ledger {ledger_id} is gone") from None
             except TROUBLE as error:
                 world.trace.note(process.name, "cannot read", ledger_id, repr(error))

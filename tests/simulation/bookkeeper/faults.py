@@ -123,6 +123,14 @@ async def silence_zookeeper(fate: Fate) -> None:
     model.speak()
 
 
+async def lose_answers(fate: Fate) -> None:
+    """Where ZooKeeper is several servers: changes are made, and connections end that were to tell so."""
+    model = fate.world.servers.zookeeper.model
+    model.losing += 1
+    await fate.while_it_lasts(10)
+    model.losing -= 1
+
+
 async def another_owner(fate: Fate) -> None:
     """The one there was may live, and write on until it is told."""
     fate.world.owner = fate.random.choice(fate.processes[:2]).name
@@ -193,3 +201,6 @@ FAULTS: dict[Fault, int] = {
     kill_process: 4,
     pause_process: 4,
 }
+
+OF_SEVERAL: dict[Fault, int] = {lose_answers: 5}
+"""Besides these, where ZooKeeper is several servers."""

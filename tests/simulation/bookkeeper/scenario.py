@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
+from simulated_bookkeeper import spread
+
 from simulation.bookkeeper.actors import Onlooker, Owner, judge
-from simulation.bookkeeper.faults import FAULTS, Fate
+from simulation.bookkeeper.faults import FAULTS, OF_SEVERAL, Fate
 from simulation.bookkeeper.replicator import Replicator
 from simulation.bookkeeper.world import Process, World
 from simulation.trace import Violation
@@ -42,6 +44,7 @@ class Scenario:
         self._random = random = Random(seed)
         self.world = World(Random(random.getrandbits(64)), printing=printing)
         world = self.world
+        spread(world.servers.zookeeper, seed)
         names = ("owner1", "owner2", "onlooker", "replicator")
         self._processes = [_Life(world, name, Random(random.getrandbits(64))) for name in names]
         world.owner = "owner1"
@@ -65,8 +68,9 @@ class Scenario:
         until = world.loop.time() + random.uniform(*_TROUBLED_SECONDS)
         pause = random.choice((0.3, 1.0, 3.0))
         under_way = []
+        faults = FAULTS | OF_SEVERAL if world.servers.zookeeper.model.several else FAULTS
         while world.loop.time() < until:
-            fault = random.choices(list(FAULTS), list(FAULTS.values()))[0]
+            fault = random.choices(list(faults), list(faults.values()))[0]
             under_way.append(world.spawn(fault(fate)))
             await world.sleep(random.expovariate(1 / pause))
         world.quiet = True

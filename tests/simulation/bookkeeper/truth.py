@@ -107,6 +107,11 @@ class Truth:
             known = self._decoded[ledger_id] = (node.value, decoded(node.value, path))
         return known[1]
 
+    def is_known(self, ledger_id: int, at: float) -> bool:
+        """Whether no server of the metadata could say at that time that the ledger is not there."""
+        model, path = self._servers.zookeeper.model, ROOT + ledger_path(ledger_id)
+        return path not in model.nodes or model.all_know(path, at)
+
     def holders(self, record: LedgerRecord, ledger_id: int, entry_id: int) -> int:
         """How many bookies of an entry's write set have it on their disks."""
         ensemble = record.ensemble_of(entry_id)

@@ -199,6 +199,14 @@ async def silence_zookeeper(fate: Fate) -> None:
     model.speak()
 
 
+async def lose_answers(fate: Fate) -> None:
+    """Where ZooKeeper is several servers: changes are made, and connections end that were to tell so."""
+    model = fate.world.servers.zookeeper.model
+    model.losing += 1
+    await fate.while_it_lasts(10)
+    model.losing -= 1
+
+
 FAULTS: dict[Fault, int] = {
     kill: 5,
     stop: 5,
@@ -214,3 +222,6 @@ FAULTS: dict[Fault, int] = {
     crash_zookeeper: 2,
     silence_zookeeper: 1,
 }
+
+OF_SEVERAL: dict[Fault, int] = {lose_answers: 5}
+"""Besides these, where ZooKeeper is several servers."""

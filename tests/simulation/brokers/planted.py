@@ -8,14 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
+import model_zookeeper
+import simulated_bookkeeper
+
 from magnetar.broker.admin.bundles import BundleAdmin
 from magnetar.broker.ownership.cluster import ClusterOwnership
 from magnetar.broker.ownership.contract import Bundle
 from magnetar.broker.ownership.nodes import OwnerNode
 from magnetar.broker.serving.unloading import Unloads
+from magnetar.metadata import resolving
 from magnetar.metadata.interface import SessionEvent
 from magnetar.server.cluster_broker import ClusterBroker
 from simulation.brokers import faults, scenario
+from simulation.brokers.world import World
 from simulation.replacing import replaced
 
 
@@ -63,9 +68,34 @@ def outlives_its_session() -> Iterator[None]:
 
     likely = {faults.cut_off_metadata: 20, faults.unload: 10}
     with (
+        replaced(simulated_bookkeeper, "SEVERAL", 0.0),
         replaced(scenario, "FAULTS", likely),
         replaced(ClusterBroker, "_session_changed", unmoved),
         replaced(ClusterOwnership, "_session_changed", unmoved),
+    ):
+        yield
+
+
+class _NeverRaised(Exception):
+    """Nothing is one."""
+
+
+@contextmanager
+def takes_its_own_change_for_anothers() -> Iterator[None]:
+    """Whoever asks a server again that had not heard of the first try takes its refusal for the last word."""
+    likely = {faults.unload: 5}
+    settings = World._settings
+
+    def short_ledgers(self: World, quorums: tuple[int, int, int]) -> dict[str, str]:
+        return settings(self, quorums) | {"managedLedgerMaxEntriesPerLedger": "5"}
+
+    with (
+        replaced(World, "_settings", short_ledgers),
+        replaced(simulated_bookkeeper, "SEVERAL", 1.0),
+        replaced(model_zookeeper, "LATE_SECONDS", (0.5,)),
+        replaced(model_zookeeper, "LEADER_SERVES", 0.0),
+        replaced(scenario, "FAULTS", likely),
+        replaced(resolving, "BadVersion", _NeverRaised),
     ):
         yield
 
@@ -75,4 +105,5 @@ PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "gives up before it has closed": gives_up_before_it_has_closed,
     "forgets topics of a split": forgets_topics_of_a_split,
     "outlives its session": outlives_its_session,
+    "takes its own change for another's": takes_its_own_change_for_anothers,
 }

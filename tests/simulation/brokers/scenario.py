@@ -5,8 +5,10 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from simulated_bookkeeper import spread
+
 from simulation.brokers.clients import Producer, read_all
-from simulation.brokers.faults import FAULTS, Fate
+from simulation.brokers.faults import FAULTS, OF_SEVERAL, Fate
 from simulation.brokers.ownership import OneOwner
 from simulation.brokers.world import World
 from simulation.core import CoreClient, CoreConsumer, CoreTopic
@@ -25,6 +27,7 @@ class Scenario:
     def __init__(self, seed: int, *, printing: bool = False) -> None:
         self._random = random = Random(seed)
         self.world = world = World(Random(random.getrandbits(64)), printing=printing)
+        spread(world.servers.zookeeper, seed)
         self.owners = OneOwner(world)
         self._clients: list[CoreClient] = []
         self._producers: list[Producer] = []
@@ -55,8 +58,9 @@ class Scenario:
         until = world.loop.time() + random.uniform(*_TROUBLED_SECONDS)
         pause = random.choice((0.5, 2.0, 5.0))
         under_way = []
+        faults = FAULTS | OF_SEVERAL if world.servers.zookeeper.model.several else FAULTS
         while world.loop.time() < until:
-            fault = random.choices(list(FAULTS), list(FAULTS.values()))[0]
+            fault = random.choices(list(faults), list(faults.values()))[0]
             under_way.append(world.spawn(fault(fate)))
             await world.sleep(random.expovariate(1 / pause))
         world.quiet = True
