@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 from magnetar.client.backoff import INITIAL_SECONDS, MAX_SECONDS, Backoff
@@ -14,6 +14,8 @@ from magnetar.client.exceptions import (
     ConnectError,
     PulsarException,
     ReadError,
+    Timeout,
+    UnknownError,
     is_fatal,
     is_retryable,
 )
@@ -21,7 +23,7 @@ from magnetar.client.lookup import Lookup, Owner
 from magnetar.client.pool import ConnectionPool
 from magnetar.client.wire import Assigned
 from magnetar.io.interfaces import ClientIo
-from magnetar.io.waiting import sleep
+from magnetar.io.waiting import nobody_waits, sleep
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +101,32 @@ class Services:
                     left = end - loop.time()
                     log.warning("no success yet, trying for another %.0f s: %s", left, error)
             await sleep(loop, delay)
+
+
+def take_back_unanswered(asked: Any, take_back: Callable[[], Any]) -> None:
+    """Where nobody hears an answer, the broker may have done what it was asked for all the same.
+
+    :param asked: the answer: it may not come in time, and whoever waits for it may be cancelled
+    :param take_back: asks the broker to undo it
+    """
+
+    def ended(_asked: Any) -> None:
+        if asked.cancelled() or isinstance(asked.exception(), Timeout):
+            take_back().add_done_callback(nobody_waits)
+
+    asked.add_done_callback(ended)
+
+
+async def close_all(parts: Iterable[Attachment]) -> None:
+    """:raises PulsarException: one of them could not be closed; the others are"""
+    failure: PulsarException | None = None
+    for part in tuple(parts):
+        try:
+            await part.close()
+        except PulsarException as error:
+            failure = error
+    if failure is not None:
+        raise failure
 
 
 class Attachment:
@@ -202,6 +230,11 @@ class Attachment:
                         self._fail(error)
                         return
                     log.info("%s: not attached, trying again: %s", self._topic, error)
+                except Exception as error:
+                    # Nobody waits for this task: those who wait for messages and receipts would go on so.
+                    log.exception("%s: cannot be attached again", self._topic)
+                    self._fail(UnknownError(f"{self._topic}: {type(error).__name__}: {error}"))
+                    return
         finally:
             self._reattaching = None
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
-from magnetar.client.attachment import Services
+from magnetar.client.attachment import Services, close_all
 from magnetar.client.backoff import INITIAL_SECONDS, MAX_SECONDS
 from magnetar.client.connection import KEEP_ALIVE_SECONDS
 from magnetar.client.consumer import Consumer
 from magnetar.client.consumer_options import ConsumerOptions
-from magnetar.client.exceptions import AlreadyClosed, InvalidConfiguration, InvalidTopicName, PulsarException
+from magnetar.client.exceptions import AlreadyClosed, InvalidConfiguration, InvalidTopicName
 from magnetar.client.lookup import Lookup
 from magnetar.client.message_id import MessageId
 from magnetar.client.partitioned import PartitionedConsumer, PartitionedProducer
@@ -271,12 +271,7 @@ class Client:
         if self._closed:
             return
         self._closed = True
-        failure: PulsarException | None = None
-        for each in list(self.services.attachments.values()):
-            try:
-                await each.close()
-            except PulsarException as error:
-                failure = error
-        self.services.pool.close()
-        if failure is not None:
-            raise failure
+        try:
+            await close_all(self.services.attachments.values())
+        finally:
+            self.services.pool.close()

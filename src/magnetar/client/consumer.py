@@ -9,7 +9,7 @@ from typing import Any
 
 from magnetar.client.acknowledging import Acknowledgements, NegativeAcknowledgements
 from magnetar.client.arrivals import Arrivals
-from magnetar.client.attachment import Attachment, Services
+from magnetar.client.attachment import Attachment, Services, take_back_unanswered
 from magnetar.client.connection import Connection
 from magnetar.client.consumer_commands import ConsumerCommands, last_message_of
 from magnetar.client.consumer_options import ConsumerOptions
@@ -20,7 +20,6 @@ from magnetar.client.exceptions import (
     InvalidMessage,
     NotConnected,
     PulsarException,
-    Timeout,
 )
 from magnetar.client.message import Acknowledged, Message, RawEntry, entries_of, entry_of, id_of
 from magnetar.client.message_id import MessageId
@@ -28,7 +27,7 @@ from magnetar.client.opening import Opening
 from magnetar.client.permits import Permits
 from magnetar.client.place import Place
 from magnetar.client.taken import Taken
-from magnetar.io.waiting import finished, nobody_waits
+from magnetar.io.waiting import finished
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.hot_client_decode import MessageRun
@@ -300,8 +299,8 @@ class Consumer(Attachment):
         self.check_open()
         if self._connection is not None:
             self._acks.flush()
-            cleared = sum(entry.num_messages for entry in self._queue) + len(self._ready)
-            self._forget_messages()
+            cleared = self._forget_messages()
+            self._taken.forget()
             if not self._is_shared:
                 # What was on its way before the broker rewound does not carry this number.
                 self._epoch += 1
@@ -346,7 +345,10 @@ class Consumer(Attachment):
         try:
             command = self._commands.seek(request_id, target)
             await connection.ask(request_id, command, self._services.operation_timeout)
-            self._forget_messages()
+            cleared = self._forget_messages()
+            if self._connection is connection:
+                # A topic that keeps nothing has nowhere to go back to: its broker closes nobody.
+                self._permits.use(cleared)
             self._acks.forget()
             self._nacks.forget()
             self._taken.forget()
@@ -417,12 +419,12 @@ class Consumer(Attachment):
         request_id = wire.new_request_id()
         wire.consumers[self._id] = self
         command = self._commands.subscribe(request_id, self._start, self._epoch)
+        asked = connection.ask(request_id, command, self._services.operation_timeout)
+        take_back_unanswered(asked, lambda: self._take_back(connection))
         try:
-            await connection.ask(request_id, command, self._services.operation_timeout)
-        except PulsarException as error:
+            await asked
+        except PulsarException:
             wire.consumers.pop(self._id, None)
-            if isinstance(error, Timeout):
-                self._ask_close(connection).add_done_callback(nobody_waits)
             raise
         if wire.consumers.get(self._id) is not self:
             raise NotConnected(f"{self._topic}: closed again by the broker")
@@ -431,10 +433,13 @@ class Consumer(Attachment):
         self._permits.attached(listened=self.on_arrival is not None, waited=bool(self._arrivals))
         self._attachments.wake()
 
-    def _forget_messages(self) -> None:
+    def _forget_messages(self) -> int:
+        """Those that were not taken yet; answers what they have cost in permits."""
+        cleared = sum(entry.num_messages for entry in self._queue) + len(self._ready)
         self._queue.clear()
         self._ready.clear()
         self._opening.chunks.forget()
+        return cleared
 
     def _ended(self, error: PulsarException) -> None:
         self._opening.chunks.forget()
@@ -445,6 +450,10 @@ class Consumer(Attachment):
         request_id = connection.wire.new_request_id()
         command = self._commands.close(request_id)
         return connection.ask(request_id, command, self._services.operation_timeout)
+
+    def _take_back(self, connection: Connection) -> Any:
+        connection.wire.consumers.pop(self._id, None)
+        return self._ask_close(connection)
 
     async def unsubscribe(self) -> None:
         """Removes the subscription, and ends.
@@ -466,10 +475,12 @@ class Consumer(Attachment):
         connection = self._connection
         self._acks.close()
         self._end()
-        await self._taken.close()
-        if connection is not None and not connection.closed:
-            await self._goodbye(self._ask_close(connection))
-            connection.wire.consumers.pop(self._id, None)
+        try:
+            await self._taken.close()
+        finally:
+            if connection is not None and not connection.closed:
+                await self._goodbye(self._ask_close(connection))
+                connection.wire.consumers.pop(self._id, None)
 
     def _end(self) -> None:
         self._stop()

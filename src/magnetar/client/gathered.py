@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from magnetar.client.arrivals import Arrivals
-from magnetar.client.attachment import Services
+from magnetar.client.attachment import Services, close_all
 from magnetar.client.consumer import Consumer
 from magnetar.client.exceptions import OperationNotSupported, PulsarException
 from magnetar.client.message import Acknowledged, Message, RawEntry
@@ -145,5 +145,4 @@ class GatheredConsumer:
 
     async def close(self) -> None:
         """As :meth:`Consumer.close`."""
-        for part in tuple(self._parts):
-            await part.close()
+        await close_all(self._parts)

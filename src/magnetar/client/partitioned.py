@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from magnetar.client.attachment import Services
+from magnetar.client.attachment import Services, close_all
 from magnetar.client.consumer import Consumer
 from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.enums import HashingScheme, PartitionsRoutingMode
@@ -143,8 +143,7 @@ class PartitionedProducer:
 
     async def close(self) -> None:
         """As :meth:`Producer.close`."""
-        for part in self._parts:
-            await part.close()
+        await close_all(self._parts)
 
 
 class PartitionedConsumer(GatheredConsumer):

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from magnetar.client.attachment import Attachment, Services
+from magnetar.client.attachment import Attachment, Services, take_back_unanswered
 from magnetar.client.chunks import SharedOutcome
 from magnetar.client.closing import Closing
 from magnetar.client.connection import Connection
@@ -36,7 +36,7 @@ from magnetar.client.outgoing_message import (
 )
 from magnetar.client.producer_options import ProducerOptions
 from magnetar.io.interfaces import Cancellable
-from magnetar.io.waiting import nobody_waits, settle
+from magnetar.io.waiting import settle
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.errors import CompressionError, FrameError
 from magnetar.protocol.frames import DEFAULT_MAX_MESSAGE_SIZE
@@ -386,14 +386,13 @@ class Producer(Attachment):
         command = self._command(request_id)
         wire.producers[self._id] = self
         waits = self._options.access_mode == ProducerAccessMode.WaitForExclusive
+        seconds = self._services.operation_timeout
+        asked = connection.ask(request_id, command, seconds, or_forever=waits)
+        take_back_unanswered(asked, lambda: self._take_back(connection))
         try:
-            answered: BaseCommand = await connection.ask(
-                request_id, command, self._services.operation_timeout, or_forever=waits
-            )
-        except PulsarException as error:
+            answered: BaseCommand = await asked
+        except PulsarException:
             wire.producers.pop(self._id, None)
-            if isinstance(error, Timeout):
-                self._tell_closed(connection).add_done_callback(nobody_waits)
             raise
         if wire.producers.get(self._id) is not self:
             raise NotConnected(f"{self._topic}: closed again by the broker")
@@ -443,6 +442,10 @@ class Producer(Attachment):
         command.close_producer.request_id = request_id
         return connection.ask(request_id, command, self._services.operation_timeout)
 
+    def _take_back(self, connection: Connection) -> Any:
+        connection.wire.producers.pop(self._id, None)
+        return self._tell_closed(connection)
+
     async def close(self) -> None:
         """Publishes what is pending, at most for the operation time-out, then ends; twice does nothing."""
         if self._closed:
@@ -458,7 +461,10 @@ class Producer(Attachment):
         for timer in (self._batch_timer, self._send_timer):
             if timer is not None:
                 timer.cancel()
-        if connection is not None and not connection.closed:
-            await self._goodbye(self._tell_closed(connection))
-            connection.wire.producers.pop(self._id, None)
-        self._fail_pending(AlreadyClosed(f"{self._topic}: closed"))
+        try:
+            if connection is not None and not connection.closed:
+                await self._goodbye(self._tell_closed(connection))
+                connection.wire.producers.pop(self._id, None)
+        finally:
+            # Nothing else ends the waiting of their senders, whatever the broker answers, or does not.
+            self._fail_pending(AlreadyClosed(f"{self._topic}: closed"))

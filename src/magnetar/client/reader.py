@@ -8,6 +8,7 @@ from magnetar.client.attachment import Services
 from magnetar.client.consumer import Consumer
 from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.enums import CryptoFailureAction
+from magnetar.client.exceptions import PulsarException
 from magnetar.client.message import Message, RawEntry
 from magnetar.client.message_id import MessageId
 
@@ -64,9 +65,13 @@ class Reader:
         """:raises PulsarException: why it cannot be"""
         await self._consumer.open()
         if self._to_last:
-            last = await self._consumer.get_last_message_id()
-            if last.entry_id() >= 0:
-                await self._consumer.seek(last)
+            try:
+                last = await self._consumer.get_last_message_id()
+                if last.entry_id() >= 0:
+                    await self._consumer.seek(last)
+            except PulsarException:
+                await self.close()
+                raise
 
     def topic(self) -> str:
         return self._consumer.topic()

@@ -1,0 +1,293 @@
+"""What fails half way, is refused, or goes unanswered: nobody waits for ever, and nothing is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import pytest
+
+from magnetar.client.attachment import Services
+from magnetar.client.consumer import Consumer
+from magnetar.client.consumer_options import ConsumerOptions
+from magnetar.client.dead_letters import DeadLetterPolicy
+from magnetar.client.enums import ConsumerType
+from magnetar.client.exceptions import (
+    AlreadyClosed,
+    ConsumerBusy,
+    PulsarException,
+    Timeout,
+    UnknownError,
+)
+from magnetar.client.lookup import Lookup, Owner
+from magnetar.client.message import Message
+from magnetar.client.message_id import MessageId
+from magnetar.client.partitioned import PartitionedConsumer
+from magnetar.client.pool import ConnectionPool
+from magnetar.client.producer import Producer
+from magnetar.client.producer_options import ProducerOptions
+from magnetar.client.reader import Reader
+from magnetar.client.service_url import Address
+from magnetar.io.simulated import Simulation, simulated_io
+from magnetar.protocol.hot_client_decode import ReceiptRun
+from magnetar.protocol.metadata import build_entry
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandMessage, MessageIdData, MessageMetadata
+
+BROKER = Address("broker", 6650)
+TOPIC = "persistent://public/default/t"
+_BUSY = TOPIC + "-busy"
+
+
+class Broker:
+    """A connection, and whoever answers on it: with SUCCESS, but for what it was told to be silent about."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._loop = simulation.loop
+        self.wire: Any = self
+        self.closed = False
+        self.producers: dict[int, Any] = {}
+        self.consumers: dict[int, Any] = {}
+        self.max_message_size = 5 << 20
+        self.silent: set[int] = set()
+        self.refused: dict[int, str] = {}
+        """Why an acknowledgement counts for nothing, by the type of the command."""
+        self.asked: list[BaseCommand] = []
+        self.flows: list[BaseCommand] = []
+        self._ids = 0
+
+    def new_request_id(self) -> int:
+        self._ids += 1
+        return self._ids
+
+    def send(self, sent: BaseCommand | bytes | bytearray) -> None:
+        if isinstance(sent, BaseCommand) and sent.type == BaseCommand.FLOW:
+            self.flows.append(sent)
+
+    def ask(self, _request_id: int, command: BaseCommand, seconds: float, **_options: bool) -> Any:
+        self.asked.append(command)
+        answer = self._loop.create_future()
+        if command.type in self.silent:
+            self._loop.call_later(seconds, lambda: answer.done() or answer.set_exception(Timeout("silent")))
+        elif command.type == BaseCommand.SUBSCRIBE and command.subscribe.topic == _BUSY:
+            answer.set_exception(ConsumerBusy("somebody consumes"))
+        else:
+            found = BaseCommand(type=BaseCommand.SUCCESS)
+            if command.type in self.refused:
+                found.ackResponse.error = 13  # type: ignore[assignment]
+                found.ackResponse.message = self.refused[command.type]
+            answer.set_result(found)
+        return answer
+
+    def count(self, kind: int) -> int:
+        return sum(command.type == kind for command in self.asked)
+
+
+class World:
+    def __init__(self) -> None:
+        self.simulation = simulated_io(1)
+        self.loop = self.simulation.loop
+        self.broker = Broker(self.simulation)
+        self.connects: Callable[[], Any] = lambda: self.broker
+        self.services = Services(
+            cast(Any, self.simulation.io),
+            cast(ConnectionPool, self),
+            cast(Lookup, self),
+            operation_timeout=10,
+            open_producer=cast(Any, None),
+        )
+
+    async def next(self, _broker: Address, _through: Address) -> Any:
+        return self.connects()
+
+    async def owner(self, _topic: str) -> Owner:
+        return Owner(BROKER, BROKER)
+
+    def consumer(self, **options: Any) -> Consumer:
+        consumer = Consumer(self.services, TOPIC, "s", ConsumerOptions(**options))
+        self.loop.run_until(consumer.open())
+        return consumer
+
+    def producer(self, **options: Any) -> Producer:
+        producer = Producer(self.services, TOPIC, ProducerOptions(**options))
+        self.loop.run_until(producer.open())
+        return producer
+
+    def fails(self, kind: type[PulsarException], work: Awaitable[object]) -> PulsarException:
+        with pytest.raises(kind) as failure:
+            self.loop.run_until(work)
+        return failure.value
+
+
+class Outcomes:
+    """What senders were told."""
+
+    def __init__(self) -> None:
+        self.told: list[type[PulsarException] | None] = []
+
+    def __call__(self, _id: MessageId | None, error: PulsarException | None) -> None:
+        self.told.append(None if error is None else type(error))
+
+
+def receipt(producer: Producer, sequence_id: int) -> None:
+    run = ReceiptRun()
+    run.sequence_ids[0], run.ledger_ids[0], run.entry_ids[0], run.count = sequence_id, 1, sequence_id, 1
+    producer.receipts(run)
+
+
+def test_senders_hear_of_a_producer_whose_broker_does_not_answer_its_close() -> None:
+    world = World()
+    producer = world.producer(batching_enabled=False, send_timeout_millis=0)
+    outcomes = Outcomes()
+    producer.enqueue(b"never confirmed", outcomes, None, None)
+    world.broker.silent.add(BaseCommand.CLOSE_PRODUCER)
+    world.fails(Timeout, producer.close())
+    assert outcomes.told == [AlreadyClosed]
+
+
+@pytest.mark.parametrize("kind", ["consumer", "producer"])
+def test_what_is_given_up_while_it_is_made_known_is_taken_back(kind: str) -> None:
+    world = World()
+    world.broker.silent |= {BaseCommand.SUBSCRIBE, BaseCommand.PRODUCER}
+    made: Any = (
+        Consumer(world.services, TOPIC, "s", ConsumerOptions())
+        if kind == "consumer"
+        else Producer(world.services, TOPIC, ProducerOptions())
+    )
+    opening = world.loop.create_task(made.open())
+    world.loop.run_for(1)
+    opening.cancel()
+    world.loop.run_for(1)
+    assert not world.broker.consumers
+    assert not world.broker.producers
+    closing = BaseCommand.CLOSE_CONSUMER if kind == "consumer" else BaseCommand.CLOSE_PRODUCER
+    assert world.broker.asked[-1].type == closing
+
+
+def test_a_consumer_that_is_closed_while_it_comes_back_leaves_none_at_the_broker() -> None:
+    world = World()
+    consumer = world.consumer()
+    world.broker.silent.add(BaseCommand.SUBSCRIBE)
+    consumer.closed_by_broker(None)
+    world.loop.run_for(1)
+    assert world.broker.count(BaseCommand.SUBSCRIBE) == 2
+    world.loop.run_until(consumer.close())
+    world.loop.run_for(1)
+    assert world.broker.count(BaseCommand.CLOSE_CONSUMER) == 1
+
+
+def test_a_consumer_that_cannot_come_back_for_a_reason_nobody_knew_says_so() -> None:
+    world = World()
+    consumer = world.consumer()
+
+    def broken() -> Any:
+        raise ValueError("a host name that is none")
+
+    world.connects = broken
+    receiving = world.loop.create_task(consumer.receive())
+    consumer.closed_by_broker(None)
+    world.loop.run_for(5)
+    assert "a host name that is none" in str(world.fails(UnknownError, receiving))
+
+
+def test_one_partition_that_cannot_be_closed_keeps_no_other_open() -> None:
+    world = World()
+    consumer = PartitionedConsumer(world.services, TOPIC, "s", 3, ConsumerOptions())
+    world.loop.run_until(consumer.open())
+    world.broker.silent.add(BaseCommand.CLOSE_CONSUMER)
+    world.fails(Timeout, consumer.close())
+    assert world.broker.count(BaseCommand.CLOSE_CONSUMER) == 3
+
+
+class Grave:
+    """Where dead letters go; it takes a while to open."""
+
+    def __init__(self, world: World, *, closes: bool = True) -> None:
+        self._loop = world.loop
+        self._closes = closes
+        self.opened = 0
+        self.open = 0
+        self.sent: list[bytes] = []
+
+    async def __call__(self, _topic: str) -> Any:
+        passed = self._loop.create_future()
+        self._loop.call_later(1, passed.set_result, None)
+        await passed
+        self.opened += 1
+        self.open += 1
+        return self
+
+    async def send(self, content: bytes, **_options: Any) -> MessageId:
+        self.sent.append(content)
+        return MessageId(-1, 9, 9)
+
+    async def close(self) -> None:
+        if not self._closes:
+            raise Timeout("the broker does not answer")
+        self.open -= 1
+
+
+def arrives(consumer: Consumer, number: int, redeliveries: int) -> None:
+    entry = build_entry(
+        MessageMetadata(producer_name="p", sequence_id=number, publish_time=1), f"m{number}".encode()
+    )
+    command = CommandMessage(
+        consumer_id=1, message_id=MessageIdData(ledgerId=1, entryId=number), redelivery_count=redeliveries
+    )
+    consumer.message(command, entry, True)
+
+
+def delivered(consumer: Consumer, number: int, redeliveries: int) -> Message:
+    arrives(consumer, number, redeliveries)
+    found = consumer.take()
+    assert found is not None
+    return found
+
+
+def test_a_dead_letter_that_was_asked_for_again_meanwhile_is_buried_once() -> None:
+    world = World()
+    grave = Grave(world)
+    world.services.open_producer = grave
+    consumer = world.consumer(
+        consumer_type=ConsumerType.Shared,
+        dead_letter_policy=DeadLetterPolicy(1),
+        negative_ack_redelivery_delay_ms=10,
+    )
+    delivered(consumer, 1, 2)
+    consumer.redeliver_unacknowledged_messages()
+    consumer.negative_acknowledge(delivered(consumer, 1, 3))
+    world.loop.run_for(5)
+    assert grave.sent == [b"m1"]
+
+
+def test_a_consumer_whose_dead_letters_cannot_be_closed_is_closed_at_the_broker() -> None:
+    world = World()
+    grave = Grave(world, closes=False)
+    world.services.open_producer = grave
+    consumer = world.consumer(
+        consumer_type=ConsumerType.Shared,
+        dead_letter_policy=DeadLetterPolicy(1),
+        negative_ack_redelivery_delay_ms=10,
+    )
+    consumer.negative_acknowledge(delivered(consumer, 1, 2))
+    world.loop.run_for(5)
+    assert grave.sent == [b"m1"]
+    world.fails(Timeout, consumer.close())
+    assert world.broker.count(BaseCommand.CLOSE_CONSUMER) == 1
+
+
+def test_what_a_seek_throws_away_that_closes_nobody_is_asked_for_again() -> None:
+    world = World()
+    consumer = world.consumer(receiver_queue_size=4)
+    for number in range(4):
+        arrives(consumer, number, 0)
+    world.loop.run_until(consumer.seek(MessageId.latest))
+    assert [command.flow.messagePermits for command in world.broker.flows] == [4, 4]
+
+
+def test_a_reader_that_cannot_go_to_its_place_leaves_no_consumer() -> None:
+    world = World()
+    world.broker.silent.add(BaseCommand.GET_LAST_MESSAGE_ID)
+    reader = Reader(world.services, TOPIC, MessageId.latest, start_message_id_inclusive=True)
+    world.fails(Timeout, reader.open())
+    assert world.broker.count(BaseCommand.CLOSE_CONSUMER) == 1
+    assert not world.services.attachments
