@@ -17,6 +17,7 @@ from magnetar.client.exceptions import (
     AlreadyClosed,
     CryptoError,
     InvalidConfiguration,
+    InvalidMessage,
     MessageTooBig,
     NotAllowedError,
     NotConnected,
@@ -45,6 +46,8 @@ from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
 from magnetar.protocol.wire_ids import signed
 
 log = logging.getLogger(__name__)
+
+_SEQUENCE_IDS = 2**63 - 1
 
 SendCallback = Callable[[Result, MessageId | None], object]
 
@@ -160,15 +163,22 @@ class Producer(Attachment):
         if sequence_id is None:
             sequence_id = self._next_sequence_id or 0
             self._next_sequence_id = sequence_id + 1
+        elif not 0 <= sequence_id < _SEQUENCE_IDS:
+            raise InvalidMessage(f"{self._topic}: the sequence id {sequence_id} is not from 0 to 2^63-2")
         elif sequence_id >= (self._next_sequence_id or 0):
             self._next_sequence_id = sequence_id + 1
         self._pending_messages += 1
-        if settings.batching_enabled and (options is None or not options.must_be_alone):
-            self._add_to_batch(sequence_id, content, options, done)
-        else:
-            if self._batch.done:
-                self._send_batch()
-            self._send_single(sequence_id, content, options, done)
+        try:
+            if settings.batching_enabled and (options is None or not options.must_be_alone):
+                self._add_to_batch(sequence_id, content, options, done)
+            else:
+                if self._batch.done:
+                    self._send_batch()
+                self._send_single(sequence_id, content, options, done)
+        except (TypeError, ValueError) as error:
+            # Of another type than the metadata has, or out of its range: nothing of it is pending.
+            self._pending_messages -= 1
+            raise InvalidMessage(f"{self._topic}: {error}") from error
 
     def enqueue_prepared(self, entry: PreparedEntry, done: Done) -> None:
         """Publishes an entry as it is, behind everything that was enqueued before.
@@ -341,13 +351,15 @@ class Producer(Attachment):
         self._moved_on()
 
     def send_failed(self, sequence_id: int, error: PulsarException) -> None:
-        if isinstance(error, NotAllowedError) and self._pending:
-            head = self._pending[0]
-            if head.sequence_id == sequence_id:
-                self._pending.popleft()
-                self._pending_messages -= len(head.done)
-                head.fail(error)
-                self._moved_on()
+        if isinstance(error, NotAllowedError):
+            # Brokers say so at once: what was sent before it may still wait to be stored.
+            for index, refused in enumerate(self._pending):
+                if refused.sequence_id == sequence_id:
+                    del self._pending[index]
+                    self._pending_messages -= len(refused.done)
+                    refused.fail(error)
+                    self._moved_on()
+                    break
             return
         connection = self._connection
         if connection is not None:

@@ -15,6 +15,8 @@ from magnetar.client.enums import ConsumerType
 from magnetar.client.exceptions import (
     AlreadyClosed,
     ConsumerBusy,
+    InvalidMessage,
+    NotAllowedError,
     PulsarException,
     Timeout,
     UnknownError,
@@ -187,6 +189,47 @@ def test_a_consumer_that_cannot_come_back_for_a_reason_nobody_knew_says_so() -> 
     consumer.closed_by_broker(None)
     world.loop.run_for(5)
     assert "a host name that is none" in str(world.fails(UnknownError, receiving))
+
+
+@pytest.mark.parametrize("batching", [False, True])
+@pytest.mark.parametrize(
+    "options", [{"properties": {"n": 1}}, {"event_timestamp": -1}, {"deliver_at": "soon"}]
+)
+def test_a_message_that_cannot_be_written_is_refused_and_not_waited_for(
+    batching: bool, options: dict[str, Any]
+) -> None:
+    world = World()
+    producer = world.producer(batching_enabled=batching)
+    outcomes = Outcomes()
+    with pytest.raises(InvalidMessage):
+        producer.enqueue(b"content", outcomes, None, producer.message_options(options))
+    with pytest.raises(InvalidMessage):
+        producer.enqueue(cast(Any, "text"), outcomes, None, None)
+    assert producer.pending_messages == 0
+    world.loop.run_until(producer.flush())
+    assert outcomes.told == []
+
+
+@pytest.mark.parametrize("sequence_id", [-1, 2**63, pytest.param(10**400, id="vast")])
+def test_a_sequence_id_that_is_none_is_refused(sequence_id: int) -> None:
+    producer = World().producer()
+    with pytest.raises(InvalidMessage, match="sequence id"):
+        producer.enqueue(b"content", Outcomes(), sequence_id, None)
+    assert producer.pending_messages == 0
+
+
+def test_one_message_that_is_refused_before_others_are_stored_is_taken_out_of_their_row() -> None:
+    world = World()
+    producer = world.producer(batching_enabled=False)
+    outcomes = [Outcomes() for _ in range(3)]
+    for number, each in enumerate(outcomes):
+        producer.enqueue(b"content", each, number, None)
+    producer.send_failed(1, NotAllowedError("too large for the topic"))
+    assert [each.told for each in outcomes] == [[], [NotAllowedError], []]
+    receipt(producer, 0)
+    receipt(producer, 2)
+    assert [each.told for each in outcomes] == [[None], [NotAllowedError], [None]]
+    assert producer.pending_messages == 0
 
 
 def test_one_partition_that_cannot_be_closed_keeps_no_other_open() -> None:
