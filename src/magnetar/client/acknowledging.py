@@ -118,7 +118,12 @@ class Acknowledgements:
         if self._connection() is None:
             # It will be delivered again after the reconnect, and acknowledged then.
             return self._unsent()
-        return self._send_command(_CUMULATIVE, [data])
+        answer = self._send_command(_CUMULATIVE, [data])
+        if answer is None:
+            return None
+        told = self._loop.create_future()
+        self._loop.create_task(_pass_on([answer], [told]))
+        return told
 
     def flush(self) -> None:
         """Sends what has gathered; without a connection it is dropped, as it will be delivered again."""

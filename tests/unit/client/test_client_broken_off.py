@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from magnetar.client.acknowledging import Acknowledgements
 from magnetar.client.attachment import Services
 from magnetar.client.consumer import Consumer
 from magnetar.client.consumer_options import ConsumerOptions
@@ -175,6 +176,21 @@ def test_a_consumer_that_is_closed_while_it_comes_back_leaves_none_at_the_broker
     world.loop.run_until(consumer.close())
     world.loop.run_for(1)
     assert world.broker.count(BaseCommand.CLOSE_CONSUMER) == 1
+
+
+def test_a_refusal_of_a_cumulative_acknowledgement_is_told() -> None:
+    world = World()
+    acknowledging = Acknowledgements(
+        world.loop,
+        1,
+        lambda: cast(Any, world.broker),
+        ConsumerOptions(ack_receipt_enabled=True),
+        timeout=5,
+    )
+    world.loop.run_until(acknowledging.cumulative(MessageId(-1, 1, 1)))
+    world.broker.refused[BaseCommand.ACK] = "no such consumer"
+    told = world.fails(PulsarException, acknowledging.cumulative(MessageId(-1, 1, 2)))
+    assert "no such consumer" in str(told)
 
 
 def test_a_consumer_that_cannot_come_back_for_a_reason_nobody_knew_says_so() -> None:
