@@ -108,14 +108,22 @@ class TopicsConsumer(GatheredConsumer):
     async def _look(self) -> None:
         try:
             now = await self._find()
-            for topic in sorted(now - set(self._by_topic)):
-                await self._add(topic)
-            for topic in sorted(set(self._by_topic) - now):
-                await self._remove(topic)
         except PulsarException as error:
             log.warning("%s: looked for in vain, and later again: %s", self._topic, error)
+        else:
+            known = set(self._by_topic)
+            await self._each(self._add, now - known)
+            await self._each(self._remove, known - now)
         self._looking = None
         self._look_later()
+
+    async def _each(self, change: Callable[[str], Awaitable[None]], topics: set[str]) -> None:
+        """One topic that fails keeps no other from being added or removed."""
+        for topic in sorted(topics):
+            try:
+                await change(topic)
+            except PulsarException as error:
+                log.warning("%s: %s, and later again: %s", self._topic, topic, error)
 
     async def unsubscribe(self) -> None:
         await super().unsubscribe()

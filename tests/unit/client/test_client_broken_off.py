@@ -31,6 +31,7 @@ from magnetar.client.producer import Producer
 from magnetar.client.producer_options import ProducerOptions
 from magnetar.client.reader import Reader
 from magnetar.client.service_url import Address
+from magnetar.client.topics import TopicsConsumer
 from magnetar.io.simulated import Simulation, simulated_io
 from magnetar.protocol.hot_client_decode import ReceiptRun
 from magnetar.protocol.metadata import build_entry
@@ -246,6 +247,22 @@ def test_one_message_that_is_refused_before_others_are_stored_is_taken_out_of_th
     receipt(producer, 2)
     assert [each.told for each in outcomes] == [[None], [NotAllowedError], [None]]
     assert producer.pending_messages == 0
+
+
+def test_one_topic_that_cannot_be_had_keeps_no_other_from_being_consumed() -> None:
+    world = World()
+    there = {TOPIC + "-a"}
+
+    async def find() -> set[str]:
+        return set(there)
+
+    consumer = TopicsConsumer(world.services, find, "s", ConsumerOptions(), 60)
+    world.loop.run_until(consumer.open())
+    there |= {_BUSY, TOPIC + "-c"}
+    there.remove(TOPIC + "-a")
+    world.loop.run_for(61)
+    assert set(consumer._by_topic) == {TOPIC + "-c"}
+    world.loop.run_until(consumer.close())
 
 
 def test_one_partition_that_cannot_be_closed_keeps_no_other_open() -> None:
