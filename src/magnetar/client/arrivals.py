@@ -27,14 +27,15 @@ class Arrivals:
         """
         waiter = self._loop.create_future()
         self._waiters.append(waiter)
-        if end is None:
-            await waiter
-            return
-        timer = self._loop.call_at(end, fail, waiter, Timeout(late))
+        timer = self._loop.call_at(end, fail, waiter, Timeout(late)) if end is not None else None
         try:
             await waiter
         finally:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
+            if waiter in self._waiters:
+                # Nobody woke it: it was late, or cancelled.
+                self._waiters.remove(waiter)
 
     def wake(self) -> None:
         if not self._waiters:

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from magnetar.client.acknowledging import Acknowledgements
+from magnetar.client.arrivals import Arrivals
 from magnetar.client.attachment import Services
 from magnetar.client.consumer import Consumer
 from magnetar.client.consumer_options import ConsumerOptions
@@ -136,6 +137,18 @@ def receipt(producer: Producer, sequence_id: int) -> None:
     run = ReceiptRun()
     run.sequence_ids[0], run.ledger_ids[0], run.entry_ids[0], run.count = sequence_id, 1, sequence_id, 1
     producer.receipts(run)
+
+
+def test_who_looks_for_messages_in_vain_is_not_remembered() -> None:
+    world = World()
+    arrivals = Arrivals(world.loop)
+    for _ in range(3):
+        world.fails(Timeout, arrivals.wait(world.loop.time() + 1, "late"))
+    given_up = world.loop.create_task(arrivals.wait(None, "late"))
+    world.loop.run_for(1)
+    given_up.cancel()
+    world.loop.run_for(1)
+    assert not arrivals
 
 
 def test_senders_hear_of_a_producer_whose_broker_does_not_answer_its_close() -> None:
