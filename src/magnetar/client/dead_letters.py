@@ -8,9 +8,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from magnetar.client.exceptions import InvalidConfiguration, PulsarException
+from magnetar.client.exceptions import AlreadyClosed, InvalidConfiguration, PulsarException
 from magnetar.client.message import Message
 from magnetar.client.message_id import MessageId
+from magnetar.io.interfaces import Loop
+from magnetar.io.mutex import Mutex
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +50,7 @@ class DeadLetters:
         subscription: str,
         open_producer: Callable[[str], Awaitable[Sending]],
         acknowledge: Callable[[MessageId], object],
+        loop: Loop,
     ) -> None:
         """:param topic: where the messages come from"""
         self._policy = policy
@@ -55,7 +58,9 @@ class DeadLetters:
         self._to = policy.dead_letter_topic or f"{topic}-{subscription}-DLQ"
         self._open_producer = open_producer
         self._acknowledge = acknowledge
+        self._opening = Mutex(loop)
         self._producer: Sending | None = None
+        self._closed = False
         self._last_time: dict[Position, list[Message]] = {}
         """Those that have come for the last time, by entry."""
 
@@ -97,14 +102,26 @@ class DeadLetters:
         failed: dict[Position, None] = {}
         for message in messages:
             try:
-                if self._producer is None:
-                    self._producer = await self._open_producer(self._to)
-                await self._producer.send(message.data(), **self._options_of(message))
+                producer = await self._sending()
+                await producer.send(message.data(), **self._options_of(message))
                 self._acknowledge(message.message_id())
             except PulsarException as error:
                 log.warning("%s: %s stays: %s", self._to, message.message_id(), error)
                 failed[message.message_id().position] = None
         return list(failed)
+
+    async def _sending(self) -> Sending:
+        """The producer on the other topic: one, however many wait for it."""
+        async with self._opening:
+            if self._producer is None:
+                if self._closed:
+                    raise AlreadyClosed(f"{self._to}: closed")
+                opened = await self._open_producer(self._to)
+                if self._closed:
+                    await opened.close()
+                    raise AlreadyClosed(f"{self._to}: closed")
+                self._producer = opened
+            return self._producer
 
     def _options_of(self, message: Message) -> dict[str, Any]:
         origin = {
@@ -121,6 +138,7 @@ class DeadLetters:
 
     async def close(self) -> None:
         self.forget()
+        self._closed = True
         if self._producer is not None:
             await self._producer.close()
             self._producer = None

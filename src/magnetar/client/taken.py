@@ -41,7 +41,7 @@ class Taken:
         # The others rewind as a whole, and could not leave one out.
         self._dead: DeadLetters | None = None
         if policy is not None and shared:
-            self._dead = DeadLetters(policy, topic, subscription, open_producer, acknowledge)
+            self._dead = DeadLetters(policy, topic, subscription, open_producer, acknowledge, loop)
         self.matters = self._unacknowledged is not None or self._dead is not None
         """Whether :meth:`add` has to be called at all."""
 

@@ -12,7 +12,7 @@ from magnetar.client.arrivals import Arrivals
 from magnetar.client.attachment import Services
 from magnetar.client.consumer import Consumer
 from magnetar.client.consumer_options import ConsumerOptions
-from magnetar.client.dead_letters import DeadLetterPolicy
+from magnetar.client.dead_letters import DeadLetterPolicy, DeadLetters
 from magnetar.client.enums import ConsumerType
 from magnetar.client.exceptions import (
     AlreadyClosed,
@@ -315,6 +315,12 @@ class Grave:
         self.open -= 1
 
 
+def messages(world: World, redeliveries: int, numbers: range) -> list[Message]:
+    """As they come to a consumer."""
+    consumer = world.consumer(consumer_type=ConsumerType.Shared)
+    return [delivered(consumer, number, redeliveries) for number in numbers]
+
+
 def arrives(consumer: Consumer, number: int, redeliveries: int) -> None:
     entry = build_entry(
         MessageMetadata(producer_name="p", sequence_id=number, publish_time=1), f"m{number}".encode()
@@ -330,6 +336,34 @@ def delivered(consumer: Consumer, number: int, redeliveries: int) -> Message:
     found = consumer.take()
     assert found is not None
     return found
+
+
+def letters(world: World, grave: Grave) -> DeadLetters:
+    return DeadLetters(DeadLetterPolicy(1), TOPIC, "s", grave, lambda _id: None, world.loop)
+
+
+def test_dead_letters_that_come_at_once_go_by_one_producer() -> None:
+    world = World()
+    grave = Grave(world)
+    dead = letters(world, grave)
+    first, second = messages(world, 2, range(2))
+    burying = [world.loop.create_task(dead.bury([each])) for each in (first, second)]
+    for each in burying:
+        world.loop.run_until(each)
+    assert sorted(grave.sent) == [b"m0", b"m1"]
+    world.loop.run_until(dead.close())
+    assert (grave.opened, grave.open) == (1, 0)
+
+
+def test_a_consumer_that_closes_while_dead_letters_are_on_their_way_leaves_no_producer() -> None:
+    world = World()
+    grave = Grave(world)
+    dead = letters(world, grave)
+    burying = world.loop.create_task(dead.bury(messages(world, 2, range(2))))
+    world.loop.run_for(0.5)
+    world.loop.run_until(dead.close())
+    assert len(world.loop.run_until(burying)) == 2
+    assert (grave.opened, grave.open) == (1, 0)
 
 
 def test_a_dead_letter_that_was_asked_for_again_meanwhile_is_buried_once() -> None:
