@@ -27,9 +27,11 @@ class Words:
         self.lasts: dict[str, float] = {}
         """Seconds since 1970 until which a role is proven; others are for ever."""
         self.gone: set[str] = set()
+        self.claims: list[Claim] = []
         self._listeners: list[Callable[[frozenset[str] | None], None]] = []
 
     async def authenticate(self, claim: Claim) -> Principal:
+        self.claims.append(claim)
         role = claim.credentials[0].data.decode()
         if role in self.gone:
             raise AuthenticationFailure(f"nobody is {role}")
@@ -65,7 +67,7 @@ class Secured(Brokers):
 
         self.world.run(self.broker.policies.change_namespace(NAMESPACE, work))
 
-    def peer(self, role: str, *, refreshes: bool = True) -> Peer:
+    def peer(self, role: str, *, refreshes: bool = True, original: str = "") -> Peer:
         peer = Peer(self, connect=False)
         peer.may_be_closed = True
         command = BaseCommand(type=BaseCommand.CONNECT)
@@ -74,6 +76,9 @@ class Secured(Brokers):
         command.connect.auth_method_name = "word"
         command.connect.auth_data = role.encode()
         command.connect.feature_flags.supports_auth_refresh = refreshes
+        if original:
+            command.connect.original_auth_method = "word"
+            command.connect.original_auth_data = original
         peer.connection.data_received(encoded(command))
         self.until(lambda: peer.closed or peer.count(BaseCommand.CONNECTED))
         return peer

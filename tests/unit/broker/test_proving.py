@@ -128,3 +128,29 @@ def test_a_client_whose_proofs_are_short_is_not_asked_on_end() -> None:
 def respond_if_asked(peer: Peer) -> None:
     if peer.connection.session.proving._challenged:
         respond(peer, "ann")
+
+
+def test_an_answer_that_is_on_its_way_while_something_else_is_asked_counts_still() -> None:
+    brokers = Secured()
+    brokers.words.lasts["ann"] = brokers.now() + 100
+    peer = brokers.peer("ann")
+    brokers.world.wait(55)
+    assert peer.count(BaseCommand.AUTH_CHALLENGE) == 1
+    brokers.words.changed()
+    brokers.world.wait(3)
+    assert peer.count(BaseCommand.AUTH_CHALLENGE) == 1
+    brokers.words.lasts["ann"] = brokers.now() + 1_000
+    respond(peer, "ann")
+    brokers.world.wait(200)
+    assert not peer.closed
+
+
+def test_whom_a_proxy_speaks_for_is_known_to_have_been_let_in_before() -> None:
+    brokers = Secured()
+    peer = brokers.peer("ann", original="bob")
+    brokers.words.changed()
+    brokers.world.wait(1)
+    assert not peer.closed
+    assert brokers.words.claims[-1].original is not None
+    assert [claim.original and claim.original.again for claim in brokers.words.claims] == [False, True]
+    assert [claim.credentials[0].again for claim in brokers.words.claims] == [False, True]

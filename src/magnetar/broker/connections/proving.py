@@ -62,7 +62,6 @@ class Proving:
 
     def proven(self, principal: Principal) -> None:
         """The session counts as that of ``principal`` until its proof ends."""
-        self._challenged = False
         self._cancel_timer()
         if principal.expires is None:
             return
@@ -83,9 +82,11 @@ class Proving:
     def _refresh(self) -> None:
         """Asks the client for a fresh proof; it has until the old one ends."""
         self._timer = None
-        self._challenged = True
-        asked = self._claim.original or self._claim.credentials[0]
-        self._connection.send(answers.auth_challenge(asked.method))
+        if not self._challenged:
+            # Else its answer is still on the way: what it was let in by has changed meanwhile.
+            self._challenged = True
+            asked = self._claim.original or self._claim.credentials[0]
+            self._connection.send(answers.auth_challenge(asked.method))
         expires = self._connection.session.principal.expires
         if expires is not None:
             left = expires - self._connection.broker.io.clock.wall_ms() / 1000
@@ -102,12 +103,12 @@ class Proving:
         """
         if not self._challenged:
             raise FrameError("AUTH_RESPONSE without a challenge")
-        data = response.response
+        data = response.response.auth_data
         claim = self._claim
         if claim.original is not None:
-            claim = replace(claim, original=replace(claim.original, data=data.auth_data))
+            claim = replace(claim, original=replace(claim.original, data=data, again=False))
         else:
-            claim = replace(claim, credentials=(replace(claim.credentials[0], data=data.auth_data),))
+            claim = replace(claim, credentials=(replace(claim.credentials[0], data=data, again=False),))
         self._challenged = False
         self._ask(claim)
 
@@ -118,7 +119,9 @@ class Proving:
             self._ask(self._asked)
             return
         claim = self._claim
-        self._ask(replace(claim, credentials=[replace(one, again=True) for one in claim.credentials]))
+        original = replace(claim.original, again=True) if claim.original is not None else None
+        credentials = [replace(one, again=True) for one in claim.credentials]
+        self._ask(replace(claim, credentials=credentials, original=original))
 
     def _ask(self, claim: Claim) -> None:
         if self._task is not None:
