@@ -135,6 +135,24 @@ def test_a_key_that_an_issuer_adds_counts_and_one_that_it_takes_away_does_not() 
     world.refuses(made(), "not known")
 
 
+def test_clients_hear_of_a_key_that_was_withdrawn_or_replaced_while_an_issuer_was_not_asked() -> None:
+    world = World(openIDCacheExpirationSeconds="2000")
+    told: list[int] = []
+    world.provider.listen(lambda: told.append(1))
+    world.role(made())
+    world.simulation.loop.run_for(2001)
+    world.role(made())
+    assert not told
+    world.issuers.keys[ISSUER] = [jwk(rsa_key(1), "r1"), jwk(ec_key(), "e1", alg="ES256")]
+    world.simulation.loop.run_for(2001)
+    world.refuses(made(), "signature")
+    assert len(told) == 1
+    del world.issuers.keys[ISSUER][1]
+    world.simulation.loop.run_for(2001)
+    assert world.role(made(rsa_key(1))) == "alice"
+    assert len(told) == 2
+
+
 def test_unknown_keys_make_an_issuer_be_asked_now_and_then_only() -> None:
     world = World()
     world.role(made())

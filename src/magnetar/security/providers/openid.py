@@ -140,7 +140,6 @@ class OpenIdProvider:
         now = self._io.clock.monotonic()
         age = None if issuer.fetched is None else now - issuer.fetched
         if age is None or age > self._expiry:
-            issuer.keys = {}
             if self._may_ask(issuer, now, _RETRY_SECONDS):
                 await self._fetched(issuer)
         elif key_id not in issuer.keys:
@@ -149,9 +148,13 @@ class OpenIdProvider:
         elif age > self._refresh and self._may_ask(issuer, now, _RETRY_SECONDS):
             self._begin(issuer)
         key = issuer.keys.get(key_id)
-        if key is None:
+        if key is None or not self._counts(issuer):
             raise refused("The key that the token names is not known")
         return key
+
+    def _counts(self, issuer: _Issuer) -> bool:
+        """Whether its keys are not too old; those that are tell what it has withdrawn when others come."""
+        return issuer.fetched is not None and self._io.clock.monotonic() - issuer.fetched <= self._expiry
 
     @staticmethod
     def _may_ask(issuer: _Issuer, now: float, seconds: float) -> bool:
@@ -178,7 +181,7 @@ class OpenIdProvider:
         except Exception:
             log.exception("an issuer's keys cannot be had", extra={"issuer": issuer.url})
         else:
-            gone = issuer.keys.keys() - keys.keys()
+            gone = any(keys.get(key_id) != key for key_id, key in issuer.keys.items())
             issuer.keys, issuer.fetched = keys, self._io.clock.monotonic()
             if gone:
                 # Clients that came by keys that the issuer has withdrawn prove themselves again.
