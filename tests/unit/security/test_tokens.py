@@ -232,6 +232,8 @@ def test_keys_that_are_refused() -> None:
         lambda: public_key(public_der(rsa_key()), "HS256"),
         lambda: public_key(public_der(rsa_key()), "none"),
         lambda: public_key(b"nothing"),
+        # Of a kind that nobody has heard of.
+        lambda: public_key(bytes.fromhex("300c300506032a03040303000102")),
     ):
         with pytest.raises(UnusableKey):
             make()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jwt
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_der_public_key, load_pem_public_key
@@ -78,7 +79,7 @@ def public_key(encoded: bytes, algorithm: str = "RS256") -> TokenKey:
     try:
         pem = encoded.lstrip().startswith(b"-----BEGIN")
         found = load_pem_public_key(encoded) if pem else load_der_public_key(encoded)
-    except ValueError as error:
+    except (ValueError, UnsupportedAlgorithm) as error:
         raise UnusableKey("no public key in DER or PEM") from error
     if not isinstance(found, wanted):
         raise UnusableKey(f"the key is of another kind than {algorithm} wants")
