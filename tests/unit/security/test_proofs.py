@@ -198,8 +198,11 @@ def test_oauth2_asks_the_issuer(issuer: Issuer, form: str, tmp_path: Path) -> No
     assert pickle.loads(pickle.dumps(found)).data() == b"token2"
 
 
-def test_oauth2_tokens_that_do_not_last_are_asked_for_again(issuer: Issuer) -> None:
-    issuer.expires_in = None
+@pytest.mark.parametrize(
+    "told", [None, "3600", True, -1, float("nan"), float("inf"), pytest.param(10**400, id="vast")]
+)
+def test_oauth2_tokens_that_do_not_last_are_asked_for_again(issuer: Issuer, told: object) -> None:
+    issuer.expires_in = told
     found = AuthenticationOauth2({"issuer_url": issuer.url, "client_id": "c", "client_secret": SECRET})
     assert [found.data(), found.data()] == [b"token1", b"token2"]
 

@@ -21,6 +21,7 @@ TIMEOUT_SECONDS = 30.0
 _MAX_ANSWER_BYTES = 1 << 20
 _OF_LIFE = 0.9
 """A token is used for this part of the time it is good for."""
+_LONGEST_SECONDS = 1e9
 _DISCOVERY = "/.well-known/openid-configuration"
 _GRANT = "client_credentials"
 
@@ -90,8 +91,7 @@ class AuthenticationOauth2(BearerAuthentication):
         token = answer.get("access_token")
         if not isinstance(token, str):
             raise NoProof(f"{self._endpoint} answered without access_token")
-        seconds = answer.get("expires_in")
-        good = float(seconds) if isinstance(seconds, int | float) and not isinstance(seconds, bool) else 0.0
+        good = _seconds(answer.get("expires_in"))
         return checked_token(token, f"what {self._endpoint} answered"), good
 
     def _credentials(self) -> tuple[str, str]:
@@ -155,6 +155,13 @@ def _mapping(params: str | Mapping[str, str]) -> dict[str, str]:
             raise NoProof("the parameters of OAuth 2.0 are no JSON object")
         params = found
     return {name.replace("_", "").lower(): str(value) for name, value in params.items() if value is not None}
+
+
+def _seconds(told: object) -> float:
+    """For how long a token is good; 0 where that is not told, or is no time."""
+    if not isinstance(told, int | float) or isinstance(told, bool):
+        return 0.0
+    return float(told) if 0 < told <= _LONGEST_SECONDS else 0.0
 
 
 def _content(source: str) -> str:
