@@ -43,15 +43,28 @@ class Consumer(Attachment):
     they are stored, messages are decrypted, and put together where they were sent in chunks.
     """
 
-    def __init__(self, services: Services, topic: str, subscription: str, options: ConsumerOptions) -> None:
-        """:raises InvalidConfiguration: an option is out of range"""
+    def __init__(
+        self,
+        services: Services,
+        topic: str,
+        subscription: str,
+        options: ConsumerOptions,
+        *,
+        makes_topic: bool = True,
+    ) -> None:
+        """:param makes_topic: a topic that is not there is made, where the broker does that
+
+        :raises InvalidConfiguration: an option is out of range
+        """
         super().__init__(services, topic)
         options.check()
         self._options = options
         self._subscription = subscription
         self._name = options.consumer_name or services.io.randomness.token(5).hex()
         self._partition = TopicName.parse(topic).partition_index
-        self._commands = ConsumerCommands(self._id, topic, subscription, self._name, options)
+        self._commands = ConsumerCommands(
+            self._id, topic, subscription, self._name, options, makes_topic=makes_topic
+        )
         self._queue: deque[RawEntry] = deque()
         self._ready: deque[Message] = deque()
         self._arrivals = Arrivals(self._loop)

@@ -18,16 +18,25 @@ _U64 = 2**64
 
 
 class ConsumerCommands:
-    __slots__ = ("_id", "_name", "_options", "_subscription", "_topic")
+    __slots__ = ("_id", "_makes_topic", "_name", "_options", "_subscription", "_topic")
 
     def __init__(
-        self, consumer_id: int, topic: str, subscription: str, name: str, options: ConsumerOptions
+        self,
+        consumer_id: int,
+        topic: str,
+        subscription: str,
+        name: str,
+        options: ConsumerOptions,
+        *,
+        makes_topic: bool = True,
     ) -> None:
+        """:param makes_topic: a topic that is not there is made, where the broker does that"""
         self._id = consumer_id
         self._topic = topic
         self._subscription = subscription
         self._name = name
         self._options = options
+        self._makes_topic = makes_topic
 
     def subscribe(self, request_id: int, start: MessageId | None, epoch: int = 0) -> BaseCommand:
         """:param start: where to begin without a durable subscription; None leaves it to the broker
@@ -45,6 +54,8 @@ class ConsumerCommands:
         subscribe.consumer_name = self._name
         subscribe.priority_level = options.priority_level
         subscribe.durable = options.durable
+        if not self._makes_topic:
+            subscribe.force_topic_creation = False
         subscribe.read_compacted = options.is_read_compacted
         subscribe.initialPosition = int(options.initial_position)  # type: ignore[assignment]
         if options.replicate_subscription_state_enabled:

@@ -9,11 +9,12 @@ from typing import Any
 from magnetar.client.attachment import Services
 from magnetar.client.consumer import Consumer
 from magnetar.client.consumer_options import ConsumerOptions
-from magnetar.client.exceptions import AlreadyClosed, InvalidConfiguration, PulsarException
-from magnetar.client.gathered import GatheredConsumer
+from magnetar.client.exceptions import AlreadyClosed, InvalidConfiguration, PulsarException, TopicNotFound
+from magnetar.client.gathered import GatheredConsumer, T
 from magnetar.client.message import Acknowledged, RawEntry
 from magnetar.client.message_id import MessageId
 from magnetar.io.interfaces import Cancellable
+from magnetar.io.waiting import nobody_waits
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,11 @@ class TopicsConsumer(GatheredConsumer):
     async def open(self) -> None:
         try:
             for topic in sorted(await self._services.retrying(self._find)):
-                await self._add(topic)
+                try:
+                    await self._add(topic)
+                except TopicNotFound:
+                    if not self._discovers:
+                        raise
         except PulsarException:
             await self.close()
             raise
@@ -84,7 +89,10 @@ class TopicsConsumer(GatheredConsumer):
         return found
 
     async def _add(self, topic: str) -> None:
-        part = Consumer(self._services, topic, self._subscription, self._options)
+        # A topic that matched and was deleted is not to come back by who looked for it.
+        part = Consumer(
+            self._services, topic, self._subscription, self._options, makes_topic=not self._discovers
+        )
         await part.open()
         if self._closed:
             await part.close()
@@ -94,9 +102,30 @@ class TopicsConsumer(GatheredConsumer):
         self._wake()
 
     async def _remove(self, topic: str) -> None:
+        if topic in self._by_topic:
+            await self._left(topic).close()
+
+    def _left(self, topic: str) -> Consumer:
+        """The consumer of a topic, which is not one of these any more."""
         part = self._by_topic.pop(topic)
         self._parts.remove(part)
-        await part.close()
+        return part
+
+    def _taken(self, take: Callable[[Consumer], T | None]) -> T | None:
+        """Topics that were found and are gone are left out, until they are found again."""
+        while True:
+            try:
+                return super()._taken(take)
+            except TopicNotFound:
+                if not self._discovers:
+                    raise
+                gone = self._left(self._parts[self._turn].topic())
+                self._loop.create_task(gone.close()).add_done_callback(nobody_waits)
+
+    @property
+    def _discovers(self) -> bool:
+        """Whether topics may come and go."""
+        return self._seconds > 0
 
     def _look_later(self) -> None:
         if self._seconds and not self._closed:

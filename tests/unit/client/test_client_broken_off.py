@@ -21,6 +21,7 @@ from magnetar.client.exceptions import (
     NotAllowedError,
     PulsarException,
     Timeout,
+    TopicNotFound,
     UnknownError,
 )
 from magnetar.client.lookup import Lookup, Owner
@@ -54,6 +55,7 @@ class Broker:
         self.consumers: dict[int, Any] = {}
         self.max_message_size = 5 << 20
         self.silent: set[int] = set()
+        self.gone: set[str] = set()
         self.refused: dict[int, str] = {}
         """Why an acknowledgement counts for nothing, by the type of the command."""
         self.asked: list[BaseCommand] = []
@@ -75,6 +77,8 @@ class Broker:
             self._loop.call_later(seconds, lambda: answer.done() or answer.set_exception(Timeout("silent")))
         elif command.type == BaseCommand.SUBSCRIBE and command.subscribe.topic == _BUSY:
             answer.set_exception(ConsumerBusy("somebody consumes"))
+        elif command.type == BaseCommand.SUBSCRIBE and command.subscribe.topic in self.gone:
+            answer.set_exception(TopicNotFound("it was deleted"))
         else:
             found = BaseCommand(type=BaseCommand.SUCCESS)
             if command.type in self.refused:
@@ -276,6 +280,48 @@ def test_one_topic_that_cannot_be_had_keeps_no_other_from_being_consumed() -> No
     world.loop.run_for(61)
     assert set(consumer._by_topic) == {TOPIC + "-c"}
     world.loop.run_until(consumer.close())
+
+
+def test_a_topic_that_was_found_and_is_deleted_is_neither_made_again_nor_in_the_way_of_others() -> None:
+    world = World()
+    there = {TOPIC + "-a", TOPIC + "-b"}
+
+    async def find() -> set[str]:
+        return set(there)
+
+    consumer = TopicsConsumer(world.services, find, "s", ConsumerOptions(), 60)
+    world.loop.run_until(consumer.open())
+    world.broker.gone.add(TOPIC + "-a")
+    for part in consumer._parts:
+        part.closed_by_broker(None)
+    receiving = world.loop.create_task(consumer.receive())
+    world.loop.run_for(5)
+    asked = [command.subscribe for command in world.broker.asked if command.type == BaseCommand.SUBSCRIBE]
+    assert len(asked) == 4
+    assert not any(each.force_topic_creation for each in asked)
+    [left] = consumer._parts
+    assert left.topic() == TOPIC + "-b"
+    arrives(left, 1, 0)
+    assert world.loop.run_until(receiving).data() == b"m1"
+    # It may come back, and is looked for as all others are.
+    world.broker.gone.clear()
+    world.loop.run_for(60)
+    assert set(consumer._by_topic) == there
+    world.loop.run_until(consumer.close())
+
+
+def test_topics_that_were_named_are_made_and_missed() -> None:
+    world = World()
+
+    async def find() -> set[str]:
+        return {TOPIC}
+
+    consumer = TopicsConsumer(world.services, find, "s", ConsumerOptions(), 0)
+    world.loop.run_until(consumer.open())
+    assert world.broker.asked[-1].subscribe.force_topic_creation
+    world.broker.gone.add(TOPIC)
+    consumer._parts[0].closed_by_broker(None)
+    world.fails(TopicNotFound, consumer.receive())
 
 
 def test_one_partition_that_cannot_be_closed_keeps_no_other_open() -> None:
