@@ -13,7 +13,6 @@ from magnetar.client.attachment import Attachment, Services, take_back_unanswere
 from magnetar.client.connection import Connection
 from magnetar.client.consumer_commands import ConsumerCommands, last_message_of
 from magnetar.client.consumer_options import ConsumerOptions
-from magnetar.client.enums import ConsumerType
 from magnetar.client.exceptions import (
     AlreadyClosed,
     InvalidConfiguration,
@@ -21,7 +20,7 @@ from magnetar.client.exceptions import (
     NotConnected,
     PulsarException,
 )
-from magnetar.client.message import Acknowledged, Message, RawEntry, entries_of, entry_of, id_of
+from magnetar.client.message import Acknowledged, Message, RawEntry, entries_of, entry_of, id_of, meant_by
 from magnetar.client.message_id import MessageId
 from magnetar.client.opening import Opening
 from magnetar.client.permits import Permits
@@ -88,7 +87,7 @@ class Consumer(Attachment):
             topic,
             subscription,
             options,
-            shared=self._is_shared,
+            shared=self._options.is_shared,
             ask_again=self._redeliver,
             acknowledge=self.acknowledge_soon,
             open_producer=services.open_producer,
@@ -259,7 +258,7 @@ class Consumer(Attachment):
         :raises PulsarException: the broker refused, or the consumer is closed
         """
         self.check_open()
-        answer = self._individual(_id_of(message))
+        answer = self._individual(meant_by(message))
         if answer is not None:
             await answer
 
@@ -271,7 +270,7 @@ class Consumer(Attachment):
     def acknowledge_soon(self, message: Acknowledged) -> None:
         """As :meth:`acknowledge`, without waiting for an answer."""
         self.check_open()
-        self._individual(_id_of(message))
+        self._individual(meant_by(message))
 
     @property
     def has_receipts(self) -> bool:
@@ -284,9 +283,9 @@ class Consumer(Attachment):
         :raises InvalidConfiguration: the subscription is Shared or KeyShared
         """
         self.check_open()
-        if self._is_shared:
+        if self._options.is_shared:
             raise InvalidConfiguration("cumulative acknowledgement on a shared subscription")
-        message_id = _id_of(message)
+        message_id = meant_by(message)
         self._opening.chunks.acknowledged_until(message_id.position)
         answer = self._acks.cumulative(message_id)
         if answer is not None:
@@ -295,17 +294,13 @@ class Consumer(Attachment):
     def negative_acknowledge(self, message: Acknowledged) -> None:
         """Asks for it again, ``negative_ack_redelivery_delay_ms`` from now."""
         self.check_open()
-        position = _id_of(message).position
+        position = meant_by(message).position
         self._taken.refused(position)
         self._nacks.add(position)
 
     def flush_acknowledgements(self) -> None:
         """Sends now what gathers."""
         self._acks.flush()
-
-    @property
-    def _is_shared(self) -> bool:
-        return self._options.consumer_type in (ConsumerType.Shared, ConsumerType.KeyShared)
 
     def redeliver_unacknowledged_messages(self) -> None:
         """Asks for everything again that this consumer got and did not acknowledge."""
@@ -314,7 +309,7 @@ class Consumer(Attachment):
             self._acks.flush()
             cleared = self._forget_messages()
             self._taken.forget()
-            if not self._is_shared:
+            if not self._options.is_shared:
                 # What was on its way before the broker rewound does not carry this number.
                 self._epoch += 1
             self._connection.wire.send(self._commands.redeliver([], self._epoch))
@@ -324,7 +319,7 @@ class Consumer(Attachment):
     def _redeliver(self, positions: list[tuple[int, int]]) -> None:
         if self._closed or self._failure is not None:
             return
-        if not self._is_shared:
+        if not self._options.is_shared:
             # These subscriptions rewind as a whole.
             self.redeliver_unacknowledged_messages()
         else:
@@ -461,8 +456,7 @@ class Consumer(Attachment):
 
     def _ask_close(self, connection: Connection) -> Any:
         request_id = connection.wire.new_request_id()
-        command = self._commands.close(request_id)
-        return connection.ask(request_id, command, self._services.operation_timeout)
+        return connection.ask(request_id, self._commands.close(request_id), self._services.operation_timeout)
 
     def _take_back(self, connection: Connection) -> Any:
         connection.wire.consumers.pop(self._id, None)
@@ -504,7 +498,3 @@ class Consumer(Attachment):
             self._failure = AlreadyClosed(f"{self._topic}: closed")
         self._wake()
         self._attachments.wake()
-
-
-def _id_of(message: Acknowledged) -> MessageId:
-    return message if isinstance(message, MessageId) else message.message_id()

@@ -58,6 +58,11 @@ class ConsumerOptions:
     expire_time_of_incomplete_chunked_message_ms: float = 60_000
     """From the first chunk of a message to its last; later it is given up, and acknowledged. 0: never."""
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether the subscription delivers in no order, to several consumers at a time."""
+        return self.consumer_type in (ConsumerType.Shared, ConsumerType.KeyShared)
+
     def with_queue(self, receiver_queue_size: int) -> ConsumerOptions:
         """The same, with another size of the receiver queue."""
         return replace(self, receiver_queue_size=receiver_queue_size)

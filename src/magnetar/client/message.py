@@ -337,3 +337,8 @@ class Message:
 
 Acknowledged = Message | MessageReference | RawEntry | MessageId
 """What says which message, or which whole entry, is meant."""
+
+
+def meant_by(said: Acknowledged) -> MessageId:
+    """The id of the message, or of the entry, that is meant."""
+    return said if isinstance(said, MessageId) else said.message_id()

@@ -16,7 +16,7 @@ from magnetar.client.exceptions import (
     Result,
 )
 from magnetar.client.gathered import GatheredConsumer
-from magnetar.client.message import Acknowledged
+from magnetar.client.message import Acknowledged, meant_by
 from magnetar.client.message_id import MessageId
 from magnetar.client.message_options import MessageOptions
 from magnetar.client.outgoing_message import Done
@@ -171,7 +171,7 @@ class PartitionedConsumer(GatheredConsumer):
         return self._parts[0].consumer_name()
 
     def _of(self, message: Acknowledged) -> Consumer:
-        message_id = message if isinstance(message, MessageId) else message.message_id()
+        message_id = meant_by(message)
         index = message_id.partition()
         if not 0 <= index < len(self._parts):
             raise InvalidConfiguration(f"{message_id} is of no partition of {self._topic}")
