@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, cast
@@ -11,6 +12,7 @@ from stand_in_admin import StandInAdmin
 
 from magnetar.broker.stats.figures import TopicMetrics
 from magnetar.http.engine.connection import HttpLimits, http_date
+from magnetar.http.engine.message import Request, Response
 from magnetar.http.server import HttpServer
 from magnetar.io.real import real_io
 
@@ -441,3 +443,32 @@ def test_one_address_does_not_take_all_connections() -> None:
         assert server._of_address == {}
 
     serve(test, replace(LIMITS, connections=100, connections_of_address=2))
+
+
+def test_half_a_character_in_a_request_is_refused_and_told_as_json_has_it() -> None:
+    async def test(server: HttpServer, admin: StandInAdmin) -> None:
+        body = b'{"\\ud800":1}'
+        head = b"PUT /admin/v2/magnetar/read-plans/p HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+        status, _, told, _ = await exchange(server, head % len(body) + body)
+        assert status == 400
+        assert "\ud800" in json.loads(told)["reason"]
+
+    serve(test)
+
+
+def test_a_request_that_nobody_answers_ends_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(server: HttpServer, admin: StandInAdmin) -> None:
+        async def fail(_request: Request) -> Response:
+            raise RuntimeError("a defect")
+
+        reader, writer = await connect(server)
+        with monkeypatch.context() as patched:
+            patched.setattr(server, "answer", fail)
+            writer.write(GET)
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+        writer.close()
+        status, *_ = await exchange(server, GET)
+        assert status == 200
+
+    serve(test)

@@ -268,6 +268,11 @@ class HttpConnection:
     async def _answer(self, request: Request) -> None:
         try:
             response = await self._owner.answer(request)
+        except Exception:
+            # Nothing reads on and nothing expires until it is answered: the client would wait for ever.
+            log.exception("no answer, by a defect", extra={"path": request.path})
+            self._abort()
+            return
         finally:
             self._owner.bodies.gone(self.refuse_body)
         if response.upgrade is not None:

@@ -141,8 +141,13 @@ def asks_for_websocket(request: Request) -> bool:
 
 
 def json_response(value: Any, status: int = 200) -> Response:
+    return Response(status, _json(value), JSON_TYPE)
+
+
+def _json(value: Any) -> bytes:
+    """Half a character, which no bytes of UTF-8 stand for, is escaped: so JSON has it, too."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    return Response(status, text.encode(), JSON_TYPE)
+    return text.encode(errors="backslashreplace")
 
 
 def text_response(text: str, status: int = 200, content_type: str = JSON_TYPE) -> Response:
@@ -156,8 +161,7 @@ def nothing() -> Response:
 
 def error_response(status: int, reason: str, headers: Sequence[tuple[str, str]] = ()) -> Response:
     """An error in the shape that Pulsar's admin clients read."""
-    body = json.dumps({"reason": reason}, separators=(",", ":"), ensure_ascii=False).encode()
-    return Response(status, body, JSON_TYPE, headers)
+    return Response(status, _json({"reason": reason}), JSON_TYPE, headers)
 
 
 def refusal(error: BrokerError) -> Response:
