@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from magnetar.client.exceptions import UnknownError
 from magnetar.client.message import Message
 from magnetar.client.message_id import MessageId
@@ -103,6 +105,14 @@ def test_messages_go_out_as_they_come_and_as_many_as_may_be_unanswered() -> None
     assert world.consumer.acknowledged == [MessageId.deserialize(b64decode(first))]
     world.consumer.arrive(1)
     assert len(world.client.got) == 3
+
+
+@pytest.mark.parametrize(("index", "size"), [(0, 2**31 - 1), (2**31 - 1, 0), (1 << 20, 3)])
+def test_an_id_of_a_batch_that_cannot_be_is_refused_before_room_is_made_for_it(index: int, size: int) -> None:
+    world = World()
+    world.say(messageId=b64encode(MessageId(-1, 1, 0, index, size).serialize()).decode())
+    assert [code for code, _ in world.client.ended] == [1007]
+    assert not world.consumer.acknowledged
 
 
 def test_those_that_pull_get_what_they_permit() -> None:

@@ -24,6 +24,9 @@ Query = Mapping[str, str]
 MOST_PENDING = 1000
 """Messages that a consumer has without having answered, whatever ``receiverQueueSize`` says."""
 
+MOST_IN_BATCH = 1 << 20
+"""Messages in an entry, as ids tell: a bit is kept of each, and no entry of some megabytes holds as many."""
+
 _ROUTING: Mapping[str, PartitionsRoutingMode] = {
     "SinglePartition": PartitionsRoutingMode.UseSinglePartition,
     "RoundRobinPartition": PartitionsRoutingMode.RoundRobinDistribution,
@@ -150,9 +153,14 @@ def message_id_of(text: str) -> MessageId:
     :raises InvalidRequest: it is none
     """
     try:
-        return MessageId.deserialize(a2b_base64(text, strict_mode=True))
+        found = MessageId.deserialize(a2b_base64(text, strict_mode=True))
     except (ValueError, InvalidMessage) as error:
         raise InvalidRequest(f"Invalid query params: {text!r} is no message id") from error
+    if max(found.batch_size(), found.batch_index() + 1) > MOST_IN_BATCH:
+        raise InvalidRequest(
+            f"Invalid query params: {text!r} is of a batch of more than {MOST_IN_BATCH} messages"
+        )
+    return found
 
 
 def _given(query: Query, wanted: Mapping[str, tuple[str, Callable[[str], Any]]]) -> dict[str, Any]:
