@@ -107,6 +107,20 @@ def test_messages_go_out_as_they_come_and_as_many_as_may_be_unanswered() -> None
     assert len(world.client.got) == 3
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_each_answer_makes_room_also_where_messages_have_the_same_id(several: bool) -> None:
+    world = World(pending=2, several=several)
+    for delivered in (2, 4, 6):
+        for _ in range(2):
+            # As those of topics that store nothing, and those that are delivered again.
+            world.consumer.waiting.clear()
+            world.consumer.arrive(1)
+        assert len(world.client.got) == delivered
+        for _ in range(2):
+            world.say(messageId=world.client.got[-1]["messageId"])
+    assert not world.client.ended
+
+
 @pytest.mark.parametrize(("index", "size"), [(0, 2**31 - 1), (2**31 - 1, 0), (1 << 20, 3)])
 def test_an_id_of_a_batch_that_cannot_be_is_refused_before_room_is_made_for_it(index: int, size: int) -> None:
     world = World()

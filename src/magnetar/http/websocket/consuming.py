@@ -182,15 +182,15 @@ class Consuming:
             raise InvalidRequest("There is no messageId")
         message_id = message_id_of(command.message_id)
         topic = self._topics.pop(command.message_id, None)
-        if self._terms.several and topic is None:
-            # It was answered before.
-            return
-        message = message_id if topic is None else MessageReference(topic, message_id)
-        if refused:
-            self._consumer.negative_acknowledge(message)
-        else:
-            self._consumer.acknowledge_soon(message)
-            self._traffic.acknowledged += 1
+        if topic is not None or not self._terms.several:
+            message = message_id if topic is None else MessageReference(topic, message_id)
+            if refused:
+                self._consumer.negative_acknowledge(message)
+            else:
+                self._consumer.acknowledge_soon(message)
+                self._traffic.acknowledged += 1
+        # Else that id was answered before: it was delivered more than once, or is of a topic that stores
+        # nothing, where all have the same. Each delivery took room.
         if not self._terms.pulls:
             self._make_room(1)
 
