@@ -24,7 +24,10 @@ _DUMP_HEAD = (
 
 
 def _milliseconds(text: str | None) -> int:
-    return 0 if text is None else int(datetime.fromisoformat(text).timestamp() * 1000 + 0.5)
+    """Of a time, or of the number that stands where no calendar has it."""
+    if text is None:
+        return 0
+    return int(text) if text.isdigit() else int(datetime.fromisoformat(text).timestamp() * 1000 + 0.5)
 
 
 def _dump(data: bytes) -> Iterator[str]:
@@ -95,7 +98,8 @@ def _messages(headers: Mapping[str, str], data: bytes) -> Iterator[_Message]:
     where = headers["x-pulsar-message-id"]
     properties = json.loads(headers.get("x-pulsar-property", "{}"))
     count = headers.get("x-pulsar-num-batch-message")
-    if count is None:
+    if count is None or headers.get("x-pulsar-is-encrypted") == "true":
+        # A batch that is encrypted only who has the key takes apart: it is shown as it is, as by Pulsar's.
         yield _Message(where, False, headers, properties, data)
         return
     # Loaded when a batch is to be taken apart: protobuf is large.
