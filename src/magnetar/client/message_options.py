@@ -9,6 +9,8 @@ from datetime import timedelta
 from magnetar.client.exceptions import InvalidMessage
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 
+_I64, _U64 = 1 << 63, 1 << 64
+
 
 class MessageOptions:
     """What a message may carry besides its content, as official clients name it."""
@@ -47,7 +49,8 @@ class MessageOptions:
 
         :param deliver_at: ms since 1970, before which it is not delivered (Shared and Key_Shared)
         :param deliver_after: the same, from ``now_ms`` on
-        :raises InvalidMessage: two were given of which each says the same thing
+        :raises InvalidMessage: two were given of which each says the same thing, or a time has no room in 64
+            bits
         """
         if partition_key_bytes is not None:
             if partition_key is not None:
@@ -59,6 +62,10 @@ class MessageOptions:
             if deliver_at is not None:
                 raise InvalidMessage("deliver_at and deliver_after exclude each other")
             deliver_at = now_ms + int(deliver_after.total_seconds() * 1000)
+        if deliver_at is not None and not -_I64 <= deliver_at < _I64:
+            raise InvalidMessage(f"a time of delivery has 64 bits, and {deliver_at} does not fit")
+        if event_timestamp is not None and not 0 <= event_timestamp < _U64:
+            raise InvalidMessage(f"an event time is 0 or more, of 64 bits, not {event_timestamp}")
         self.properties = properties
         self.partition_key = partition_key
         self.key_is_bytes = partition_key_bytes is not None

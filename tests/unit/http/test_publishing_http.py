@@ -200,3 +200,11 @@ def test_who_publishes_beyond_a_rate_is_answered_later() -> None:
     before = clock.monotonic()
     assert all(each["errorCode"] == 0 for each in acks(served, "words", *["x"] * 30))
     assert clock.monotonic() - before >= 1.9
+
+
+def test_a_delay_that_ends_behind_all_times_is_refused_and_nothing_is_published() -> None:
+    served = Served()
+    served.topic(TOPIC)
+    status, told = published(served, "words", "a", {"payload": "b", "deliverAfterMs": 2**63 - 1})
+    assert (status, told["reason"].partition(":")[0]) == (400, "messages[1]")
+    assert stored(served, TOPIC) == []

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.dead_letters import DeadLetterPolicy
 from magnetar.client.enums import CompressionType, ConsumerType, CryptoFailureAction, HashingScheme
+from magnetar.client.exceptions import InvalidMessage
 from magnetar.client.message import Message
 from magnetar.client.message_id import MessageId
 from magnetar.client.message_options import MessageOptions
@@ -111,8 +112,22 @@ _COMMANDS = st.sampled_from(["type", "messageId", "permitMessages"])
 
 @given(st.dictionaries(_NAMES, _VALUES))
 def test_any_json_is_a_message_or_refused(fields: dict[str, Any]) -> None:
-    with suppress(BadForm):
-        MessageOptions(**producer_message(json.dumps(fields), 0).options)
+    with suppress(BadForm, InvalidMessage):
+        MessageOptions(**producer_message(json.dumps(fields), 0).options).fill(MessageMetadata())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"eventTime": "1969-12-31T23:59:59Z"},
+        {"deliverAt": 2**63},
+        {"deliverAfterMs": 2**63 - 1},
+        {"replicationClusters": ["\ud800"]},
+    ],
+)
+def test_what_has_no_room_in_a_message_is_refused_before_it_is_counted(fields: dict[str, Any]) -> None:
+    with pytest.raises((BadForm, InvalidMessage)):
+        MessageOptions(**producer_message(message(**fields), 1).options)
 
 
 @given(st.dictionaries(_COMMANDS, _VALUES))

@@ -12,6 +12,7 @@ from typing import Any
 from magnetar.broker.admin.publishing import Publication, WrittenMessage
 from magnetar.broker.schemas import key_value
 from magnetar.broker.schemas.data import SchemaData, SchemaType
+from magnetar.client.exceptions import InvalidMessage
 from magnetar.client.message_options import MessageOptions
 from magnetar.errors import InvalidRequest
 from magnetar.http.engine.message import Request
@@ -89,13 +90,16 @@ def _message(name: str, given: Mapping[str, Any], now_ms: int) -> WrittenMessage
     if "payload" not in found:
         raise InvalidRequest(f"{name}.payload: a text is wanted")
     at, after = found["deliverAt"], found["deliverAfterMs"]
-    options = MessageOptions(
-        properties=found.get("properties"),
-        replication_clusters=found.get("replicationClusters"),
-        disable_replication=found["disableReplication"],
-        event_timestamp=_milliseconds(f"{name}.eventTime", found.get("eventTime")),
-        deliver_at=now_ms + after if after > 0 else at if at > 0 else None,
-    )
+    try:
+        options = MessageOptions(
+            properties=found.get("properties"),
+            replication_clusters=found.get("replicationClusters"),
+            disable_replication=found["disableReplication"],
+            event_timestamp=_milliseconds(f"{name}.eventTime", found.get("eventTime")),
+            deliver_at=now_ms + after if after > 0 else at if at > 0 else None,
+        )
+    except InvalidMessage as error:
+        raise InvalidRequest(f"{name}: {error}") from error
     return WrittenMessage(
         found["payload"], found.get("key"), found.get("sequenceId"), options, found.get("context"), given
     )

@@ -76,7 +76,7 @@ def _options(found: Mapping[str, Any], context: str | None, now_ms: int) -> dict
     if (clusters := found.get("replicationClusters")) is not None:
         if not isinstance(clusters, list) or not all(isinstance(each, str) for each in clusters):
             raise BadForm(UNREADABLE, "replicationClusters is no list of names", context)
-        options["replication_clusters"] = clusters
+        options["replication_clusters"] = [_sound(each, "a cluster", context) for each in clusters]
     if (event_time := _text(found, "eventTime", context)) is not None:
         options["event_timestamp"] = _milliseconds(event_time, context)
     deliver_at, deliver_after = _whole(found, "deliverAt", context), _whole(found, "deliverAfterMs", context)
