@@ -259,11 +259,27 @@ def test_parameters_of_readers() -> None:
         {"cryptoFailureAction": "x"},
         {"priorityLevel": "-3"},
         {"negativeAckRedeliveryDelay": "-1"},
+        {"priorityLevel": "2147483648"},
+        {"ackTimeoutMillis": "1" + "0" * 400},
+        {"maxRedeliverCount": "9" * 12},
     ],
 )
 def test_parameters_that_are_none_are_refused(query: dict[str, str]) -> None:
     with pytest.raises(InvalidRequest, match="Invalid query params"):
         consumer_options(query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"initialSequenceId": "-2"},
+        {"initialSequenceId": "9223372036854775808"},
+        {"sendTimeoutMillis": "1" + "0" * 400},
+    ],
+)
+def test_parameters_of_producers_that_are_none_are_refused(query: dict[str, str]) -> None:
+    with pytest.raises(InvalidRequest, match="Invalid query params"):
+        producer_options(query)
 
 
 def test_figures() -> None:

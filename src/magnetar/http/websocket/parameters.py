@@ -50,6 +50,8 @@ _POSITIONS = {"Latest": InitialPosition.Latest, "Earliest": InitialPosition.Earl
 _CRYPTO = {each.name: each for each in CryptoFailureAction}
 _HASHING = {each.name: each for each in HashingScheme}
 _DURABLE = {"Durable": 1, "NonDurable": 0}
+_LONG = frozenset(("ackTimeoutMillis", "batchingMaxPublishDelay", "initialSequenceId"))
+"""Parameters that are numbers of 64 bits; others have 32, as in Pulsar."""
 
 
 def producer_options(query: Query) -> dict[str, Any]:
@@ -61,6 +63,8 @@ def producer_options(query: Query) -> dict[str, Any]:
         raise InvalidRequest(
             "Invalid query params: encryptionKeys: there is nobody here who has keys; encrypt in the client"
         )
+    if "initialSequenceId" in query and _whole(query, "initialSequenceId") < -1:
+        raise InvalidRequest("Invalid query params: initialSequenceId must be -1 or more")
     return {
         "batching_enabled": _truth(query, "batchingEnabled"),
         "message_routing_mode": _chosen(
@@ -174,9 +178,13 @@ def _given(query: Query, wanted: Mapping[str, tuple[str, Callable[[str], Any]]])
 
 def _whole(query: Query, name: str) -> int:
     try:
-        return int(query[name])
+        found = int(query[name])
     except ValueError as error:
         raise InvalidRequest(f'Invalid query params: {name}: for input string: "{query[name]}"') from error
+    bits = 64 if name in _LONG else 32
+    if not -(1 << bits - 1) <= found < 1 << bits - 1:
+        raise InvalidRequest(f"Invalid query params: {name} is a number of {bits} bits, not {found}")
+    return found
 
 
 def _truth(query: Query, name: str) -> bool:
