@@ -15,6 +15,8 @@ from magnetar.errors import (
     PreconditionFailed,
     TenantNotFound,
 )
+from magnetar.metadata.interface import MetadataUnavailable
+from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
 
 NAME = TopicName.parse("persistent://mine/n/t")
@@ -45,6 +47,25 @@ def test_a_namespace_with_topics_stays() -> None:
     with pytest.raises(NamespaceNotFound):
         mine.topic(NAME)
     mine.run(mine.admin.tenants.delete("mine", force=False))
+
+
+def test_a_namespace_that_cannot_be_looked_at_again_serves_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = Mine()
+    look = mine.broker.namespaces.persistent_topics
+    looked: list[NamespaceName] = []
+
+    async def gone_at_second(name: NamespaceName) -> list[str]:
+        looked.append(name)
+        if len(looked) == 2:
+            raise MetadataUnavailable("gone")
+        return await look(name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(mine.broker.namespaces, "persistent_topics", gone_at_second)
+        with pytest.raises(MetadataUnavailable):
+            mine.run(mine.admin.namespaces.delete("mine/n", force=False))
+    assert not mine.run(mine.admin.namespaces.policies("mine/n"))["deleted"]
+    assert mine.topic(NAME).full_name == str(NAME)
 
 
 def test_who_makes_a_topic_meanwhile_keeps_the_namespace_or_gets_none() -> None:

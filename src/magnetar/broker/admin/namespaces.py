@@ -18,6 +18,7 @@ from magnetar.broker.service import BrokerService
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import (
     AuthorizationFailure,
+    BrokerError,
     HasChildren,
     InvalidName,
     InvalidRequest,
@@ -28,6 +29,7 @@ from magnetar.errors import (
     PreconditionFailed,
 )
 from magnetar.io.waiting import finished
+from magnetar.metadata.interface import MetadataError
 from magnetar.naming import errors as naming
 from magnetar.naming.bundles import MAX_BUNDLES, Bundles
 from magnetar.naming.namespace_name import NamespaceName
@@ -97,7 +99,8 @@ class NamespaceAdmin:
             # Who began to load a topic before the mark may still make it.
             await self._loads_settled(name)
             await self._check_empty(name)
-        except HasChildren:
+        except (BrokerError, MetadataError):
+            # Nothing has been deleted yet, and what is marked serves nothing.
             await self._mark(name, deleted=False)
             raise
         await self._delete_all(name)
