@@ -11,11 +11,13 @@ import pytest
 from served import Served
 from test_endpoint_table import Knows
 
+from magnetar.broker.packages.record import PackageRecord
 from magnetar.broker.policies.grants import StoredGrants
 from magnetar.http.engine.arriving import ArrivingBody
 from magnetar.http.engine.message import Request, Response
 from magnetar.http.engine.multipart import Parts
 from magnetar.http.routing import Access
+from magnetar.naming.package_name import PackageName
 from magnetar.security.rules import PulsarRules
 
 ROOT = "/admin/v3/packages/function/public/default"
@@ -126,6 +128,26 @@ def test_a_package_goes_with_its_ledger(served: Served) -> None:
         told = reason(served.ask(method, path))
         assert told[0] == 404, path
         assert told[1].endswith("does not exist")
+
+
+def test_what_is_changed_while_it_is_deleted_stays_and_is_told_so(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload(served, whole())
+    storage = served.broker.packages
+    look = storage.find
+
+    async def changed_then(name: PackageName) -> tuple[PackageRecord, int] | None:
+        found = await look(name)
+        assert found is not None
+        await storage.change(name, *found)
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(storage, "find", changed_then)
+        status, told = reason(served.ask("DELETE", ONE))
+    assert (status, told.rpartition(" was ")[2]) == (409, "changed meanwhile")
+    assert download(served) == CONTENTS
 
 
 def test_a_second_one_by_that_name_is_refused_and_leaves_nothing(served: Served) -> None:

@@ -57,7 +57,7 @@ class PackageAdmin:
             try:
                 await self._storage.change(name, replace(record, metadata=changed), version)
             except BadVersion as error:
-                raise ConcurrentModification(f"Package '{name}' was changed meanwhile") from error
+                raise _changed(name) from error
 
     async def _found(self, name: PackageName) -> tuple[PackageRecord, int]:
         storage = self._storage
@@ -78,11 +78,18 @@ class PackageAdmin:
         return found
 
     async def delete(self, name: PackageName) -> None:
-        """:raises NotFound: there is none"""
+        """:raises NotFound: there is none
+
+        :raises ConcurrentModification: somebody else changed it at the same time
+        """
         storage = self._storage
         with _told(name):
-            if not await storage.delete(name):
-                raise NotFound(f"Package '{name}' does not exist")
+            try:
+                deleted = await storage.delete(name)
+            except BadVersion as error:
+                raise _changed(name) from error
+        if not deleted:
+            raise NotFound(f"Package '{name}' does not exist")
 
     @asynccontextmanager
     async def upload(self, name: PackageName) -> AsyncIterator[Upload]:
@@ -177,6 +184,10 @@ class Download:
 
 def _taken(name: PackageName) -> NotFound:
     return NotFound(f"Package '{name}' already exists")
+
+
+def _changed(name: PackageName) -> ConcurrentModification:
+    return ConcurrentModification(f"Package '{name}' was changed meanwhile")
 
 
 @contextmanager

@@ -14,6 +14,8 @@ _VERSION = "/{package}/{version}"
 _MAY = NamespaceOperation.PACKAGES
 _REFUSED = {404: "no such package", 503: "packages are switched off, or the broker is starting or stopping"}
 
+_CHANGED = {409: "somebody else changed it at the same time"}
+
 _ROWS: Sequence[Endpoint] = (
     Endpoint("GET", "", packages.names, "list packages", _MAY),
     Endpoint("GET", "/{package}", packages.versions, "list versions", _MAY),
@@ -28,7 +30,7 @@ _ROWS: Sequence[Endpoint] = (
         refusals={404: "it is there already"},
         reads_as_it_comes=True,
     ),
-    Endpoint("DELETE", _VERSION, packages.delete, "delete a package", _MAY),
+    Endpoint("DELETE", _VERSION, packages.delete, "delete a package", _MAY, refusals=_CHANGED),
     Endpoint("GET", f"{_VERSION}/metadata", packages.metadata, "what is said of a package", _MAY),
     Endpoint(
         "PUT",
@@ -37,7 +39,7 @@ _ROWS: Sequence[Endpoint] = (
         "say something else of a package",
         _MAY,
         body="PackageMetadata",
-        refusals={409: "somebody else changed it at the same time"},
+        refusals=_CHANGED,
     ),
 )
 
