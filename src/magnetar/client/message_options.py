@@ -62,10 +62,10 @@ class MessageOptions:
             if deliver_at is not None:
                 raise InvalidMessage("deliver_at and deliver_after exclude each other")
             deliver_at = now_ms + int(deliver_after.total_seconds() * 1000)
-        if deliver_at is not None and not -_I64 <= deliver_at < _I64:
-            raise InvalidMessage(f"a time of delivery has 64 bits, and {deliver_at} does not fit")
-        if event_timestamp is not None and not 0 <= event_timestamp < _U64:
-            raise InvalidMessage(f"an event time is 0 or more, of 64 bits, not {event_timestamp}")
+        if deliver_at is not None and not _is_within(deliver_at, -_I64, _I64):
+            raise InvalidMessage(f"a time of delivery has 64 bits, and {deliver_at!r} does not fit")
+        if event_timestamp is not None and not _is_within(event_timestamp, 0, _U64):
+            raise InvalidMessage(f"an event time is 0 or more, of 64 bits, not {event_timestamp!r}")
         self.properties = properties
         self.partition_key = partition_key
         self.key_is_bytes = partition_key_bytes is not None
@@ -118,3 +118,8 @@ class MessageOptions:
             metadata.null_partition_key = True
         if self.ordering_key is not None:
             metadata.ordering_key = self.ordering_key.encode()
+
+
+def _is_within(value: object, lowest: int, end: int) -> bool:
+    """Whether it is a number of that range, whatever a caller without types gave."""
+    return isinstance(value, int) and lowest <= value < end

@@ -227,7 +227,8 @@ def test_a_consumer_that_cannot_come_back_for_a_reason_nobody_knew_says_so() -> 
 
 @pytest.mark.parametrize("batching", [False, True])
 @pytest.mark.parametrize(
-    "options", [{"properties": {"n": 1}}, {"event_timestamp": -1}, {"deliver_at": "soon"}]
+    "options",
+    [{"properties": {"n": 1}}, {"event_timestamp": -1}, {"event_timestamp": "then"}, {"deliver_at": "soon"}],
 )
 def test_a_message_that_cannot_be_written_is_refused_and_not_waited_for(
     batching: bool, options: dict[str, Any]
