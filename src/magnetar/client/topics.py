@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from magnetar.client.attachment import Services
 from magnetar.client.consumer import Consumer
 from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.exceptions import AlreadyClosed, InvalidConfiguration, PulsarException, TopicNotFound
 from magnetar.client.gathered import GatheredConsumer, T
+from magnetar.client.looking import Looking
 from magnetar.client.message import Acknowledged, RawEntry
 from magnetar.client.message_id import MessageId
-from magnetar.io.interfaces import Cancellable
 from magnetar.io.waiting import nobody_waits
 
 log = logging.getLogger(__name__)
@@ -48,8 +47,7 @@ class TopicsConsumer(GatheredConsumer):
         self._options = options.named(options.consumer_name or services.io.randomness.token(5).hex())
         self._seconds = discovery_seconds
         self._by_topic: dict[str, Consumer] = {}
-        self._timer: Cancellable | None = None
-        self._looking: Any = None
+        self._looking = Looking(self._loop, self._topic, discovery_seconds, self._look)
         self._closed = False
 
     async def open(self) -> None:
@@ -63,7 +61,7 @@ class TopicsConsumer(GatheredConsumer):
         except PulsarException:
             await self.close()
             raise
-        self._look_later()
+        self._looking.begin()
 
     def subscription_name(self) -> str:
         return self._subscription
@@ -127,24 +125,10 @@ class TopicsConsumer(GatheredConsumer):
         """Whether topics may come and go."""
         return self._seconds > 0
 
-    def _look_later(self) -> None:
-        if self._seconds and not self._closed:
-            self._timer = self._loop.call_later(self._seconds, self._begin_look)
-
-    def _begin_look(self) -> None:
-        self._looking = self._loop.create_task(self._look())
-
     async def _look(self) -> None:
-        try:
-            now = await self._find()
-        except PulsarException as error:
-            log.warning("%s: looked for in vain, and later again: %s", self._topic, error)
-        else:
-            known = set(self._by_topic)
-            await self._each(self._add, now - known)
-            await self._each(self._remove, known - now)
-        self._looking = None
-        self._look_later()
+        now, known = await self._find(), set(self._by_topic)
+        await self._each(self._add, now - known)
+        await self._each(self._remove, known - now)
 
     async def _each(self, change: Callable[[str], Awaitable[None]], topics: set[str]) -> None:
         """One topic that fails keeps no other from being added or removed."""
@@ -162,9 +146,6 @@ class TopicsConsumer(GatheredConsumer):
         if self._closed:
             return
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._looking is not None:
-            self._looking.cancel()
+        self._looking.end()
         await super().close()
         self._wake()
