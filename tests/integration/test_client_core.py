@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -59,11 +60,11 @@ def topic() -> str:
     return f"persistent://public/default/{uuid4().hex}"
 
 
-def run(url: str, work: Callable[[Client], Awaitable[None]]) -> None:
+def run(url: str, work: Callable[[Client], Awaitable[None]], **options: Any) -> None:
     """Runs ``work`` with a client that is closed afterwards."""
 
     async def with_client() -> None:
-        client = Client(url, operation_timeout_seconds=20)
+        client = Client(url, operation_timeout_seconds=20, **options)
         try:
             await work(client)
         finally:
@@ -464,3 +465,26 @@ def test_topics_with_partitions(url: str, topic: str) -> None:
         await producer.close()
 
     run(url, work)
+
+
+def test_partitions_that_come_while_a_topic_is_used(url: str, topic: str) -> None:
+    async def work(client: Client) -> None:
+        admin = AdminClient(admin_url(url))
+        await asyncio.to_thread(admin.create_partitioned_topic, topic, 1)
+        consumer = await client.subscribe(topic, "s")
+        listed = await client.subscribe_to_topics([topic], "of a list")
+        producer = await client.create_producer(topic, **UNBATCHED)
+        sent = [await producer.send(b"m")]
+        await asyncio.to_thread(admin.update_partitioned_topic, topic, PARTITIONS)
+        while len({each.partition() for each in sent}) < PARTITIONS:
+            sent.append(await producer.send(b"m"))
+            await asyncio.sleep(0.02)
+        for each in (consumer, listed):
+            received = [await each.receive(WAIT) for _ in sent]
+            assert {message.message_id() for message in received} == set(sent)
+            for message in received:
+                await each.acknowledge(message)
+            await each.close()
+        await producer.close()
+
+    run(url, work, partitions_update_interval_seconds=0.2)

@@ -72,6 +72,10 @@ class AdminClient:
     def create_partitioned_topic(self, topic: str, partitions: int) -> None:
         self._http.ask("PUT", topic_path(topic) + "/partitions", body=str(partitions))
 
+    def update_partitioned_topic(self, topic: str, partitions: int) -> None:
+        """:param partitions: more than it has"""
+        self._http.ask("POST", topic_path(topic) + "/partitions", body=str(partitions))
+
     def delete_partitioned_topic(self, topic: str, *, force: bool = False) -> None:
         """:param force: disconnect its clients"""
         self._http.ask("DELETE", topic_path(topic) + "/partitions", {"force": _truth(force)})

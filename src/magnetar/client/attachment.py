@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+PARTITIONS_SECONDS = 60.0
+"""Between two looks for new partitions, as ``autoUpdatePartitionsInterval`` of Java clients."""
+
 QUIET_SECONDS = 1.0
 """What takes longer than this because attempts fail is told, once, while it goes on."""
 
@@ -44,6 +47,7 @@ class Services:
         "lookup",
         "open_producer",
         "operation_timeout",
+        "partitions_seconds",
         "pool",
     )
 
@@ -55,10 +59,12 @@ class Services:
         operation_timeout: float,
         open_producer: Callable[[str], Awaitable[Sending]],
         delays: tuple[float, float] = (INITIAL_SECONDS, MAX_SECONDS),
+        partitions_seconds: float = PARTITIONS_SECONDS,
     ) -> None:
         """:param open_producer: makes one for a topic, with the defaults
 
         :param delays: the first and the longest between two attempts, in seconds
+        :param partitions_seconds: between two looks for partitions that came; 0: nobody looks
         """
         self.open_producer = open_producer
         self.io = io
@@ -68,6 +74,7 @@ class Services:
         """Seconds."""
         self.attachments: dict[int, Attachment] = {}
         """Producers and consumers that are open."""
+        self.partitions_seconds = partitions_seconds
         self._delays = delays
         self._next_id = 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
-from magnetar.client.attachment import Services, close_all
+from magnetar.client.attachment import PARTITIONS_SECONDS, Services, close_all
 from magnetar.client.backoff import INITIAL_SECONDS, MAX_SECONDS
 from magnetar.client.connection import KEEP_ALIVE_SECONDS
 from magnetar.client.consumer import Consumer
@@ -57,6 +57,7 @@ class Client:
         listener_name: str | None = None,
         initial_backoff_interval_ms: float = INITIAL_SECONDS * 1000,
         max_backoff_interval_ms: float = MAX_SECONDS * 1000,
+        partitions_update_interval_seconds: float = PARTITIONS_SECONDS,
         authentication: Authentication | None = None,
         tls_trust_certs_file_path: str | None = None,
         tls_certificate_file_path: str | None = None,
@@ -70,6 +71,8 @@ class Client:
 
         :param initial_backoff_interval_ms: before what failed is tried again; doubles from attempt to attempt
         :param max_backoff_interval_ms: the longest of these
+        :param partitions_update_interval_seconds: between two looks whether a topic that is used has got more
+            partitions; 0: it keeps those that it had
         :param authentication: how this client proves who it is
         :param tls_trust_certs_file_path: PEM, who may have issued brokers' certificates; None: whom the
             system trusts
@@ -87,6 +90,8 @@ class Client:
             raise InvalidConfiguration("connections_per_broker must be above 0")
         if not 0 < initial_backoff_interval_ms <= max_backoff_interval_ms:
             raise InvalidConfiguration("back-off intervals must be above 0, the longest not below the first")
+        if not 0 <= partitions_update_interval_seconds < float("inf"):
+            raise InvalidConfiguration("partitions_update_interval_seconds must be 0 or more")
         services = parse_service_url(service_url)
         named = (tls_certificate_file_path, tls_private_key_file_path, tls_trust_certs_file_path)
         tls = TlsOptions(
@@ -111,7 +116,15 @@ class Client:
             first=io.randomness.below(len(services)) if len(services) > 1 else 0,
         )
         delays = (initial_backoff_interval_ms / 1000, max_backoff_interval_ms / 1000)
-        self.services = Services(io, pool, lookup, operation_timeout_seconds, self.create_producer, delays)
+        self.services = Services(
+            io,
+            pool,
+            lookup,
+            operation_timeout_seconds,
+            self.create_producer,
+            delays,
+            partitions_update_interval_seconds,
+        )
         self._closed = False
 
     async def create_producer(self, topic: str, **options: Any) -> Producer | PartitionedProducer:
@@ -165,13 +178,18 @@ class Client:
 
         :raises PulsarException: the broker refused one of them, or did not answer in time
         """
-        for topic in topics:
-            self._name_of(topic)
+        names = [self._name_of(topic) for topic in topics]
 
-        async def find() -> set[str]:
-            return {each for topic in topics for each in await self.get_topic_partitions(topic)}
+        counts: dict[str, int] = {}
 
-        return await self._subscribed(find, subscription_name, 0.0, **options)
+        async def find(makes_topics: bool) -> set[str]:
+            for name in names:
+                if makes_topics or counts[name]:
+                    counts[name] = await self.services.lookup.partitions(name, makes_topic=makes_topics)
+            return {each for name, count in counts.items() for each in _parts(name, count)}
+
+        seconds = self.services.partitions_seconds
+        return await self._subscribed(find, subscription_name, seconds, come_and_go=False, **options)
 
     async def subscribe_to_pattern(
         self,
@@ -199,19 +217,23 @@ class Client:
         if not slash:
             raise InvalidTopicName(f"{pattern} does not name a tenant and a namespace")
 
-        async def find() -> set[str]:
+        async def find(_makes_topics: bool) -> set[str]:
             names, filtered = await self.services.lookup.topics(f"{tenant}/{namespace}", pattern)
             return {name for name in names if filtered or matches(name)}
 
-        return await self._subscribed(find, subscription_name, discovery_seconds, **options)
+        come_and_go = discovery_seconds > 0
+        return await self._subscribed(
+            find, subscription_name, discovery_seconds, come_and_go=come_and_go, **options
+        )
 
     async def _subscribed(
-        self, find: Find, subscription: str, discovery_seconds: float, **options: Any
+        self, find: Find, subscription: str, discovery_seconds: float, *, come_and_go: bool, **options: Any
     ) -> TopicsConsumer:
         if self._closed:
             raise AlreadyClosed("the client is closed")
+        wanted = ConsumerOptions(**options)
         made = TopicsConsumer(
-            self.services, find, subscription, ConsumerOptions(**options), discovery_seconds
+            self.services, find, subscription, wanted, discovery_seconds, come_and_go=come_and_go
         )
         await made.open()
         return made
@@ -229,9 +251,7 @@ class Client:
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
         """The names of a topic's partitions; of itself when it has none."""
-        count = await self.partitions(topic)
-        name = self._name_of(topic)
-        return [f"{name}-partition-{index}" for index in range(count)] or [name]
+        return _parts(self._name_of(topic), await self.partitions(topic))
 
     async def partitions(self, topic: str) -> int:
         """How many partitions a topic has; 0: it is not partitioned."""
@@ -275,3 +295,8 @@ class Client:
             await close_all(self.services.attachments.values())
         finally:
             self.services.pool.close()
+
+
+def _parts(name: str, partitions: int) -> list[str]:
+    """What of a topic is consumed: its partitions; itself when it has none."""
+    return [f"{name}-partition-{index}" for index in range(partitions)] or [name]

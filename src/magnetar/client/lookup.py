@@ -105,15 +105,17 @@ class Lookup:
             )
         return parse_service_url(url)[0]
 
-    async def partitions(self, topic: str) -> int:
+    async def partitions(self, topic: str, *, makes_topic: bool = True) -> int:
         """How many partitions a topic has; 0 for a topic without.
 
+        :param makes_topic: whether one that is not there yet may come to be by this question
         :raises PulsarException: what the broker answered, Timeout, ConnectError
         """
         connection, _ = await self._service()
         request_id = connection.wire.new_request_id()
         command = BaseCommand(type=BaseCommand.PARTITIONED_METADATA)
         command.partitionMetadata.topic = topic
+        command.partitionMetadata.metadata_auto_creation_enabled = makes_topic
         command.partitionMetadata.request_id = request_id
         answered: BaseCommand = await connection.ask(request_id, command, self._timeout)
         answer = answered.partitionMetadataResponse

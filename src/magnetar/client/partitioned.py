@@ -16,6 +16,7 @@ from magnetar.client.exceptions import (
     Result,
 )
 from magnetar.client.gathered import GatheredConsumer
+from magnetar.client.looking import Looking
 from magnetar.client.message import Acknowledged, meant_by
 from magnetar.client.message_id import MessageId
 from magnetar.client.message_options import MessageOptions
@@ -58,9 +59,11 @@ class PartitionedProducer:
         self._max_pending = max_pending_messages_across_partitions
         self._hashing = hashing_scheme
         self._turn = services.io.randomness.below(partitions)
-        self._parts = [
-            Producer(services, f"{topic}-partition-{index}", options) for index in range(partitions)
-        ]
+        self._parts = [self._producer(index) for index in range(partitions)]
+        self._looking = Looking(services.io.loop, topic, services.partitions_seconds, self._grow)
+
+    def _producer(self, index: int) -> Producer:
+        return Producer(self._services, f"{self._topic}-partition-{index}", self._options)
 
     async def open(self) -> None:
         """:raises PulsarException: why it cannot be; then none of them is open"""
@@ -70,6 +73,15 @@ class PartitionedProducer:
         except PulsarException:
             await self.close()
             raise
+        self._looking.begin()
+
+    async def _grow(self) -> None:
+        """Messages go to new partitions as soon as each can take them."""
+        count = await self._services.lookup.partitions(self._topic, makes_topic=False)
+        for index in range(len(self._parts), count):
+            part = self._producer(index)
+            await part.open()
+            self._parts.append(part)
 
     def topic(self) -> str:
         return self._topic
@@ -143,6 +155,7 @@ class PartitionedProducer:
 
     async def close(self) -> None:
         """As :meth:`Producer.close`."""
+        self._looking.end()
         await close_all(self._parts)
 
 
@@ -159,10 +172,31 @@ class PartitionedConsumer(GatheredConsumer):
         *,
         max_total_receiver_queue_size_across_partitions: int = 50000,
     ) -> None:
-        each = min(options.receiver_queue_size, max_total_receiver_queue_size_across_partitions // partitions)
-        smaller = options.with_queue(max(each, 1))
-        names = (f"{topic}-partition-{index}" for index in range(partitions))
-        super().__init__(services, topic, [Consumer(services, name, subscription, smaller) for name in names])
+        self._services = services
+        self._subscription = subscription
+        self._options = options
+        self._max_total = max_total_receiver_queue_size_across_partitions
+        self._looking = Looking(services.io.loop, topic, services.partitions_seconds, self._grow)
+        parts = (self._consumer(topic, index, partitions) for index in range(partitions))
+        super().__init__(services, topic, parts)
+
+    def _consumer(self, topic: str, index: int, partitions: int) -> Consumer:
+        each = max(min(self._options.receiver_queue_size, self._max_total // partitions), 1)
+        name = f"{topic}-partition-{index}"
+        return Consumer(self._services, name, self._subscription, self._options.with_queue(each))
+
+    async def open(self) -> None:
+        await super().open()
+        self._looking.begin()
+
+    async def _grow(self) -> None:
+        """New partitions are consumed from where the subscription stands there: brokers make it with them."""
+        count = await self._services.lookup.partitions(self._topic, makes_topic=False)
+        for index in range(len(self._parts), count):
+            part = self._consumer(self._topic, index, count)
+            await part.open()
+            self._gather(part)
+            self._wake()
 
     def subscription_name(self) -> str:
         return self._parts[0].subscription_name()
@@ -184,3 +218,11 @@ class PartitionedConsumer(GatheredConsumer):
 
     def check_open(self) -> None:
         self._parts[0].check_open()
+
+    async def unsubscribe(self) -> None:
+        await super().unsubscribe()
+        self._looking.end()
+
+    async def close(self) -> None:
+        self._looking.end()
+        await super().close()

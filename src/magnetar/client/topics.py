@@ -14,11 +14,12 @@ from magnetar.client.looking import Looking
 from magnetar.client.message import Acknowledged, RawEntry
 from magnetar.client.message_id import MessageId
 from magnetar.io.waiting import nobody_waits
+from magnetar.naming.topic_name import PARTITION_SUFFIX
 
 log = logging.getLogger(__name__)
 
-Find = Callable[[], Awaitable[set[str]]]
-"""The topics that there are now, each partition for itself."""
+Find = Callable[[bool], Awaitable[set[str]]]
+"""The topics that there are now, each partition for itself; whether asking may make those of a list."""
 
 DISCOVERY_SECONDS = 60.0
 """Between two looks for topics that came or went, as ``patternAutoDiscoveryPeriod`` of Java clients."""
@@ -37,26 +38,31 @@ class TopicsConsumer(GatheredConsumer):
         subscription: str,
         options: ConsumerOptions,
         discovery_seconds: float,
+        *,
+        come_and_go: bool,
     ) -> None:
-        """:param discovery_seconds: between two looks for topics that came or went; 0: they stay the same"""
+        """:param discovery_seconds: between two looks for what has changed; 0: it stays as it is
+
+        :param come_and_go: whether any topic may; else it is only partitions that come
+        """
         super().__init__(services, f"topics of {subscription}")
         self._services = services
         self._find = find
         self._subscription = subscription
         # One name for all: of several consumers each is who it is on every topic.
         self._options = options.named(options.consumer_name or services.io.randomness.token(5).hex())
-        self._seconds = discovery_seconds
+        self._come_and_go = come_and_go
         self._by_topic: dict[str, Consumer] = {}
         self._looking = Looking(self._loop, self._topic, discovery_seconds, self._look)
         self._closed = False
 
     async def open(self) -> None:
         try:
-            for topic in sorted(await self._services.retrying(self._find)):
+            for topic in sorted(await self._services.retrying(lambda: self._find(True))):
                 try:
                     await self._add(topic)
                 except TopicNotFound:
-                    if not self._discovers:
+                    if not self._come_and_go:
                         raise
         except PulsarException:
             await self.close()
@@ -89,7 +95,7 @@ class TopicsConsumer(GatheredConsumer):
     async def _add(self, topic: str) -> None:
         # A topic that matched and was deleted is not to come back by who looked for it.
         part = Consumer(
-            self._services, topic, self._subscription, self._options, makes_topic=not self._discovers
+            self._services, topic, self._subscription, self._options, makes_topic=not self._come_and_go
         )
         await part.open()
         if self._closed:
@@ -115,20 +121,21 @@ class TopicsConsumer(GatheredConsumer):
             try:
                 return super()._taken(take)
             except TopicNotFound:
-                if not self._discovers:
+                if not self._come_and_go:
                     raise
                 gone = self._left(self._parts[self._turn].topic())
                 self._loop.create_task(gone.close()).add_done_callback(nobody_waits)
 
-    @property
-    def _discovers(self) -> bool:
-        """Whether topics may come and go."""
-        return self._seconds > 0
-
     async def _look(self) -> None:
-        now, known = await self._find(), set(self._by_topic)
-        await self._each(self._add, now - known)
-        await self._each(self._remove, known - now)
+        now, known = await self._find(False), set(self._by_topic)
+        if self._come_and_go:
+            await self._each(self._remove, known - now)
+        await self._each(self._add, {topic for topic in now - known if self._may_come(topic)})
+
+    def _may_come(self, topic: str) -> bool:
+        """Of a list only more partitions of what was consumed by partitions before."""
+        first = topic.rpartition(PARTITION_SUFFIX)[0] + PARTITION_SUFFIX + "0"
+        return self._come_and_go or first in self._by_topic
 
     async def _each(self, change: Callable[[str], Awaitable[None]], topics: set[str]) -> None:
         """One topic that fails keeps no other from being added or removed."""

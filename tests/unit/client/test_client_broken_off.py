@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
+from client_world import BUSY, TOPIC, World, arrives
 
 from magnetar.client.acknowledging import Acknowledgements
 from magnetar.client.arrivals import Arrivals
-from magnetar.client.attachment import Services
 from magnetar.client.consumer import Consumer
 from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.dead_letters import DeadLetterPolicy, DeadLetters
 from magnetar.client.enums import ConsumerType
 from magnetar.client.exceptions import (
     AlreadyClosed,
-    ConsumerBusy,
     InvalidMessage,
     NotAllowedError,
     PulsarException,
@@ -24,107 +22,15 @@ from magnetar.client.exceptions import (
     TopicNotFound,
     UnknownError,
 )
-from magnetar.client.lookup import Lookup, Owner
 from magnetar.client.message import Message
 from magnetar.client.message_id import MessageId
 from magnetar.client.partitioned import PartitionedConsumer
-from magnetar.client.pool import ConnectionPool
 from magnetar.client.producer import Producer
 from magnetar.client.producer_options import ProducerOptions
 from magnetar.client.reader import Reader
-from magnetar.client.service_url import Address
 from magnetar.client.topics import TopicsConsumer
-from magnetar.io.simulated import Simulation, simulated_io
 from magnetar.protocol.hot_client_decode import ReceiptRun
-from magnetar.protocol.metadata import build_entry
-from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandMessage, MessageIdData, MessageMetadata
-
-BROKER = Address("broker", 6650)
-TOPIC = "persistent://public/default/t"
-_BUSY = TOPIC + "-busy"
-
-
-class Broker:
-    """A connection, and whoever answers on it: with SUCCESS, but for what it was told to be silent about."""
-
-    def __init__(self, simulation: Simulation) -> None:
-        self._loop = simulation.loop
-        self.wire: Any = self
-        self.closed = False
-        self.producers: dict[int, Any] = {}
-        self.consumers: dict[int, Any] = {}
-        self.max_message_size = 5 << 20
-        self.silent: set[int] = set()
-        self.gone: set[str] = set()
-        self.refused: dict[int, str] = {}
-        """Why an acknowledgement counts for nothing, by the type of the command."""
-        self.asked: list[BaseCommand] = []
-        self.flows: list[BaseCommand] = []
-        self._ids = 0
-
-    def new_request_id(self) -> int:
-        self._ids += 1
-        return self._ids
-
-    def send(self, sent: BaseCommand | bytes | bytearray) -> None:
-        if isinstance(sent, BaseCommand) and sent.type == BaseCommand.FLOW:
-            self.flows.append(sent)
-
-    def ask(self, _request_id: int, command: BaseCommand, seconds: float, **_options: bool) -> Any:
-        self.asked.append(command)
-        answer = self._loop.create_future()
-        if command.type in self.silent:
-            self._loop.call_later(seconds, lambda: answer.done() or answer.set_exception(Timeout("silent")))
-        elif command.type == BaseCommand.SUBSCRIBE and command.subscribe.topic == _BUSY:
-            answer.set_exception(ConsumerBusy("somebody consumes"))
-        elif command.type == BaseCommand.SUBSCRIBE and command.subscribe.topic in self.gone:
-            answer.set_exception(TopicNotFound("it was deleted"))
-        else:
-            found = BaseCommand(type=BaseCommand.SUCCESS)
-            if command.type in self.refused:
-                found.ackResponse.error = 13  # type: ignore[assignment]
-                found.ackResponse.message = self.refused[command.type]
-            answer.set_result(found)
-        return answer
-
-    def count(self, kind: int) -> int:
-        return sum(command.type == kind for command in self.asked)
-
-
-class World:
-    def __init__(self) -> None:
-        self.simulation = simulated_io(1)
-        self.loop = self.simulation.loop
-        self.broker = Broker(self.simulation)
-        self.connects: Callable[[], Any] = lambda: self.broker
-        self.services = Services(
-            cast(Any, self.simulation.io),
-            cast(ConnectionPool, self),
-            cast(Lookup, self),
-            operation_timeout=10,
-            open_producer=cast(Any, None),
-        )
-
-    async def next(self, _broker: Address, _through: Address) -> Any:
-        return self.connects()
-
-    async def owner(self, _topic: str) -> Owner:
-        return Owner(BROKER, BROKER)
-
-    def consumer(self, **options: Any) -> Consumer:
-        consumer = Consumer(self.services, TOPIC, "s", ConsumerOptions(**options))
-        self.loop.run_until(consumer.open())
-        return consumer
-
-    def producer(self, **options: Any) -> Producer:
-        producer = Producer(self.services, TOPIC, ProducerOptions(**options))
-        self.loop.run_until(producer.open())
-        return producer
-
-    def fails(self, kind: type[PulsarException], work: Awaitable[object]) -> PulsarException:
-        with pytest.raises(kind) as failure:
-            self.loop.run_until(work)
-        return failure.value
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
 
 class Outcomes:
@@ -271,12 +177,12 @@ def test_one_topic_that_cannot_be_had_keeps_no_other_from_being_consumed() -> No
     world = World()
     there = {TOPIC + "-a"}
 
-    async def find() -> set[str]:
+    async def find(_makes_topics: bool) -> set[str]:
         return set(there)
 
-    consumer = TopicsConsumer(world.services, find, "s", ConsumerOptions(), 60)
+    consumer = TopicsConsumer(world.services, find, "s", ConsumerOptions(), 60, come_and_go=True)
     world.loop.run_until(consumer.open())
-    there |= {_BUSY, TOPIC + "-c"}
+    there |= {BUSY, TOPIC + "-c"}
     there.remove(TOPIC + "-a")
     world.loop.run_for(61)
     assert set(consumer._by_topic) == {TOPIC + "-c"}
@@ -287,10 +193,10 @@ def test_a_topic_that_was_found_and_is_deleted_is_neither_made_again_nor_in_the_
     world = World()
     there = {TOPIC + "-a", TOPIC + "-b"}
 
-    async def find() -> set[str]:
+    async def find(_makes_topics: bool) -> set[str]:
         return set(there)
 
-    consumer = TopicsConsumer(world.services, find, "s", ConsumerOptions(), 60)
+    consumer = TopicsConsumer(world.services, find, "s", ConsumerOptions(), 60, come_and_go=True)
     world.loop.run_until(consumer.open())
     world.broker.gone.add(TOPIC + "-a")
     for part in consumer._parts:
@@ -314,10 +220,10 @@ def test_a_topic_that_was_found_and_is_deleted_is_neither_made_again_nor_in_the_
 def test_topics_that_were_named_are_made_and_missed() -> None:
     world = World()
 
-    async def find() -> set[str]:
+    async def find(_makes_topics: bool) -> set[str]:
         return {TOPIC}
 
-    consumer = TopicsConsumer(world.services, find, "s", ConsumerOptions(), 0)
+    consumer = TopicsConsumer(world.services, find, "s", ConsumerOptions(), 0, come_and_go=False)
     world.loop.run_until(consumer.open())
     assert world.broker.asked[-1].subscribe.force_topic_creation
     world.broker.gone.add(TOPIC)
@@ -366,16 +272,6 @@ def messages(world: World, redeliveries: int, numbers: range) -> list[Message]:
     """As they come to a consumer."""
     consumer = world.consumer(consumer_type=ConsumerType.Shared)
     return [delivered(consumer, number, redeliveries) for number in numbers]
-
-
-def arrives(consumer: Consumer, number: int, redeliveries: int) -> None:
-    entry = build_entry(
-        MessageMetadata(producer_name="p", sequence_id=number, publish_time=1), f"m{number}".encode()
-    )
-    command = CommandMessage(
-        consumer_id=1, message_id=MessageIdData(ledgerId=1, entryId=number), redelivery_count=redeliveries
-    )
-    consumer.message(command, entry, True)
 
 
 def delivered(consumer: Consumer, number: int, redeliveries: int) -> Message:
