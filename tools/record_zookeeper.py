@@ -22,6 +22,7 @@ from zookeeper_server import ZooKeeperServer
 from magnetar.metadata.zookeeper import messages
 from magnetar.metadata.zookeeper.jute import put_bool, put_int, put_long, put_text
 from magnetar.metadata.zookeeper.messages import Operation
+from magnetar.metadata.zookeeper.multi import multi
 
 _ANSWER_SECONDS = 30.0
 _QUIET_SECONDS = 0.1
@@ -128,6 +129,7 @@ def conversation(recorder: Recorder) -> None:
     assert first is not None
     changes(recorder)
     watches(recorder)
+    several_at_once(recorder)
     sessions(recorder, first)
 
 
@@ -194,6 +196,43 @@ def watches(recorder: Recorder) -> None:
     for path in ("/t/new/below", "/t/new"):
         recorder.ask("a", "delete one", Operation.DELETE, messages.delete(path, -1))
     recorder.ask("c", "change it", Operation.SET_DATA, messages.set_data("/t", b"3", -1))
+
+
+def several_at_once(recorder: Recorder) -> None:
+    def create(path: str, value: bytes = b"", **kind: bool) -> tuple[Operation, bytes]:
+        return Operation.CREATE2, messages.create(path, value, **kind)
+
+    def put(path: str, value: bytes, version: int) -> tuple[Operation, bytes]:
+        return Operation.SET_DATA, messages.set_data(path, value, version)
+
+    def delete(path: str, version: int) -> tuple[Operation, bytes]:
+        return Operation.DELETE, messages.delete(path, version)
+
+    def check(path: str, version: int) -> tuple[Operation, bytes]:
+        return Operation.CHECK, messages.delete(path, version)
+
+    def ask(what: str, *operations: tuple[Operation, bytes]) -> None:
+        recorder.ask("a", what, Operation.MULTI, multi(operations))
+
+    ask("nothing at all")
+    ask("a node and two below it", create("/m", b"1"), create("/m/a"), create("/m/b", b"2", ephemeral=True))
+    ask("one of each", check("/m", 0), put("/m", b"3", 0), delete("/m/a", 0), create("/m/c", b"4"))
+    ask("one twice", put("/m", b"5", 1), put("/m", b"6", 2), check("/m", 3))
+    ask("numbers", create("/m/n-", sequential=True), create("/m/n-", sequential=True, ephemeral=True))
+    ask("one deleted and made again", delete("/m/c", -1), create("/m/c", b"7"))
+    ask("a child made and deleted", create("/m/c/d"), delete("/m/c/d", 0))
+    ask("the first of another version", check("/m", 9), delete("/m/c", -1))
+    ask("the middle one missing", put("/m", b"8", 3), delete("/m/none", -1), create("/m/e"))
+    ask("the last one there", create("/m/e"), delete("/m/c", -1), create("/m/b"))
+    ask("one with children", delete("/m/c", -1), delete("/m", -1))
+    ask("below one that is missing", create("/m/x/y"))
+    ask("below an ephemeral one", delete("/m/c", -1), create("/m/b/x"), create("/m/b/y"))
+    ask("a node that is not there, of a version", put("/m/none", b"", 3), check("/m/none", -1))
+    ask("checked and missing", check("/m/none", 0))
+    ask("any version", check("/m", -1), put("/m", b"9", -1))
+    ask("the root", delete("/m/c", 0), delete("/", -1))
+    recorder.ask("a", "the children after all that", Operation.GET_CHILDREN, messages.read("/m"))
+    recorder.ask("a", "the node after all that", Operation.GET_DATA, messages.read("/m"))
 
 
 def sessions(recorder: Recorder, first: messages.Greeting) -> None:

@@ -12,16 +12,7 @@ from typing import Any
 
 from model_zookeeper_replica import Replica
 from model_zookeeper_tree import (
-    BAD_ARGUMENTS,
-    BAD_VERSION,
-    CHANGED,
-    CREATED,
     DELETED,
-    EPHEMERAL,
-    EPHEMERAL_PARENT,
-    NODE_EXISTS,
-    NOT_EMPTY,
-    SEQUENTIAL,
     UNIMPLEMENTED,
     Change,
     ModelNode,
@@ -29,11 +20,20 @@ from model_zookeeper_tree import (
     Transaction,
     apply,
     found,
-    parent_of,
     put_stat,
     root,
 )
 from model_zookeeper_watches import Watches
+from model_zookeeper_writes import (
+    WRITES,
+    answered,
+    creation,
+    deletion,
+    planned,
+    take_all_asked,
+    take_asked,
+    together,
+)
 
 from magnetar.io.interfaces import Loop, Transport
 from magnetar.metadata.zookeeper.jute import JuteReader, put_bytes, put_int, put_long, put_text
@@ -49,7 +49,6 @@ LATEST_SECONDS = 1.5
 """No server hears of a change later."""
 _LOST = 0.4
 """Of the answers that come late, while answers get lost."""
-_WRITES = (Operation.CREATE2, Operation.DELETE, Operation.SET_DATA)
 
 
 @dataclass
@@ -190,64 +189,39 @@ class ModelZooKeeper:
             if connection.replica is replica:
                 connection.on_applied(transaction)
 
-    def create(self, path: str, value: bytes, flags: int, owner: int) -> str:
-        parent = found(self.nodes, parent_of(path))
-        if flags & SEQUENTIAL:
-            path = f"{path}{parent.made_below:010d}"
-        if path in self.nodes:
-            raise Refused(NODE_EXISTS)
-        if parent.owner:
-            raise Refused(EPHEMERAL_PARENT)
-        self.commit(Change(CREATED, path, value, owner if flags & EPHEMERAL else 0))
-        return path
+    def create(self, path: str, value: bytes, flags: int, owner: int) -> None:
+        """:raises Refused: it cannot be made"""
+        self.commit(creation(self.nodes, path, value, flags, owner))
 
     def delete(self, path: str, version: int) -> None:
-        if path == "/":
-            raise Refused(BAD_ARGUMENTS)
-        node = self._of_version(path, version)
-        if node.children:
-            raise Refused(NOT_EMPTY)
-        self.commit(Change(DELETED, path))
-
-    def set_data(self, path: str, value: bytes, version: int) -> None:
-        self._of_version(path, version)
-        self.commit(Change(CHANGED, path, value))
-
-    def _of_version(self, path: str, version: int) -> ModelNode:
-        node = found(self.nodes, path)
-        if version not in (-1, node.version):
-            raise Refused(BAD_VERSION)
-        return node
+        """:raises Refused: it cannot be deleted"""
+        self.commit(deletion(self.nodes, path, version))
 
     def write(self, operation: int, reader: JuteReader, session: int) -> bytes:
         """:raises Refused: the operation fails; that takes a number in the order of changes, too"""
+        if operation == Operation.MULTI:
+            steps = take_all_asked(reader)
+            changes, answer = together(self.nodes, self.zxid + 1, self.now_ms(), steps, session)
+            self._commit_of(session, *changes)
+            return answer
+        asked = take_asked(operation, reader)
         try:
-            return self._write(operation, reader, session)
+            change = planned(self.nodes, asked, session)
         except Refused:
             self.commit()
             raise
+        assert change is not None
+        self._commit_of(session, change)
+        return answered(self.nodes, asked, change)
 
-    def _write(self, operation: int, reader: JuteReader, session: int) -> bytes:
-        out = bytearray()
-        path = reader.take_text()
-        if operation == Operation.DELETE:
-            node = self.nodes.get(path)
-            self.delete(path, reader.take_int())
+    def _commit_of(self, session: int, *changes: Change) -> None:
+        """What a session's client asked for."""
+        gone = [(each.path, self.nodes.get(each.path)) for each in changes if each.kind == DELETED]
+        self.commit(*changes)
+        for path, node in gone:
+            # None: it was made by the same request.
             if self.deleting is not None and node is not None:
                 self.deleting(path, node, session)
-            return b""
-        value = reader.take_bytes()
-        if operation == Operation.SET_DATA:
-            self.set_data(path, value, reader.take_int())
-        else:
-            for _ in range(reader.take_int()):
-                reader.take_int()
-                reader.take_text()
-                reader.take_text()
-            path = self.create(path, value, reader.take_int(), session)
-            put_text(out, path)
-        put_stat(out, self.nodes[path])
-        return bytes(out)
 
 
 class ServerConnection:
@@ -336,7 +310,7 @@ class ServerConnection:
             ensemble.end_session(session)
             self._ends = True
             self._say(ensemble.zxid, _packet(xid, ensemble.zxid))
-        elif operation not in _WRITES:
+        elif operation not in WRITES:
             self._answers.append((0, partial(self._read_packet, xid, operation, reader)))
         else:
             # It is done where all changes are, whatever this server knows.

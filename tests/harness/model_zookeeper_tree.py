@@ -10,7 +10,7 @@ from magnetar.metadata.zookeeper.jute import put_int, put_long
 CREATED, DELETED, CHANGED, CHILDREN = 1, 2, 3, 4
 """What happens to a node, with the numbers of the events that tell so."""
 NO_NODE, BAD_VERSION, EPHEMERAL_PARENT, NODE_EXISTS, NOT_EMPTY = -101, -103, -108, -110, -111
-UNIMPLEMENTED, BAD_ARGUMENTS = -6, -8
+UNIMPLEMENTED, BAD_ARGUMENTS, NOT_TRIED = -6, -8, -2
 EPHEMERAL, SEQUENTIAL = 1, 2
 
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from magnetar.io.simulated import simulated_io
 from magnetar.metadata.zookeeper.connection import Request, ZooKeeperConnection
-from magnetar.metadata.zookeeper.jute import JuteReader
-from magnetar.metadata.zookeeper.messages import Operation, take_stat
+from magnetar.metadata.zookeeper.jute import JuteError, JuteReader
+from magnetar.metadata.zookeeper.messages import OK, Operation, take_stat
+from magnetar.metadata.zookeeper.multi import failed, take_results
 
 GREETING = struct.pack(">iiqi", 0, 6000, 7, 16) + bytes(17)
 
@@ -45,7 +46,7 @@ class Transport:
         """Has nothing."""
 
 
-NUMBERS = st.sampled_from([-1, -2, -4, -8, 0, 1, 2, 3, 1 << 30, -(1 << 31)])
+NUMBERS = st.sampled_from([-1, -2, -4, -8, 0, 1, 2, 3, 4, 1 << 30, -(1 << 31)])
 PACKETS = st.one_of(
     st.binary(max_size=80),
     st.builds(
@@ -65,11 +66,12 @@ def test_a_server_may_say_anything(packets: list[bytes], step: int, last_length:
     connection.connection_made(Transport())
     said = b"".join(struct.pack(">i", len(packet)) + packet for packet in (GREETING, *packets))
     said += struct.pack(">i", last_length)
-    asked = 3
+    asked = 4
     for operation, take in (
         (Operation.GET_DATA, lambda reader: (reader.take_bytes(), take_stat(reader))),
         (Operation.GET_CHILDREN, JuteReader.take_texts),
         (Operation.CREATE2, lambda reader: (reader.take_text(), take_stat(reader))),
+        (Operation.MULTI, take_results),
     ):
         connection.send(Request(operation, "/", b"", take, simulation.loop.create_future(), False, 0.0))
     for at in range(0, len(said), step):
@@ -77,3 +79,25 @@ def test_a_server_may_say_anything(packets: list[bytes], step: int, last_length:
     connection.connection_lost(None)
     assert len(owner.lost) == 1
     assert owner.answered + len(owner.unanswered) == asked
+
+
+STEPS = st.builds(
+    lambda kind, end, error, rest: struct.pack(">i?i", kind, end, error) + rest,
+    st.sampled_from([-1, 2, 5, 13, 15, 21]),
+    st.sampled_from([False, False, True]),
+    NUMBERS,
+    st.one_of(st.just(b""), st.just(bytes(4)), st.just(bytes(68)), st.binary(max_size=90)),
+)
+
+
+@given(st.lists(STEPS, max_size=6))
+def test_a_server_may_say_anything_of_several_operations(steps: list[bytes]) -> None:
+    said = b"".join(steps)
+    try:
+        results = take_results(JuteReader(said))
+    except JuteError:
+        return
+    at = failed(results)
+    # Each takes its header, and one more ends them: who says little makes nobody remember much.
+    assert 9 * (len(results) + 1) <= len(said)
+    assert at is None or results[at].error != OK

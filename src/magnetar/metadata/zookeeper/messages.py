@@ -41,6 +41,8 @@ class Operation(IntEnum):
     SET_DATA = 5
     GET_CHILDREN = 8
     PING = 11
+    CHECK = 13
+    MULTI = 14
     CREATE2 = 15
     AUTH = 100
     SET_WATCHES2 = 105
@@ -161,7 +163,10 @@ def create(path: str, value: bytes, *, ephemeral: bool = False, sequential: bool
 
 
 def delete(path: str, version: int) -> bytes:
-    """:param version: -1: any"""
+    """Of DELETE, and of CHECK, which only stands in a MULTI.
+
+    :param version: -1: any
+    """
     into = bytearray()
     put_text(into, path)
     put_int(into, version)

@@ -1,0 +1,80 @@
+"""Several operations in one request of ZooKeeper, MULTI: all of them are done, in their order, or none.
+
+Request and answer have no record in ``zookeeper.jute`` (``MultiOperationRecord``, ``MultiResponse``): each
+operation lies behind a ``MultiHeader``, and one more such header ends them. A request that is not done is
+answered without an error of its own: each operation has one there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from magnetar.metadata.zookeeper.jute import JuteError, JuteReader, put_bool, put_int
+from magnetar.metadata.zookeeper.messages import OK, Operation, Stat, take_stat
+
+_FAILED = -1
+"""Of a header: behind it lies an error and no result."""
+_NOT_TRIED = -2
+"""Runtime inconsistency: the error of those behind the one that could not be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Of one operation."""
+
+    error: int = OK
+    """OK where another operation is why nothing was done, if that one came later."""
+    path: str = ""
+    """Of CREATE2: with the number of one that is sequential."""
+    stat: Stat | None = None
+    """Of CREATE2 and SET_DATA."""
+
+
+def multi(operations: Sequence[tuple[Operation, bytes]]) -> bytes:
+    """:param operations: CREATE2, DELETE, SET_DATA and CHECK, with the packet that each has alone"""
+    into = bytearray()
+    for operation, packet in operations:
+        _put_header(into, operation, end=False)
+        into += packet
+    _put_header(into, _FAILED, end=True)
+    return bytes(into)
+
+
+def take_results(reader: JuteReader) -> list[Result]:
+    """One for each operation, in their order.
+
+    :raises JuteError: it is something else
+    """
+    results: list[Result] = []
+    while True:
+        kind, end, error = reader.take_int(), reader.take_bool(), reader.take_int()
+        if end:
+            return results
+        results.append(_take_result(reader, kind, error))
+
+
+def failed(results: Sequence[Result]) -> int | None:
+    """Which operation kept all of them from being done; None: all are done."""
+    errors = [(at, result.error) for at, result in enumerate(results) if result.error != OK]
+    reasons = [at for at, error in errors if error != _NOT_TRIED]
+    return reasons[0] if reasons else errors[0][0] if errors else None
+
+
+def _put_header(into: bytearray, kind: int, *, end: bool) -> None:
+    put_int(into, kind)
+    put_bool(into, end)
+    put_int(into, -1)
+
+
+def _take_result(reader: JuteReader, kind: int, error: int) -> Result:
+    if kind == _FAILED:
+        # The header has it, too.
+        return Result(reader.take_int())
+    if kind == Operation.CREATE2:
+        return Result(error, reader.take_text(), take_stat(reader))
+    if kind == Operation.SET_DATA:
+        return Result(error, stat=take_stat(reader))
+    if kind in (Operation.DELETE, Operation.CHECK):
+        return Result(error)
+    raise JuteError(f"the result of an operation {kind}")
