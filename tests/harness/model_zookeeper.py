@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -177,9 +177,10 @@ class ModelZooKeeper:
         for connection in list(self.connections):
             connection.drop()
 
-    def commit(self, *changes: Change) -> None:
+    def commit(self, *changes: Change, now_ms: int = 0) -> None:
+        """:param now_ms: when, where somebody has been told already; 0: now"""
         self.zxid += 1
-        transaction = Transaction(self.zxid, self.now_ms(), changes)
+        transaction = Transaction(self.zxid, now_ms or self.now_ms(), changes)
         apply(self.nodes, transaction)
         for replica in self._replicas:
             replica.hear(transaction)
@@ -200,9 +201,9 @@ class ModelZooKeeper:
     def write(self, operation: int, reader: JuteReader, session: int) -> bytes:
         """:raises Refused: the operation fails; that takes a number in the order of changes, too"""
         if operation == Operation.MULTI:
-            steps = take_all_asked(reader)
-            changes, answer = together(self.nodes, self.zxid + 1, self.now_ms(), steps, session)
-            self._commit_of(session, *changes)
+            steps, now_ms = take_all_asked(reader), self.now_ms()
+            changes, answer = together(self.nodes, self.zxid + 1, now_ms, steps, session)
+            self._commit_of(session, changes, now_ms)
             return answer
         asked = take_asked(operation, reader)
         try:
@@ -211,13 +212,13 @@ class ModelZooKeeper:
             self.commit()
             raise
         assert change is not None
-        self._commit_of(session, change)
+        self._commit_of(session, [change])
         return answered(self.nodes, asked, change)
 
-    def _commit_of(self, session: int, *changes: Change) -> None:
+    def _commit_of(self, session: int, changes: Sequence[Change], now_ms: int = 0) -> None:
         """What a session's client asked for."""
         gone = [(each.path, self.nodes.get(each.path)) for each in changes if each.kind == DELETED]
-        self.commit(*changes)
+        self.commit(*changes, now_ms=now_ms)
         for path, node in gone:
             # None: it was made by the same request.
             if self.deleting is not None and node is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from magnetar.metadata.interface import Change, MetadataStore, Node, SessionEvent, lies_in
+from magnetar.metadata.interface import Change, MetadataStore, Node, SessionEvent, Step, lies_in
 
 SHARED_ROOTS = ("/admin/clusters", "/admin/policies", "/admin/partitioned-topics", "/admin/resourcegroups")
 """In the configuration store."""
@@ -56,6 +56,18 @@ class DividedStore:
 
     async def delete(self, path: str, expected_version: int | None = None) -> None:
         await self._at(path).delete(path, expected_version)
+
+    async def change_together(self, steps: Sequence[Step]) -> Sequence[Node | None]:
+        """:raises ValueError: they are about nodes of both stores, which have no change in common"""
+        stores = {id(store): store for store in (self._at(step.path) for step in steps)}
+        if len(stores) > 1:
+            shared = next(step.path for step in steps if self._at(step.path) is self._configuration)
+            own = next(step.path for step in steps if self._at(step.path) is self._local)
+            raise ValueError(
+                f"{shared} is kept in the configuration store and {own} is not: they are not changed together"
+            )
+        store = next(iter(stores.values()), self._local)
+        return await store.change_together(steps)
 
     def listen(self, root: str, listener: Callable[[Change], None]) -> None:
         if root not in _ABOVE:

@@ -17,7 +17,9 @@ from magnetar.metadata.interface import (
     MetadataUnavailable,
     Node,
     SessionEvent,
+    Step,
     check_path,
+    check_steps,
     check_value,
 )
 from magnetar.metadata.listeners import ChangeListeners
@@ -112,6 +114,11 @@ class EmbeddedMetadataStore:
     async def delete(self, path: str, expected_version: int | None = None) -> None:
         check_path(path)
         await self._do(lambda nodes: nodes.delete(path, expected_version))
+
+    async def change_together(self, steps: Sequence[Step]) -> Sequence[Node | None]:
+        check_steps(steps)
+        now_ms = self._io.clock.wall_ms()
+        return await self._do(lambda nodes: nodes.change_together(steps, now_ms))
 
     async def exists(self, path: str) -> bool:
         check_path(path)

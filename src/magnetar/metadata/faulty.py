@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from typing import TypeVar
 
 from magnetar.io.interfaces import Loop
 from magnetar.metadata.interface import (
     Change,
+    Delete,
     MetadataStore,
     MetadataUnavailable,
     Node,
     NodeMissing,
     SessionEvent,
+    Step,
 )
 from magnetar.metadata.passing_on import PassingOnStore
 
@@ -34,7 +36,7 @@ class FaultyMetadataStore(PassingOnStore):
         super().__init__(inner)
         self._loop = loop
         self.draw: Callable[[str], Fault | None] = lambda _call: None
-        """Asked with each operation: ``get``, ``put``, ``delete``, ``exists`` or ``children``."""
+        """Asked with each operation, by its method's name: ``get``, ``put`` and so on."""
         self.event_delay = 0.0
         """Seconds by which changes are told later than they are answered."""
         self.connected = True
@@ -108,6 +110,15 @@ class FaultyMetadataStore(PassingOnStore):
     async def delete(self, path: str, expected_version: int | None = None) -> None:
         await super().delete(path, expected_version)
         self._ephemeral.discard(path)
+
+    async def change_together(self, steps: Sequence[Step]) -> Sequence[Node | None]:
+        async def work() -> Sequence[Node | None]:
+            nodes = await self.inner.change_together(steps)
+            self._ephemeral.difference_update(step.path for step in steps if isinstance(step, Delete))
+            self._ephemeral.update(node.path for node in nodes if node is not None and node.ephemeral)
+            return nodes
+
+        return await self._do("change_together", work)
 
     def listen(self, root: str, listener: Callable[[Change], None]) -> None:
         def pass_on(change: Change) -> None:

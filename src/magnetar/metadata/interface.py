@@ -22,6 +22,9 @@ from typing import Protocol
 class MetadataError(Exception):
     """An operation on the metadata failed; subclasses say how."""
 
+    step: int | None = None
+    """Of :meth:`MetadataStore.change_together`: which of the steps, from 0 on, cannot be done."""
+
 
 class BadVersion(MetadataError):
     """The node's version is not the expected one (also: it exists and must not, or the other way round)."""
@@ -57,6 +60,34 @@ def may_have_happened(error: BaseException) -> bool:
     if isinstance(error, MetadataRefused):
         return False
     return isinstance(error, MetadataUnavailable | Overtaken)
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Makes a node, or replaces one version of it."""
+
+    path: str
+    value: bytes
+    expected_version: int
+    """:data:`MUST_NOT_EXIST`, or the version that is replaced."""
+    ephemeral: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    path: str
+    expected_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Changes nothing: the node has to have this version."""
+
+    path: str
+    expected_version: int
+
+
+Step = Put | Delete | Check
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +138,43 @@ MUST_NOT_EXIST = -1
 
 MAX_VALUE_BYTES = 1024 * 1024 - 8192
 """Of a node's value: ZooKeeper takes requests of 1 MiB less one byte, with path and permissions in them."""
+
+
+MAX_STEPS_BYTES = MAX_VALUE_BYTES
+"""Of steps that are done together, as :func:`step_bytes` counts them: they are one request to ZooKeeper."""
+_STEP_BYTES = 64
+"""What a step takes besides path and value at most, and a chroot."""
+
+
+def step_bytes(step: Step) -> int:
+    """What a step counts in a request."""
+    return len(step.path.encode()) + (len(step.value) if isinstance(step, Put) else 0) + _STEP_BYTES
+
+
+def check_steps(steps: Sequence[Step]) -> None:
+    """:raises ValueError: a path is none, stands twice, or is put below one that is deleted
+
+    :raises NodeTooLarge: one value is, or all steps are more than :data:`MAX_STEPS_BYTES`
+    """
+    paths: set[str] = set()
+    deleted = {step.path for step in steps if isinstance(step, Delete)}
+    for step in steps:
+        check_path(step.path)
+        if step.path in paths:
+            raise ValueError(f"two steps of one change are about {step.path!r}")
+        paths.add(step.path)
+        if isinstance(step, Put):
+            check_value(step.path, step.value)
+            pieces = step.path.split("/")
+            above = deleted.intersection("/".join(pieces[:count]) for count in range(2, len(pieces)))
+            if above:
+                raise ValueError(f"{step.path!r} is put below {above.pop()!r}, which is deleted")
+    size = sum(step_bytes(step) for step in steps)
+    if size > MAX_STEPS_BYTES:
+        raise NodeTooLarge(
+            f"{steps[0].path} and {len(steps) - 1} more: {size} bytes, at most {MAX_STEPS_BYTES} are changed"
+            " together"
+        )
 
 
 def check_path(path: str) -> None:
@@ -160,6 +228,21 @@ class MetadataStore(Protocol):
 
         :raises BadVersion: another version is there
         :raises NodeNotEmpty: it has children
+        """
+        ...
+
+    async def change_together(self, steps: Sequence[Step]) -> Sequence[Node | None]:
+        """Does all steps in their order, or none of them; answers a node for each put, None for the others.
+
+        No two are about one path, and none puts below what another one deletes.
+
+        :raises BadVersion: the condition of a put, a deletion or a check does not hold; a node that is to be
+            checked or replaced and is missing is one of another version
+        :raises NodeMissing: what is to be deleted is not there
+        :raises NodeNotEmpty: it has children by then
+        :raises NodeTooLarge: there are more than :data:`MAX_STEPS_BYTES` of them
+
+        The error's ``step`` says which it was.
         """
         ...
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from magnetar.io.interfaces import Clock
-from magnetar.metadata.interface import MetadataError, MetadataStore, Node
+from magnetar.metadata.interface import Delete, MetadataError, MetadataStore, Node, Put, Step
 from magnetar.metadata.passing_on import PassingOnStore
 
 T = TypeVar("T")
@@ -16,6 +16,7 @@ BOUNDS_MS = (1.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.
 """Upper bounds of buckets."""
 _KINDS = {"get": "get", "put": "put", "delete": "del"}
 """What is counted, by Pulsar's names."""
+_KINDS_OF_STEPS = {Put: "put", Delete: "del"}
 
 
 class OperationTimes:
@@ -59,15 +60,27 @@ class MeasuredStore(PassingOnStore):
         self.put_bytes += len(value)
         return node
 
+    async def change_together(self, steps: Sequence[Step]) -> Sequence[Node | None]:
+        """Each step counts as what it does alone; a check is none of what Pulsar counts."""
+        kinds = [_KINDS_OF_STEPS[type(step)] for step in steps if type(step) in _KINDS_OF_STEPS]
+        nodes = await self._measured(kinds, lambda: self.inner.change_together(steps))
+        self.put_bytes += sum(len(step.value) for step in steps if isinstance(step, Put))
+        return nodes
+
     async def _do(self, call: str, work: Callable[[], Awaitable[T]]) -> T:
-        kind = _KINDS.get(call)
-        if kind is None:
-            return await work()
+        return await self._measured([_KINDS[call]] if call in _KINDS else [], work)
+
+    async def _measured(self, kinds: Sequence[str], work: Callable[[], Awaitable[T]]) -> T:
         begun = self._clock.monotonic()
         try:
             result = await work()
         except MetadataError:
-            self.times[kind, False].add(self._clock.monotonic() - begun)
+            self._count(kinds, False, begun)
             raise
-        self.times[kind, True].add(self._clock.monotonic() - begun)
+        self._count(kinds, True, begun)
         return result
+
+    def _count(self, kinds: Sequence[str], good: bool, begun: float) -> None:
+        seconds = self._clock.monotonic() - begun
+        for kind in kinds:
+            self.times[kind, good].add(seconds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from magnetar.metadata.interface import Change, MetadataStore, Node, SessionEvent
+from magnetar.metadata.interface import Change, MetadataStore, Node, SessionEvent, Step
 
 T = TypeVar("T")
 
@@ -45,6 +45,9 @@ class PassingOnStore:
 
     async def delete(self, path: str, expected_version: int | None = None) -> None:
         await self._do("delete", lambda: self.inner.delete(path, expected_version))
+
+    async def change_together(self, steps: Sequence[Step]) -> Sequence[Node | None]:
+        return await self._do("change_together", lambda: self.inner.change_together(steps))
 
     def listen(self, root: str, listener: Callable[[Change], None]) -> None:
         self.inner.listen(root, listener)

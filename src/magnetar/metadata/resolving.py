@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from magnetar.io.in_progress import InProgress
 from magnetar.io.interfaces import Loop
 from magnetar.io.waiting import sleep
 from magnetar.metadata.interface import (
+    MUST_NOT_EXIST,
     BadVersion,
+    Check,
     MetadataRefused,
     MetadataStore,
     MetadataUnavailable,
     Node,
     NodeMissing,
     Overtaken,
+    Put,
     SessionEvent,
+    Step,
 )
 from magnetar.metadata.passing_on import PassingOnStore
 
@@ -100,6 +104,34 @@ class ResolvingStore(PassingOnStore):
 
         await self._certainly(delete, look)
 
+    async def change_together(self, steps: Sequence[Step]) -> Sequence[Node | None]:
+        async def change() -> Sequence[Node | None]:
+            return await self.inner.change_together(steps)
+
+        async def look() -> Sequence[Node | None]:
+            nodes = await self._nodes_of(steps)
+            if any(map(_is_remade, steps, nodes)):
+                # It may have the version that is expected, and be another one.
+                if all(map(_is_done, steps, nodes)):
+                    return _answer(steps, nodes)
+                raise Overtaken(f"{steps[0].path}: another session has made some of it meanwhile")
+            try:
+                return await change()
+            except (BadVersion, NodeMissing) as error:
+                # By the time that a server refuses it, it has heard of what became of the first try.
+                nodes = await self._nodes_of(steps)
+                if all(map(_is_done, steps, nodes)):
+                    return _answer(steps, nodes)
+                overtaken = Overtaken(str(error))
+                overtaken.step = error.step
+                raise overtaken from error
+
+        return await self._certainly(change, look)
+
+    async def _nodes_of(self, steps: Sequence[Step]) -> list[Node | None]:
+        """As they are now; None for what is only checked: that is done by whatever is there."""
+        return [None if isinstance(step, Check) else await self.inner.get(step.path) for step in steps]
+
     async def _certainly(
         self, change: Callable[[], Awaitable[T]], look: Callable[[], Awaitable[T]] | None
     ) -> T:
@@ -140,6 +172,23 @@ def _still(error: MetadataUnavailable) -> MetadataUnavailable:
 def _is_of_another(node: Node) -> bool:
     """Whether a session made it that is not this one: so it was not there when this one changed its own."""
     return node.ephemeral and not node.own
+
+
+def _answer(steps: Sequence[Step], nodes: Sequence[Node | None]) -> list[Node | None]:
+    return [node if isinstance(step, Put) else None for step, node in zip(steps, nodes, strict=True)]
+
+
+def _is_remade(step: Step, node: Node | None) -> bool:
+    """Whether a session that is not this one has made what a step expects to be there."""
+    return node is not None and _is_of_another(node) and step.expected_version not in (None, MUST_NOT_EXIST)
+
+
+def _is_done(step: Step, node: Node | None) -> bool:
+    """Whether a node is as a step leaves it."""
+    if isinstance(step, Put):
+        expected = step.expected_version
+        return node is not None and _is_result(node, step.value, expected, ephemeral=step.ephemeral)
+    return node is None or _is_remade(step, node)
 
 
 def _is_result(node: Node, value: bytes, expected: int | None, *, ephemeral: bool) -> bool:

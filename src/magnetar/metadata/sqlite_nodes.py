@@ -10,10 +10,14 @@ from magnetar.metadata.interface import (
     BadVersion,
     Change,
     ChangeKind,
+    Delete,
+    MetadataError,
     Node,
     NodeDamaged,
     NodeMissing,
     NodeNotEmpty,
+    Put,
+    Step,
 )
 
 FORMAT_VERSION = 1
@@ -129,6 +133,29 @@ class SqliteNodes:
         self._connection.execute("DELETE FROM nodes WHERE path = ?", (path,))
         self.changes.append(Change(ChangeKind.DELETED, path))
         self._note_children(path)
+
+    def change_together(self, steps: Sequence[Step], now_ms: int) -> list[Node | None]:
+        """:raises MetadataError: a step cannot be done; those before it are, and are to be undone"""
+        nodes = []
+        for at, step in enumerate(steps):
+            try:
+                nodes.append(self._do(step, now_ms))
+            except MetadataError as error:
+                error.step = at
+                raise
+        return nodes
+
+    def _do(self, step: Step, now_ms: int) -> Node | None:
+        if isinstance(step, Put):
+            return self.put(step.path, step.value, step.expected_version, step.ephemeral, False, now_ms)
+        if isinstance(step, Delete):
+            self.delete(step.path, step.expected_version)
+            return None
+        found = self.get(step.path)
+        if found is None or found.version != step.expected_version:
+            there = "there is no such node" if found is None else f"found version {found.version}"
+            raise BadVersion(f"{step.path}: expected version {step.expected_version}, {there}")
+        return None
 
     def delete_ephemeral(self) -> None:
         """Removes what belongs to a session that has ended; children of such nodes go with them."""

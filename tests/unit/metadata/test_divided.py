@@ -11,7 +11,7 @@ import pytest
 from magnetar.io.real import real_io
 from magnetar.metadata.divided import DividedStore
 from magnetar.metadata.embedded import EmbeddedMetadataStore
-from magnetar.metadata.interface import Change, SessionEvent
+from magnetar.metadata.interface import MUST_NOT_EXIST, Change, Check, Delete, Put, SessionEvent
 from magnetar.metadata.passing_on import PassingOnStore
 
 CONNECTED, DISCONNECTED = SessionEvent.CONNECTED, SessionEvent.DISCONNECTED
@@ -59,6 +59,26 @@ def test_what_clusters_share_lies_apart(tmp_path: Path) -> None:
         assert await both.children("/admin") == wanted
         assert await both.children("/admin/policies") == ["public"]
         assert "elsewhere" not in await both.children("/")
+        await both.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_lies_in_both_is_not_changed_together(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        local, shared, both = await opened(tmp_path)
+        for paths in (SHARED, LOCAL):
+            await both.change_together([Put(path, b"", MUST_NOT_EXIST) for path in paths])
+            await both.change_together([Check(path, 0) for path in paths])
+        wrong = (
+            f"{SHARED[0]} is kept in the configuration store and {LOCAL[0]} is not: .* not changed together"
+        )
+        for first, second in ((SHARED[0], LOCAL[0]), (LOCAL[0], SHARED[0])):
+            with pytest.raises(ValueError, match=wrong):
+                await both.change_together([Delete(first), Delete(second)])
+        assert await shared.exists(SHARED[0])
+        assert await local.exists(LOCAL[0])
+        assert await both.change_together([]) == []
         await both.close()
 
     asyncio.run(scenario())

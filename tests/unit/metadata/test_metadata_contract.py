@@ -15,17 +15,22 @@ from magnetar.metadata.divided import DividedStore
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.faulty import Fault, FaultyMetadataStore
 from magnetar.metadata.interface import (
+    MAX_STEPS_BYTES,
     MAX_VALUE_BYTES,
     MUST_NOT_EXIST,
     BadVersion,
     Change,
     ChangeKind,
+    Check,
+    Delete,
     MetadataStore,
     MetadataUnavailable,
     NodeMissing,
     NodeNotEmpty,
     NodeTooLarge,
+    Put,
     SessionEvent,
+    Step,
 )
 from magnetar.metadata.resolving import ResolvingStore
 from magnetar.metadata.zookeeper.address import ensemble_address
@@ -53,7 +58,8 @@ async def _resolving(directory: Path) -> MetadataStore:
     def draw(call: str) -> Fault | None:
         tries[call] += 1
         # A sequential node is not asked for again.
-        return Fault.AFTER if call == "put" and tries[call] % 7 == 3 else None
+        lost = (call == "put" and tries[call] % 7 == 3) or (call == "change_together" and tries[call] % 2)
+        return Fault.AFTER if lost else None
 
     faulty.draw = draw
     return ResolvingStore(faulty, asyncio.get_running_loop())
@@ -286,6 +292,119 @@ def test_wrong_paths_are_refused(run: Callable[..., None], path: str) -> None:
     async def life(store: MetadataStore) -> None:
         with pytest.raises(ValueError, match="not a path"):
             await store.put(path, b"")
+
+    run(life)
+
+
+def test_several_nodes_are_changed_together(run: Callable[..., None]) -> None:
+    async def life(store: MetadataStore) -> None:
+        seen: list[Change] = []
+        store.listen("/t", seen.append)
+        for path in ("/t/kept", "/t/changed", "/t/gone/below"):
+            await store.put(path, b"1")
+        made, changed, *others = await store.change_together(
+            [
+                Put("/t/new/deep", b"2", MUST_NOT_EXIST),
+                Put("/t/changed", b"3", 0),
+                Check("/t/kept", 0),
+                Delete("/t/gone/below", 0),
+                Delete("/t/gone"),
+            ]
+        )
+        assert others == [None] * 3
+        assert made is not None
+        assert changed is not None
+        assert made == await store.get("/t/new/deep")
+        assert changed == await store.get("/t/changed")
+        assert (made.version, changed.value, changed.version) == (0, b"3", 1)
+        assert await store.change_together([]) == []
+        assert await store.change_together([Check("/t/changed", 1)]) == [None]
+        kinds = {ChangeKind.CREATED, ChangeKind.CHANGED, ChangeKind.DELETED}
+        await until(lambda: any(change == Change(ChangeKind.DELETED, "/t/gone") for change in seen))
+        told = [change for change in seen if change.kind in kinds][-5:]
+        assert told == [
+            Change(ChangeKind.CREATED, "/t/new"),
+            Change(ChangeKind.CREATED, "/t/new/deep"),
+            Change(ChangeKind.CHANGED, "/t/changed"),
+            Change(ChangeKind.DELETED, "/t/gone/below"),
+            Change(ChangeKind.DELETED, "/t/gone"),
+        ]
+
+    async def later(store: MetadataStore) -> None:
+        assert await store.children("/t") == ["changed", "kept", "new"]
+
+    run(life, later)
+
+
+def test_one_step_that_cannot_be_done_keeps_all_from_being_done(run: Callable[..., None]) -> None:
+    put, gone = Put("/t/a", b"2", 0), Delete("/t/gone")
+    wrong: list[tuple[Step, type[Exception]]] = [
+        (Check("/t/b", 1), BadVersion),
+        (Check("/t/none", 0), BadVersion),
+        (Put("/t/b", b"", 1), BadVersion),
+        (Put("/t/b", b"", MUST_NOT_EXIST), BadVersion),
+        (Put("/t/none", b"", 0), BadVersion),
+        (Delete("/t/b", 7), BadVersion),
+        (Delete("/t/none"), NodeMissing),
+        (Delete("/t/none", 3), NodeMissing),
+        (Delete("/t/b"), NodeNotEmpty),
+    ]
+
+    async def life(store: MetadataStore) -> None:
+        await store.put("/t/a", b"1")
+        await store.put("/t/b/c", b"")
+        await store.put("/t/gone", b"")
+        for step, error in wrong:
+            for steps in ([step, put, gone], [put, step, gone], [put, gone, step]):
+                with pytest.raises(error, match=step.path) as refused:
+                    await store.change_together(steps)
+                assert refused.value.step == steps.index(step)
+        await store.change_together([put, gone])
+        with pytest.raises(NodeMissing) as missing:
+            await store.delete("/t/none")
+        assert missing.value.step is None
+
+    async def later(store: MetadataStore) -> None:
+        node = await store.get("/t/a")
+        assert node is not None
+        assert (node.value, node.version) == (b"2", 1)
+        assert await store.children("/t") == ["a", "b"]
+
+    run(life, later)
+
+
+def test_an_ephemeral_node_is_made_with_others_and_ends_with_the_session(run: Callable[..., None]) -> None:
+    async def life(store: MetadataStore) -> None:
+        await store.put("/stays", b"")
+        node, _ = await store.change_together([Put("/e", b"", MUST_NOT_EXIST, True), Check("/stays", 0)])
+        assert node is not None
+        assert node.own
+        await store.change_together([Put("/gone", b"", MUST_NOT_EXIST, ephemeral=True)])
+        await store.change_together([Delete("/gone", 0)])
+
+    async def later(store: MetadataStore) -> None:
+        assert await store.children("/") == ["stays"]
+
+    run(life, later)
+
+
+def test_what_cannot_be_one_change_is_refused(run: Callable[..., None]) -> None:
+    async def life(store: MetadataStore) -> None:
+        with pytest.raises(ValueError, match="not a path"):
+            await store.change_together([Delete("a")])
+        with pytest.raises(ValueError, match="two steps of one change are about '/a'"):
+            await store.change_together([Check("/a", 0), Delete("/a", 0)])
+        with pytest.raises(ValueError, match="'/a/b/c' is put below '/a', which is deleted"):
+            await store.change_together([Put("/a/b/c", b"", MUST_NOT_EXIST), Delete("/a", 0)])
+        half = bytes(MAX_STEPS_BYTES // 2)
+        with pytest.raises(NodeTooLarge, match=r"/a and 1 more: .* are changed together"):
+            await store.change_together([Put(path, half, MUST_NOT_EXIST) for path in ("/a", "/b")])
+        paths = [f"/n{number}" for number in range(1000)]
+        await store.change_together([Put(path, b"", MUST_NOT_EXIST) for path in paths])
+        with pytest.raises(BadVersion):
+            await store.change_together([*(Delete(path, 0) for path in paths), Put("/a", half, 0)])
+        await store.change_together([Delete(path, 0) for path in paths])
+        assert await store.children("/") == []
 
     run(life)
 

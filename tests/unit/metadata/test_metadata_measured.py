@@ -11,7 +11,14 @@ from magnetar.io.simulated import simulated_io
 from magnetar.io.waiting import sleep
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.faulty import FaultyMetadataStore
-from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataUnavailable
+from magnetar.metadata.interface import (
+    MUST_NOT_EXIST,
+    BadVersion,
+    Check,
+    Delete,
+    MetadataUnavailable,
+    Put,
+)
 from magnetar.metadata.measured import BOUNDS_MS, MeasuredStore
 from magnetar.metadata.passing_on import PassingOnStore
 
@@ -47,6 +54,10 @@ def test_operations_are_counted_by_kind_outcome_and_time() -> None:
     loop.run_until(store.exists("/a"))
     loop.run_until(store.children("/"))
     loop.run_until(store.delete("/a"))
+    loop.run_until(store.change_together([Put("/b", b"12", MUST_NOT_EXIST), Put("/c", b"", MUST_NOT_EXIST)]))
+    loop.run_until(store.change_together([Check("/b", 0), Delete("/c", 0)]))
+    with pytest.raises(BadVersion):
+        loop.run_until(store.change_together([Put("/b", b"1234", 0), Check("/c", 0), Delete("/d")]))
     faulty.disconnect()
     with pytest.raises(MetadataUnavailable):
         loop.run_until(store.get("/a"))
@@ -54,12 +65,13 @@ def test_operations_are_counted_by_kind_outcome_and_time() -> None:
     assert counts == {
         ("get", True): 1,
         ("get", False): 1,
-        ("put", True): 2,
-        ("put", False): 1,
-        ("del", True): 1,
-        ("del", False): 0,
+        ("put", True): 4,
+        ("put", False): 2,
+        ("del", True): 2,
+        ("del", False): 1,
     }
     put = store.times["put", True]
     assert put.counts[BOUNDS_MS.index(50)] == put.counts[-1] == 1
+    assert put.counts[0] == 2
     assert 7040 <= put.total_ms < 7100
-    assert store.put_bytes == 8
+    assert store.put_bytes == 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -13,10 +14,15 @@ from magnetar.metadata.faulty import Fault
 from magnetar.metadata.interface import (
     MUST_NOT_EXIST,
     BadVersion,
+    Check,
+    Delete,
     MetadataRefused,
     MetadataStore,
     MetadataUnavailable,
     NodeMissing,
+    Overtaken,
+    Put,
+    Step,
 )
 from magnetar.metadata.passing_on import PassingOnStore
 from magnetar.metadata.resolving import ResolvingStore
@@ -69,6 +75,49 @@ def test_a_deletion_is_found_done(fault: Fault) -> None:
         world.run(world.metadata.delete("/x"))
 
 
+@BOTH
+@pytest.mark.parametrize("more", [0, 2])
+def test_what_is_changed_together_is_changed_once(fault: Fault, more: int) -> None:
+    world = World()
+    for path in ("/gone", "/changed", "/kept"):
+        world.run(world.metadata.put(path, b"1"))
+    for _ in range(1 + more):
+        world.faulty_metadata.fail_next("change_together", fault)
+    world.faulty_metadata.fail_next("get", fault)
+    steps = [
+        Check("/kept", 0),
+        Delete("/gone", 0),
+        Put("/changed", b"2", 0),
+        Put("/made", b"3", MUST_NOT_EXIST),
+    ]
+    checked, gone, changed, made = world.run(world.metadata.change_together(steps))
+    assert (checked, gone) == (None, None)
+    assert changed is not None
+    assert made is not None
+    assert changed == world.run(world.metadata.get("/changed"))
+    assert (changed.version, made.path, made.version) == (1, "/made", 0)
+    assert world.run(world.metadata.children("/")) == ["changed", "kept", "made"]
+
+
+@BOTH
+def test_what_may_have_been_changed_together_before_somebody_else_came_is_told(fault: Fault) -> None:
+    world = World()
+    for path in ("/gone", "/changed"):
+        world.run(world.metadata.put(path, b"1"))
+    world.run(world.metadata.put("/changed", b"theirs", 0))
+    world.faulty_metadata.fail_next("change_together", fault)
+    refused = Overtaken if fault is Fault.BEFORE else BadVersion
+    with pytest.raises(refused) as error:
+        world.run(world.metadata.change_together([Delete("/gone", 0), Put("/changed", b"2", 0)]))
+    assert error.value.step == 1
+    assert world.run(world.metadata.exists("/gone"))
+    world.faulty_metadata.disconnect()
+    with pytest.raises(MetadataUnavailable):
+        world.run(world.metadata.change_together([Delete("/gone", 0)]))
+    world.faulty_metadata.reconnect()
+    assert world.run(world.metadata.exists("/gone"))
+
+
 def test_a_store_that_stays_away_leaves_it_unknown() -> None:
     world = World()
     world.faulty_metadata.disconnect()
@@ -105,7 +154,7 @@ def test_only_the_session_that_made_an_ephemeral_node_owns_it() -> None:
     assert world.run(world.metadata.children("/")) == ["stays"]
 
 
-class Overtaken(PassingOnStore):
+class MadeAnew(PassingOnStore):
     """Its node is deleted, the answer lost, and another session makes the node anew before anybody looks."""
 
     def __init__(self, inner: MetadataStore, other: MetadataStore) -> None:
@@ -127,15 +176,22 @@ class Overtaken(PassingOnStore):
         await self._overtaken(path)
         return await super().put(path, value, expected_version, **how)
 
+    async def change_together(self, steps: Sequence[Step]) -> Any:
+        for step in steps:
+            await self._overtaken(step.path)
+        return await super().change_together(steps)
+
 
 def test_what_another_session_made_meanwhile_is_neither_deleted_nor_changed() -> None:
     for path, change in (
         ("/deleted", lambda store: store.delete("/deleted", 0)),
+        ("/deleted", lambda store: store.change_together([Delete("/deleted", 0)])),
         ("/changed", lambda store: store.put("/changed", b"disabled", 0, ephemeral=True)),
+        ("/changed", lambda store: store.change_together([Put("/changed", b"disabled", 0, True)])),
     ):
         world = SeveralSessions()
         mine, other = world.session(), world.session()
-        store = ResolvingStore(Overtaken(mine, other), world.io.loop)
+        store = ResolvingStore(MadeAnew(mine, other), world.io.loop)
         world.run(store.put(path, b"mine", MUST_NOT_EXIST, ephemeral=True))
         if path == "/deleted":
             world.run(change(store))
@@ -147,8 +203,8 @@ def test_what_another_session_made_meanwhile_is_neither_deleted_nor_changed() ->
 
 
 class Late(PassingOnStore):
-    """As an ensemble of servers: a put is on its way when the connection to one of them ends, and another one
-    does not know of it until it has refused to do it twice."""
+    """As an ensemble of servers: a change is on its way when the connection to one of them ends, and another
+    one does not know of it until it has refused to do it twice."""
 
     def __init__(self, inner: MetadataStore) -> None:
         super().__init__(inner)
@@ -160,11 +216,22 @@ class Late(PassingOnStore):
             self.lose_next = False
             self._under_way = super().put(path, value, expected_version, **how)
             raise MetadataUnavailable("the connection was lost")
+        await self._arrive()
+        return await super().put(path, value, expected_version, **how)
+
+    async def change_together(self, steps: Sequence[Step]) -> Any:
+        if self.lose_next:
+            self.lose_next = False
+            self._under_way = super().change_together(steps)
+            raise MetadataUnavailable("the connection was lost")
+        await self._arrive()
+        return await super().change_together(steps)
+
+    async def _arrive(self) -> None:
         if self._under_way is not None:
             before, self._under_way = self._under_way, None
             with suppress(BadVersion):
                 await before
-        return await super().put(path, value, expected_version, **how)
 
 
 @pytest.mark.parametrize("expected", [0, MUST_NOT_EXIST])
@@ -179,3 +246,19 @@ def test_a_change_that_a_server_tells_of_late_is_not_taken_for_anothers(expected
     late.lose_next = True
     with pytest.raises(BadVersion):
         world.run(store.put("/x", b"otherwise", expected))
+
+
+def test_steps_that_a_server_tells_of_late_are_not_taken_for_anothers() -> None:
+    world = World()
+    world.run(world.metadata.put("/x", b"1"))
+    late = Late(world.metadata)
+    store = ResolvingStore(late, world.simulation.loop)
+    late.lose_next = True
+    steps = [Delete("/x", 0), Put("/y", b"mine", MUST_NOT_EXIST)]
+    gone, made = world.run(store.change_together(steps))
+    assert gone is None
+    assert made == world.run(store.get("/y"))
+    late.lose_next = True
+    with pytest.raises(BadVersion):
+        world.run(store.change_together([Delete("/y", 1), Put("/x", b"otherwise", MUST_NOT_EXIST)]))
+    assert world.run(store.children("/")) == ["y"]

@@ -41,8 +41,8 @@ def multi(operations: Sequence[tuple[Operation, bytes]]) -> bytes:
     return bytes(into)
 
 
-def take_results(reader: JuteReader) -> list[Result]:
-    """One for each operation, in their order.
+def take_results(reader: JuteReader, asked: Sequence[Operation]) -> list[Result]:
+    """One for each operation that was asked for, in their order.
 
     :raises JuteError: it is something else
     """
@@ -50,7 +50,11 @@ def take_results(reader: JuteReader) -> list[Result]:
     while True:
         kind, end, error = reader.take_int(), reader.take_bool(), reader.take_int()
         if end:
+            if len(results) != len(asked):
+                raise JuteError(f"{len(results)} results of {len(asked)} operations")
             return results
+        if kind != _FAILED and kind not in asked[len(results) : len(results) + 1]:
+            raise JuteError(f"the result of an operation {kind}, which was not the next one")
         results.append(_take_result(reader, kind, error))
 
 
@@ -73,8 +77,4 @@ def _take_result(reader: JuteReader, kind: int, error: int) -> Result:
         return Result(reader.take_int())
     if kind == Operation.CREATE2:
         return Result(error, reader.take_text(), take_stat(reader))
-    if kind == Operation.SET_DATA:
-        return Result(error, stat=take_stat(reader))
-    if kind in (Operation.DELETE, Operation.CHECK):
-        return Result(error)
-    raise JuteError(f"the result of an operation {kind}")
+    return Result(error, stat=take_stat(reader) if kind == Operation.SET_DATA else None)

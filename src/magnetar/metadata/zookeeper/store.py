@@ -13,27 +13,35 @@ from magnetar.metadata.interface import (
     BadVersion,
     Change,
     ChangeKind,
+    Delete,
+    MetadataError,
     MetadataRefused,
     MetadataUnavailable,
     Node,
     NodeMissing,
+    Put,
     SessionEvent,
+    Step,
     check_path,
+    check_steps,
     check_value,
 )
 from magnetar.metadata.listeners import ChangeListeners
 from magnetar.metadata.zookeeper.address import EnsembleAddress
 from magnetar.metadata.zookeeper.jute import JuteReader
 from magnetar.metadata.zookeeper.messages import (
+    NO_NODE,
     Operation,
     add_watch,
     check_packet,
     create,
     delete,
+    error_of,
     read,
     set_data,
     take_stat,
 )
+from magnetar.metadata.zookeeper.multi import Result, failed, multi, take_results
 from magnetar.metadata.zookeeper.session import Outside, SessionSettings, ZooKeeperSession
 
 T = TypeVar("T")
@@ -137,6 +145,42 @@ class ZooKeeperMetadataStore:
         with self._operation():
             await self._ask(Operation.DELETE, path, delete(self._real(path), version), _nothing)
 
+    async def change_together(self, steps: Sequence[Step]) -> Sequence[Node | None]:
+        check_steps(steps)
+        if not steps:
+            return []
+        asked = [self._asked(step) for step in steps]
+        about = f"{steps[0].path} and {len(steps) - 1} more"
+        packet = multi(asked)
+        check_packet(about, packet)
+        operations = [operation for operation, _ in asked]
+        with self._operation():
+            for _ in range(_TRIES):
+                results = await self._ask(
+                    Operation.MULTI, about, packet, lambda reader: take_results(reader, operations)
+                )
+                at = failed(results)
+                if at is None:
+                    return [self._changed(step, result) for step, result in zip(steps, results, strict=True)]
+                if operations[at] != Operation.CREATE2 or results[at].error != NO_NODE:
+                    raise _refused(steps[at], at, results[at].error)
+                await self._make_parents(self._real(steps[at].path))
+            raise MetadataUnavailable(f"{about}: parents of it are deleted all the time")
+
+    def _asked(self, step: Step) -> tuple[Operation, bytes]:
+        real = self._real(step.path)
+        if isinstance(step, Put):
+            if step.expected_version == MUST_NOT_EXIST:
+                return Operation.CREATE2, create(real, step.value, ephemeral=step.ephemeral)
+            return Operation.SET_DATA, set_data(real, step.value, step.expected_version)
+        version = _ANY if step.expected_version is None else step.expected_version
+        return Operation.DELETE if isinstance(step, Delete) else Operation.CHECK, delete(real, version)
+
+    def _changed(self, step: Step, result: Result) -> Node | None:
+        if not isinstance(step, Put) or result.stat is None:
+            return None
+        return result.stat.node(step.path, step.value, self.session.session_id)
+
     def listen(self, root: str, listener: Callable[[Change], None]) -> None:
         self._listeners.add(root, listener)
         if root not in self._roots:
@@ -236,6 +280,14 @@ class ZooKeeperMetadataStore:
         if self._closed:
             raise MetadataRefused("the metadata store is closed")
         return self._operations
+
+
+def _refused(step: Step, at: int, code: int) -> MetadataError:
+    error = error_of(code, step.path)
+    if isinstance(error, NodeMissing) and not isinstance(step, Delete):
+        error = BadVersion(f"{step.path}: there is no version {step.expected_version}: no such node")
+    error.step = at
+    return error
 
 
 def _nothing(_reader: JuteReader) -> None:
