@@ -8,6 +8,8 @@ ledger store commits then; a crash costs at most what was acknowledged since.
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -64,7 +66,8 @@ class CursorStorage:
         self._store = store
         self._metadata = metadata
         self._settings = settings
-        self._path = path
+        self.path = path
+        """Of its record."""
         self._record = OwnedRecord(io.loop, metadata, path)
         self._custom = custom
         self._deletions = deletions
@@ -164,10 +167,10 @@ class CursorStorage:
 
         :raises ManagedLedgerError: there is no record, or it is damaged
         """
-        node = await self._metadata.get(self._path)
+        node = await self._metadata.get(self.path)
         if node is None:
-            raise ManagedLedgerError(f"{self._path}: the cursor's record is gone")
-        record = decode_cursor(node.value, self._path)
+            raise ManagedLedgerError(f"{self.path}: the cursor's record is gone")
+        record = decode_cursor(node.value, self.path)
         self._record.version = node.version
         self._state = record.state
         self.properties = record.properties
@@ -185,7 +188,7 @@ class CursorStorage:
         except NoSuchLedger:
             log.warning(
                 "cursor ledger is gone, going on from the metadata record",
-                extra={"path": self._path, "ledger": ledger_id},
+                extra={"path": self.path, "ledger": ledger_id},
             )
             return
         last = await reader.last_add_confirmed()
@@ -195,7 +198,7 @@ class CursorStorage:
             return runs[0].entry(0)
 
         if last >= 0:
-            path = f"{self._path} ledger {ledger_id}"
+            path = f"{self.path} ledger {ledger_id}"
             self._state, self.properties = await decode_newest(self._io, read, last, path)
         reader.close()
 
@@ -300,13 +303,13 @@ class CursorStorage:
         except ManagedLedgerFenced as error:
             # One that was given up meanwhile ends like this, too, and that is no news.
             if not self._abandoned:
-                log.error("cursor lost to another owner", extra={"path": self._path, "error": str(error)})
+                log.error("cursor lost to another owner", extra={"path": self.path, "error": str(error)})
                 self.abandon()
         except (LedgerError, MetadataError) as error:
             if not self._closed:
                 if not self._told:
                     log.warning(
-                        "cursor not written, trying again", extra={"path": self._path, "error": str(error)}
+                        "cursor not written, trying again", extra={"path": self.path, "error": str(error)}
                     )
                 self._told = True
                 if self._timer is None:
@@ -388,7 +391,7 @@ class CursorStorage:
         """
         await self._settle()
         if self._abandoned:
-            raise ManagedLedgerFenced(f"{self._path} belongs to somebody else")
+            raise ManagedLedgerFenced(f"{self.path} belongs to somebody else")
         if self._closed:
             return
         if self._ledger is None:
@@ -397,7 +400,7 @@ class CursorStorage:
             self._write()
             await self._settle()
             if self._ledger is None:
-                raise ManagedLedgerError(f"{self._path}: the cursor cannot be written now")
+                raise ManagedLedgerError(f"{self.path}: the cursor cannot be written now")
             return
         ledger = self._ledger
         await ledger.append_durably(*await self._encode_all())
@@ -435,13 +438,23 @@ class CursorStorage:
                 await ledger.close()
                 return
             except LedgerError as error:
-                log.warning("cursor ledger failed", extra={"path": self._path, "error": str(error)})
+                log.warning("cursor ledger failed", extra={"path": self.path, "error": str(error)})
         await self._begin_ledger()
         if self._ledger is not None:
             await self._ledger.close()
 
     async def delete(self) -> None:
         """Removes record and ledger."""
+        async with self.deleting() as record:
+            try:
+                await record.delete()
+            except NodeMissing:
+                log.info("cursor record was gone already", extra={"path": self.path})
+
+    @asynccontextmanager
+    async def deleting(self) -> AsyncIterator[OwnedRecord]:
+        """While its record is deleted nothing is written; what it has named goes after that, unless an error
+        says that it is still there."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -450,9 +463,7 @@ class CursorStorage:
         await self._settle()
         self._perhaps_named |= {self._ledger_id, *self.side.all}
         try:
-            await self._record.delete()
-        except NodeMissing:
-            log.info("cursor record was gone already", extra={"path": self._path})
+            yield self._record
         except (ManagedLedgerError, MetadataError):
             # It is still there, or may be: what is acknowledged is written on.
             self._closed = self.side.ended = was_closed

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from magnetar.ledger.interface import Quorums
 from magnetar.managed_ledger.append import Append
 from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.cursor_storage import CursorStorage
 from magnetar.managed_ledger.entry_cache import LedgerCache
 from magnetar.managed_ledger.ledger_list import LedgerList
 
@@ -96,9 +97,14 @@ class Cursors(Mapping[str, Cursor]):
         for cursor in list(self._by_name.values()):
             await cursor.close()
 
-    async def delete_all(self) -> None:
-        for name in list(self._by_name):
-            await self.delete(name)
+    def storages(self) -> list[CursorStorage]:
+        """Of those that are durable."""
+        return [cursor.storage for cursor in self._by_name.values() if cursor.storage is not None]
+
+    def remove_all(self) -> None:
+        """They are deleted with their managed ledger."""
+        for cursor in list(self._by_name.values()):
+            self.remove(cursor)
 
     def abandon(self) -> None:
         """They belong to somebody else: none is written any more."""

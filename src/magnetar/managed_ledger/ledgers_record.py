@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from magnetar.io.interfaces import Loop
+from magnetar.managed_ledger.cursor_storage import CursorStorage
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.owned_record import OwnedRecord, perhaps_written
 from magnetar.managed_ledger.position import Position
+from magnetar.managed_ledger.record_deletion import delete_records
 from magnetar.managed_ledger.records import LedgerSummary, ManagedLedgerRecord, encode_managed_ledger
-from magnetar.metadata.interface import MetadataStore, NodeMissing
+from magnetar.metadata.interface import MetadataStore
 
 
 class LedgersRecord:
@@ -32,7 +34,6 @@ class LedgersRecord:
         """
         self._forget = forget
         self._metadata = metadata
-        self._path = path
         self._deletions = deletions
         self._stored = OwnedRecord(loop, metadata, path, version)
         self._rest = record.rest
@@ -88,20 +89,12 @@ class LedgersRecord:
         """
         return await self._stored.still_owned()
 
-    async def is_anothers(self) -> bool:
-        """Whether there is a record, and somebody else has written it."""
-        return not await self.still_owned() and await self._metadata.exists(self._path)
+    async def delete(self, cursors: Sequence[CursorStorage]) -> bool:
+        """Removes it with all ledgers and cursors; whether there was one.
 
-    async def delete(self) -> bool:
-        """Removes it with all ledgers; whether there was one.
-
-        :raises ManagedLedgerFenced: it belongs to somebody else
+        :raises ManagedLedgerFenced: it belongs to somebody else, and so do its cursors
         """
-        there = True
-        try:
-            await self._stored.delete()
-        except NodeMissing:
-            there = False
+        there = await delete_records(self._metadata, self._stored, cursors)
         for summary in list(self.ledgers):
             await self.let_go(summary)
         await self._delete_perhaps_named()

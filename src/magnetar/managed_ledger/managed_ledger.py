@@ -469,11 +469,12 @@ class ManagedLedger:
         async with self._ending:
             was_lost = self.lost
             await self._end()
-            if await self._record.is_anothers():
+            try:
+                if not await self._record.delete(self.cursors.storages()):
+                    log.info("record was gone already", extra={"managed_ledger": self.name})
+            except ManagedLedgerFenced:
                 if not was_lost:
                     self._disown()
-                raise ManagedLedgerFenced(f"{self.name} belongs to somebody else")
-            await self.cursors.delete_all()
-            if not await self._record.delete():
-                log.info("record was gone already", extra={"managed_ledger": self.name})
+                raise
+            self.cursors.remove_all()
             self.reader.close()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from magnetar.io.interfaces import Loop
 from magnetar.io.mutex import Mutex
@@ -73,6 +74,19 @@ class OwnedRecord:
         task = self._loop.create_task(self._delete())
         await outcome(self._loop, task)
 
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[int]:
+        """Nobody writes it meanwhile; gives the version that was last written here.
+
+        :raises BadVersion: it was to be made and exists
+        :raises ManagedLedgerFenced: somebody else wrote it
+        :raises MetadataUnavailable: what became of the last write is still unknown
+        """
+        async with self._mutex:
+            await self._find_out()
+            self._check_owned()
+            yield self.version
+
     async def still_owned(self) -> bool:
         """Whether the record is as it was last written here.
 
@@ -107,11 +121,9 @@ class OwnedRecord:
             self._wrote(node.version, written)
 
     async def _delete(self) -> None:
-        async with self._mutex:
-            await self._find_out()
-            self._check_owned()
+        async with self.held() as version:
             try:
-                await self._metadata.delete(self.path, self.version)
+                await self._metadata.delete(self.path, version)
             except BadVersion as error:
                 raise self._fenced() from error
 
