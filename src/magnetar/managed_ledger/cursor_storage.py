@@ -445,32 +445,36 @@ class CursorStorage:
 
     async def delete(self) -> None:
         """Removes record and ledger."""
-        async with self.deleting() as record:
-            try:
-                await record.delete()
-            except NodeMissing:
-                log.info("cursor record was gone already", extra={"path": self.path})
-
-    @asynccontextmanager
-    async def deleting(self) -> AsyncIterator[OwnedRecord]:
-        """While its record is deleted nothing is written; what it has named goes after that, unless an error
-        says that it is still there."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        # At once: its managed ledger may be closing, and would write what is going.
-        was_closed, self._closed, self.side.ended = self._closed, True, True
-        await self._settle()
-        self._perhaps_named |= {self._ledger_id, *self.side.all}
+        was_closed = self._closed
         try:
-            yield self._record
+            async with self.deleting() as record:
+                try:
+                    await record.delete()
+                except NodeMissing:
+                    log.info("cursor record was gone already", extra={"path": self.path})
         except (ManagedLedgerError, MetadataError):
             # It is still there, or may be: what is acknowledged is written on.
             self._closed = self.side.ended = was_closed
             if not was_closed:
                 self.changed()
             raise
-        self._perhaps_named |= owned_ledgers(self.properties)
+
+    async def stop(self) -> None:
+        """From now on nothing is written, as before a deletion."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        # At once: its managed ledger may be closing, and would write what is going.
+        self._closed = self.side.ended = True
+        await self._settle()
+
+    @asynccontextmanager
+    async def deleting(self) -> AsyncIterator[OwnedRecord]:
+        """Gives the record, stopped, to whoever deletes it; what it has named goes after that."""
+        await self.stop()
+        named = {self._ledger_id, *self.side.all}
+        yield self._record
+        self._perhaps_named |= named | owned_ledgers(self.properties)
         await self._let_go_of_others(_NO_LEDGER)
 
     @property

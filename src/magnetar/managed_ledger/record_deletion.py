@@ -40,6 +40,9 @@ async def delete_records(metadata: MetadataStore, own: OwnedRecord, cursors: Seq
     :raises NodeNotEmpty: it has a cursor that is not known here
     :raises MetadataUnavailable: what became of it is unknown
     """
+    for cursor in cursors:
+        # For good, also where it cannot be deleted: whoever loads it next writes them.
+        await cursor.stop()
     *before, last = _parts(cursors)
     async with own.held() as version:
         for part in before:

@@ -165,8 +165,13 @@ def test_what_cannot_be_deleted_is_whole(trouble: Any, error: type[Exception]) -
     world = World()
     ledger = opened(world)
     trouble(world, ledger)
+    ledger.cursors["d"].mark_delete_to(ledger.last_confirmed)
     with pytest.raises(error):
         world.run(ledger.delete())
+    world.faulty_metadata.draw = lambda _call: None
+    kept = world.run(world.store.ledger_ids())
+    world.wait(60)
+    assert world.run(world.store.ledger_ids()) == kept, "whoever loads it next has the cursors to write"
     again = World(world.crash())
     whole, listener = again.open(create=False)
     assert {*CURSORS} <= {*whole.cursors}
