@@ -151,6 +151,11 @@ def step_bytes(step: Step) -> int:
     return len(step.path.encode()) + (len(step.value) if isinstance(step, Put) else 0) + _STEP_BYTES
 
 
+def named(steps: Sequence[Step]) -> str:
+    """What they are about, for people; there is one at least."""
+    return steps[0].path if len(steps) == 1 else f"{steps[0].path} and {len(steps) - 1} more"
+
+
 def check_steps(steps: Sequence[Step]) -> None:
     """:raises ValueError: a path is none, stands twice, or is put below one that is deleted
 
@@ -171,10 +176,7 @@ def check_steps(steps: Sequence[Step]) -> None:
                 raise ValueError(f"{step.path!r} is put below {above.pop()!r}, which is deleted")
     size = sum(step_bytes(step) for step in steps)
     if size > MAX_STEPS_BYTES:
-        raise NodeTooLarge(
-            f"{steps[0].path} and {len(steps) - 1} more: {size} bytes, at most {MAX_STEPS_BYTES} are changed"
-            " together"
-        )
+        raise NodeTooLarge(f"{named(steps)}: {size} bytes, at most {MAX_STEPS_BYTES} are changed together")
 
 
 def check_path(path: str) -> None:

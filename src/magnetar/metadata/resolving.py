@@ -21,6 +21,7 @@ from magnetar.metadata.interface import (
     Put,
     SessionEvent,
     Step,
+    named,
 )
 from magnetar.metadata.passing_on import PassingOnStore
 
@@ -114,7 +115,7 @@ class ResolvingStore(PassingOnStore):
                 # It may have the version that is expected, and be another one.
                 if all(map(_is_done, steps, nodes)):
                     return _answer(steps, nodes)
-                raise Overtaken(f"{steps[0].path}: another session has made some of it meanwhile")
+                raise Overtaken(f"{named(steps)}: another session has made some of it meanwhile")
             try:
                 return await change()
             except (BadVersion, NodeMissing) as error:

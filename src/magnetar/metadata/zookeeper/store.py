@@ -25,6 +25,7 @@ from magnetar.metadata.interface import (
     check_path,
     check_steps,
     check_value,
+    named,
 )
 from magnetar.metadata.listeners import ChangeListeners
 from magnetar.metadata.zookeeper.address import EnsembleAddress
@@ -150,7 +151,7 @@ class ZooKeeperMetadataStore:
         if not steps:
             return []
         asked = [self._asked(step) for step in steps]
-        about = f"{steps[0].path} and {len(steps) - 1} more"
+        about = named(steps)
         packet = multi(asked)
         check_packet(about, packet)
         operations = [operation for operation, _ in asked]
