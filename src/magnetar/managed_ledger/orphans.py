@@ -83,9 +83,11 @@ class NamedLedgers:
             its states are in the metadata, or in a ledger that is closed
         """
         path = f"{ROOT}/{TopicName.parse(topic).path}/{encode_path_piece(COMPACTION_CURSOR)}"
+        gone_at: int | None = None
         while (node := await self._metadata.get(path)) is not None:
             record = decode_cursor(node.value, path)
-            if record.ledger_id < 0:
+            if record.ledger_id < 0 or node.version == gone_at:
+                # It has no ledger, or has lost it: then it goes on from here, too.
                 return ledger_id in owned_ledgers(record.properties)
             if written and await self._may_have_more(record.ledger_id):
                 # Of an open ledger the last state is not known to those who only read.
@@ -93,7 +95,8 @@ class NamedLedgers:
             properties = await stored_properties(self._store, record.ledger_id, path)
             if properties is not None:
                 return ledger_id in owned_ledgers(properties)
-            # The cursor has gone on in another ledger.
+            # The cursor has gone on in another ledger, if its record is another one now.
+            gone_at = node.version
         return False
 
     async def _may_have_more(self, ledger_id: int) -> bool:

@@ -119,6 +119,22 @@ def test_a_compacted_ledger_stays_while_its_cursor_is_written(life: Life) -> Non
     assert life.found() == [lost]
 
 
+def test_a_compaction_whose_cursor_has_lost_its_ledger_ends_no_search(life: Life) -> None:
+    """It goes on from its record, and so does whoever asks what it names: they asked for ever."""
+    ledger, listener = life.world.open()
+    life.world.publish(ledger, listener, 4)
+    cursor = life.world.run(life.world.managed.open_cursor(ledger, COMPACTION_CURSOR, EARLIEST, {}))
+    named, lost = life.make(_COMPACTED), life.make(_COMPACTED)
+    assert cursor.storage is not None
+    cursor.storage.properties = {COMPACTED_LEDGER: named}
+    cursor.mark_delete_to(listener.stored[1])
+    life.world.run(cursor.flush())
+    cursor.storage.abandon()
+    life.world.run(life.world.store.delete(cursor.storage.ledger_id))
+    assert life.found() == [lost]
+    assert life.world.run(life.world.managed.remove_orphans([named, lost])) == 1
+
+
 def test_nobody_knows_what_a_damaged_record_names(life: Life) -> None:
     life.make(custom_metadata(NAME))
     life.world.run(life.world.metadata.put("/managed-ledgers/t/n/persistent/other", b"\xff\xff"))
