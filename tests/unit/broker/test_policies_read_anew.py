@@ -12,7 +12,7 @@ from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.system_topics.topic_policies_of_cluster import ClusterTopicPolicies
 from magnetar.client.client import Client
 from magnetar.client.exceptions import AuthenticationError, PulsarException
-from magnetar.errors import ServiceNotReady
+from magnetar.errors import MetadataFailure, ServiceNotReady
 from magnetar.io.waiting import fail
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
@@ -29,6 +29,7 @@ class Readers:
         self.loop = lived.broker.io.loop
         self.made = 0
         self.refused = 0
+        self.refusal: Exception = AuthenticationError("no fresh token yet")
         self.unreadable = False
         self.closed = 0
         self.meanwhile: Callable[[], None] | None = None
@@ -37,7 +38,7 @@ class Readers:
     async def create_reader(self, *_: Any, **__: Any) -> Readers:
         if self.refused:
             self.refused -= 1
-            raise AuthenticationError("no fresh token yet")
+            raise self.refusal
         self.made += 1
         self.ended = self.loop.create_future()
         return self
@@ -65,14 +66,17 @@ def _followed(lived: Lived, readers: Readers, told: list[Any]) -> ClusterTopicPo
     return ClusterTopicPolicies(lived.broker, "standalone", tell, metadata, lambda: cast(Client, readers))
 
 
-def test_live_topics_go_by_them_when_they_can_be_read_again() -> None:
+@pytest.mark.parametrize(
+    "refusal", [AuthenticationError("no fresh token yet"), MetadataFailure("nobody answers now")]
+)
+def test_live_topics_go_by_them_when_they_can_be_read_again(refusal: Exception) -> None:
     lived = Lived(EffectivePolicies())
     readers, told = Readers(lived), list[tuple[NamespaceName, TopicName | None]]()
     policies = _followed(lived, readers, told)
     lived.topic(EVENTS)
     lived.world.run(policies.of(TOPIC))
     assert (readers.made, told) == (1, [])
-    readers.refused = 2
+    readers.refused, readers.refusal = 2, refusal
     fail(readers.ended, PulsarException("the reader has failed for good"))
     lived.world.wait(0.5)
     assert readers.made == 1

@@ -21,7 +21,7 @@ from magnetar.client.message_id import MessageId
 from magnetar.client.outgoing_message import PreparedEntry
 from magnetar.client.producer import Producer
 from magnetar.client.reader import Reader
-from magnetar.errors import ServiceNotReady
+from magnetar.errors import BrokerError, ServiceNotReady
 from magnetar.io.interfaces import Io
 from magnetar.io.mutex import Mutex
 from magnetar.io.waiting import finished, settle, sleep
@@ -204,7 +204,7 @@ class ClusterTopicPolicies:
                 try:
                     await self._read(namespace)
                     break
-                except (ServiceNotReady, MetadataError) as error:
+                except (BrokerError, MetadataError) as error:
                     log.warning(
                         "policies are read later", extra={"namespace": str(namespace), "error": str(error)}
                     )
