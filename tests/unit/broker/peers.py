@@ -87,10 +87,14 @@ class Peer:
     def send(self, kind: BaseCommand.Type.ValueType, name: str, **fields: Any) -> None:
         self.connection.data_received(frame(kind, name, **fields))
 
-    def received(self, kind: int) -> list[BaseCommand]:
+    def told(self) -> list[BaseCommand]:
+        """All it was sent since it was to forget, in order."""
         data, self._written = self._written, b""
         self._commands += [decode_command(data, start) for _, start, _ in split(data, 1 << 23)]
-        return [command for command in self._commands if command.type == kind]
+        return self._commands
+
+    def received(self, kind: int) -> list[BaseCommand]:
+        return [command for command in self.told() if command.type == kind]
 
     def forget(self) -> None:
         self.size = 0

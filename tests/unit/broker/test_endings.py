@@ -6,14 +6,18 @@ from typing import Any
 
 import pytest
 from lived import NAME, Lived
+from peers import TOPIC, Brokers
 
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.subscriptions.base import SubscriptionType
 from magnetar.errors import NamespaceNotFound, ServiceNotReady
 from magnetar.io.slices import let_others
 from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.errors import ManagedLedgerFenced
 from magnetar.managed_ledger.position import EARLIEST
+from magnetar.metadata.interface import MetadataError
 from magnetar.naming.namespace_name import NamespaceName
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
 
 def test_a_seek_that_ends_does_not_open_a_subscription_that_is_being_deleted() -> None:
@@ -51,6 +55,31 @@ def test_a_subscription_that_could_not_be_deleted_stays_closed_until_its_seek_en
         subscription.begin_seek()
     subscription.end_seek()
     assert not subscription.closing
+
+
+@pytest.mark.parametrize(
+    "error", [LedgerError("not now"), ManagedLedgerFenced("not ours"), MetadataError("lost")]
+)
+def test_a_consumer_whose_subscription_could_not_be_deleted_comes_back(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brokers = Brokers()
+    consumer, publisher = brokers.subscribed("s"), brokers.publisher()
+    topic: Any = brokers.broker.topics[TOPIC]
+
+    async def fails(_name: str) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(topic.managed_ledger.cursors, "delete", fails)
+        consumer.send(BaseCommand.UNSUBSCRIBE, "unsubscribe", consumer_id=1, request_id=9)
+        brokers.until(lambda: consumer.count(BaseCommand.CLOSE_CONSUMER) == 1)
+    assert [each.type for each in consumer.told()[-2:]] == [BaseCommand.ERROR, BaseCommand.CLOSE_CONSUMER]
+    assert not topic.subscriptions["s"].closing
+    again = brokers.subscribed("s", number=2)
+    again.send(BaseCommand.FLOW, "flow", consumer_id=2, messagePermits=10)
+    brokers.publish(publisher, 1)
+    brokers.until(lambda: again.count(BaseCommand.MESSAGE) == 1)
 
 
 def test_a_topic_that_is_to_be_unloaded_in_this_turn_is_not_deleted_beside_it() -> None:

@@ -36,7 +36,7 @@ from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.append import Append
 from magnetar.managed_ledger.cursor import Cursor
-from magnetar.managed_ledger.errors import ManagedLedgerClosed, ManagedLedgerTerminated
+from magnetar.managed_ledger.errors import ManagedLedgerClosed, ManagedLedgerError, ManagedLedgerTerminated
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
@@ -391,7 +391,7 @@ class Topic(BaseTopic[Subscription]):
             await self.compaction.stop()
         try:
             await self.managed_ledger.cursors.delete(name)
-        except (LedgerError, MetadataError):
+        except (LedgerError, ManagedLedgerError, MetadataError):
             subscription.unfence()
             if name == COMPACTION and not self.closing:
                 self.compaction.go_on()

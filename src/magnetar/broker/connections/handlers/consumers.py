@@ -27,8 +27,11 @@ from magnetar.errors import (
     NotAllowed,
     ServiceNotReady,
 )
+from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
 from magnetar.managed_ledger.records import bits_from_words
+from magnetar.metadata.interface import MetadataError
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
     CommandAck,
@@ -327,7 +330,14 @@ async def unsubscribe(connection: Connection, request: Any) -> None:
         if other is not consumer:
             other.connection.close_consumer(other)
         subscription.remove(other)
-    await subscription.topic.unsubscribe(subscription.name)
+    try:
+        await subscription.topic.unsubscribe(subscription.name)
+    except (LedgerError, ManagedLedgerError, MetadataError):
+        # It gets nothing any more, and its client, which takes it for open, is to come back; behind the
+        # answer, for whoever waits for that one does not.
+        if connection.session.consumers.get(consumer.consumer_id) is consumer:
+            connection.broker.io.loop.call_soon(connection.close_consumer, consumer)
+        raise
     # The client may have used the id for another one meanwhile.
     connection.session.forget_consumer(consumer)
     connection.send_success(request.request_id)
