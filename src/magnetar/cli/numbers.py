@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 """Units of bytes."""
+_MOST = 1e12
 _QUANTITY = re.compile(r"([+-]?\d+)([A-Za-z]?)")
 
 
@@ -25,6 +26,15 @@ def positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not above 0")
     return number
+
+
+def number(text: str) -> float:
+    """A number up to 1e12 and down to -1e12, with or without a fraction."""
+    found = float(text)
+    # Of what is not a number nothing is true.
+    if not abs(found) <= _MOST:
+        raise argparse.ArgumentTypeError(f"{text} is nothing to count with")
+    return found
 
 
 def quantity(text: str, units: Mapping[str, int]) -> int:

@@ -33,8 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(list(sys.argv[1:] if arguments is None else arguments))
     except (AccessRefused, AdminError, InvalidName, UsageError) as error:
-        sys.stderr.write(f"{red(sys.stderr, 'pulsar-admin:')} {error}\n")
-        return 1
+        reason = str(error)
+    except UnicodeEncodeError as error:
+        reason = f"{error.object!r} is no UTF-8"
+    sys.stderr.write(f"{red(sys.stderr, 'pulsar-admin:')} {reason}\n")
+    return 1
 
 
 def _run(words: list[str]) -> int:

@@ -109,7 +109,7 @@ def _take_next(root: Root, rest: list[str], known: Collection[str]) -> None:
 
 def _take(root: Root, name: str, value: str) -> None:
     if name == _TIMEOUT:
-        if not (value.isascii() and value.isdigit() and int(value) > 0):
+        if not (value.isascii() and value.isdigit() and len(value) < 10 and int(value) > 0):
             raise UsageError(f"Invalid value for option '{name}': {value!r} is no number of seconds")
         root.timeout_seconds = float(value)
     elif name in OUTPUT:

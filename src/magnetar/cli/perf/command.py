@@ -10,7 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from magnetar.admin_client import AdminClient, AdminError, NotFound
+from magnetar.admin_client import AdminClient, AdminError, Conflict, NotFound
 from magnetar.cli.cluster_access import AccessRefused
 from magnetar.cli.perf.load import Load
 from magnetar.cli.perf.report import Live, added_up, figures, findings, tell, write_histograms
@@ -127,10 +127,22 @@ def _create_partitioned(parsed: argparse.Namespace, topics: list[str]) -> list[s
         except NotFound:
             have = 0
         if have == 0:
-            admin.create_partitioned_topic(topic, parsed.partitions)
-        elif have != parsed.partitions:
+            have = _made(admin, topic, parsed.partitions)
+        if have != parsed.partitions:
             raise InvalidConfiguration(f"{topic} has {have} partitions, not {parsed.partitions}")
     return topics
+
+
+def _made(admin: AdminClient, topic: str, partitions: int) -> int:
+    """Makes a topic; how many partitions it has then: another process of this run may have been first."""
+    try:
+        admin.create_partitioned_topic(topic, partitions)
+    except Conflict:
+        have = admin.partitions(topic)
+        if have == 0:
+            raise
+        return have
+    return partitions
 
 
 async def _consume(parsed: argparse.Namespace, share: Share) -> Found:
@@ -191,7 +203,7 @@ async def _read(parsed: argparse.Namespace, share: Share) -> Found:
 
 async def _run(parsed: argparse.Namespace, share: Share) -> Found:
     check_is_checkable(parsed)
-    if not parsed.test_duration and not parsed.num_messages:
+    if parsed.test_duration <= 0 and not parsed.num_messages:
         raise InvalidConfiguration("run needs -time or -m")
     everything = topic_names(parsed)
     if len(everything) < share.of:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from magnetar.cli.numbers import count, positive
+from magnetar.cli.numbers import count, number, positive
 
 _TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
 _CODECS = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
@@ -106,10 +106,10 @@ def _command(
     add("--tls-allow-insecure", action="store_true", help="take any certificate")
     add("--tls-enable-hostname-verification", action="store_true", help="on unless client.conf says no")
     add("--max-connections", "-c", type=positive, default=1, metavar="N", help="connections to a broker (1)")
-    add("--stats-interval-seconds", "-i", type=float, default=0, metavar="S", help="print rates every S s")
+    add("--stats-interval-seconds", "-i", type=number, default=0, metavar="S", help="print rates every S s")
     add("--listener-name", metavar="NAME", help="which of the advertised listeners to use")
     add("--num-topic", "--num-topics", "-t", type=positive, default=1, metavar="N", help="topics (1)")
-    add("--test-duration", "-time", type=float, default=0, metavar="S", help="seconds; 0: no end (0)")
+    add("--test-duration", "-time", type=number, default=0, metavar="S", help="seconds; 0: no end (0)")
     add("--histogram-file", metavar="FILE", help="write an HdrHistogram log")
     for names, value in (*_REFUSED_BY_ALL, *refused):
         add(*names, action=_Refuse, nargs=None if value else 0, help=argparse.SUPPRESS)
@@ -121,7 +121,7 @@ def _command(
 def _produce(made: argparse.ArgumentParser, rate: float) -> None:
     add = made.add_argument
     text = "messages a second over all topics; 0: as many as receipts allow (%(default)s)"
-    add("--rate", "-r", type=float, default=rate, metavar="R", help=text)
+    add("--rate", "-r", type=number, default=rate, metavar="R", help=text)
     add("--size", "-s", type=count, default=1024, metavar="BYTES", help="of a content (1024)")
     add("--num-producers", "-n", type=positive, default=1, metavar="N", help="for each topic (1)")
     add("--num-messages", "-m", type=count, default=0, metavar="N", help="then it ends; 0: no end (0)")
@@ -130,18 +130,18 @@ def _produce(made: argparse.ArgumentParser, rate: float) -> None:
     add("--compression", "-z", choices=_CODECS, default="NONE", type=str.upper, help="(NONE)")
     add("--payload-file", "-f", metavar="FILE", help="contents, separated by -e")
     add("--payload-delimiter", "-e", default="\\n", metavar="TEXT", help="(\\n)")
-    add("--batch-time-window", "-b", type=float, default=1.0, metavar="MS", help="(1)")
+    add("--batch-time-window", "-b", type=number, default=1.0, metavar="MS", help="(1)")
     add("--disable-batching", "-db", action="store_true", help="each message is an entry")
     add("--batch-max-messages", "-bm", type=positive, default=1000, metavar="N", help="(1000)")
     add("--batch-max-bytes", "-bb", type=positive, default=4 * 1024 * 1024, metavar="BYTES", help="(4 MiB)")
-    add("--warmup-time", type=float, default=1.0, metavar="S", help="seconds that are not measured (1)")
+    add("--warmup-time", type=number, default=1.0, metavar="S", help="seconds that are not measured (1)")
     add("--access-mode", "-am", choices=_MODES, default="Shared", help="(Shared)")
     add("--producer-name", "-pn", metavar="NAME", help="prefix of the producers' names")
-    add("--send-timeout", type=float, default=0, metavar="S", help="0: none (0)")
+    add("--send-timeout", type=number, default=0, metavar="S", help="0: none (0)")
     add("--separator", default="-", metavar="TEXT", help="between a topic's name and its number (-)")
     add("--admin-url", "-au", metavar="URL", help="(http://localhost:8080)")
     add("--partitions", "-np", type=positive, metavar="N", help="create topics with so many partitions")
-    add("--delay", "-d", type=float, default=0, metavar="S", help="deliver so much later (0)")
+    add("--delay", "-d", type=number, default=0, metavar="S", help="deliver so much later (0)")
     add("--set-event-time", "-set", action="store_true", help="stamp each message with an event time")
     add("--exit-on-failure", "-ef", action=_Note, nargs=0, help="it always stops at the first error")
     add("--message-key-generation-mode", "-mk", choices=("autoIncrement", "random"), help="give keys")
@@ -154,7 +154,7 @@ def _receive(made: argparse.ArgumentParser) -> None:
     add("--subscription-type", "-st", choices=_TYPES, default="Exclusive", help="(Exclusive)")
     add("--receiver-queue-size", "-q", type=positive, default=1000, metavar="N", help="messages (1000)")
     text = "ms that acknowledgements gather; 0: none (100)"
-    add("--acks-delay-millis", type=float, default=100, metavar="MS", help=text)
+    add("--acks-delay-millis", type=number, default=100, metavar="MS", help=text)
     add("--num-subscriptions", "-ns", type=positive, default=1, metavar="N", help="for each topic (1)")
 
 
@@ -165,7 +165,9 @@ def _consume(made: argparse.ArgumentParser) -> None:
     add("--subscriptions", "-ss", type=_names, default=[], metavar="NAMES", help="(sub)")
     add("--subscriber-name", "-s", metavar="NAME", help=argparse.SUPPRESS)
     add("--subscription-position", "-sp", choices=("Latest", "Earliest"), default="Latest", help="(Latest)")
-    add("--rate", "-r", type=float, default=0, metavar="R", help="messages a second at most; 0: no bound (0)")
+    add(
+        "--rate", "-r", type=number, default=0, metavar="R", help="messages a second at most; 0: no bound (0)"
+    )
     text = "over all partitions (50000)"
     add("--receiver-queue-size-across-partitions", "-p", type=positive, default=50000, help=text)
     add("--replicated", "-rs", action="store_true", help="replicate the subscription's state")
@@ -186,7 +188,9 @@ def _chunks(add: Callable[..., Any]) -> None:
 
 def _read(made: argparse.ArgumentParser) -> None:
     add = made.add_argument
-    add("--rate", "-r", type=float, default=0, metavar="R", help="messages a second at most; 0: no bound (0)")
+    add(
+        "--rate", "-r", type=number, default=0, metavar="R", help="messages a second at most; 0: no bound (0)"
+    )
     add("--start-message-id", "-m", default="earliest", metavar="ID", help="earliest, latest or LEDGER:ENTRY")
     add("--receiver-queue-size", "-q", type=positive, default=1000, metavar="N", help="messages (1000)")
     add("--num-messages", "-n", type=count, default=0, metavar="N", help="then it ends; 0: no end (0)")
@@ -214,7 +218,7 @@ def _own(made: argparse.ArgumentParser) -> None:
     add("--share", help=argparse.SUPPRESS)
     if not any("--warmup-time" in action.option_strings for action in made._actions):
         text = "seconds that are not measured (0)"
-        add("--warmup-time", type=float, default=0.0, metavar="S", help=text)
+        add("--warmup-time", type=number, default=0.0, metavar="S", help=text)
 
 
 def _own_acks(made: argparse.ArgumentParser) -> None:

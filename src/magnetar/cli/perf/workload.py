@@ -281,14 +281,19 @@ def plan(
     """:param rate: of all processes together
 
     :param lossy: messages may be lost
+    :raises InvalidConfiguration: there are fewer messages than processes
     """
+    if 0 < messages < share.of:
+        # 0, what the last ones would be left with, is no end.
+        raise InvalidConfiguration(f"{share.of} processes need as many messages (-m)")
+    behind = getattr(parsed, "max_behind", 0)
     return Plan(
         warmup=parsed.warmup_time,
-        seconds=parsed.test_duration,
+        seconds=max(0.0, parsed.test_duration),
         messages=messages // share.of + (1 if share.index < messages % share.of else 0),
         rate=rate / share.of,
         server_pids=parsed.server_pid,
-        max_behind=getattr(parsed, "max_behind", 0) // share.of,
+        max_behind=max(1, behind // share.of) if behind else 0,
         lossy=lossy,
         begin_at=share.begin_at,
     )
