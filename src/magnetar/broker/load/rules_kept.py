@@ -60,7 +60,6 @@ class KeptRules:
 
         :param others: namespaces that brokers serve; they matter when that one is in a group
         :raises MetadataError: it cannot be read now
-        :raises MetadataFailure: the record of isolation policies is no JSON
         """
         isolation = await self._isolation.get(isolation_path(self._cluster))
         group = await self._group(namespace)
@@ -81,7 +80,7 @@ class KeptRules:
         return await self._groups.get(f"{LOCAL_POLICIES}/{namespace}")
 
     async def _read_isolation(self, path: str) -> Isolation:
-        return isolation_of(await read(self._metadata, path) or {})
+        return isolation_of(await self._readable(path))
 
     async def _read_domains(self, path: str) -> Mapping[str, str]:
         found: dict[str, str] = {}
@@ -96,7 +95,7 @@ class KeptRules:
         return str((await self._readable(path)).get(GROUP) or "").lower()
 
     async def _readable(self, path: str) -> Record:
-        """Empty: there is none, or nobody can read it. What concerns one namespace stops no other."""
+        """Empty: there is none, or nobody can read it: no topic stands still for that, as with Pulsar."""
         try:
             return await read(self._metadata, path) or {}
         except MetadataFailure as error:

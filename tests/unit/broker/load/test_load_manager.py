@@ -287,7 +287,7 @@ def test_what_one_broker_tells_that_is_no_bundle_keeps_nobody_from_being_placed_
 
 def test_a_record_that_cannot_be_read_is_as_if_nothing_were_said_there() -> None:
     cluster = Cluster(ONE, TWO)
-    for path in ("/admin/local-policies/public/odd", f"{domains_path('c')}/odd"):
+    for path in ("/admin/local-policies/public/odd", f"{domains_path('c')}/odd", isolation_path("c")):
         cluster.several.run(cluster.store.put(path, b"nonsense"))
     cluster.put("/admin/local-policies/public/default", {"namespaceAntiAffinityGroup": "G"})
     cluster.tell(two=report({**busy(10, 20), bundle(0, "public/odd"): BundleStats(1)}, percent=90))
