@@ -10,7 +10,8 @@ from http import HTTPStatus
 from typing import Generic
 from urllib.parse import urlencode
 
-from magnetar.errors import AuthorizationFailure, BrokerError, NotSupported, ServedElsewhere
+from magnetar.broker.translation import to_broker_error
+from magnetar.errors import AuthorizationFailure, BrokerError, InternalError, NotSupported, ServedElsewhere
 from magnetar.http.audit import record
 from magnetar.http.engine.claims import claim_of
 from magnetar.http.engine.connection import HttpLimits
@@ -93,7 +94,10 @@ class Door(Listening, Generic[E]):
             return await self._carry_out(found.endpoint, replace(request, variables=found.variables))
         except BrokerError as error:
             return _failed(request, error)
-        except Exception:
+        except Exception as error:
+            told = to_broker_error(error)
+            if not isinstance(told, InternalError):
+                return _failed(request, told)
             log.exception("request failed by a defect", extra=named(request))
             return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, _DEFECT)
 

@@ -8,6 +8,8 @@ from served import LEGACY, TOPIC, Served, answer
 from magnetar.broker.admin.brokers import BrokerAdmin, LookupAnswer
 from magnetar.errors import PersistenceFailure
 from magnetar.http.endpoints.table import ENDPOINTS
+from magnetar.ledger.interface import LedgerError
+from magnetar.metadata.interface import MetadataUnavailable
 
 P = "/admin/v2/persistent/public/default"
 
@@ -274,6 +276,27 @@ def test_a_defect_is_not_shown_to_clients(caplog: pytest.LogCaptureFixture) -> N
     assert response.status == 500
     assert b"secret" not in response.body
     assert "secret detail" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (MetadataUnavailable("nobody answers"), "Metadata store: nobody answers"),
+        (LedgerError("no bookies"), "Storage: no bookies"),
+    ],
+)
+def test_what_fails_below_is_no_defect_and_told(
+    error: Exception, reason: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = Served()
+
+    async def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(served.broker.policies.clusters, "names", fails)
+    response = served.ask("GET", "/admin/v2/clusters")
+    assert (response.status, answer(response)) == (500, {"reason": reason})
+    assert "defect" not in caplog.text
 
 
 def test_every_endpoint_is_described() -> None:
