@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from magnetar.client.exceptions import AlreadyClosed, InvalidConfiguration, PulsarException
+from magnetar.client.exceptions import AlreadyClosed, InvalidConfiguration, InvalidMessage, PulsarException
 from magnetar.client.message import Message
 from magnetar.client.message_id import MessageId
 from magnetar.io.interfaces import Loop
@@ -129,9 +129,7 @@ class DeadLetters:
             "REAL_SUBSCRIPTION": self._subscription,
             "ORIGIN_MESSAGE_ID": _java_text(message.message_id()),
         }
-        options: dict[str, Any] = {"properties": {**message.properties(), **origin}}
-        if message.has_partition_key():
-            options["partition_key"] = message.partition_key()
+        options: dict[str, Any] = {"properties": {**message.properties(), **origin}, **_keys_of(message)}
         if message.event_timestamp():
             options["event_timestamp"] = message.event_timestamp()
         return options
@@ -142,6 +140,24 @@ class DeadLetters:
         if self._producer is not None:
             await self._producer.close()
             self._producer = None
+
+
+def _keys_of(message: Message) -> dict[str, Any]:
+    """As its producer gave them, so that both topics have the same order and the same keys."""
+    keys: dict[str, Any] = {}
+    if message.has_null_partition_key():
+        keys["null_partition_key"] = True
+    elif message.has_base64_encoded_key():
+        try:
+            keys["partition_key_bytes"] = message.partition_key_bytes()
+        except InvalidMessage:
+            # What is no Base64 is kept as it is: it would else never go.
+            keys["partition_key"] = message.partition_key()
+    elif message.has_partition_key():
+        keys["partition_key"] = message.partition_key()
+    if message.ordering_key():
+        keys["ordering_key"] = message.ordering_key()
+    return keys
 
 
 def _java_text(message_id: MessageId) -> str:

@@ -117,9 +117,10 @@ class World:
         return failure.value
 
 
-def arrives(consumer: Consumer, number: int, redeliveries: int) -> None:
+def arrives(consumer: Consumer, number: int, redeliveries: int, **keys: Any) -> None:
+    """:param keys: fields of the message's metadata"""
     entry = build_entry(
-        MessageMetadata(producer_name="p", sequence_id=number, publish_time=1), f"m{number}".encode()
+        MessageMetadata(producer_name="p", sequence_id=number, publish_time=1, **keys), f"m{number}".encode()
     )
     command = CommandMessage(
         consumer_id=1, message_id=MessageIdData(ledgerId=1, entryId=number), redelivery_count=redeliveries

@@ -249,6 +249,7 @@ class Grave:
         self.opened = 0
         self.open = 0
         self.sent: list[bytes] = []
+        self.keys: list[dict[str, Any]] = []
 
     async def __call__(self, _topic: str) -> Any:
         passed = self._loop.create_future()
@@ -258,8 +259,9 @@ class Grave:
         self.open += 1
         return self
 
-    async def send(self, content: bytes, **_options: Any) -> MessageId:
+    async def send(self, content: bytes, **options: Any) -> MessageId:
         self.sent.append(content)
+        self.keys.append({name: value for name, value in options.items() if "key" in name})
         return MessageId(-1, 9, 9)
 
     async def close(self) -> None:
@@ -274,8 +276,8 @@ def messages(world: World, redeliveries: int, numbers: range) -> list[Message]:
     return [delivered(consumer, number, redeliveries) for number in numbers]
 
 
-def delivered(consumer: Consumer, number: int, redeliveries: int) -> Message:
-    arrives(consumer, number, redeliveries)
+def delivered(consumer: Consumer, number: int, redeliveries: int, **keys: Any) -> Message:
+    arrives(consumer, number, redeliveries, **keys)
     found = consumer.take()
     assert found is not None
     return found
@@ -296,6 +298,24 @@ def test_dead_letters_that_come_at_once_go_by_one_producer() -> None:
     assert sorted(grave.sent) == [b"m0", b"m1"]
     world.loop.run_until(dead.close())
     assert (grave.opened, grave.open) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("had", "has"),
+    [
+        ({}, {}),
+        ({"partition_key": "k", "ordering_key": b"o"}, {"partition_key": "k", "ordering_key": "o"}),
+        ({"partition_key": "AP8=", "partition_key_b64_encoded": True}, {"partition_key_bytes": b"\0\xff"}),
+        ({"partition_key": "no Base64", "partition_key_b64_encoded": True}, {"partition_key": "no Base64"}),
+        ({"null_partition_key": True}, {"null_partition_key": True}),
+    ],
+)
+def test_dead_letters_keep_their_keys(had: dict[str, Any], has: dict[str, Any]) -> None:
+    world = World()
+    grave = Grave(world)
+    message = delivered(world.consumer(consumer_type=ConsumerType.Shared), 1, 2, **had)
+    assert world.loop.run_until(letters(world, grave).bury([message])) == []
+    assert grave.keys == [has]
 
 
 def test_a_consumer_that_closes_while_dead_letters_are_on_their_way_leaves_no_producer() -> None:
