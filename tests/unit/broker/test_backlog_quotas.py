@@ -15,6 +15,7 @@ from magnetar.broker.stats.snapshot import take_snapshot
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.upkeep.backlog_quotas import EVICTION, EXCEPTION, HOLD, backlog_bytes
 from magnetar.errors import QuotaExceeded, QuotaExceededHold
+from magnetar.naming.topic_name import TopicName
 
 CHECK = {"backlog_quota_check_seconds": 10}
 
@@ -97,6 +98,24 @@ def test_a_producer_gets_its_receipts_before_it_is_closed() -> None:
     topic.on_durable(())
     lived.world.run(closing)
     assert wire.told == ["stop", "close"]
+
+
+def test_a_topic_whose_receipts_do_not_come_keeps_no_other_from_being_looked_at() -> None:
+    lived = Lived(by_size(HOLD), **CHECK)
+    names = [TopicName.parse(f"persistent://public/default/t{number}") for number in range(3)]
+    topics, wires = [lived.topic(name) for name in names], [Wire() for _ in names]
+    for topic, wire in zip(topics, wires, strict=True):
+        lived.subscribe(topic)
+        producer_on(lived, topic, wire)
+        lived.publish(topic, 40)
+    waiting = next(iter(topics[0].producers.values()))
+    waiting.pending = 1
+    lived.world.wait(35)
+    assert [wire.told for wire in wires] == [["stop"], ["stop", "close"], ["stop", "close"]]
+    waiting.pending = 0
+    topics[0].on_durable(())
+    lived.world.wait(1)
+    assert wires[0].told == ["stop", "close"]
 
 
 def test_the_slowest_is_evicted_until_nine_tenths_are_left() -> None:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from magnetar.broker.flow.rates import Distribution
 from magnetar.broker.publishing.hindrances import Hindrance
@@ -132,6 +133,8 @@ class BacklogQuotas:
         self._served = served
         self._known: dict[str, Evictions] = {}
         self._all = Evictions()
+        self._closing: dict[Topic, Any] = {}
+        """What closes the producers of topics, which may wait for receipts: nobody else waits for it."""
         self.checks = Distribution(CHECK_BOUNDS)
         """Seconds that it took to look at all topics."""
 
@@ -254,11 +257,22 @@ class BacklogQuotas:
                     extra={"topic": topic.full_name, "quota": quota.value, "policy": policy},
                 )
                 topic.hindered(Hindrance.BACKLOG_QUOTA, _REFUSAL)
-                await topic.close_producers_in_order()
+                self._close_producers(topic)
         elif quota is Quota.SIZE:
             self._evict_by_size(topic)
         else:
             await self._evict_by_time(topic)
+
+    def _close_producers(self, topic: Topic) -> None:
+        if topic not in self._closing:
+            task = self._served.io.loop.create_task(topic.close_producers_in_order())
+            self._closing[topic] = task
+            task.add_done_callback(lambda _done: self._closing.pop(topic, None))
+
+    def stop(self) -> None:
+        """Closes no more producers."""
+        for closing in self._closing.values():
+            closing.cancel()
 
     async def _note_age(self, topic: Topic) -> None:
         if topic.policies.age_quota.limit_seconds <= 0:

@@ -83,6 +83,7 @@ class Housekeeping:
     def stop(self) -> None:
         for pending in (*self._timers.values(), *self._running.values()):
             pending.cancel()
+        self._quotas.stop()
 
     def longest_slices(self) -> dict[str, float]:
         """Seconds that background work kept the loop, by kind, and that the loop was late (``loop``)."""
