@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from magnetar.broker.admin.at_owners import at_owner_of
 from magnetar.broker.service import BrokerService
+from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
+from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.errors import (
     AlreadyExists,
     BrokerError,
@@ -32,6 +34,21 @@ _MOST_PARTITIONS = 2**31 - 1
 
 
 _FROM_THE_START = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
+
+
+class _Kept(NamedTuple):
+    """What a subscription has in all partitions."""
+
+    properties: dict[str, str]
+    replicated: bool
+    """Whether it is marked so."""
+
+
+async def marked(made: Subscription | NonPersistentSubscription, *, replicated: bool) -> None:
+    """Marks a new one as replicated where that is wanted; durable when this returns."""
+    if replicated and isinstance(made, Subscription):
+        made.replicate(True)
+        await made.cursor.flush()
 
 
 async def check_room(broker: BrokerService, name: TopicName, more: int) -> None:
@@ -120,36 +137,41 @@ class PartitionAdmin:
         for index in indexes:
             partition = name.partition(index)
             await self.at_owner(partition, partial(self._broker.create_topic, partition), "PUT")
-            for subscription, properties in subscriptions.items():
+            for subscription, kept in subscriptions.items():
                 await self.at_owner(
                     partition,
-                    partial(self._subscribe, partition, subscription, properties),
+                    partial(self._subscribe, partition, subscription, kept),
                     "PUT",
                     f"/subscription/{subscription_piece(subscription)}",
-                    body=json.dumps({**_FROM_THE_START, "properties": properties}).encode(),
+                    {"replicated": "true"} if kept.replicated else None,
+                    body=json.dumps({**_FROM_THE_START, "properties": kept.properties}).encode(),
                 )
 
-    async def _subscribe(self, name: TopicName, subscription: str, properties: dict[str, str]) -> None:
-        made = await self._broker.topic(name, create=False)
-        await made.subscribe(subscription, EARLIEST, properties, durable=True, create=True)
+    async def _subscribe(self, name: TopicName, subscription: str, kept: _Kept) -> None:
+        topic = await self._broker.topic(name, create=False)
+        made = await topic.subscribe(subscription, EARLIEST, kept.properties, durable=True, create=True)
+        await marked(made, replicated=kept.replicated)
 
-    async def _subscriptions(self, name: TopicName) -> dict[str, dict[str, str]]:
-        """Durable subscriptions of the first partition, with their properties."""
+    async def _subscriptions(self, name: TopicName) -> dict[str, _Kept]:
+        """Durable subscriptions of the first partition, by their names."""
         first = name.partition(0)
         if not await self._exists(first):
             return {}
 
-        async def here() -> tuple[tuple[str, dict[str, str]], ...]:
+        async def here() -> tuple[tuple[str, _Kept], ...]:
             topic = await self._broker.topic(first, create=False)
-            durable = (each for each in topic.subscriptions.values() if each.durable)
-            return tuple((each.name, dict(each.properties)) for each in durable)
+            return tuple(
+                (each.name, _Kept(dict(each.properties), each.replicated))
+                for each in topic.subscriptions.values()
+                if isinstance(each, Subscription) and each.durable
+            )
 
         found = await self.at_owner(first, here, "GET", "/stats")
         if isinstance(found, tuple):
             return dict(found)
         # What another broker answers is the topic's statistics.
         return {
-            text: dict(stats.get("subscriptionProperties") or {})
+            text: _Kept(dict(stats.get("subscriptionProperties") or {}), bool(stats.get("isReplicated")))
             for text, stats in found["subscriptions"].items()
             if stats.get("durable", True)
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from magnetar.broker.admin.partitions import marked
 from magnetar.broker.admin.topics import TopicAdmin
 from magnetar.broker.service import BrokerService
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
@@ -110,9 +111,7 @@ class SubscriptionAdmin:
             raise AlreadyExists("Subscription already exists for topic")
         for found in topics:
             made = await found.subscribe(subscription, position, properties, durable=True, create=True)
-            if replicated and isinstance(made, Subscription):
-                made.replicate(True)
-                await made.cursor.flush()
+            await marked(made, replicated=replicated)
 
     async def delete(self, topic: str, subscription: str, *, force: bool) -> None:
         """:param force: disconnect its consumers
