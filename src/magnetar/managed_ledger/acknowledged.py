@@ -110,6 +110,19 @@ class AcknowledgedState:
         for found in [p for p in self.batches if p[0] < ledger_id]:
             del self.batches[found]
 
+    def forget_behind(self, position: Position) -> None:
+        """Drops what is consumed behind a position: it is lost, or another ledger has it now."""
+        ledger_id, entry_id = position
+        for other in [i for i in self.ranges if i >= ledger_id]:
+            ranges = self.ranges[other]
+            if other > ledger_id or ranges.end() > entry_id + 1:
+                del self.ranges[other]
+                if other == ledger_id:
+                    for start, end in ranges.in_order():
+                        self.add_range(other, start, min(end, entry_id + 1))
+        for found in [p for p in self.batches if p > position]:
+            del self.batches[found]
+
     def block_count(self) -> int:
         """How costly it is to look at all ranges."""
         return sum(ranges.block_count() for ranges in self.ranges.values())

@@ -189,6 +189,7 @@ class ManagedLedgers:
         # The path as it is found: whoever wrote it may have encoded other characters.
         storage = self._storage(ledger, name, piece)
         state = await storage.recover()
+        state.forget_behind(ledger.last_confirmed)
         if state.mark_delete > ledger.last_confirmed and state.mark_delete[1] >= 0:
             # Entries that this cursor saw were never acknowledged to their producer and are gone with a
             # crash.

@@ -178,3 +178,26 @@ def test_what_is_added_together_is_clipped_and_ends_parts_of_batches(
     assert state.describe_ranges() == other.describe_ranges()
     assert state.batches == other.batches
     assert state.add_each(6, array("q", acknowledged), 0, len(acknowledged), 50) == 0
+
+
+@given(st.lists(spans, max_size=6), st.integers(0, 4000))
+def test_what_lies_behind_an_end_is_forgotten(added: list[tuple[int, int]], end: int) -> None:
+    state = AcknowledgedState((3, -1))
+    for ledger_id in (4, 5, 6):
+        for start, stop in added:
+            state.add_range(ledger_id, start, stop)
+    state.forget_behind((5, end))
+    consumed = {entry for start, stop in added for entry in range(start, stop)}
+    assert state.individually_deleted_up_to((4, 10**6)) == len(consumed)
+    assert {entry for start, stop in added for entry in range(start, stop) if state.contains(5, entry)} == {
+        entry for entry in consumed if entry <= end
+    }
+    assert state.individually_deleted() == len(consumed) + len([entry for entry in consumed if entry <= end])
+    state.check()
+
+
+def test_batches_behind_an_end_are_forgotten() -> None:
+    state = AcknowledgedState((3, -1))
+    state.batches = {(4, 9000): 1, (5, 7): 1, (5, 8): 1, (6, 0): 1}
+    state.forget_behind((5, 7))
+    assert list(state.batches) == [(4, 9000), (5, 7)]

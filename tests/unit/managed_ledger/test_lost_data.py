@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from simulated_bookkeeper import SimulatedServers, open_bookkeeper_store
-from world import SMALL, World
+from world import SMALL, Listener, World
 
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.bookkeeper.failures import BookiesUnavailable
@@ -162,6 +162,20 @@ def test_a_last_ledger_that_is_lost_is_left_out() -> None:
     assert topic.cursor.backlog() == 0
     topic.cursor.check()
     ledger.check()
+
+
+def test_what_was_consumed_of_a_last_ledger_that_is_lost_counts_no_more() -> None:
+    topic = Topic(World, skip=True)
+    topic.consume(topic.stored[1:])
+    topic.world.run(topic.cursor.flush())
+    assert topic.cursor.backlog() == 1
+    ledger = reopened(topic)
+    assert topic.cursor.backlog() == 1
+    listener = Listener()
+    ledger.listener = listener
+    topic.world.publish(ledger, listener, 3)
+    assert topic.cursor.backlog() == 4
+    topic.cursor.check()
 
 
 def test_the_setting_changes_while_a_process_lives() -> None:
