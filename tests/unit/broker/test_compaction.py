@@ -9,7 +9,7 @@ from keyed import Message, Reader, append, batch, compact, lived, messages_of, n
 from lived import NAME, Lived
 from world import World
 
-from magnetar.broker.compaction import new_ledger
+from magnetar.broker.compaction import latest_messages, new_ledger
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.errors import Conflict, ServiceNotReady
 from magnetar.ledger.interface import LedgerError, Quorums
@@ -98,6 +98,20 @@ def test_a_message_in_chunks_stays_or_goes_with_all_of_them() -> None:
     append(life, topic, second[2:])
     compact(life, topic)
     assert Reader(life, topic).read() == second
+
+
+def test_more_chunks_than_are_remembered_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latest_messages, "_MOST_CHUNKS", 5)
+    life = lived()
+    topic = life.topic()
+    compact(life, topic)
+    first = [chunk("a", index, 2, "k") for index in range(2)]
+    endless = [chunk(f"e{number}", 0, 2, "k") for number in range(4)]
+    second = [chunk("b", index, 2, "k") for index in range(2)]
+    third = [single("k", b"3")]
+    append(life, topic, [*first, *endless, *second, *third])
+    compact(life, topic)
+    assert Reader(life, topic).read() == [*endless, *second, *third]
 
 
 def test_who_reads_goes_on_when_another_compaction_replaces_what_is_read() -> None:

@@ -22,6 +22,9 @@ _AT_ONCE = 64 * 1024
 
 _BITS_AT_ONCE = 64 * 1024
 
+_MOST_CHUNKS = 200_000
+"""So many are remembered: any client can send small ones that never end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entries:
@@ -62,6 +65,8 @@ class LatestMessages:
         """Numbers of the chunks of messages of which the last chunk has not come yet."""
         self._chunked: list[tuple[int, list[int]]] = []
         """The number of a last chunk, and those of the chunks before it."""
+        self._remembered = 0
+        """Chunks in both."""
         self.count = 0
         """Messages numbered."""
         self.kept = 0
@@ -107,8 +112,15 @@ class LatestMessages:
             self._latest.number_whole()
 
     def _take_chunk(self, entry: Entry, data: bytes) -> None:
-        """A message in chunks stays, or goes, with all of them; one whose end is not there yet stays."""
+        """A message in chunks stays, or goes, with all of them; one whose end is not there yet stays.
+
+        So do those that come when there are too many to remember.
+        """
         metadata, latest = entry.metadata, self._latest
+        if self._remembered >= _MOST_CHUNKS:
+            latest.number_kept()
+            return
+        self._remembered += 1
         message = metadata.producer_name, metadata.uuid
         if chunks_follow(metadata):
             self._chunks.setdefault(message, []).append(latest.number_kept())
