@@ -22,6 +22,7 @@ from magnetar.managed_ledger.cursor_ledger import CursorLedger
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
 from magnetar.managed_ledger.large_states import decode_newest, encode_large, is_large
+from magnetar.managed_ledger.lost_data import GONE
 from magnetar.managed_ledger.owned_ledgers import owned_ledgers
 from magnetar.managed_ledger.owned_record import OwnedRecord, perhaps_written
 from magnetar.managed_ledger.records import (
@@ -179,28 +180,29 @@ class CursorStorage:
         self._rest = record.rest
         self._ledger_id = record.ledger_id
         if record.ledger_id != _NO_LEDGER:
-            await self._recover_from_ledger(record.ledger_id)
+            try:
+                await self._recover_from_ledger(record.ledger_id)
+            except GONE as error:
+                log.warning(
+                    "cursor ledger is gone, going on from the metadata record",
+                    extra={"path": self.path, "ledger": record.ledger_id, "reason": str(error)},
+                )
         return self._state
 
     async def _recover_from_ledger(self, ledger_id: int) -> None:
-        try:
-            reader = await self._store.open(ledger_id, recover=True)
-        except NoSuchLedger:
-            log.warning(
-                "cursor ledger is gone, going on from the metadata record",
-                extra={"path": self.path, "ledger": ledger_id},
-            )
-            return
-        last = await reader.last_add_confirmed()
+        reader = await self._store.open(ledger_id, recover=True)
 
         async def read(entry_id: int) -> bytes:
             runs = await reader.read(entry_id, entry_id, 1)
             return runs[0].entry(0)
 
-        if last >= 0:
-            path = f"{self.path} ledger {ledger_id}"
-            self._state, self.properties = await decode_newest(self._io, read, last, path)
-        reader.close()
+        try:
+            last = await reader.last_add_confirmed()
+            if last >= 0:
+                path = f"{self.path} ledger {ledger_id}"
+                self._state, self.properties = await decode_newest(self._io, read, last, path)
+        finally:
+            reader.close()
 
     def changed(self) -> None:
         """Sees to it that the state is written within the interval."""

@@ -164,6 +164,32 @@ def test_a_last_ledger_that_is_lost_is_left_out() -> None:
     ledger.check()
 
 
+@pytest.mark.parametrize("kind", [World, OnBookies])
+def test_a_cursor_whose_newest_state_is_lost_goes_on_from_its_record(kind: type[World]) -> None:
+    """Else its topic could not be opened any more."""
+    topic = Topic(kind, skip=False)
+    topic.consume(topic.stored[:2])
+    topic.world.run(topic.cursor.flush())
+    topic.cursor.consume_batch_indexes(*topic.stored[2], 0b01, 2)
+    topic.consume(topic.stored[3:4])
+    storage = topic.cursor.storage
+    assert storage is not None
+    topic.world.run(topic.world.managed.close(topic.ledger))
+    lost = storage.ledger_id
+    if isinstance(topic.world, OnBookies):
+        newest = max(topic.world.servers.bookies[0].model.ledgers[lost].entries)
+        topic.world.lose_entries([(lost, newest)])
+    else:
+        topic.lose_ledger(lost)
+    again, _ = topic.world.open()
+    cursor = again.cursors["s"]
+    assert (cursor.mark_delete, cursor.backlog()) == (topic.stored[1], 10)
+    cursor.delete(*topic.stored[2])
+    topic.world.run(cursor.flush())
+    assert cursor.storage is not None
+    assert cursor.storage.ledger_id not in (-1, lost)
+
+
 def test_what_was_consumed_of_a_last_ledger_that_is_lost_counts_no_more() -> None:
     topic = Topic(World, skip=True)
     topic.consume(topic.stored[1:])
