@@ -11,6 +11,7 @@ from textwrap import wrap
 from typing import Any
 
 from magnetar.cli.access_flags import access_values, add_access_flags
+from magnetar.cli.printable import printable
 
 _WIDTH = 100
 """Of sentences, in characters; commands stay on one line."""
@@ -70,8 +71,18 @@ def _coloured(words: str, colour: str) -> str:
     return f"\033[{colour}m{words}\033[0m"
 
 
+def _printable(found: Any) -> Any:
+    """The same, and no text in it commands a terminal: names are those of clients."""
+    if isinstance(found, dict):
+        return {printable(name): _printable(each) for name, each in found.items()}
+    if isinstance(found, list):
+        return [_printable(each) for each in found]
+    return printable(found) if isinstance(found, str) else found
+
+
 def text(found: dict[str, Any], paint: Paint = _plain) -> str:
     """For a terminal."""
+    found = _printable(found)
     if "partitions" in found:
         head = paint(found["topic"], _BOLD) + f": {len(found['partitions'])} partitions"
         return "\n\n".join([head, *(_topic(each, paint) for each in found["partitions"].values())]) + "\n"

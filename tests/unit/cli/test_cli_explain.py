@@ -62,6 +62,14 @@ def test_partitions_come_one_below_the_other() -> None:
     assert text(found) == f"persistent://public/default/t: 2 partitions\n\n{TEXT}\n{TEXT}"
 
 
+def test_names_of_clients_command_no_terminal() -> None:
+    side = {**FOUND["subscriptions"]["s"], "sentence": "\033[2Jc1 holds all.", "figures": {"first": "a\rb"}}
+    found = text({**FOUND, "subscriptions": {"s\033]0;owned\007": side}})
+    assert found.replace("\n", "").isprintable()
+    assert "subscription s\\x1b]0;owned\\x07: no_consumer" in found
+    assert "\\x1b[2Jc1 holds all." in found
+
+
 def test_a_topic_without_subscriptions() -> None:
     assert text({**FOUND, "subscriptions": {}}).endswith(
         "\n\nThere is no subscription: nothing is kept for anybody.\n"

@@ -10,6 +10,7 @@ from typing import Any
 from magnetar.admin_client import AdminClient, AdminError
 from magnetar.cli.access_flags import access_values
 from magnetar.cli.cluster_access import AccessRefused, cluster_access
+from magnetar.cli.printable import printable
 from magnetar.cli.storage.sizes import duration, size, when
 
 _COLUMNS = (
@@ -86,7 +87,7 @@ def _table(what: str, rows: list[dict[str, Any]], *, topics: bool) -> list[str]:
     head = [what, *(["topics"] if topics else []), *(name for name, _ in _COLUMNS), "oldest", "in a day"]
     body = [
         [
-            row[what],
+            printable(row[what]),
             *([str(row["topics"])] if topics else []),
             *(size(row[key]) for _, key in _COLUMNS),
             when(row["oldestClosedMs"]),
