@@ -14,10 +14,11 @@ from spark_world import Cluster
 
 from magnetar.client import MessageId
 from magnetar.spark.codec.schemas import NOTHING
-from magnetar.spark.errors import DataLoss, DeduplicationIsOff, NotPublished, StagingDamaged
+from magnetar.spark.errors import DataLoss, DeduplicationIsOff, InvalidOption, NotPublished, StagingDamaged
 from magnetar.spark.options import Options
 from magnetar.spark.writing.committing import commit
 from magnetar.spark.writing.cutting import CutEntry, RowCutter
+from magnetar.spark.writing.sink import StreamSink, TaskDone
 from magnetar.spark.writing.staging import Manifest, StagedFile, Staging
 
 SCHEMA = StructType([StructField("value", BinaryType())])
@@ -179,6 +180,24 @@ def test_an_empty_staging_folder_of_a_query_that_has_run_is_refused(
         commit(wanted, staging, 7, files)
     commit(options(cluster, topic, newStaging="true"), staging, 7, files)
     assert values(cluster, topic) == names(7, 2)
+
+
+def test_another_query_is_not_taken_for_the_one_that_has_published(
+    cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    keep(cluster, topic)
+    wanted = options(cluster, topic, stagingDir=str(tmp_path))
+    staging, sink = Staging(tmp_path), StreamSink(SCHEMA, wanted)
+    for batch_id in range(2):
+        staged = stage(staging, wanted, batch_id, names(batch_id, 3))
+        sink.commit([TaskDone(3, staged, "one"), TaskDone(0, None, "one")], batch_id)
+    for batch_id in range(3):
+        done = [TaskDone(3, stage(staging, wanted, batch_id, ["lost"]), "other")]
+        with pytest.raises(InvalidOption, match="the query one has staged, and this is another one, other"):
+            sink.commit(done, batch_id)
+        sink.abort(done, batch_id)
+    sink.commit([TaskDone(3, stage(staging, wanted, 2, names(2, 3)), "one")], 2)
+    assert values(cluster, topic) == names(0, 3) + names(1, 3) + names(2, 3)
 
 
 def test_staged_files_go_when_they_are_published(cluster: Cluster, topic: str, tmp_path: Path) -> None:

@@ -64,6 +64,9 @@ def test_a_batch_that_was_published_and_not_logged_is_not_published_again(
     run(frame, cluster, checkpoint, topic=topic, stagingDir=str(staging))
     found = [each.data().decode().split(":")[0] for each in messages(cluster, topic)]
     assert sorted(found) == sorted(wanted)
+    # A query without the checkpoint is another one.
+    with pytest.raises(Exception, match="needs a 'stagingDir' of its own"):
+        run(frame, cluster, tmp_path / "another", topic=topic, stagingDir=str(staging))
 
 
 def test_from_topic_to_topic(spark: SparkSession, cluster: Cluster, topic: str, tmp_path: Path) -> None:

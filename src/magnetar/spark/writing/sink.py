@@ -29,6 +29,7 @@ from magnetar.spark.writing.staging import StagedFile, Staging, staging_folder
 __all__ = ["BatchSink", "StreamSink"]
 
 _BATCH_ID = "streaming.sql.batchId"
+_QUERY_ID = "sql.streaming.queryId"
 _FOLDER = "magnetar-staging"
 
 
@@ -39,6 +40,8 @@ class TaskDone(WriterCommitMessage):
     rows: int
     staged: StagedFile | None = None
     """None: it published its rows, had none, or its batch had been decided before."""
+    query: str = ""
+    """Which query it is of, as its checkpoint says; empty: none, or Spark does not tell."""
 
 
 class BatchSink(DataSourceArrowWriter):
@@ -92,11 +95,16 @@ class StreamSink(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         if self._folder is None:
             return _published(self._schema, self._options, iterator)
-        return _staged(self._schema, self._options, Staging(self._folder), _batch_id(), iterator)
+        done = _staged(self._schema, self._options, Staging(self._folder), _batch_id(), iterator)
+        done.query = _told(_QUERY_ID) or ""
+        return done
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         if self._folder is not None:
-            commit(self._options, Staging(self._folder), batchId, _files(messages))
+            staging = Staging(self._folder)
+            for query in {each.query for each in messages if isinstance(each, TaskDone) and each.query}:
+                staging.claim(query)
+            commit(self._options, staging, batchId, _files(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         if self._folder is not None:
@@ -132,9 +140,14 @@ def _stream_folder(options: Options) -> Path:
     return staging_folder("checkpointLocation", options.checkpoint_location) / _FOLDER
 
 
-def _batch_id() -> int:
+def _told(name: str) -> str | None:
+    """What Spark tells its tasks under a name."""
     context = TaskContext.get()
-    text = context.getLocalProperty(_BATCH_ID) if context is not None else None
+    return context.getLocalProperty(name) if context is not None else None
+
+
+def _batch_id() -> int:
+    text = _told(_BATCH_ID)
     if text is None:
         raise InvalidOption(
             "this version of Spark does not tell its tasks which batch they are of (the local property"

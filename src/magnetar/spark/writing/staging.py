@@ -159,6 +159,25 @@ class Staging:
             self._appear(path, f"magnetar-spark-{os.urandom(12).hex()}".encode())
         return path.read_text()
 
+    def claim(self, query: str) -> None:
+        """Makes the folder that of one query, for ever.
+
+        Another query counts its batches anew: its first ones would be taken for those that are published.
+
+        :param query: its id, which its checkpoint keeps
+        :raises InvalidOption: the folder is another query's
+        """
+        path = self.folder / "query"
+        if not path.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._appear(path, query.encode())
+        known = path.read_text()
+        if known != query:
+            raise InvalidOption(
+                f"{self.folder} is what the query {known} has staged, and this is another one, {query}, or"
+                " one whose checkpoint was removed: it needs a 'stagingDir' of its own"
+            )
+
     def manifest(self, batch_id: int) -> Manifest | None:
         """What the batch was decided to be; None while it is not.
 
