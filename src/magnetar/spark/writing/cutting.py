@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -107,11 +108,11 @@ class RowCutter:
             content = self._contents[topic] = self._content.for_topic(topic, found)
         columns = self._columns(rows, content)
         if not count:
-            yield from self._cut(topic, columns, content)
+            yield from self._cut(topic, rows, columns, content)
             return
         name = TopicName.parse(topic)
         if KEY not in rows.schema.names:
-            for entry in self._cut("", columns, content):
+            for entry in self._cut("", rows, columns, content):
                 self._turn += 1
                 yield replace(entry, topic=str(name.partition(self._turn % count)))
             return
@@ -121,14 +122,21 @@ class RowCutter:
         self._turn += 1
         chosen = pc.if_else(pc.less(chosen, 0), pa.scalar(self._turn % count, pa.int32()), chosen)
         for number in pc.unique(chosen).to_pylist():
-            some = self._columns(rows.filter(pc.equal(chosen, number)), content)
-            yield from self._cut(str(name.partition(number)), some, content)
+            some = rows.filter(pc.equal(chosen, number))
+            yield from self._cut(str(name.partition(number)), some, self._columns(some, content), content)
 
-    def _cut(self, topic: str, columns: Columns, content: TopicContent) -> Iterator[CutEntry]:
+    def _cut(
+        self, topic: str, rows: pa.RecordBatch, columns: Columns, content: TopicContent
+    ) -> Iterator[CutEntry]:
+        """:param columns: those of the rows"""
+        # Entries of one message say themselves which key they have: Key_Shared subscriptions go by that.
+        keys = rows.column(KEY) if self._max_messages == 1 and KEY in rows.schema.names else None
         first = 0
         while first < columns.count:
             end = cut(columns, first, self._max_messages, self._max_bytes)
             metadata = MessageMetadata(num_messages_in_batch=end - first)
+            if keys is not None:
+                _put_key(metadata, keys[first].as_py())
             payload = compressed(metadata, bytes(encode(columns, first, end)), self._codec)
             head = metadata.SerializePartialToString()
             yield CutEntry(topic, end - first, head, payload, content.schema)
@@ -150,6 +158,13 @@ class RowCutter:
             events = _event_times(rows.column(EVENT_TIME))
         values = _buffers(content.encoded(rows))
         return Columns(rows.num_rows, values, keys, heads, events, binary)
+
+
+def _put_key(metadata: MessageMetadata, key: str | bytes | None) -> None:
+    if isinstance(key, bytes):
+        metadata.partition_key, metadata.partition_key_b64_encoded = base64.b64encode(key).decode(), True
+    elif key is not None:
+        metadata.partition_key = key
 
 
 def _full_name(text: str) -> str:
