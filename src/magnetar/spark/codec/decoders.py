@@ -13,6 +13,7 @@ import fastavro
 
 from magnetar.client.primitive_contents import BAD_VALUES, PRIMITIVES, Decoder
 from magnetar.spark.codec.avro_types import plain, without_null
+from magnetar.spark.codec.json_texts import float_of
 from magnetar.spark.codec.schemas import Definition
 
 __all__ = ["BAD_VALUES", "Decoder", "decoder_of"]
@@ -47,7 +48,10 @@ def _json(definition: Any) -> Decoder:
     convert = _from_json(definition, {})
 
     def decode(data: bytes) -> Any:
-        value = json.loads(data)
+        try:
+            value = json.loads(data)
+        except RecursionError as error:
+            raise ValueError("nested too deeply") from error
         return value if convert is None else convert(value)
 
     return decode
@@ -62,13 +66,7 @@ def _from_json(definition: Any, names: dict[str, _Convert | None]) -> _Convert |
         inner = _from_json(without_null(definition, "value"), names)
         return None if inner is None else lambda value: None if value is None else inner(value)
     if isinstance(definition, str):
-        return (
-            _check_text
-            if definition == "string"
-            else _bytes
-            if definition == "bytes"
-            else names.get(definition)
-        )
+        return _OF_PRIMITIVES.get(definition) or names.get(definition)
     kind, logical = definition["type"], definition.get("logicalType")
     if logical == "decimal":
         return lambda value: decimal.Decimal(str(value))
@@ -76,10 +74,12 @@ def _from_json(definition: Any, names: dict[str, _Convert | None]) -> _Convert |
         return lambda value: int(value) * 1000
     if kind == "array":
         each = _from_json(definition["items"], names)
-        return None if each is None else lambda value: [each(item) for item in value]
+        return None if each is None else lambda value: [each(item) for item in _a(list, value)]
     if kind == "map":
         content = _from_json(definition["values"], names)
-        return None if content is None else lambda value: {key: content(item) for key, item in value.items()}
+        if content is None:
+            return None
+        return lambda value: {key: content(item) for key, item in _a(dict, value).items()}
     if kind == "record":
         found: _Convert | None = _record(definition, names)
     elif kind in ("enum", "fixed"):
@@ -94,15 +94,21 @@ def _record(definition: Any, names: dict[str, _Convert | None]) -> _Convert:
     parts = {each["name"]: _from_json(each["type"], names) for each in definition["fields"]}
 
     def convert(value: Any) -> Any:
-        if not isinstance(value, dict):
-            raise ValueError("no object")
         found = {}
+        fields = _a(dict, value)
         for name, part in parts.items():
-            content = value.get(name)
+            content = fields.get(name)
             found[name] = content if part is None or content is None else part(content)
         return found
 
     return convert
+
+
+def _a(kind: type[Any], value: Any) -> Any:
+    """:raises ValueError: it is of another kind"""
+    if not isinstance(value, kind):
+        raise ValueError(f"a {type(value).__name__} in place of a {kind.__name__}")
+    return value
 
 
 def _check_text(value: Any) -> Any:
@@ -113,3 +119,12 @@ def _check_text(value: Any) -> Any:
 
 def _bytes(value: Any) -> bytes:
     return base64.b64decode(_check_text(value), validate=True)
+
+
+_OF_PRIMITIVES: dict[str, _Convert] = {
+    "string": _check_text,
+    "bytes": _bytes,
+    "float": float_of,
+    "double": float_of,
+}
+"""What Arrow neither checks nor makes of parsed values."""

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from magnetar.spark.codec.avro_types import plain, without_null
 from magnetar.spark.codec.columns import VALUE
+from magnetar.spark.codec.json_texts import writer
 from magnetar.spark.codec.schemas import Definition
 from magnetar.spark.errors import InvalidRows
 
@@ -76,7 +77,7 @@ def _refused(definition: Any, row: dict[str, Any], error: Exception) -> InvalidR
 def _json(text: str, names: Sequence[str]) -> Encode:
     definition = json.loads(text)
     convert = _record(definition, {})
-    write = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+    write = writer(ensure_ascii=False)
 
     def encoded(rows: pa.RecordBatch) -> pa.Array:
         found = rows.select(names).to_pylist(maps_as_pydicts="strict")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import datetime
 import decimal
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +32,7 @@ from magnetar.spark.codec.avro_definitions import definition_for, record_name
 from magnetar.spark.codec.columns import METADATA_NAMES, VALUE
 from magnetar.spark.codec.encoders import Encode, encoder_of
 from magnetar.spark.codec.fitting import fits, fitted
+from magnetar.spark.codec.json_texts import writer
 from magnetar.spark.codec.schemas import NOTHING, PRIMITIVES, RECORDS, Definition
 from magnetar.spark.errors import InvalidRows
 from magnetar.spark.options import Options
@@ -63,7 +63,7 @@ _KINDS: dict[type[DataType], str] = {
 }
 """The schema of a topic that has none, by the type of the column: none of them loses anything."""
 _WORDS = {"AVRO": "avro", "JSON": "json"}
-_TEXT = json.JSONEncoder(default=lambda value: _plain(value), separators=(",", ":")).encode
+_TEXT = writer(lambda value: _plain(value))
 
 
 def check_columns(schema: StructType, options: Options) -> Content:
