@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -26,8 +27,12 @@ class Translated(NamedTuple):
 
 
 def line_of(mapped: MappedLedger) -> str:
-    """Topic, old and new ledger, entries; with tabs between."""
-    return "\t".join(str(field) for field in mapped) + "\n"
+    """Topic, old and new ledger, entries; with tabs between.
+
+    A name that would break the line is a text of JSON: no name begins with a quotation mark.
+    """
+    topic = mapped.topic if mapped.topic.isprintable() else json.dumps(mapped.topic)
+    return "\t".join(str(field) for field in (topic, *mapped[1:])) + "\n"
 
 
 @dataclass
@@ -53,6 +58,8 @@ class Mapping:
             fields = text.split("\t")
             try:
                 topic, old, new, entries = fields
+                if topic.startswith('"'):
+                    topic = json.loads(topic)
                 found = MappedLedger(topic, int(old), int(new), int(entries))
             except ValueError as error:
                 raise NotTranslated(f"line {number} is not topic, old ledger, new ledger, entries") from error

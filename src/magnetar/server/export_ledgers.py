@@ -64,12 +64,14 @@ class MappingFile:
         """
         self._file = path.open("a+", encoding="utf-8")
         self._file.seek(0)
-        first = self._file.readline()
-        if not first:
-            self._file.write(HEADER + "\n")
-        elif first.rstrip("\n") != HEADER:
+        if self._file.readline().rstrip("\n") not in ("", HEADER):
             self._file.close()
             raise NotExported(f"{path} is there, and is no mapping file")
+        # A full disk, or a crash, may have left half a line at the end: nothing counts that it tells.
+        whole = path.read_bytes().rfind(b"\n") + 1
+        self._file.truncate(whole)
+        if not whole:
+            self._file.write(HEADER + "\n")
 
     def keep(self, lines: Sequence[MappedLedger]) -> None:
         self._file.writelines(map(line_of, lines))

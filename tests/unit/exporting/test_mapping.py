@@ -49,6 +49,33 @@ def test_the_last_line_of_a_ledger_counts(file: Path) -> None:
     assert file.read_text().count(HEADER) == 1
 
 
+@pytest.mark.parametrize("half", ["", TOPIC, f"{TOPIC}\t4\t1"])
+def test_half_a_line_that_a_full_disk_has_left_goes(file: Path, half: str) -> None:
+    mapping = parsed(file)
+    with file.open("a") as lines:
+        lines.write(half)
+    kept = MappingFile(file)
+    kept.keep([MappedLedger(TOPIC, 7, 70, 1)])
+    kept.close()
+    mapping.topics[TOPIC].append(MappedLedger(TOPIC, 7, 70, 1))
+    assert parsed(file) == mapping
+
+
+def test_half_a_header_is_made_whole(tmp_path: Path) -> None:
+    (tmp_path / "mapping").write_text(HEADER)
+    MappingFile(tmp_path / "mapping").close()
+    assert (tmp_path / "mapping").read_text() == f"{HEADER}\n"
+
+
+def test_names_that_would_break_a_line(file: Path) -> None:
+    odd = f'{TOPIC}\t\n\r"%09'
+    mapping = parsed(file)
+    kept = MappingFile(file)
+    kept.keep([MappedLedger(odd, 1, 2, 3)])
+    kept.close()
+    assert parsed(file).topics == mapping.topics | {odd: [MappedLedger(odd, 1, 2, 3)]}
+
+
 def test_messages(file: Path) -> None:
     mapping = parsed(file)
     assert mapping.message(TOPIC, 4, 9) == (40, 9)
@@ -71,7 +98,10 @@ def test_places(file: Path) -> None:
         mapping.place(TOPIC, 2, 1, 0)
 
 
-@pytest.mark.parametrize("text", ["", "something else\n", f"{HEADER}\na\tb\n", f"{HEADER}\nt\t1\t2\tx\n"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "something else\n", f"{HEADER}\na\tb\n", f"{HEADER}\nt\t1\t2\tx\n", f'{HEADER}\n"t\t1\t2\t3\n'],
+)
 def test_what_is_no_mapping(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "mapping"
     path.write_text(text)
