@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from types import TracebackType
 
 import pyarrow as pa
@@ -67,7 +68,8 @@ class Quarantine:
         system, folder = fs.FileSystem.from_uri(self._path) if "://" in self._path else _local(self._path)
         system.create_dir(folder, recursive=True)
         name = f"{folder}/part-{self._name()}.parquet"
-        temporary = f"{folder}/_{self._name()}.tmp"
+        # Another attempt of the task may write meanwhile: each has a file of its own until it is whole.
+        temporary = f"{folder}/_{self._name()}-{os.urandom(4).hex()}.tmp"
         with system.open_output_stream(temporary) as stream:
             pq.write_table(table, stream)
         system.move(temporary, name)
