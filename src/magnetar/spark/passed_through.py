@@ -49,7 +49,6 @@ _NAMES: dict[str, dict[str, tuple[str, _Parse]]] = {
     PRODUCER: {
         "compressiontype": ("compression_type", _compression),
         "sendtimeoutms": ("send_timeout_millis", _positive),
-        "maxpendingmessages": ("max_pending_messages", _positive),
         "batchingenabled": ("batching_enabled", _truth),
         "batchingmaxmessages": ("batching_max_messages", _positive),
         "batchingmaxbytes": ("batching_max_allowed_size_in_bytes", _positive),

@@ -49,6 +49,7 @@ def test_names_are_found_whatever_their_case() -> None:
         ({"tls.hostname.verification": "maybe"}, "true or false"),
         ({"topic.schema.class": "a.B"}, "class of Java"),
         ({"pulsar.client.numIoThreads": "2"}, "is not supported; pulsar.client."),
+        ({"pulsar.producer.maxPendingMessages": "2"}, "is not supported; pulsar.producer."),
         ({"pulsar.producer.compressionType": "ARJ"}, "cannot be 'ARJ'"),
         ({"mode": "FAILFAST", "quarantine.path": "x"}, "no use"),
         ({"admin.url": ""}, "must be like http"),
