@@ -125,6 +125,10 @@ def test_damaged_entries_are_found_or_harmless(data: st.DataObject) -> None:
         (build_entry(metadata(partition_key="abcde", partition_key_b64_encoded=True), b"x"), "KEY_DAMAGED"),
         (b"\0\0\0\7abc", "DAMAGED"),
         (b"", "DAMAGED"),
+        # Nanoseconds, as some take times to be, and what is no time at all.
+        (build_entry(metadata(event_time=1_800_000_000_000_000_000), b"x"), "TIME_BEYOND"),
+        (build_entry(metadata(event_time=(1 << 64) - (1 << 62)), b"x"), "TIME_BEYOND"),
+        (batch((b"x", {}), (b"y", {"event_time": (1 << 63) // 1000 + 1})), "TIME_BEYOND"),
     ],
 )
 def test_what_is_wrong_is_told_and_nothing_is_left_behind(hot: ModuleType, entry: bytes, code: str) -> None:
@@ -135,6 +139,14 @@ def test_what_is_wrong_is_told_and_nothing_is_left_behind(hot: ModuleType, entry
     assert rows.add(1, 3, batch((b"after", {})), 0, -1) == 0
     assert column(rows.values, rows.count) == [b"before", b"after"]
     assert list(rows.properties[:3]) == [0, 1, 1]
+
+
+def test_the_last_times_that_have_room_are_taken(hot: ModuleType) -> None:
+    rows = builder(hot)
+    last = ((1 << 63) - 1) // 1000
+    assert rows.add(1, 1, batch((b"x", {"event_time": last})), 0, -1) == 0
+    assert rows.add(1, 2, batch((b"x", {"event_time": (1 << 64) - last})), 0, -1) == 0
+    assert list(rows.event_times[:2]) == [last * 1000, -last * 1000]
 
 
 def test_markers_are_no_messages(hot: ModuleType) -> None:

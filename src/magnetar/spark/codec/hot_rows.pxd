@@ -1,8 +1,8 @@
 # C types of hot_rows.py, for the compiled form; signatures only.
 cimport cython
 
-cdef int INTACT, DAMAGED, ENCRYPTED, BATCH_DAMAGED, KEY_DAMAGED
-cdef long long _NO_LIMIT
+cdef int INTACT, DAMAGED, ENCRYPTED, BATCH_DAMAGED, KEY_DAMAGED, TIME_BEYOND
+cdef long long _NO_LIMIT, _LAST_TIME
 
 cdef class Bytes:
     cdef public bytearray data

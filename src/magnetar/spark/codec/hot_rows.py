@@ -16,6 +16,7 @@ ENCRYPTED = 2
 CHUNK = 3
 BATCH_DAMAGED = 4
 KEY_DAMAGED = 5
+TIME_BEYOND = 6
 
 REASONS = {
     DAMAGED: "the entry, or its metadata, is damaged",
@@ -23,10 +24,13 @@ REASONS = {
     CHUNK: "it is a chunk of a larger message",
     BATCH_DAMAGED: "the batch is damaged, or holds fewer messages than it says",
     KEY_DAMAGED: "the key is no Base64, as it says it is",
+    TIME_BEYOND: "its publish or event time is none that a timestamp can tell",
 }
 """What :meth:`RowBuilder.add` may find, in words."""
 
 _NO_LIMIT = 0x7FFFFFFFFFFFFFFF
+# As milliseconds, of which microseconds have room in 64 bits.
+_LAST_TIME = 9223372036854775
 
 
 class Bytes:
@@ -253,6 +257,8 @@ class RowBuilder:
         """Adds one message: what was read of its metadata in ``head``, its content ``body[start:end]``."""
         row = self.count
         self.taken += 1
+        if self._publish_time > _LAST_TIME or self._event_time > _LAST_TIME or self._event_time < -_LAST_TIME:
+            return TIME_BEYOND
         if row >= self.rows:
             self._grow()
         if not self._has_key or self._null_key:
