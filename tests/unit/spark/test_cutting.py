@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType, TimestampType
 
 from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
 from magnetar.spark.codec.schemas import NOTHING
+from magnetar.spark.errors import InvalidRows
 from magnetar.spark.options import Options
 from magnetar.spark.writing.cutting import CutEntry, RowCutter
 
+MOMENT = pa.timestamp("us", "UTC")
 OPTIONS = {"service.url": "pulsar://h:1", "admin.url": "http://h:2", "topic": "t"}
 
 
 def cut(columns: dict[str, pa.Array], partitions: int = 0, **producer: str) -> list[CutEntry]:
-    types = {pa.binary(): BinaryType(), pa.string(): StringType()}
+    types = {pa.binary(): BinaryType(), pa.string(): StringType(), MOMENT: TimestampType()}
     schema = StructType([StructField(name, types[each.type]) for name, each in columns.items()])
     options = Options.parse(
         {**OPTIONS, **{f"pulsar.producer.{name}": text for name, text in producer.items()}}
@@ -54,3 +56,13 @@ def test_entries_of_several_messages_have_none() -> None:
     columns = {"value": pa.array([b"1", b"2"]), "__key": pa.array(["a", "b"])}
     (entry,) = cut(columns)
     assert not metadata(entry).HasField("partition_key")
+
+
+def test_event_times_before_1970_are_refused_and_not_left_out() -> None:
+    def rows(*micros: int | None) -> dict[str, pa.Array]:
+        return {"value": pa.array([b"x"] * len(micros)), "__eventTime": pa.array(micros, MOMENT)}
+
+    for entry in cut(rows(None, 0, 1_500_000)):
+        assert entry.count == 3
+    with pytest.raises(InvalidRows, match="__eventTime: -2 ms is before 1970"):
+        cut(rows(1_500_000, None, -2_000))

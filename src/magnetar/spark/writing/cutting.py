@@ -193,9 +193,15 @@ def _buffers(column: pa.Array) -> _Buffers:
 
 
 def _event_times(column: pa.Array) -> memoryview:
-    """ms since 1970; 0 where there is none."""
+    """ms since 1970; 0 where there is none.
+
+    :raises InvalidRows: one is before 1970
+    """
     moments = column.cast(pa.timestamp("us")).cast(pa.int64())
     times = pc.fill_null(pc.divide(moments, 1000), 0)
+    earliest = pc.min(times).as_py()
+    if earliest is not None and earliest < 0:
+        raise InvalidRows(f"{EVENT_TIME}: {earliest} ms is before 1970, and messages have no such event time")
     return memoryview(times.buffers()[1]).cast("B").cast("q")[times.offset : times.offset + len(times)]
 
 
