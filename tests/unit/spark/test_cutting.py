@@ -66,3 +66,14 @@ def test_event_times_before_1970_are_refused_and_not_left_out() -> None:
         assert entry.count == 3
     with pytest.raises(InvalidRows, match="__eventTime: -2 ms is before 1970"):
         cut(rows(1_500_000, None, -2_000))
+
+
+def test_tasks_with_few_rows_write_to_all_partitions() -> None:
+    for columns in (
+        {"value": pa.array([b"x"])},
+        {"value": pa.array([b"x"]), "__key": pa.array([None], pa.string())},
+    ):
+        chosen = [cut(columns, 3)[0].topic for _task in range(200)]
+        assert {each: chosen.count(each) > 20 for each in chosen} == {
+            f"persistent://public/default/t-partition-{number}": True for number in range(3)
+        }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import secrets
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -66,7 +67,8 @@ class RowCutter:
         self._ask_definition = definition
         self._contents: dict[str, TopicContent] = {}
         self._partitions: dict[str, int] = {}
-        self._turn = 0
+        # Each task begins anywhere: all that have few entries would write to the same partition.
+        self._turn = secrets.randbelow(1 << 16)
         producer = options.producer
         self._codec = int(producer.get("compression_type", CompressionType.NONE))
         self._max_messages = int(producer.get("batching_max_messages", _MAX_MESSAGES))
