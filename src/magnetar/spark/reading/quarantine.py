@@ -36,14 +36,20 @@ SCHEMA = pa.schema(
 """``batch_index`` is -1 for an entry as a whole, of which ``data`` has all as stored; else the content."""
 
 
+_HELD_BYTES = 16 << 20
+"""Of messages in memory: all messages of a topic may be malformed, as where they are encrypted."""
+
+
 class Quarantine:
-    """Takes what is malformed in one part; written when the part is read to its end."""
+    """Takes what is malformed in one part; its file is there when the part is read to its end."""
 
     def __init__(self, options: Options, part: Part) -> None:
         self._path = options.quarantine_path
         self._fails = options.mode == "FAILFAST"
         self._part = part
         self._found: list[Malformed] = []
+        self._held = 0
+        self._file: _File | None = None
 
     def add(self, found: Malformed) -> None:
         """:raises MalformedMessage: ``mode`` is FAILFAST, or there is no ``quarantine.path``"""
@@ -52,6 +58,9 @@ class Quarantine:
             advice = "" if self._fails else "; quarantine.path=FOLDER keeps such messages apart"
             raise MalformedMessage(f"{found.topic} {place}: {found.reason}{advice}")
         self._found.append(found)
+        self._held += len(found.data)
+        if self._held >= _HELD_BYTES:
+            self._write()
 
     def __enter__(self) -> Quarantine:
         return self
@@ -61,24 +70,55 @@ class Quarantine:
     ) -> None:
         if kind is None and self._found:
             self._write()
+        if self._file is not None:
+            if kind is not None:
+                self._file.give_up()
+                return
+            name = self._file.finish()
+            log.warning("%s: %d malformed messages are in %s", self._part.topic, self._file.rows, name)
 
     def _write(self) -> None:
-        columns = {name: [getattr(each, name) for each in self._found] for name in SCHEMA.names}
-        table = pa.table(columns, schema=SCHEMA)
-        system, folder = fs.FileSystem.from_uri(self._path) if "://" in self._path else _local(self._path)
-        system.create_dir(folder, recursive=True)
-        name = f"{folder}/part-{self._name()}.parquet"
-        # Another attempt of the task may write meanwhile: each has a file of its own until it is whole.
-        temporary = f"{folder}/_{self._name()}-{os.urandom(4).hex()}.tmp"
-        with system.open_output_stream(temporary) as stream:
-            pq.write_table(table, stream)
-        system.move(temporary, name)
-        log.warning("%s: %d malformed messages are in %s", self._part.topic, len(self._found), name)
+        if self._file is None:
+            self._file = _File(self._path, self._name())
+        self._file.write(self._found)
+        self._found, self._held = [], 0
 
     def _name(self) -> str:
         first, last = self._part.ranges[0], self._part.ranges[-1]
         text = f"{self._part.topic} {first} {last}"
         return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+class _File:
+    """A file of a folder, which has its name when it is whole."""
+
+    def __init__(self, path: str, name: str) -> None:
+        self._system, folder = fs.FileSystem.from_uri(path) if "://" in path else _local(path)
+        self._system.create_dir(folder, recursive=True)
+        self._name = f"{folder}/part-{name}.parquet"
+        # Another attempt of the task may write meanwhile: each has a file of its own until it is whole.
+        self._temporary = f"{folder}/_{name}-{os.urandom(4).hex()}.tmp"
+        self._stream = self._system.open_output_stream(self._temporary)
+        self._writer = pq.ParquetWriter(self._stream, SCHEMA)
+        self.rows = 0
+
+    def write(self, found: list[Malformed]) -> None:
+        columns = {name: [getattr(each, name) for each in found] for name in SCHEMA.names}
+        self._writer.write_table(pa.table(columns, schema=SCHEMA))
+        self.rows += len(found)
+
+    def finish(self) -> str:
+        """Its name."""
+        self._writer.close()
+        self._stream.close()
+        self._system.move(self._temporary, self._name)
+        return self._name
+
+    def give_up(self) -> None:
+        """Nothing is left of it."""
+        self._writer.close()
+        self._stream.close()
+        self._system.delete_file(self._temporary)
 
 
 def _local(path: str) -> tuple[fs.FileSystem, str]:
