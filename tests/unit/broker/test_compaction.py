@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,8 +13,10 @@ from lived import NAME, Lived
 from world import World
 
 from magnetar.broker.compaction import latest_messages, new_ledger
+from magnetar.broker.compaction.compacted_ledger import CompactedLedger
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.errors import Conflict, ServiceNotReady
+from magnetar.io.waiting import outcome
 from magnetar.ledger.interface import LedgerError, Quorums
 from magnetar.managed_ledger.position import LATEST
 from magnetar.protocol.metadata import build_entry
@@ -112,6 +117,36 @@ def test_more_chunks_than_are_remembered_stay(monkeypatch: pytest.MonkeyPatch) -
     append(life, topic, [*first, *endless, *second, *third])
     compact(life, topic)
     assert Reader(life, topic).read() == [*endless, *second, *third]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        CompactedLedger.entries,
+        CompactedLedger.size,
+        CompactedLedger.last,
+        lambda ledger: ledger.first_published_at(0),
+    ],
+)
+def test_who_asks_a_compacted_ledger_is_answered_though_it_is_replaced_meanwhile(
+    ask: Callable[[CompactedLedger], Coroutine[Any, Any, Any]],
+) -> None:
+    def answer(*, replaced: bool) -> Any:
+        life = lived()
+        topic = life.topic()
+        compact(life, topic)
+        append(life, topic, [single(f"k{number}", b"1") for number in range(25)])
+        compact(life, topic)
+        ledger = topic.compaction.current
+        assert ledger is not None
+        loop = life.world.simulation.loop
+        asked = loop.create_task(ask(ledger))
+        if replaced:
+            # After its first step, which waits for the ledger to be opened.
+            loop.call_soon(ledger.replaced)
+        return life.world.run(outcome(loop, asked))
+
+    assert answer(replaced=True) == answer(replaced=False)
 
 
 def test_who_reads_goes_on_when_another_compaction_replaces_what_is_read() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from magnetar.io.interfaces import Loop
@@ -101,6 +103,15 @@ class CompactedLedger:
         self._users -= 1
         self._go_if_unused()
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """It stays until what is asked inside is answered: the same for questions of several steps."""
+        self.use()
+        try:
+            yield
+        finally:
+            self.release()
+
     def replaced(self) -> None:
         """Nothing names it any more: it goes when nobody uses it."""
         self._replaced = True
@@ -136,11 +147,13 @@ class CompactedLedger:
 
     async def entries(self) -> int:
         """:raises LedgerError: it cannot be opened"""
-        return (await self._opened()).metadata.last_entry_id + 1
+        with self.held():
+            return (await self._opened()).metadata.last_entry_id + 1
 
     async def size(self) -> int:
         """Bytes. :raises LedgerError: it cannot be opened"""
-        return (await self._opened()).metadata.length
+        with self.held():
+            return (await self._opened()).metadata.length
 
     async def read(self, first: int, last: int, max_bytes: int) -> OpenedRun:
         """Entries [first, last] of it, as many as come at once.
@@ -180,10 +193,11 @@ class CompactedLedger:
 
         :raises LedgerError: it cannot be read
         """
-        count = await self.entries()
-        if not count:
-            return None
-        run = await self.read(count - 1, count - 1, 1)
+        with self.held():
+            count = await self.entries()
+            if not count:
+                return None
+            run = await self.read(count - 1, count - 1, 1)
         return run.position(0), _last_index(run.buffer[run.starts[0] : run.ends[0]])
 
     async def first_published_at(self, time_ms: int) -> Position | None:
@@ -191,16 +205,17 @@ class CompactedLedger:
 
         :raises LedgerError: it cannot be read
         """
-        low, high = 0, await self.entries()
         found: Position | None = None
-        while low < high:
-            middle = (low + high) // 2
-            run = await self.read(middle, middle, 1)
-            if publish_time(run.buffer, run.starts[0], run.ends[0]) < time_ms:
-                low = middle + 1
-            else:
-                high = middle
-                found = run.position(0)
+        with self.held():
+            low, high = 0, await self.entries()
+            while low < high:
+                middle = (low + high) // 2
+                run = await self.read(middle, middle, 1)
+                if publish_time(run.buffer, run.starts[0], run.ends[0]) < time_ms:
+                    low = middle + 1
+                else:
+                    high = middle
+                    found = run.position(0)
         return found
 
 

@@ -88,14 +88,14 @@ async def internal_stats_of(topic: AnyTopic, schemas: SchemaStorage, *, metadata
     if isinstance(topic, NonPersistentTopic):
         return non_persistent_stats.internal_stats(topic)
     ledgers = await schemas.ledgers(topic.name.schema_path)
-    compacted = topic.compaction.current
+    compacted = compacted_ledger(-1, -1, -1)
+    current = topic.compaction.current
+    if current is not None:
+        with current.held():
+            compacted = compacted_ledger(current.ledger_id, await current.entries(), await current.size())
     return {
         **internal_stats(topic, metadata=metadata),
-        "compactedLedger": (
-            compacted_ledger(-1, -1, -1)
-            if compacted is None
-            else compacted_ledger(compacted.ledger_id, await compacted.entries(), await compacted.size())
-        ),
+        "compactedLedger": compacted,
         "schemaLedgers": [schema_ledger(each) for each in ledgers],
     }
 

@@ -405,8 +405,8 @@ async def last_message_id(connection: Connection, request: Any) -> None:
 async def _last_of(consumer: Consumer[BaseSubscription], subscription: Subscription) -> tuple[Position, int]:
     """The last message that a consumer will get, and its index in its batch; -1 outside of one."""
     topic = subscription.topic
-    compacted = topic.compaction.current
     position, batch_size = await topic.last_message()
+    compacted = topic.compaction.current
     nothing_since = compacted is not None and (position[1] < 0 or position <= compacted.horizon)
     if consumer.read_compacted and compacted is not None and nothing_since:
         # What compaction left out is never sent.
