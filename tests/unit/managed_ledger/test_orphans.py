@@ -8,8 +8,10 @@ import pytest
 from world import NAME, World
 
 from magnetar.ledger.interface import Quorums
+from magnetar.managed_ledger.cursor_storage import CursorStorage
 from magnetar.managed_ledger.custom_metadata import custom_metadata
 from magnetar.managed_ledger.errors import MetadataDamaged
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.orphans import OrphanSearch
 from magnetar.managed_ledger.owned_ledgers import COMPACTED_LEDGER, COMPACTION_CURSOR
 from magnetar.managed_ledger.position import EARLIEST
@@ -104,16 +106,23 @@ def test_what_is_named_meanwhile_is_no_orphan(life: Life) -> None:
     assert not life.world.run(life.search.still(orphan))
 
 
-def test_a_compacted_ledger_stays_while_its_cursor_is_written(life: Life) -> None:
-    """Another process may have named it in a state that nobody can read yet."""
+def compacted(life: Life) -> tuple[ManagedLedger, CursorStorage, int, int]:
+    """A topic that was compacted: its cursor, the ledger that this one names, and one that nothing names."""
     ledger, listener = life.world.open()
     life.world.publish(ledger, listener, 4)
     cursor = life.world.run(life.world.managed.open_cursor(ledger, COMPACTION_CURSOR, EARLIEST, {}))
     named, lost = life.make(_COMPACTED), life.make(_COMPACTED)
-    assert cursor.storage is not None
-    cursor.storage.properties = {COMPACTED_LEDGER: named}
+    storage = cursor.storage
+    assert storage is not None
+    storage.properties = {COMPACTED_LEDGER: named}
     cursor.mark_delete_to(listener.stored[1])
     life.world.run(cursor.flush())
+    return ledger, storage, named, lost
+
+
+def test_a_compacted_ledger_stays_while_its_cursor_is_written(life: Life) -> None:
+    """Another process may have named it in a state that nobody can read yet."""
+    ledger, _, _, lost = compacted(life)
     assert life.found() == []
     life.world.run(life.world.managed.close(ledger))
     assert life.found() == [lost]
@@ -121,16 +130,9 @@ def test_a_compacted_ledger_stays_while_its_cursor_is_written(life: Life) -> Non
 
 def test_a_compaction_whose_cursor_has_lost_its_ledger_ends_no_search(life: Life) -> None:
     """It goes on from its record, and so does whoever asks what it names: they asked for ever."""
-    ledger, listener = life.world.open()
-    life.world.publish(ledger, listener, 4)
-    cursor = life.world.run(life.world.managed.open_cursor(ledger, COMPACTION_CURSOR, EARLIEST, {}))
-    named, lost = life.make(_COMPACTED), life.make(_COMPACTED)
-    assert cursor.storage is not None
-    cursor.storage.properties = {COMPACTED_LEDGER: named}
-    cursor.mark_delete_to(listener.stored[1])
-    life.world.run(cursor.flush())
-    cursor.storage.abandon()
-    life.world.run(life.world.store.delete(cursor.storage.ledger_id))
+    _, storage, named, lost = compacted(life)
+    storage.abandon()
+    life.world.run(life.world.store.delete(storage.ledger_id))
     assert life.found() == [lost]
     assert life.world.run(life.world.managed.remove_orphans([named, lost])) == 1
 

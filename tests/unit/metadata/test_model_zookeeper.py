@@ -11,18 +11,15 @@ from __future__ import annotations
 import struct
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from model_zookeeper import ModelZooKeeper
+from recorded_conversation import StreamClient, rows
 
 from magnetar.io.simulated import simulated_io
 from magnetar.metadata.zookeeper.jute import JuteReader
 from magnetar.metadata.zookeeper.messages import Operation, greeting
 
-_LINES = [
-    line.split("\t")
-    for line in (Path(__file__).parent / "data" / "zookeeper_conversation.tsv").read_text().splitlines()
-]
+_LINES = rows(Path(__file__).parent / "data" / "zookeeper_conversation.tsv")
 _EVENT = 12
 """Of a packet, what all events of a transaction begin with."""
 _HEADER, _STAT, _TIMES = 16, 68, slice(16, 32)
@@ -31,20 +28,7 @@ _STEP, _STEP_FAILED = 9, -1
 _WITH_STAT = (Operation.CREATE2, Operation.EXISTS, Operation.GET_DATA, Operation.SET_DATA)
 
 
-class _Client:
-    """A ``StreamProtocol``."""
-
-    def __init__(self) -> None:
-        self.received = b""
-        self.closed = False
-        self.transport: Any = None
-
-    def connection_made(self, transport: Any) -> None:
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self.received += data
-
+class _Client(StreamClient):
     def packets(self) -> list[bytes]:
         """What has come since this was asked for the last time."""
         found = []
@@ -53,15 +37,6 @@ class _Client:
             found.append(self.received[4 : 4 + length])
             self.received = self.received[4 + length :]
         return found
-
-    def eof_received(self) -> bool:
-        return False
-
-    def connection_lost(self, _error: Exception | None) -> None:
-        self.closed = True
-
-    def pause_writing(self) -> None: ...
-    def resume_writing(self) -> None: ...
 
 
 class _Replay:

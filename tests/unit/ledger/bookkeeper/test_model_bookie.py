@@ -6,40 +6,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from model_bookie import ModelBookie
+from recorded_conversation import StreamClient, rows
 
 from magnetar.io.simulated import simulated_io
 
-_ROWS = [
-    line.split("\t")
-    for line in (Path(__file__).parent / "data" / "conversation.tsv").read_text().splitlines()
-]
-
-
-class _Client:
-    """A ``StreamProtocol``."""
-
-    def __init__(self) -> None:
-        self.received = b""
-        self.closed = False
-        self.transport: Any = None
-
-    def connection_made(self, transport: Any) -> None:
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self.received += data
-
-    def eof_received(self) -> bool:
-        return False
-
-    def connection_lost(self, _error: Exception | None) -> None:
-        self.closed = True
-
-    def pause_writing(self) -> None: ...
-    def resume_writing(self) -> None: ...
+_ROWS = rows(Path(__file__).parent / "data" / "conversation.tsv")
 
 
 def test_a_recorded_conversation() -> None:
@@ -50,7 +23,7 @@ def test_a_recorded_conversation() -> None:
     loop.run_until(simulation.host.listen("", 3181, bookie.factory))
     wrong = []
     for name, request, answer in _ROWS:
-        client = _Client()
+        client = StreamClient()
         loop.run_until(simulation.host.connect("localhost", 3181, lambda client=client: client))  # type: ignore[misc]
         client.transport.write(bytes.fromhex(request))
         loop.run_for(1)
