@@ -16,7 +16,7 @@ from typing import Any
 from magnetar.io.interfaces import Cancellable, Io
 from magnetar.io.waiting import finished
 from magnetar.io.wheel import TimerWheel
-from magnetar.ledger.interface import LedgerClosed, LedgerError, LedgerStore, NoSuchLedger, Quorums
+from magnetar.ledger.interface import LedgerClosed, LedgerError, LedgerStore, Quorums
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.cursor_ledger import CursorLedger
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
@@ -28,7 +28,6 @@ from magnetar.managed_ledger.owned_record import OwnedRecord, perhaps_written
 from magnetar.managed_ledger.records import (
     CursorRecord,
     decode_cursor,
-    decode_position,
     encode_cursor,
     encode_position,
 )
@@ -493,20 +492,3 @@ class CursorStorage:
     def use(self, state: AcknowledgedState) -> None:
         """The live state that is written from now on."""
         self._state = state
-
-
-async def stored_properties(store: LedgerStore, ledger_id: int, path: str) -> dict[str, int] | None:
-    """The properties in the newest state that a cursor's ledger has; None when the ledger is gone.
-
-    Nobody is kept from writing to it. A ledger without a state has none.
-
-    :raises LedgerError: it cannot be read
-    """
-    try:
-        reader = await store.open(ledger_id, recover=False)
-        last = await reader.last_add_confirmed()
-        runs = await reader.read(last, last, 1) if last >= 0 else []
-    except NoSuchLedger:
-        return None
-    reader.close()
-    return decode_position(runs[0].entry(0), f"{path} ledger {ledger_id}:{last}")[1] if runs else {}

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from magnetar.ledger.interface import LedgerMetadata, LedgerState, LedgerStore, NoSuchLedger
-from magnetar.managed_ledger.cursor_storage import stored_properties
 from magnetar.managed_ledger.owned_ledgers import COMPACTION_CURSOR, owned_ledgers
 from magnetar.managed_ledger.records import ROOT, decode_cursor, decode_managed_ledger
 from magnetar.managed_ledger.side_ledgers import ledgers_named
+from magnetar.managed_ledger.stored_properties import stored_properties
 from magnetar.metadata.interface import MetadataStore
 from magnetar.naming.topic_name import TopicName, encode_path_piece
 

@@ -13,7 +13,6 @@ from magnetar.naming.topic_name import TopicName
 
 if TYPE_CHECKING:
     from magnetar.io.advancing.under_way import UnderWay
-    from magnetar.testing.wire import Wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,8 @@ class Hold:
     whom: Whom
     seconds: float | None
     """Real ones, for each; None: until they are released."""
-    held: deque[tuple[Wire, bytes]] = field(default_factory=deque)
+    held: deque[Callable[[], object]] = field(default_factory=deque)
+    """Each sends a receipt."""
 
     def release(self) -> int:
         """Sends all that is held, in the order of the receipts; answers how many there were."""
@@ -58,8 +58,7 @@ class Hold:
 
     def release_next(self) -> None:
         if self.held:
-            wire, frame = self.held.popleft()
-            wire.send(frame)
+            self.held.popleft()()
 
 
 class Faults:

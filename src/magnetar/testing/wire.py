@@ -7,6 +7,7 @@ while something is to be done with them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from magnetar.broker.connections import answers
@@ -211,7 +212,7 @@ class Wire:
         hold = faults.hold_of(producer.topic.name, producer.name) if producer is not None else None
         if hold is None:
             return True
-        hold.held.append((self, data[begin:end]))
+        hold.held.append(partial(self.send, data[begin:end]))
         if hold.seconds is not None:
             faults.loop.call_later(hold.seconds, hold.release_next)
         return False
