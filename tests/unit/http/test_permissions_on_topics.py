@@ -68,6 +68,18 @@ def test_where_one_cannot_be_none_is(served: Served, options: Any, status: int) 
     assert found(served, TOPIC) == {}
 
 
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+@pytest.mark.parametrize("domain", ["persistent", "non-persistent"])
+def test_a_topic_that_is_not_there_has_none(served: Served, method: str, domain: str) -> None:
+    path = f"/admin/v2/{domain}/public/default/none/permissions"
+    told = served.ask(method, path if method == "GET" else f"{path}/r", '["produce"]')
+    assert (told.status, json.loads(told.body)) == (
+        404,
+        {"reason": f"Topic {domain}://public/default/none not found"},
+    )
+    assert served.get("/admin/v2/namespaces/public/default")["auth_policies"]["destination_auth"] == {}
+
+
 def test_only_who_administers_all_of_them_may(served: Served) -> None:
     tenant = {"adminRoles": ["owner"], "allowedClusters": ["standalone"]}
     assert served.ask("POST", "/admin/v2/tenants/public", json.dumps(tenant)).status == 204

@@ -176,9 +176,10 @@ class TopicAdmin:
     async def permissions(self, topic: str) -> Mapping[str, Sequence[str]]:
         """Who may do what with a topic: what its namespace grants and what it grants itself.
 
-        :raises NamespaceNotFound: no such namespace
+        :raises TopicNotFound: no such topic
         """
         name = self._broker.parse_topic(topic)
+        await self._broker.creation.existing_partitions(name, BROKER)
         grants = (await self._broker.policies.namespaces.get(name.namespace_name)).get("auth_policies") or {}
         found = {role: list(actions) for role, actions in (grants.get("namespace_auth") or {}).items()}
         own = (grants.get("destination_auth") or {}).get(str(name)) or {}
@@ -189,9 +190,9 @@ class TopicAdmin:
     async def set_permissions(self, topic: str, role: str, actions: Sequence[str] | None) -> None:
         """What a role may do with a topic, besides what its namespace says; None: nothing.
 
-        :raises NamespaceNotFound: no such namespace
+        :raises TopicNotFound: no such topic
         """
-        await self._change_permissions([(self._broker.parse_topic(topic), role, actions)])
+        await self.set_all_permissions([(self._broker.parse_topic(topic), role, actions)])
 
     async def set_all_permissions(
         self, changes: Sequence[tuple[TopicName, str, Sequence[str] | None]]
