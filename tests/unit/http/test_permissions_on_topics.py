@@ -80,6 +80,20 @@ def test_a_topic_that_is_not_there_has_none(served: Served, method: str, domain:
     assert served.get("/admin/v2/namespaces/public/default")["auth_policies"]["destination_auth"] == {}
 
 
+def test_what_is_revoked_of_a_topic_is_revoked_of_its_partitions(served: Served) -> None:
+    parts = "persistent://public/default/parts"
+    path = f"/admin/v2/{parts.replace('://', '/')}"
+    assert served.ask("PUT", f"{path}/partitions", "2").status == 204
+    other = f"{parts}-partition-of-another"
+    served.topic(other)
+    for name in (path, f"{path}-partition-1", f"{path}-partition-of-another"):
+        for role in ("r", "s"):
+            assert served.ask("POST", f"{name}/permissions/{role}", '["produce"]').status == 204
+    assert served.ask("DELETE", f"{path}/permissions/r").status == 204
+    assert found(served, parts) == found(served, f"{parts}-partition-1") == {"s": ["produce"]}
+    assert found(served, other) == {"r": ["produce"], "s": ["produce"]}
+
+
 def test_only_who_administers_all_of_them_may(served: Served) -> None:
     tenant = {"adminRoles": ["owner"], "allowedClusters": ["standalone"]}
     assert served.ask("POST", "/admin/v2/tenants/public", json.dumps(tenant)).status == 204

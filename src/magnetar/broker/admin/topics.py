@@ -192,7 +192,19 @@ class TopicAdmin:
 
         :raises TopicNotFound: no such topic
         """
-        await self.set_all_permissions([(self._broker.parse_topic(topic), role, actions)])
+        name = self._broker.parse_topic(topic)
+        count = await self._broker.creation.existing_partitions(name, BROKER)
+        # Nothing is nothing of its partitions, either, whatever was said of one of them.
+        parts = await self._granted_parts(name) if count and actions is None else []
+        await self._change_permissions([(each, role, actions) for each in (name, *parts)])
+
+    async def _granted_parts(self, name: TopicName) -> list[TopicName]:
+        """The partitions of a topic of which something is granted: there may be billions."""
+        policies = await self._broker.policies.namespaces.get(name.namespace_name)
+        topics = (policies.get("auth_policies") or {}).get("destination_auth") or {}
+        begin = f"{name}-partition-"
+        named = [TopicName.parse(each) for each in topics if each.startswith(begin)]
+        return [each for each in named if each.base == name]
 
     async def set_all_permissions(
         self, changes: Sequence[tuple[TopicName, str, Sequence[str] | None]]
