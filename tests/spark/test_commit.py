@@ -200,6 +200,18 @@ def test_another_query_is_not_taken_for_the_one_that_has_published(
     assert values(cluster, topic) == names(0, 3) + names(1, 3) + names(2, 3)
 
 
+def test_a_query_whose_first_batches_have_no_rows_goes_on(
+    cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    keep(cluster, topic)
+    wanted = options(cluster, topic)
+    staging = Staging(tmp_path / "staging")
+    for batch_id in range(2):
+        commit(wanted, staging, batch_id, [])
+    commit(wanted, staging, 2, [stage(staging, wanted, 2, names(2, 3))])
+    assert values(cluster, topic) == names(2, 3)
+
+
 def test_staged_files_go_when_they_are_published(cluster: Cluster, topic: str, tmp_path: Path) -> None:
     wanted = options(cluster, topic)
     staging = Staging(tmp_path)

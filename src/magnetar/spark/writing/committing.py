@@ -38,10 +38,18 @@ def commit(options: Options, staging: Staging, batch_id: int, files: Sequence[St
         return
     decided = staging.manifest(batch_id)
     if decided is None and not files:
+        if _may_begin(options, batch_id):
+            # The first batch may have no rows: those behind it find that the query has begun here.
+            staging.producer(may_begin=True)
         return
     with Connection(options) as connection:
         work = _Commit(options, staging, connection.admin)
         run(options, lambda client: work.publish(client, batch_id, decided, files))
+
+
+def _may_begin(options: Options, batch_id: int) -> bool:
+    """Whether nothing can have been published under a name that the staging folder does not know."""
+    return batch_id == 0 or options.new_staging
 
 
 class _Commit:
@@ -53,7 +61,7 @@ class _Commit:
     async def publish(
         self, client: Client, batch_id: int, decided: Manifest | None, files: Sequence[StagedFile]
     ) -> None:
-        may_begin = batch_id == 0 or self._options.new_staging
+        may_begin = _may_begin(self._options, batch_id)
         name = decided.producer if decided is not None else self._staging.producer(may_begin=may_begin)
         staged = decided.files if decided is not None else files
         topics = sorted({topic for each in staged for topic in each.topics})
