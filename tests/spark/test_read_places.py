@@ -17,6 +17,7 @@ from magnetar.spark.codec.columns import BYTES
 from magnetar.spark.errors import DataLoss, InvalidOption, InvalidPlace, SparkSourceError
 from magnetar.spark.options import Options
 from magnetar.spark.reading.batch import BatchReader
+from magnetar.spark.reading.streaming import StreamReader
 
 
 def reader_of(cluster: Cluster, **options: str) -> BatchReader:
@@ -50,6 +51,23 @@ def test_ids_of_messages_in_batches_are_the_first_and_the_last_that_are_read(
         endingOffsets=json.dumps({topic: encoded(ids[57])}),
     )
     assert values(found) == messages(13, 58)
+
+
+def test_ids_that_are_in_no_ledger_are_the_two_ends(cluster: Cluster, topic: str) -> None:
+    publish(cluster, topic, 10)
+    earliest, latest = (json.dumps({topic: encoded(each)}) for each in (MessageId.earliest, MessageId.latest))
+    assert values(reader_of(cluster, topic=topic, startingOffsets=earliest)) == messages(0, 10)
+    assert values(reader_of(cluster, topic=topic, startingOffsets=latest)) == []
+    assert values(reader_of(cluster, topic=topic, endingOffsets=latest)) == messages(0, 10)
+    for text, word in ((earliest, "earliest"), (latest, "latest")):
+        begins = [
+            StreamReader(Options.parse(cluster.options(topic=topic, startingOffsets=each)), BYTES)
+            for each in (text, word)
+        ]
+        one, other = (each.initialOffset()["topics"] for each in begins)
+        assert one == other
+        for each in begins:
+            each.stop()
 
 
 def test_an_offset_of_a_stream_is_taken(cluster: Cluster, topic: str) -> None:

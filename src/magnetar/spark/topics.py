@@ -132,6 +132,9 @@ def _place(text: str, ends: bool) -> Place:
         return _WORDS[text]
     ledger, entry, index = parse_message_id(text)
     if not ends:
+        if ledger < 0 or ledger == LATEST.ledger:
+            # How clients serialize the two that are in no ledger.
+            return EARLIEST if ledger < 0 else LATEST
         return Place(ledger, max(0, entry), max(0, index))
     return Place(ledger, entry + 1) if index < 0 else Place(ledger, entry, index + 1)
 
