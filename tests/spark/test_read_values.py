@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from pulsar.schema import AvroSchema
 from pyspark.sql import SparkSession
+from pyspark.sql.types import BinaryType, StructField, StructType
 from spark_world import Cluster
 
-from magnetar.spark.errors import MalformedMessage, SparkSourceError
+from magnetar.spark.errors import InvalidOption, MalformedMessage, SparkSourceError
 from magnetar.spark.reading.quarantine import SCHEMA
 from magnetar.spark.source import PulsarDataSource
 
@@ -194,6 +195,14 @@ def test_a_malformed_message_ends_the_query_where_nothing_keeps_it(
     put_schema(cluster, topic, "INT32")
     with pytest.raises(MalformedMessage, match=rf"{topic} \d+:0: the content does not fit"):
         rows_of(cluster, topic=topic, **options)
+
+
+def test_a_column_that_the_schema_does_not_have_is_refused_by_name(cluster: Cluster, topic: str) -> None:
+    put(cluster, topic, b"x")
+    source = PulsarDataSource(cluster.options(topic=topic))
+    for make in (source.reader, source.streamReader):
+        with pytest.raises(InvalidOption, match="there is no column 'valu'; there are value, __key, "):
+            make(StructType([StructField("valu", BinaryType())]))
 
 
 def test_schemas_without_columns_are_refused_by_name(cluster: Cluster, topic: str) -> None:

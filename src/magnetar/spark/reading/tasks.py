@@ -10,9 +10,10 @@ from pyspark.sql.types import BinaryType, StructType
 
 from magnetar.spark.codec.columns import METADATA_NAMES, VALUE
 from magnetar.spark.codec.rows import Wanted, record_batches
-from magnetar.spark.codec.schemas import NOTHING, Definition, shared_definition
+from magnetar.spark.codec.schemas import NOTHING, Definition, columns_of, shared_definition
 from magnetar.spark.codec.values import Contents
 from magnetar.spark.connection import Connection
+from magnetar.spark.errors import InvalidOption
 from magnetar.spark.options import Options
 from magnetar.spark.reading import segments
 from magnetar.spark.reading.chunks import Chunks
@@ -52,9 +53,15 @@ def definition_for(options: Options, schema: StructType) -> Definition:
     """The schema that the wanted columns come from; bytes where they do not need it.
 
     :raises SparkSourceError: the topics have different ones
+    :raises InvalidOption: a column is wanted that it does not have
     """
     contents = [each for each in schema.fields if each.name not in METADATA_NAMES]
     if all(each.name == VALUE and isinstance(each.dataType, BinaryType) for each in contents):
         return NOTHING
     with Connection(options) as connection:
-        return shared_definition(connection)
+        found = shared_definition(connection)
+    known = columns_of(found).names
+    for each in contents:
+        if each.name not in known:
+            raise InvalidOption(f"there is no column {each.name!r}; there are {', '.join(known)}")
+    return found
