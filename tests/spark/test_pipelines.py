@@ -200,6 +200,29 @@ def test_replayed_keys_are_text_again_unless_they_cannot_be(
         assert found == [key.decode() for key in keys]
 
 
+def test_fields_that_are_called_like_partitions_are_not_lost(
+    run: Run, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    source = f"{topic}-source"
+    keep(cluster, topic, source)
+    (tmp_path / "lake").mkdir()
+    rows = pa.table({"id": [1, 2], "date": ["monday", "friday"], "hour": [7, 8]})
+    pq.write_table(rows, tmp_path / "lake" / "rows.parquet")
+    assert run("replay", path=str(tmp_path / "lake"), topic=topic, work=str(tmp_path / "work"))[0] == 0
+    assert [json.loads(each.data()) for each in messages(cluster, topic)] == rows.to_pylist()
+    definition = {"type": "record", "name": "r", "fields": [{"name": "Date", "type": "string"}]}
+    schema = json.dumps({"type": "JSON", "schema": json.dumps(definition), "properties": {}})
+    path = source.removeprefix("persistent://")
+    cluster.admin._http.ask("POST", f"/admin/v2/schemas/{path}/schema", body=schema)
+    cluster.client.create_producer(source).send(b'{"Date": "monday"}')
+    settings = {"topic": source, "path": str(tmp_path / "archive")}
+    code, report = run("archive", **settings)
+    assert (code, f"{source} has a field 'Date'" in report["error"]) == (1, True)
+    assert run("archive", **settings, options={"value.format": "bytes"})[0] == 0
+    found = duckdb.sql(f"select decode(value) from read_parquet('{tmp_path}/archive/data/**/*.parquet')")
+    assert [json.loads(row[0]) for row in found.fetchall()] == [{"Date": "monday"}]
+
+
 def test_mirror_verify_finds_one_message_more_and_one_that_differs(
     run: Run, cluster: Cluster, topic: str
 ) -> None:

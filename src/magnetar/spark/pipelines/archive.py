@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from magnetar.spark.pipelines.errors import PipelineError
 from magnetar.spark.pipelines.lake import Lake, LakeFile
 from magnetar.spark.pipelines.plots import Plot, Series
 from magnetar.spark.pipelines.report import Report, Table
@@ -65,6 +66,16 @@ def run(work: Work) -> None:
     _tell(work.report, files, before, merged, told)
 
 
+def _check_columns(topic: str, columns: Sequence[str], partitions: Sequence[str]) -> None:
+    """:raises PipelineError: a column would be lost to a partition of the same name; Spark knows no case"""
+    for each in columns:
+        if each.lower() in partitions:
+            raise PipelineError(
+                f"{topic} has a field {each!r}, and partitions of the archive are called so;"
+                ' options = {"value.format" = "bytes"} archives contents as they are'
+            )
+
+
 def _archive(work: Work, lake: Lake) -> list[dict[str, Any]]:
     config: ArchiveConfig = work.config
     options = {
@@ -85,6 +96,7 @@ def _archive(work: Work, lake: Lake) -> list[dict[str, Any]]:
         lake.add(frame, batch, names)
 
     messages = work.spark.readStream.format("pulsar").options(**options).load()
+    _check_columns(config.topic, messages.columns, names)
     query = (
         messages.writeStream.foreachBatch(add)
         .queryName("archive")

@@ -105,7 +105,8 @@ def _chosen(work: Work) -> DataFrame:
         frame = work.spark.read.option("mergeSchema", "true").parquet(str(config.path))
     else:
         raise PipelineError(f"{config.path}: there is no such folder")
-    frame = frame.drop(*_PARTITIONS)
+    for name in _columns_of_folders(config.path):
+        frame = frame.drop(name)
     if config.where:
         frame = frame.where(config.where)
     if config.shift_seconds and "__eventTime" in frame.columns:
@@ -114,6 +115,11 @@ def _chosen(work: Work) -> DataFrame:
         frame = frame.withColumn("__eventTime", shifted)
     # The topic they came from is not the one they go to.
     return frame.drop("__topic")
+
+
+def _columns_of_folders(path: Path) -> list[str]:
+    """Those that an archive's folders are called by; in files such columns are what messages hold."""
+    return [name for name in _PARTITIONS if any(path.glob(f"**/{name}=*"))]
 
 
 def _sliced(frame: DataFrame, rate: float) -> DataFrame:
