@@ -281,6 +281,15 @@ def test_dead_letters_are_counted_and_sent_again_once(
     code, report = run("dlq-redrive", topic=letters, work=str(tmp_path / "work"), most=10)
     assert report["figures"]["messages sent again"] == 10
     assert len(messages(cluster, topic)) == found[CAUSES[1]] + 10
+    # One that was sent again has become a dead letter again.
+    properties = again[0].properties() | {"REAL_TOPIC": topic}
+    cluster.client.create_producer(letters).send(b"once more", properties=properties)
+    settings["where"] = "cast(value as string) = 'once more'"
+    assert run("dlq-redrive", **settings)[0] == 0
+    last = messages(cluster, topic)[-1]
+    assert last.data() == b"once more"
+    assert set(last.properties()) == {"EXCEPTION", "REDRIVEN_FROM"}
+    assert last.properties()["REDRIVEN_FROM"] != properties["REDRIVEN_FROM"]
 
 
 def test_windows_are_what_duckdb_computes_and_late_messages_are_counted(

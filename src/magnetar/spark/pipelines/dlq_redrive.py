@@ -17,7 +17,7 @@ from magnetar.spark.pipelines.work import Work
 
 _OWN = ("cause", "origin_topic", "subscription", "attempts", "origin_id", "dead_letter_topic", "redriven")
 REDRIVEN = "REDRIVEN_FROM"
-"""The property that tells which dead letter a message was."""
+"""The property that tells which dead letter a message was: the last one, where it has become one again."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def _chosen(work: Work) -> DataFrame:
     if config.most:
         letters = letters.orderBy("__publishTime", "redriven").limit(config.most)
     target = f.lit(config.target) if config.target else f.col("origin_topic")
-    kept = f.map_filter("__messageProperties", lambda name, _: ~name.isin(*SYSTEM_PROPERTIES))
+    kept = f.map_filter("__messageProperties", lambda name, _: ~name.isin(*SYSTEM_PROPERTIES, REDRIVEN))
     marked = f.map_concat(kept, f.create_map(f.lit(REDRIVEN), f.col("redriven")))
     return letters.withColumn("__topic", target).withColumn("__messageProperties", marked)
 
