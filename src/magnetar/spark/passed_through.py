@@ -19,15 +19,15 @@ CLIENT, PRODUCER, READER = "client", "producer", "reader"
 _Parse = Callable[[str], Any]
 
 
-def _seconds(text: str) -> float:
-    return int(text) / 1000
-
-
 def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
         raise ValueError
     return number
+
+
+def _seconds(text: str) -> float:
+    return _positive(text) / 1000
 
 
 def _truth(text: str) -> bool:

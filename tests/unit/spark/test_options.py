@@ -50,6 +50,7 @@ def test_names_are_found_whatever_their_case() -> None:
         ({"topic.schema.class": "a.B"}, "class of Java"),
         ({"pulsar.client.numIoThreads": "2"}, "is not supported; pulsar.client."),
         ({"pulsar.producer.maxPendingMessages": "2"}, "is not supported; pulsar.producer."),
+        ({"pulsar.client.operationTimeoutMs": "0"}, "cannot be '0'"),
         ({"pulsar.producer.compressionType": "ARJ"}, "cannot be 'ARJ'"),
         ({"mode": "FAILFAST", "quarantine.path": "x"}, "no use"),
         ({"admin.url": ""}, "must be like http"),
