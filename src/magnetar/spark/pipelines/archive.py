@@ -57,6 +57,7 @@ def run(work: Work) -> None:
     config: ArchiveConfig = work.config
     lake = Lake(config.path)
     lake.recover()
+    lake.check_goes_on(config.path / "_checkpoint")
     before = sum(file.rows for file in lake.files())
     work.progress.step("archiving")
     told = _archive(work, lake)

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from magnetar.spark.durable import sync
+from magnetar.spark.pipelines.errors import PipelineError
 
 __all__ = ["Lake", "LakeFile"]
 
@@ -47,6 +48,17 @@ class Lake:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+
+    def check_goes_on(self, checkpoint: Path) -> None:
+        """:param checkpoint: of the query whose batches are added
+
+        :raises PipelineError: it is gone: batches would be counted anew, and taken for those that are there
+        """
+        if not checkpoint.exists() and self.files():
+            raise PipelineError(
+                f"{checkpoint} is gone, which knows how far {self.folder} has come: bring it back, or begin"
+                " another folder"
+            )
 
     def add(self, frame: DataFrame, batch: int, partition_by: Sequence[str]) -> None:
         """Adds the rows of a batch; one that was added before is left as it is."""

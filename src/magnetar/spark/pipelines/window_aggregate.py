@@ -68,6 +68,7 @@ def run(work: Work) -> None:
     config: WindowAggregateConfig = work.config
     lake = Lake(config.path)
     lake.recover()
+    lake.check_goes_on(config.path / "_checkpoint")
     work.progress.step("aggregating")
     query = (
         _aggregated(work)
