@@ -63,6 +63,8 @@ class Export:
         source, target = self._source, self._target
         if source.identity == target.identity:
             return Plan(refusals=[f"source and target are the same: {source.name}"])
+        if shared := self._shared():
+            return Plan(refusals=shared)
         plan = Plan()
         for side in (source, target):
             plan.refusals += [f"{each}: that has to be stopped before" for each in side.served_by]
@@ -87,6 +89,20 @@ class Export:
             plan.refusals += await self._namespaces.refusals(namespace)
             plan.refusals += await self._policies_refused(namespace, units)
         return plan
+
+    def _shared(self) -> list[str]:
+        """Why nothing can go where both sides have their ledgers in one place.
+
+        Ledgers that an export has made and not noted are known by whose messages they say they have: that
+        would be said by the source's own, too.
+        """
+        source, target = self._source, self._target
+        if not source.bookies or source.bookies != target.bookies:
+            return []
+        return [
+            f"{source.name} and {target.name} have their ledgers on the same bookies: what an export that was"
+            " cut short has made could not be told from what the topic has"
+        ]
 
     async def _policies_refused(self, namespace: NamespaceName, units: dict[TopicName, Unit]) -> list[str]:
         if not self._target.one_copy:
@@ -153,7 +169,9 @@ class Export:
         :returns: why it cannot be, a sentence each
         :param told: called with each topic of which nothing is there any more
         """
-        refused = []
+        refused = self._shared()
+        if refused:
+            return refused
         left, arriving = await notes(self._source.metadata), await notes(self._target.metadata)
         begun = {path for path, note in arriving.items() if note.peer == self._source.identity}
         begun |= {path for path, note in left.items() if note.peer == self._target.identity}

@@ -34,6 +34,8 @@ class Side:
     """:raises NotExported: somebody else may serve its topics by now"""
     served_by: Sequence[str] = ()
     """What runs there and would have to be stopped; only where it is looked whether topics can go."""
+    bookies: str = ""
+    """Whose ledgers are on them, by the id that all of these clusters know; empty: nobody else's."""
 
     @property
     def ledgers(self) -> LedgerStore:

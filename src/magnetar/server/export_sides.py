@@ -129,6 +129,7 @@ async def cluster_side(
                 identity = f"{value}:{settings.cluster_name}"
                 name = f"the cluster {settings.cluster_name} at {places.local}"
                 side = _side(io, settings, cluster, store, metadata, name, identity)
+                side.bookies = value
                 side.still_alone = guard.check
                 side.served_by = [guard.said([each]) for each in await guard.brokers()]
                 async with _closing(side):

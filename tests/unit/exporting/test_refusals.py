@@ -11,9 +11,10 @@ from exporting_world import EMPTY, ENDED, KEYED, ORDERS, PLAIN, World, contents,
 
 from magnetar.errors import PersistenceFailure, TopicNotFound
 from magnetar.exporting.errors import NotExported
-from magnetar.exporting.export import Selection
+from magnetar.exporting.export import Export, Selection
 from magnetar.exporting.namespaces import WhichPolicies
 from magnetar.exporting.side import Side
+from magnetar.exporting.stored_topics import Unit
 from magnetar.ledger.interface import LedgerStore, LedgerWriter, Quorums
 from magnetar.managed_ledger import records_pb2 as pb
 from magnetar.managed_ledger.errors import ManagedLedgerMoving
@@ -98,6 +99,16 @@ def test_names_that_are_not_there(world: World) -> None:
     refused(world, "a has no topic", str(missing), selection=Selection(topics=frozenset((missing,))))
     nowhere = NamespaceName.parse("public/nowhere")
     refused(world, "a has no namespace public/nowhere", selection=Selection(namespaces=frozenset((nowhere,))))
+
+
+def test_clusters_that_share_their_bookies(world: World) -> None:
+    world.a.bookies, world.b.bookies = "one", "other"
+    assert world.plan().refusals == []
+    world.b.bookies = "one"
+    refused(world, "a and b have their ledgers on the same bookies")
+    told: list[Unit] = []
+    given_up = world.run(Export(world.a, world.b).give_up(Selection(), told.append))
+    assert (["same bookies" in each for each in given_up], told) == ([True], [])
 
 
 def test_a_topic_that_is_there_already(world: World) -> None:
