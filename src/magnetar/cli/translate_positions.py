@@ -131,7 +131,12 @@ def _translated_offsets(mapping: Mapping, path: Path) -> str:
 
 
 def _translated_line(mapping: Mapping, line: str) -> str:
-    """One source's offset; that of another kind of source stays."""
+    """One source's offset; that of another kind of source stays.
+
+    :raises InvalidName: it is edited, and names what is no topic
+    """
+    from magnetar.naming.topic_name import TopicName
+
     try:
         offset = json.loads(line)
     except ValueError:
@@ -139,8 +144,10 @@ def _translated_line(mapping: Mapping, line: str) -> str:
     if not isinstance(offset, dict) or not isinstance(offset.get("topics"), dict):
         return line
     for topic, each in offset["topics"].items():
-        if topic in mapping.topics:
-            offset["topics"][topic] = _translated_topic(mapping, topic, each)
+        # Who edits a checkpoint may write names short, as the source takes them.
+        name = str(TopicName.parse(topic))
+        if name in mapping.topics:
+            offset["topics"][topic] = _translated_topic(mapping, name, each)
     return json.dumps(offset, separators=(",", ":"))
 
 
@@ -159,6 +166,6 @@ def _translated_topic(mapping: Mapping, topic: str, value: Any) -> Any:
             found["from"] = place(value["from"])
         if "splits" in value:
             found["splits"] = [place(each) for each in value["splits"]]
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise NotTranslated(f"the offset of {topic} is not written as magnetar's source does") from error
     return found

@@ -188,6 +188,29 @@ def test_a_checkpoint(file: Path, tmp_path: Path) -> None:
     assert main(command) == 1
 
 
+def test_a_checkpoint_that_was_edited(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = checkpoint(tmp_path / "from"), tmp_path / "to"
+    path = source / "offsets" / "1"
+    command = [
+        "translate-positions",
+        "--mapping",
+        str(file),
+        "--checkpoint",
+        str(source),
+        "--to",
+        str(target),
+    ]
+    head = 'v1\n{"batchWatermarkMs":0}\n'
+    for wrong in ({"orders": {"next": 4}}, {"orders": [4]}, {"": {"next": "4:3"}}):
+        path.write_text(head + json.dumps({"topics": wrong}))
+        assert main(command) == 1
+        assert "not translated" in capsys.readouterr().err
+    path.write_text(head + json.dumps({"topics": {"orders": {"next": "4:3"}}}))
+    assert main(command) == 0
+    found = Offset.from_json((target / "offsets" / "1").read_text().split("\n")[2])
+    assert str(found.topics[TOPIC].next) == "40:3:0"
+
+
 def test_a_checkpoint_that_cannot_go(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = checkpoint(tmp_path / "from")
     path = source / "offsets" / "1"
