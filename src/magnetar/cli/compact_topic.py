@@ -36,6 +36,7 @@ def run_compact_topic(parsed: argparse.Namespace) -> int:
     from magnetar.ledger.interface import LedgerError
     from magnetar.metadata.interface import MetadataError
     from magnetar.server.compact_topic import NotCompacted, compact_stored
+    from magnetar.server.loop_process import reachable_host
 
     try:
         settings = load(parsed.broker_conf, frozenset(), {}).settings
@@ -46,7 +47,7 @@ def run_compact_topic(parsed: argparse.Namespace) -> int:
     try:
         compact_stored(settings, parsed.data_dir, parsed.topic)
     except StoreLocked:
-        host = settings.bind_address if settings.bind_address not in ("", "0.0.0.0", "::") else "localhost"  # nosec B104
+        host = reachable_host(settings.bind_address)
         return _ask_broker(parsed, f"http://{host}:{settings.web_service_port or 8080}")
     except (NotCompacted, LedgerError, MetadataError, OSError) as error:
         sys.stderr.write(f"magnetar: not compacted: {error}\n")
