@@ -100,7 +100,7 @@ def test_kazoo_changes_the_same_together_and_is_refused_the_same(
         made, changed = Put(f"{root}/made", b"2", MUST_NOT_EXIST), Put(f"{root}/node", b"3", 0)
         return [
             [made, changed, Delete(f"{root}/missing")],
-            [made, Check(f"{root}/node", 3), changed],
+            [made, Check(f"{root}/with", 3), changed],
             [Delete(f"{root}/with"), made],
             [changed, Put(f"{root}/with", b"", MUST_NOT_EXIST), made],
             [made, Check(f"{root}/with", 0), changed, Delete(f"{root}/with/children", 0)],
