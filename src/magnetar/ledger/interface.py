@@ -48,6 +48,10 @@ class DataDamaged(LedgerError):
     """Bytes that were acknowledged do not read back as written; names file, offset and ledger."""
 
 
+class LedgerUnreadable(LedgerError):
+    """The system does not give back what is stored, now or ever: a device or an opening fails."""
+
+
 class StoreClosed(LedgerError):
     """The store is stopping."""
 
@@ -167,6 +171,7 @@ class LedgerReader(Protocol):
         :raises NoSuchEntry: ``first`` is beyond the last entry that may be read
         :raises NoSuchLedger: it was deleted meanwhile
         :raises DataDamaged: what is stored does not carry its checksum
+        :raises LedgerUnreadable: the system does not give it back
         """
         ...
 

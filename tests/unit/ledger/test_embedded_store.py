@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ledger_stores import MINIATURE, Listener, all_entries, append
@@ -13,11 +15,12 @@ from ledger_stores import MINIATURE, Listener, all_entries, append
 from magnetar.io.interfaces import Io
 from magnetar.io.real import real_io
 from magnetar.io.simulated import SimulatedDisk, Simulation, simulated_io
+from magnetar.io.simulated.disk import SimulatedFile
 from magnetar.ledger.embedded.identity import StoreLocked, UnknownFormat
 from magnetar.ledger.embedded.ledger_table import LedgerRow, encode_created
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
-from magnetar.ledger.interface import DataDamaged, LedgerWriter, Quorums
+from magnetar.ledger.interface import DataDamaged, LedgerUnreadable, LedgerWriter, Quorums
 
 
 async def _open(io: Io, settings: EmbeddedSettings = MINIATURE) -> EmbeddedLedgerStore:
@@ -231,6 +234,72 @@ def test_reads_in_flight_are_bounded() -> None:
         assert 8000 <= most <= 10_000
         assert store._reads._in_flight == 0
         assert all(future.cancelled() or len(future.result()) == 1 for future in reading)
+        await store.close()
+
+    simulation.loop.run_until(scenario())
+
+
+@pytest.mark.parametrize("cached", [0.0, 1.0])
+def test_a_device_that_does_not_read_fails_the_read_as_ledgers_fail(
+    monkeypatch: pytest.MonkeyPatch, cached: float
+) -> None:
+    """Dispatchers try again after errors of ledgers; after any other they never read again."""
+    simulation = _simulated()
+    simulation.disk.cached_fraction = cached
+    failing: list[SimulatedFile] = []
+    read = SimulatedFile.read
+
+    def fail(file: SimulatedFile, _length: int, _offset: int) -> bytes:
+        failing.append(file)
+        raise OSError(errno.EIO, "Input/output error")
+
+    async def scenario() -> None:
+        store = await _open(simulation.io)
+        writer, _ = await _create(store)
+        append(writer, b"entry")
+        await writer.close()
+        await store.close()
+        store = await _open(simulation.io)
+        reader = await store.open(writer.ledger_id, recover=False)
+        for known in (False, True):
+            monkeypatch.setattr(SimulatedFile, "read", fail)
+            for _ in range(3):
+                with pytest.raises(
+                    LedgerUnreadable, match=r"segment-\w+\.log cannot be read: Input/output error"
+                ):
+                    await reader.read(0, 0, 100)
+            assert all(file._open is known for file in failing), "files that nobody knows stay open"
+            failing.clear()
+            monkeypatch.setattr(SimulatedFile, "read", read)
+            assert await all_entries(reader, 100) == [b"entry"]
+        await store.close()
+
+    simulation.loop.run_until(scenario())
+
+
+def test_without_files_to_open_a_read_fails_as_ledgers_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = _simulated()
+    disk = simulation.disk
+    opened = disk.open
+
+    def refuse(path: str, *, write: bool = True, **options: Any) -> SimulatedFile:
+        if not write:
+            raise OSError(errno.EMFILE, "Too many open files", path)
+        return opened(path, **options)
+
+    async def scenario() -> None:
+        store = await _open(simulation.io)
+        writer, _ = await _create(store)
+        append(writer, b"entry")
+        await writer.close()
+        await store.close()
+        store = await _open(simulation.io)
+        reader = await store.open(writer.ledger_id, recover=False)
+        monkeypatch.setattr(disk, "open", refuse)
+        with pytest.raises(LedgerUnreadable, match="Too many open files"):
+            await reader.read(0, 0, 100)
+        monkeypatch.setattr(disk, "open", opened)
+        assert await all_entries(reader, 100) == [b"entry"]
         await store.close()
 
     simulation.loop.run_until(scenario())

@@ -26,6 +26,7 @@ class IndexLookup:
         """The index of the part that begins at ``first`` and holds ``entry_id``, in a pinned segment.
 
         :raises DataDamaged: neither the index file nor the segment itself can tell
+        :raises LedgerUnreadable: the system does not give them back
         """
         segment = self._segments.get(segment_id)
         if segment is not None and segment.log is not None:
@@ -33,7 +34,7 @@ class IndexLookup:
         else:
             part = self.cache.get(segment_id, ledger_id, first)
         if part is None:
-            part = await self._reads.job(lambda: self._load(segment_id, ledger_id, entry_id))
+            part = await self._reads.job(segment_id, lambda: self._load(segment_id, ledger_id, entry_id))
             self.cache.put(segment_id, ledger_id, part)
         return part
 

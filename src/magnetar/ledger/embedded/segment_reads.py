@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from magnetar.invariants import must
@@ -11,7 +12,7 @@ from magnetar.io.interfaces import File, Io, Worker
 from magnetar.io.jobs import run_job
 from magnetar.ledger.embedded.segment_files import SegmentFiles
 from magnetar.ledger.embedded.settings import EmbeddedSettings
-from magnetar.ledger.interface import StoreClosed
+from magnetar.ledger.interface import LedgerUnreadable, StoreClosed
 
 T = TypeVar("T")
 
@@ -76,6 +77,7 @@ class SegmentReads:
         """Up to ``length`` bytes of a pinned segment; fewer only at its end.
 
         :param ahead: whether the system may read what follows before it is asked for
+        :raises LedgerUnreadable: the system does not give them back
         """
         await self._wait_for_room(length)
         key = segment_id, ahead
@@ -84,11 +86,12 @@ class SegmentReads:
             if known is not None:
                 self._open.move_to_end(key)
                 # Who does not read ahead hardly ever finds anything at hand, and need not keep the loop.
-                at_hand = known.read_cached(length, offset) if ahead else None
+                with self._unreadable(segment_id):
+                    at_hand = known.read_cached(length, offset) if ahead else None
                 if at_hand is not None:
                     return at_hand
-                return await self.job(lambda: known.read(length, offset))
-            file, data = await self.job(lambda: self._open_and_read(key, length, offset))
+                return await self.job(segment_id, lambda: known.read(length, offset))
+            file, data = await self.job(segment_id, lambda: self._open_and_read(key, length, offset))
             if self._closed or key in self._open:
                 file.close()
             else:
@@ -97,18 +100,29 @@ class SegmentReads:
         finally:
             self._give_room(length)
 
-    async def job(self, job: Callable[[], T]) -> T:
-        """Runs ``job`` on one of the readers' workers.
+    async def job(self, segment_id: int, job: Callable[[], T]) -> T:
+        """Runs ``job``, which reads of a segment or its index, on one of the readers' workers.
 
         :raises StoreClosed: there are none any more
+        :raises LedgerUnreadable: the system refuses what the job asks of it
         """
         if self._closed:
             raise StoreClosed("the ledger store is closed")
-        if len(self._workers) < self._settings.reader_workers:
-            self._workers.append(self._io.start_worker(f"ledger-read-{len(self._workers)}"))
-        worker = self._workers[self._next_worker % len(self._workers)]
-        self._next_worker += 1
-        return await run_job(self._io.loop, worker, job)
+        with self._unreadable(segment_id):
+            if len(self._workers) < self._settings.reader_workers:
+                self._workers.append(self._io.start_worker(f"ledger-read-{len(self._workers)}"))
+            worker = self._workers[self._next_worker % len(self._workers)]
+            self._next_worker += 1
+            return await run_job(self._io.loop, worker, job)
+
+    @contextmanager
+    def _unreadable(self, segment_id: int) -> Iterator[None]:
+        """Whoever reads tries again after a ledger's errors; those of the system would end them for good."""
+        try:
+            yield
+        except OSError as error:
+            path = self._files.segment_path(segment_id)
+            raise LedgerUnreadable(f"{path} cannot be read: {error.strerror or error}") from error
 
     def close(self) -> None:
         """What waits is refused from now on."""
@@ -122,7 +136,11 @@ class SegmentReads:
 
     def _open_and_read(self, key: tuple[int, bool], length: int, offset: int) -> tuple[File, bytes]:
         file = self._files.open(key[0], ahead=key[1])
-        return file, file.read(length, offset)
+        try:
+            return file, file.read(length, offset)
+        except BaseException:
+            file.close()
+            raise
 
     def _close_some(self) -> None:
         spare = len(self._open) - self._settings.open_segments
