@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -63,6 +65,27 @@ def test_what_has_no_room_is_refused_and_the_process_lives() -> None:
     life.run(life.store.put("/room-again", b""))
     found = Life(life.killed())
     assert found.run(found.store.children("/")) == [*(path[1:] for path in paths), "room-again"]
+
+
+def test_a_reserve_that_cannot_be_opened_is_filled_another_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    life = Life(SimulatedDisk(1, QUOTA), reserve_bytes=1 << 20)
+    reserve = life.store._reserve
+    fill_up(life.disk)
+    life.run(life.store.put("/full", b""))
+    assert not reserve.whole
+    life.disk.quota = QUOTA
+    with monkeypatch.context() as patched:
+        patched.setattr(life.disk, "open", refuse)
+        life.run(life.store.put("/without-files", b""))
+        assert not reserve.whole
+    life.run(life.store.put("/with-files", b""))
+    assert reserve.whole
+    assert not life.simulation.stop_messages
+    found = Life(life.killed())
+    assert found.run(found.store.children("/")) == ["full", "with-files", "without-files"]
 
 
 def test_the_reserve_has_room_for_it_after_a_kill_too() -> None:

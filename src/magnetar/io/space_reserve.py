@@ -8,6 +8,7 @@ from magnetar.io.interfaces import Disk
 
 RESERVE_NAME = "reserve"
 _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))
+_NO_FILES = frozenset((errno.EMFILE, errno.ENFILE))
 _LARGEST_SHARE = 16
 """A reserve never takes more than this part of its device."""
 
@@ -22,6 +23,14 @@ class SpaceExhausted(OSError):
 def is_without_room(error: BaseException | None) -> bool:
     """Whether something was not written because the device is full, and for no other reason."""
     return isinstance(error, OSError) and error.errno in _NO_ROOM
+
+
+def is_shortage(error: BaseException | None) -> bool:
+    """Whether the device has no room, or the system no more files to open: it may go well another time.
+
+    Connections of clients may take all descriptors there are.
+    """
+    return is_without_room(error) or (isinstance(error, OSError) and error.errno in _NO_FILES)
 
 
 class SpaceReserve:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from magnetar.io.interfaces import Io, SqlConnection, SqlError, SqlFull
 from magnetar.io.jobs import run_job
-from magnetar.io.space_reserve import SpaceReserve
+from magnetar.io.space_reserve import SpaceReserve, is_shortage
 from magnetar.io.waiting import finished
 from magnetar.metadata.interface import (
     Change,
@@ -227,8 +227,12 @@ class EmbeddedMetadataStore:
         reserve = self._reserve
         if not reserve.size:
             return
-        if reserve.make_room(reserve.wanted // _PARTS_OF_RESERVE) and not reserve.whole:
-            reserve.fill()
+        try:
+            if reserve.make_room(reserve.wanted // _PARTS_OF_RESERVE) and not reserve.whole:
+                reserve.fill()
+        except OSError as error:
+            if not is_shortage(error):
+                raise
 
     def _without_room(self, error: SqlFull) -> MetadataRefused:
         return MetadataRefused(f"no room for the metadata in {self._path!r}: {error}")

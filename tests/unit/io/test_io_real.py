@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import threading
 from pathlib import Path
 
@@ -54,6 +56,20 @@ def test_locks_exclude_each_other(tmp_path: Path) -> None:
 def test_paths_stay_below_the_root(tmp_path: Path, path: str) -> None:
     with pytest.raises(ValueError, match="leaves the disk's root"):
         RealDisk(tmp_path).locate(path)
+
+
+def test_a_worker_starts_where_no_file_can_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(os, "eventfd", refuse, raising=False)
+        worker = ThreadWorker(loop, "test")
+        assert await run_job(loop, worker, lambda: "answer") == "answer"
+        worker.close()
+
+    asyncio.run(scenario())
 
 
 def test_a_worker_answers_in_order_and_hands_on_errors() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from magnetar.ledger.embedded.identity import StoreLocked, UnknownFormat
 from magnetar.ledger.embedded.ledger_table import LedgerRow, encode_created
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
-from magnetar.ledger.interface import DataDamaged, LedgerUnreadable, LedgerWriter, Quorums
+from magnetar.ledger.interface import DataDamaged, LedgerUnreadable, LedgerWriter, Quorums, StoreFull
 
 
 async def _open(io: Io, settings: EmbeddedSettings = MINIATURE) -> EmbeddedLedgerStore:
@@ -303,6 +305,58 @@ def test_without_files_to_open_a_read_fails_as_ledgers_fail(monkeypatch: pytest.
         await store.close()
 
     simulation.loop.run_until(scenario())
+
+
+@pytest.mark.parametrize("refused", ["open", "sync_directory"])
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
+def test_clients_that_take_all_descriptors_end_no_process(
+    monkeypatch: pytest.MonkeyPatch, refused: str, code: int
+) -> None:
+    """What has no segment to go to is refused; when files can be opened again, all goes on."""
+    simulation = _simulated()
+    settings = replace(MINIATURE, reserve_bytes=64 << 10)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    async def scenario() -> None:
+        store = await _open(simulation.io, settings)
+        short: list[str] = []
+        store.listen_for_shortage(short.append)
+        stored: dict[int, int] = {}
+        for round_ in range(6):
+            writer, listener = await _create(store)
+            with monkeypatch.context() as patched:
+                for number in range(200):
+                    if number == 20:
+                        patched.setattr(simulation.disk, refused, refuse)
+                    if listener.failed is None:
+                        append(writer, b"%d" % number * 500)
+                    await asyncio.sleep(0.001)
+                assert isinstance(listener.failed, tuple), "all of it had room"
+                assert isinstance(listener.failed[1], StoreFull)
+                assert os.strerror(code) in store.shortage
+            stored[writer.ledger_id] = listener.last
+            if round_ % 2:
+                await store.delete(min(stored))
+                del stored[min(stored)]
+            await asyncio.sleep(120.0)
+            store.hurry(urgent=False)
+            await asyncio.sleep(5.0)
+            assert (store.shortage, short[-1]) == ("", "")
+            store.check()
+        await store.close()
+        store = await _open(simulation.io, settings)
+        for ledger_id, last in stored.items():
+            found = await all_entries(await store.open(ledger_id, recover=True), 10_000)
+            assert found == [b"%d" % number * 500 for number in range(len(found))]
+            assert len(found) > last > 0
+        await store.close()
+        files = len(simulation.disk.paths("ledgers/segment-")) + len(simulation.disk.paths("ledgers/free-"))
+        assert files < 40
+
+    simulation.loop.run_until(scenario())
+    assert not simulation.stop_messages
 
 
 def test_opening_reads_no_more_when_there_is_more_data() -> None:

@@ -83,10 +83,13 @@ class ThreadWorker:
 
 
 def _eventfd_in(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> int:
-    """An eventfd the loop watches, or -1 where there is none."""
+    """An eventfd the loop watches, or -1 where there is none, or no file can be opened."""
     if not hasattr(os, "eventfd"):
         return -1
-    descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+    try:
+        descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+    except OSError:
+        return -1
     try:
         loop.add_reader(descriptor, callback)
     except NotImplementedError:

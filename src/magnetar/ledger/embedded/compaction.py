@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from magnetar.io.interfaces import File, Io, Worker
 from magnetar.io.jobs import run_job
 from magnetar.io.slices import each
-from magnetar.io.space_reserve import SpaceExhausted, is_without_room
+from magnetar.io.space_reserve import SpaceExhausted, is_shortage
 from magnetar.io.waiting import finished
 from magnetar.ledger.embedded.checkpoint import SealedSegment
 from magnetar.ledger.embedded.index import RUN_FIELDS, PartIndex
@@ -290,7 +290,7 @@ class Compaction:
                 self._mark_damaged(segment_id)
             await run_job(loop, worker, lambda: self._segments.files.discard(ids))
         except OSError as error:
-            if not is_without_room(error):
+            if not is_shortage(error):
                 raise
             # Nothing points to what was written so far.
             _log.warning("no room to rewrite segments: %s", error)

@@ -11,7 +11,7 @@ from magnetar.io.interfaces import Cancellable, Disk, Io, Worker
 from magnetar.io.jobs import run_job
 from magnetar.io.reminder import Reminder
 from magnetar.io.slices import each
-from magnetar.io.space_reserve import is_without_room
+from magnetar.io.space_reserve import is_shortage
 from magnetar.io.waiting import finished
 from magnetar.ledger.embedded.checkpoint import (
     Checkpoint,
@@ -107,7 +107,7 @@ class Maintenance:
             await self._seal()
             await self._retire()
         except OSError as error:
-            if not is_without_room(error):
+            if not is_shortage(error):
                 self._failed("cannot write the ledger store at its end", error)
             _log.warning("no room for the ledger store's own files, the log is replayed next time: %s", error)
 
@@ -151,9 +151,9 @@ class Maintenance:
     def _wait_for_room(self, error: OSError) -> None:
         """Until an index or a checkpoint is written, what was there before holds: nothing is lost.
 
-        :raises OSError: it was not for want of room
+        :raises OSError: it was not for want of room, or of files to open
         """
-        if not is_without_room(error):
+        if not is_shortage(error):
             raise error
         _log.warning("no room for the ledger store's own files, trying again: %s", error)
         self._not_before = self._io.loop.time() + _RETRY_SECONDS
@@ -236,9 +236,9 @@ class Maintenance:
     async def _retire(self) -> None:
         """Recycles or removes dead segments that nobody reads."""
         for segment_id in self._free():
-            self._segments.remove(segment_id)
             self._reads.drop(segment_id)
             await self._job(partial(self._files.retire, segment_id))
+            self._segments.remove(segment_id)
         self._reclaimed()
 
     async def _switch_to(self, compacted: Compacted) -> None:

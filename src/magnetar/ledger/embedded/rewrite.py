@@ -71,7 +71,11 @@ class _SegmentWriter:
         self._files = files
         self._segment_id = segment_id
         self._file = files.create_rewritten(segment_id)
-        self._file.write(SegmentHeader(segment_id, store_id, REWRITTEN, 0).encode(), 0)
+        try:
+            self._file.write(SegmentHeader(segment_id, store_id, REWRITTEN, 0).encode(), 0)
+        except OSError:
+            self._file.close()
+            raise
         self._sequence = 1
         self._parts = PartsBuilder()
         self.end = SEGMENT_HEADER_BYTES

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from enum import Enum
 
 from magnetar.io.interfaces import Disk, File
-from magnetar.io.space_reserve import SpaceExhausted, SpaceReserve, is_without_room
+from magnetar.io.space_reserve import SpaceExhausted, SpaceReserve, is_shortage
 from magnetar.ledger.embedded.segment_header import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
@@ -82,24 +82,32 @@ class SegmentFiles:
 
         :raises SpaceExhausted: there is not enough room for it; nothing is left of it
         """
-        header = SegmentHeader(segment_id, self._store_id, kind, size)
+        try:
+            return self._prepared(SegmentHeader(segment_id, self._store_id, kind, size), room)
+        except SpaceExhausted:
+            raise
+        except OSError as error:
+            if not is_shortage(error):
+                raise
+            self.discard([segment_id])
+            self._free = [name for name in self._free if self._disk.exists(f"{self._directory}/{name}")]
+            raise SpaceExhausted(f"no room for a segment of {size} bytes: {error}") from error
+
+    def _prepared(self, header: SegmentHeader, room: Room) -> File:
+        """:raises OSError: something may be left of it"""
+        size = header.size
         if room is Room.PLENTY:
             self._check_plenty(size)
         while self._free:
-            file = self._reuse(self._free.pop(), header)
+            file = self._reuse(self._free[-1], header)
+            self._free.pop()
             if file is not None:
                 return file
         if room is Room.LAST or (room is Room.RESERVED and self._reserve_may_give(size)):
             self.make_room(size)
         if self._disk.free_bytes() < size + self._margin * (room is not Room.LAST):
             raise SpaceExhausted(f"no room for a segment of {size} bytes: {self._disk.free_bytes()} are free")
-        try:
-            return self._make(header)
-        except OSError as error:
-            if not is_without_room(error):
-                raise
-            self.discard([segment_id])
-            raise SpaceExhausted(f"no room for a segment of {size} bytes: {error}") from error
+        return self._make(header)
 
     def _make(self, header: SegmentHeader) -> File:
         size = header.size
@@ -139,15 +147,19 @@ class SegmentFiles:
             file.close()
             self._disk.unlink(path)
             return None
-        if self._renamed:
-            # Else a crash could leave one file under two names, and both would be used again.
-            self._renamed = False
+        try:
+            if self._renamed:
+                # Else a crash could leave one file under two names, and both would be used again.
+                self.sync_directory()
+                self._renamed = False
+            header = SegmentHeader(header.segment_id, header.store_id, header.kind, file.size())
+            file.write(header.encode(), 0)
+            file.sync()
+            self._disk.rename(path, self.segment_path(header.segment_id))
             self.sync_directory()
-        header = SegmentHeader(header.segment_id, header.store_id, header.kind, file.size())
-        file.write(header.encode(), 0)
-        file.sync()
-        self._disk.rename(path, self.segment_path(header.segment_id))
-        self.sync_directory()
+        except OSError:
+            file.close()
+            raise
         file.unlock()
         return file
 
