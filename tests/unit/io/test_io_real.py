@@ -5,14 +5,21 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import ssl
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from magnetar.io.interfaces import ConnectingNetwork
 from magnetar.io.jobs import run_job
 from magnetar.io.real import real_io
+from magnetar.io.real.checked_network import CheckedNetwork
 from magnetar.io.real.disk import RealDisk
+from magnetar.io.real.loops import new_loop
+from magnetar.io.real.network import TcpNetwork
+from magnetar.io.real.tls_network import TlsClientNetwork
 from magnetar.io.real.worker import ThreadWorker
 
 
@@ -56,6 +63,26 @@ def test_locks_exclude_each_other(tmp_path: Path) -> None:
 def test_paths_stay_below_the_root(tmp_path: Path, path: str) -> None:
     with pytest.raises(ValueError, match="leaves the disk's root"):
         RealDisk(tmp_path).locate(path)
+
+
+@pytest.mark.parametrize("host", ["a..b", ".", "a" * 64 + ".example", "a\udcff"])
+@pytest.mark.parametrize("make_loop", [new_loop, asyncio.new_event_loop])
+def test_names_that_no_host_can_have_are_hosts_that_do_not_answer(
+    host: str, make_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    loop = make_loop()
+    networks: list[ConnectingNetwork] = [
+        TcpNetwork(loop),
+        TlsClientNetwork(loop, ssl.create_default_context),
+        CheckedNetwork(loop, lambda _address: True),
+    ]
+    try:
+        for network in networks:
+            with pytest.raises(OSError, match="no name of a host"):
+                loop.run_until_complete(network.connect(host, 1, asyncio.Protocol))
+    finally:
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
 
 
 def test_a_worker_starts_where_no_file_can_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:

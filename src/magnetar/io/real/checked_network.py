@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from magnetar.io.interfaces import StreamProtocol, Transport
+from magnetar.io.real.network import looking_up
 from magnetar.io.real.tls_network import MakeContext
 from magnetar.io.tls import HANDSHAKE_SECONDS
 
@@ -44,7 +45,8 @@ class CheckedNetwork:
         """
         made: Callable[[], Any] = factory
         context = None if self._context is None else await self._loop.run_in_executor(None, self._context)
-        found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        with looking_up(host):
+            found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         addresses = dict.fromkeys(str(address[0]) for *_, address in found)
         allowed = [address for address in addresses if self._allows(address)]
         if not allowed:

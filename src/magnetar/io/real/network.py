@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from magnetar.io.interfaces import StreamProtocol, Transport
 
 BACKLOG = 1024
+
+
+@contextmanager
+def looking_up(host: str) -> Iterator[None]:
+    """Names that others chose may be none that can be asked for (``a..b``, or a label of 64 letters).
+
+    :raises socket.gaierror: it is such a one; nobody answers there
+    """
+    try:
+        yield
+    except UnicodeError as error:
+        raise socket.gaierror(socket.EAI_NONAME, f"{host[:300]!r} is no name of a host") from error
 
 
 class TcpListener:
@@ -40,4 +54,5 @@ class TcpNetwork:
         self, host: str, port: int, factory: Callable[[], StreamProtocol]
     ) -> tuple[Transport, StreamProtocol]:
         made: Callable[[], Any] = factory
-        return await self._loop.create_connection(made, host, port)
+        with looking_up(host):
+            return await self._loop.create_connection(made, host, port)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from magnetar.io.interfaces import StreamProtocol, Transport
-from magnetar.io.real.network import BACKLOG
+from magnetar.io.real.network import BACKLOG, looking_up
 from magnetar.io.tls import HANDSHAKE_SECONDS
 
 log = logging.getLogger(__name__)
@@ -226,7 +226,8 @@ class UpgradingNetwork:
     async def _asked(self, host: str, port: int) -> socket.socket:
         """A connection whose other side waits for a handshake."""
         loop = self._loop
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        with looking_up(host):
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         family, kind, number, _, address = found[0]
         connection = socket.socket(family, kind, number)
         try:
@@ -274,11 +275,12 @@ class TlsClientNetwork:
         """
         made: Callable[[], Any] = factory
         context = await self._loop.run_in_executor(None, self._context)
-        return await self._loop.create_connection(
-            made,
-            host,
-            port,
-            ssl=context,
-            server_hostname=host,
-            ssl_handshake_timeout=self._seconds,
-        )
+        with looking_up(host):
+            return await self._loop.create_connection(
+                made,
+                host,
+                port,
+                ssl=context,
+                server_hostname=host,
+                ssl_handshake_timeout=self._seconds,
+            )
