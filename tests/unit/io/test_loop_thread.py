@@ -52,3 +52,22 @@ def test_ctrl_c_is_noticed_though_it_does_not_wake_who_waits(thread: LoopThread)
         thread.run(for_ever())
     interrupting.join()
     assert ended.wait(10)
+
+
+def test_who_waits_for_a_loop_that_another_thread_closes_is_told() -> None:
+    thread = LoopThread("test")
+    begun = threading.Event()
+
+    async def for_ever() -> None:
+        begun.set()
+        await asyncio.get_running_loop().create_future()
+
+    def close() -> None:
+        begun.wait()
+        thread.close()
+
+    closing = threading.Thread(target=close)
+    closing.start()
+    with pytest.raises(RuntimeError, match="the loop was closed"):
+        thread.run(for_ever())
+    closing.join()

@@ -54,7 +54,8 @@ class LoopThread:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """What ``work`` answers; blocks. Ctrl-C cancels it.
 
-        :raises RuntimeError: called in the loop itself, where it would wait for ever; or it is closed
+        :raises RuntimeError: called in the loop itself, where it would wait for ever; or it is closed, maybe
+            by another thread meanwhile
         """
         if threading.current_thread() is self._thread:
             work.close()
@@ -63,16 +64,19 @@ class LoopThread:
             work.close()
             raise RuntimeError("the loop is closed")
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        lives = True
         try:
-            while True:
+            while lives:
                 try:
                     return future.result(_LOOK_SECONDS)
                 except TimeoutError:
+                    lives = self._thread.is_alive()
                     if future.done():
                         return future.result()
         except BaseException:
             future.cancel()
             raise
+        raise RuntimeError("the loop was closed")
 
     def post(self, call: Callable[..., object], *arguments: Any) -> None:
         """Calls it in the loop, in the order of posting; many posted at once cost one wake-up.
