@@ -151,6 +151,20 @@ def test_a_damaged_or_missing_index_is_made_again_from_the_segment() -> None:
         assert {ledger_id: life.entries(ledger_id) for ledger_id in wanted} == wanted
 
 
+@pytest.mark.parametrize("kind", ["create", "write"])
+def test_a_missing_index_is_read_from_the_segment_on_a_full_disk_too(kind: str) -> None:
+    disk, wanted, _, _ = _filled(settle=1.0)
+    disk = Life(disk).stopped()
+    (path,) = [f"ledgers/{name}" for name in disk.names("ledgers") if name.endswith(".index")]
+    disk.unlink(path)
+    life = Life(disk)
+    for _ in wanted:
+        life.disk.fail(kind, path, code=errno.ENOSPC)
+    assert {ledger_id: life.entries(ledger_id) for ledger_id in wanted} == wanted
+    life = Life(life.killed())
+    assert {ledger_id: life.entries(ledger_id) for ledger_id in wanted} == wanted
+
+
 def test_a_damaged_checkpoint_stops_the_start() -> None:
     disk, _, _, _ = _filled(settle=1.0)
     disk = Life(disk).stopped()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from magnetar.io.space_reserve import is_shortage
 from magnetar.ledger.embedded.index import IndexCache, PartIndex, encode_index, load_part, load_parts
 from magnetar.ledger.embedded.index_rebuild import rebuild_index
 from magnetar.ledger.embedded.reader import SegmentReader
@@ -75,7 +76,12 @@ class IndexLookup:
             parts = rebuild_index(reader, file.path, end)
         finally:
             file.close()
-        self._files.write_index(segment_id, encode_index(segment_id, end, parts))
+        try:
+            self._files.write_index(segment_id, encode_index(segment_id, end, parts))
+        except OSError as error:
+            # What was found serves without its file: consumers are to drain a full disk.
+            if not is_shortage(error):
+                raise
         return parts
 
     def _find(
