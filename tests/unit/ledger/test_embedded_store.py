@@ -22,7 +22,14 @@ from magnetar.ledger.embedded.identity import StoreLocked, UnknownFormat
 from magnetar.ledger.embedded.ledger_table import LedgerRow, encode_created
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
-from magnetar.ledger.interface import DataDamaged, LedgerUnreadable, LedgerWriter, Quorums, StoreFull
+from magnetar.ledger.interface import (
+    DataDamaged,
+    LedgerUnreadable,
+    LedgerWriter,
+    Quorums,
+    StoreClosed,
+    StoreFull,
+)
 
 
 async def _open(io: Io, settings: EmbeddedSettings = MINIATURE) -> EmbeddedLedgerStore:
@@ -354,6 +361,30 @@ def test_clients_that_take_all_descriptors_end_no_process(
         await store.close()
         files = len(simulation.disk.paths("ledgers/segment-")) + len(simulation.disk.paths("ledgers/free-"))
         assert files < 40
+
+    simulation.loop.run_until(scenario())
+    assert not simulation.stop_messages
+
+
+def test_what_was_asked_for_before_the_end_writes_nothing_after_it() -> None:
+    """It went to a segment that was sealed, or to a file that was closed, which ended the process."""
+    simulation = _simulated()
+
+    async def scenario() -> None:
+        store = await _open(simulation.io)
+        writer, _ = await _create(store)
+        append(writer, b"entry")
+        await asyncio.sleep(0)
+        recovering = asyncio.ensure_future(store.open(writer.ledger_id, recover=True))
+        creating = asyncio.ensure_future(store.create(Quorums(), {}))
+        closing = asyncio.ensure_future(store.close())
+        for late in (recovering, creating):
+            with pytest.raises(StoreClosed):
+                await late
+        await closing
+        store = await _open(simulation.io)
+        assert await all_entries(await store.open(writer.ledger_id, recover=True), 100) == [b"entry"]
+        await store.close()
 
     simulation.loop.run_until(scenario())
     assert not simulation.stop_messages

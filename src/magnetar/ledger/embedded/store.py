@@ -147,6 +147,8 @@ class EmbeddedLedgerStore:
         self._table.next_ledger_id = ledger_id + 1
         body = encode_created(self._io.clock.wall_ms(), custom)
         await self._log.control(LEDGER_CREATED, ledger_id, body)
+        # Closing does not wait for what a writer that it does not know appends.
+        self._refuse_when_closed()
         row = self._row(ledger_id)
         writer = EmbeddedWriter(row, self._write_context, high_priority=high_priority)
         self._writers[ledger_id] = writer
@@ -321,6 +323,7 @@ class EmbeddedLedgerStore:
 
     async def _close_at_end(self, row: LedgerRow) -> None:
         await self._log.settle()
+        self._refuse_when_closed()
         self._row(row.ledger_id)
         body = encode_closed(row.last_entry_id, row.length)
         await self._log.control(LEDGER_CLOSED, row.ledger_id, body)
