@@ -18,6 +18,7 @@ from magnetar.broker.stats.figures import (
     TimingMetrics,
     TopicMetrics,
 )
+from magnetar.http.metrics.described import content_type, described
 from magnetar.http.metrics.rendering import MetricsOptions, render
 from magnetar.security.proof_counts import Proofs
 
@@ -244,6 +245,21 @@ def test_names_with_odd_characters_are_escaped() -> None:
     name = 'persistent://public/default/"a\\b\nc"'
     found = samples(printed(snapshot(topic(name))))
     assert any('\\"a\\\\b\\nc\\"' in dict(keys).get("topic", "") for _, keys in found)
+
+
+@pytest.mark.parametrize("accept", ["", "application/openmetrics-text"])
+@pytest.mark.parametrize("end", ["\r", "\x0b", "\x1e", "\x85", "\u2028"])
+def test_no_name_of_a_client_makes_a_line_of_its_own(accept: str, end: str) -> None:
+    name = f"s{end}# TYPE pulsar_rate_in gauge and more"
+    taken = snapshot(topic())
+    taken.topics[0].subscriptions[0].name = name
+    kind = content_type(accept)
+    told = [line for piece in described(render(taken, OPTIONS), kind) for line in piece.split("\n")]
+    printed_lines = printed(taken).split("\n")
+    assert name in "".join(printed_lines)
+    assert [line for line in told if line and line[0] != "#"] == [
+        line for line in printed_lines if line and line[0] != "#"
+    ]
 
 
 def test_own_gauges_are_printed() -> None:

@@ -6,6 +6,7 @@ without ``_total``, and the text has an end.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.resources import files
@@ -54,9 +55,14 @@ def described(pieces: Iterable[str], kind: str) -> Iterator[str]:
     yield "# EOF\n"
 
 
+def _lines(piece: str) -> list[str]:
+    """With their ends. Only ``\\n`` ends one: names of clients may hold what else ends lines in Python."""
+    return re.findall(r"[^\n]*\n|[^\n]+", piece)
+
+
 def _with_help(piece: str) -> str:
     lines = []
-    for line in piece.splitlines(keepends=True):
+    for line in _lines(piece):
         if line.startswith(_TYPE):
             name = line.split(" ", 3)[2]
             lines.append(_help_line(name, name))
@@ -66,7 +72,7 @@ def _with_help(piece: str) -> str:
 
 def _as_open_metrics(piece: str) -> str:
     lines = []
-    for line in piece.splitlines(keepends=True):
+    for line in _lines(piece):
         if line.startswith(_TYPE):
             _, _, name, kind = line.rstrip("\n").split(" ")
             told = name.removesuffix("_total") if kind == "counter" else name
