@@ -85,3 +85,21 @@ def test_parts_stay_as_they_are() -> None:
     parts = [partition(publishers=[publisher("p", 3, 10.0, 1000.0)]) for _ in range(2)]
     total_stats(parts)
     assert parts == [partition(publishers=[publisher("p", 3, 10.0, 1000.0)]) for _ in range(2)]
+
+
+def test_names_that_clients_chose_are_no_fields_of_statistics() -> None:
+    words = {"publishers": "3", "consumers": "5", "address": "here", "earliestMsgPublishTimeInBacklog": "x"}
+    names = ("address", "publishers", "metadata")
+    found = {
+        "type": "Shared",
+        "msgBacklog": 2,
+        "subscriptionProperties": words,
+        "consumers": [{"consumerName": "c", "availablePermits": 1, "metadata": words}],
+    }
+    total = total_stats([partition(subscriptions=dict.fromkeys(names, found))] * 2)
+    for name in names:
+        subscription = total["subscriptions"][name]
+        assert subscription["msgBacklog"] == 4
+        assert subscription["subscriptionProperties"] == words
+        (consumer,) = subscription["consumers"]
+        assert (consumer["availablePermits"], consumer["metadata"]) == (2, words)

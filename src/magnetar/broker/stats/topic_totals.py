@@ -48,6 +48,12 @@ _OF_ONE_PARTITION = frozenset(
 _NAMES = {"publishers": "producerName", "consumers": "consumerName"}
 """Lists of clients, whose producers or consumers on all partitions have one name."""
 
+_BY_NAME = frozenset(("subscriptions", "replication"))
+"""Statistics by a name that somebody chose, which says nothing of what stands under it."""
+
+_OF_CLIENTS = frozenset(("metadata", "subscriptionProperties", "consumersAfterMarkDeletePosition"))
+"""Texts by such a name; what the first partition says counts."""
+
 
 def total_stats(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """``TopicStats`` of all partitions together: figures add up; producers, consumers and subscriptions of
@@ -75,7 +81,13 @@ def _add(total: dict[str, Any], stats: Mapping[str, Any]) -> None:
     for key, value in stats.items():
         if key in _OF_ONE_PARTITION:
             continue
-        if isinstance(value, Mapping):
+        if key in _OF_CLIENTS:
+            total[key] = {**value, **total.get(key, {})}
+        elif key in _BY_NAME:
+            known = total.setdefault(key, {})
+            for name, stats_of_it in value.items():
+                _add(known.setdefault(name, {}), stats_of_it)
+        elif isinstance(value, Mapping):
             inner = total.setdefault(key, {})
             _add(inner, value)
         elif key in _NAMES:
