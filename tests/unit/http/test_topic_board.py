@@ -61,6 +61,26 @@ def test_topics_come_in_pages_filtered_by_name_and_namespace(board: TopicBoard) 
     assert board.page(Listed(words=("orders",)), 0, 1)["total"] == 2
 
 
+def test_a_topic_that_is_loaded_anew_between_two_looks_has_no_rate_below_zero(
+    served: Served, board: TopicBoard
+) -> None:
+    before = served.broker.topics[EU].rate_in
+    before.messages, before.bytes = 100_000, 5_000_000
+    served.world.wait(TICK)
+    assert board.page(ALL, 0, 9)["topics"][0]["rateIn"] > 0
+    served.ask("PUT", "/admin/v2/persistent/public/default/eu-orders/unload")
+    served.topic(EU)
+    assert served.broker.topics[EU].rate_in is not before
+    served.world.wait(TICK)
+    line = board.page(ALL, 0, 9)["topics"][0]
+    assert (line["topic"], line["rateIn"], line["throughputIn"]) == (EU, 0.0, 0.0)
+    assert board.totals()["rateIn"] == 0.0
+    # From there on rates are those between looks again.
+    served.broker.topics[EU].rate_in.messages += 100
+    served.world.wait(TICK)
+    assert board.page(ALL, 0, 9)["topics"][0]["rateIn"] == pytest.approx(100 / TICK_SECONDS, rel=0.1)
+
+
 def test_rates_are_of_the_last_tick_and_an_order_is_kept_for_a_while(
     served: Served, board: TopicBoard
 ) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from magnetar.broker.dispatch.waiting import AT_END, MOVING, READING, TURN
+from magnetar.broker.flow.rates import Rate
 from magnetar.broker.subscriptions.base import BaseSubscription
 from magnetar.broker.subscriptions.cursor_kinds import SUBSCRIPTION
 from magnetar.broker.topics.any_topic import AnyTopic
@@ -23,6 +24,8 @@ class Line:
     namespace: str
     at: float = 0.0
     """When, in seconds of the monotonic clock."""
+    counted: Rate | None = None
+    """What counted what came in then: a topic that is loaded anew counts from 0 again."""
     messages_in: int = 0
     messages_out: int = 0
     bytes_in: int = 0
@@ -72,10 +75,12 @@ _PASSING = frozenset({AT_END, READING, TURN, MOVING})
 
 
 def look(line: Line, topic: AnyTopic, now: float) -> None:
-    """Brings a line up to date; rates since the last look, or those of statistics at the first."""
+    """Brings a line up to date; rates since the last look, or those of statistics at the first since it was
+    loaded."""
     rate_in, rate_out = topic.rate_in, topic.rate_out
     passed = now - line.at
-    if not line.at:
+    first = line.counted is not rate_in
+    if first:
         line.rate_in, line.rate_out = rate_in.per_second, rate_out.per_second
         line.throughput_in, line.throughput_out = rate_in.bytes_per_second, rate_out.bytes_per_second
     elif passed >= LEAST_SECONDS:
@@ -83,8 +88,8 @@ def look(line: Line, topic: AnyTopic, now: float) -> None:
         line.rate_out = (rate_out.messages - line.messages_out) / passed
         line.throughput_in = (rate_in.bytes - line.bytes_in) / passed
         line.throughput_out = (rate_out.bytes - line.bytes_out) / passed
-    if not line.at or passed >= LEAST_SECONDS:
-        line.at = now
+    if first or passed >= LEAST_SECONDS:
+        line.at, line.counted = now, rate_in
         line.messages_in, line.bytes_in = rate_in.messages, rate_in.bytes
         line.messages_out, line.bytes_out = rate_out.messages, rate_out.bytes
     line.producers = len(topic.producers)
