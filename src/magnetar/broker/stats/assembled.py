@@ -14,7 +14,7 @@ from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.entries import published_at
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
-from magnetar.ledger.interface import NoSuchLedger
+from magnetar.ledger.interface import LedgerError, NoSuchLedger
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 
 Json = dict[str, Any]
@@ -48,7 +48,7 @@ async def stats_of(topic: AnyTopic, owner: str, wanted: Wanted) -> Json:
     """``TopicStats``, or ``NonPersistentTopicStats``.
 
     :param owner: the broker's ``host:port``
-    :raises LedgerError: an entry whose publish time is wanted cannot be read
+    :raises LedgerError: an entry whose publish time is wanted (``earliest_time``) cannot be read
     """
     if isinstance(topic, NonPersistentTopic):
         return non_persistent_stats.topic_stats(
@@ -101,12 +101,18 @@ async def internal_stats_of(topic: AnyTopic, schemas: SchemaStorage, *, metadata
 
 
 async def _oldest(topic: Topic) -> tuple[str, int] | None:
-    """The durable subscription that is farthest behind, and when its next message was published."""
+    """The durable subscription that is farthest behind, and when its next message was published; None where
+    nobody is behind, or the message cannot be read now."""
     behind = [s for s in topic.subscriptions.values() if s.durable and s.cursor.backlog()]
     if not behind:
         return None
     last = min(behind, key=lambda subscription: subscription.cursor.mark_delete)
-    published_ms = await _next_published(topic.managed_ledger, last)
+    try:
+        published_ms = await _next_published(topic.managed_ledger, last)
+    except LedgerError:
+        # Nobody asked for it by name, and Pulsar reads nothing for it: the other figures are wanted most when
+        # something cannot be read.
+        return None
     return (last.name, published_ms) if published_ms != NO_TIME else None
 
 
