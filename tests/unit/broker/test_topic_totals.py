@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from peers import TOPIC, Brokers
+
+from magnetar.broker.stats.assembled import Wanted, stats_of
 from magnetar.broker.stats.topic_totals import total_stats
 
 
@@ -103,3 +106,17 @@ def test_names_that_clients_chose_are_no_fields_of_statistics() -> None:
         assert subscription["subscriptionProperties"] == words
         (consumer,) = subscription["consumers"]
         assert (consumer["availablePermits"], consumer["metadata"]) == (2, words)
+
+
+def test_a_topic_without_partitions_has_all_figures_of_one_that_is_not_used() -> None:
+    brokers = Brokers()
+    brokers.subscribed("s", 0)
+    found = next(topic for topic in brokers.broker.topics.values() if topic.full_name == TOPIC)
+    one = brokers.world.run(stats_of(found, "127.0.0.1:8080", Wanted()))
+    total = total_stats([])
+    assert one.keys() - total.keys() == {"deduplicationStatus", "ownerBroker"}
+    assert (total["msgRateIn"], total["publishers"], total["subscriptions"]) == (0.0, [], {})
+    assert total.keys() - one.keys() == set()
+    # Nobody who changes them changes those of others.
+    total["compaction"]["lastCompactionRemovedEventCount"] = 1
+    assert total_stats([])["compaction"]["lastCompactionRemovedEventCount"] == 0

@@ -20,7 +20,7 @@ from magnetar.broker.topics.non_persistent import NonPersistentTopic
 
 Json = dict[str, Any]
 
-_NOTHING_STORED: Json = {
+NOTHING_STORED: Json = {
     "storageSize": 0,
     "backlogSize": 0,
     "backlogQuotaLimitSize": 0,
@@ -94,7 +94,7 @@ def topic_stats(topic: NonPersistentTopic, owner: str, *, publishers: bool, cons
     }
     return {
         **TOPIC_ZEROES,
-        **_NOTHING_STORED,
+        **NOTHING_STORED,
         **traffic_stats(topic, now),
         "publishers": [publisher_stats(*pair) for pair in producers] if publishers else [],
         "subscriptions": subscriptions,

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any
+
+from magnetar.broker.stats.non_persistent_stats import NOTHING_STORED
+from magnetar.broker.stats.topic_stats import TOPIC_ZEROES
 
 _LARGEST = frozenset(
     (
@@ -54,10 +58,32 @@ _BY_NAME = frozenset(("subscriptions", "replication"))
 _OF_CLIENTS = frozenset(("metadata", "subscriptionProperties", "consumersAfterMarkDeletePosition"))
 """Texts by such a name; what the first partition says counts."""
 
+_OF_NO_PARTITION: Mapping[str, Any] = {
+    **TOPIC_ZEROES,
+    **NOTHING_STORED,
+    "msgRateIn": 0.0,
+    "msgThroughputIn": 0.0,
+    "msgRateOut": 0.0,
+    "msgThroughputOut": 0.0,
+    "bytesInCounter": 0,
+    "msgInCounter": 0,
+    "bytesOutCounter": 0,
+    "msgOutCounter": 0,
+    "averageMsgSize": 0.0,
+    "msgChunkPublished": False,
+    "publishRateLimitedTimes": 0,
+    "publishers": [],
+    "waitingPublishers": 0,
+    "subscriptions": {},
+}
+"""``TopicStats`` as Pulsar makes it new: all partitions were unused, and are deleted until somebody comes."""
+
 
 def total_stats(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """``TopicStats`` of all partitions together: figures add up; producers, consumers and subscriptions of
     one name count as one."""
+    if not parts:
+        return deepcopy(dict(_OF_NO_PARTITION))
     total: dict[str, Any] = {}
     for stats in parts:
         _add(total, stats)
