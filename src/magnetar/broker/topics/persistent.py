@@ -442,10 +442,12 @@ class Topic(BaseTopic[Subscription]):
         self.reads.messages, self.reads.bytes = reader.entries_read, reader.bytes_read
         self.misses.messages = reader.entries_missed
         self.mark_deletes.messages = self.managed_ledger.cursors.mark_deletes
-        for rate in (self.rate_in, self.rate_out, self.writes, self.reads, self.misses, self.mark_deletes):
+        rates = (self.rate_in, self.rate_out, self.writes, self.reads, self.misses, self.mark_deletes)
+        for rate in rates:
             rate.tick(seconds)
         acknowledged = self._tick_clients(seconds)
-        return acknowledged or self.rate_in.per_second > 0 or self.rate_out.per_second > 0
+        # A rate that is not worked out once more after its last window stays what it was.
+        return acknowledged or any(rate.per_second > 0 for rate in rates)
 
     # Ending
 
