@@ -18,7 +18,7 @@ from magnetar.broker.stats.figures import (
     TimingMetrics,
     TopicMetrics,
 )
-from magnetar.http.metrics.described import content_type, described
+from magnetar.http.metrics.described import content_type, described, meaning_of
 from magnetar.http.metrics.rendering import MetricsOptions, render
 from magnetar.security.proof_counts import Proofs
 
@@ -260,6 +260,11 @@ def test_no_name_of_a_client_makes_a_line_of_its_own(accept: str, end: str) -> N
     assert [line for line in told if line and line[0] != "#"] == [
         line for line in printed_lines if line and line[0] != "#"
     ]
+
+
+def test_what_is_told_only_while_a_disk_fills_has_a_meaning() -> None:
+    assert meaning_of("magnetar_storage_disk_seconds_until_full") is not None
+    assert meaning_of("magnetar_storage_disk_of_nobody") is None
 
 
 def test_own_gauges_are_printed() -> None:
