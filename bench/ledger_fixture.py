@@ -222,8 +222,10 @@ class LedgerFixture:
 
     def _write_metadata(self, rows: list[LedgerRow]) -> None:
         connection = SqliteConnection(str(self._metadata))
+        connection.start()
         nodes = SqliteNodes(connection)
-        nodes.prepare()
+        progress = nodes.read_progress()
+        nodes.tally = progress.tally
         connection.execute("BEGIN IMMEDIATE")
         for number in range(self._shape.topics):
             first = number * self._shape.per_topic
@@ -236,6 +238,8 @@ class LedgerFixture:
             nodes.put(path, record, None, False, False, self._now_ms)
             cursor = CursorRecord(-1, AcknowledgedState((own[0].ledger_id, -1)))
             nodes.put(f"{path}/{SUBSCRIPTION}", encode_cursor(cursor, 0, 0), None, False, False, self._now_ms)
+        # The next start finds that its copy in the ledgers is older, and makes a new one.
+        nodes.write_progress(progress._replace(generation=progress.generation + 1, tally=nodes.tally))
         connection.execute("COMMIT")
         connection.close()
 

@@ -129,7 +129,7 @@ class ManagedLedgerWorkload:
         cache = MINIATURE_CACHE if self._miniature else EntryCacheSettings()
         wheel = TimerWheel(io.loop)
         self._managed = ManagedLedgers(io, wheel, self._store, self._metadata, settings, cache)
-        await self._managed.remove_orphans(await self._store.ledger_ids())
+        await self._managed.orphaned_ledgers(0).look(await self._store.ledger_ids())
         self._topics = []
         for name, memory in self._memories.items():
             topic = Topic(name, memory, self._random)

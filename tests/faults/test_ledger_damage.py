@@ -235,3 +235,33 @@ def test_too_little_room_at_the_start_is_said() -> None:
     with pytest.raises(OSError, match=r"reserve|No space") as raised:
         Life(SimulatedDisk(1, quota=2000))
     assert raised.value.errno in (None, errno.ENOSPC)
+
+
+@pytest.mark.parametrize("settle", [0.0, 1.0])
+@pytest.mark.parametrize("what", ["removed", "emptied", "cut short", "an earlier copy"])
+def test_the_end_of_the_log_does_not_go_missing_unnoticed(what: str, settle: float) -> None:
+    """The log ends in one file, and no later group says how far it had come."""
+    life = Life()
+    writer = life.create()
+    append(writer, b"first", b"second")
+    life.loop.run_for(2.0)
+    path = life.store._log.segment.file.path
+    file = life.disk.open(path)
+    early = file.read(file.size(), 0)
+    for _ in range(20):
+        append(writer, b"later")
+        life.loop.run_for(0.2)
+    life.loop.run_for(settle)
+    assert life.acknowledged(writer) == 21
+    assert life.store._log.segment.file.path == path
+    disk = life.killed()
+    if what == "removed":
+        disk.unlink(path)
+    else:
+        file = disk.open(path)
+        file.truncate({"emptied": 0, "cut short": 5000}.get(what, file.size()))
+        if what == "an earlier copy":
+            file.write(early, 0)
+        file.sync()
+    with pytest.raises(DataDamaged, match=re.escape(path)):
+        Life(disk)

@@ -101,7 +101,7 @@ async def _each(
         lambda: namespaces.partitioned_topics(default),
         lambda: namespaces.persistent_topics(default),
         lambda: namespaces.partitions(parts),
-        lambda: ledgers.remove_orphans([]),
+        lambda: ledgers.orphaned_ledgers(0).look([]),
     ]
     for step in steps:
         try:

@@ -92,7 +92,7 @@ class World:
         if not self._scan:
             return
         schemas = SchemaStorage(io.loop, self.store, self.metadata, Quorums(), self.managed.deletions)
-        self.orphans = await self.managed.remove_orphans(
+        self.orphans = await self.managed.orphaned_ledgers(0).look(
             await self.store.ledger_ids(), await schemas.ledger_ids()
         )
 

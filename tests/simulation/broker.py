@@ -19,6 +19,7 @@ from magnetar.io.simulated import (
     simulated_io,
 )
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
+from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.faulty import FaultyMetadataStore
 from magnetar.metadata.interface import MetadataStore
 from magnetar.server.broker_process import Place
@@ -45,8 +46,8 @@ class FaultyBroker(StandaloneBroker):
         self._loop = place.io.loop
         self.faulty_metadata: FaultyMetadataStore | None = None
 
-    async def open_metadata(self) -> MetadataStore:
-        self.faulty_metadata = FaultyMetadataStore(await super().open_metadata(), self._loop)
+    def wrap_metadata(self, opened: EmbeddedMetadataStore) -> MetadataStore:
+        self.faulty_metadata = FaultyMetadataStore(opened, self._loop)
         return self.faulty_metadata
 
 
@@ -105,7 +106,8 @@ class BrokerProcess:
 
     @property
     def store(self) -> EmbeddedLedgerStore | None:
-        return self.broker._store if self.broker is not None else None
+        stores = self.broker._stores if self.broker is not None else None
+        return stores._ledgers if stores is not None else None
 
     async def start(self) -> bool:
         """Starts a life; False when it ended before it served."""

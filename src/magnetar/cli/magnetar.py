@@ -19,6 +19,7 @@ from magnetar.cli.export_ledgers import add_export_ledgers, run_export_ledgers
 from magnetar.cli.initialize_cluster import add_initialize_cluster, run_initialize_cluster
 from magnetar.cli.messages.flags import add_consume, add_produce, add_tail
 from magnetar.cli.orphaned_ledgers import add_orphaned_ledgers, run_orphaned_ledgers
+from magnetar.cli.recover_metadata import add_recover_metadata, run_recover_metadata
 from magnetar.cli.serving import (
     add_broker,
     add_proxy,
@@ -75,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     add_export_ledgers(commands)
     add_translate_positions(commands)
     add_orphaned_ledgers(commands)
+    add_recover_metadata(commands)
     add_tokens(commands)
     add_completion(commands)
     return parser
@@ -197,6 +199,7 @@ _RUN: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "pipeline": _pipeline,
     "produce": _produce,
     "proxy": run_proxy,
+    "recover-metadata": run_recover_metadata,
     "standalone": run_standalone,
     "storage": _report,
     "tail": _tail,

@@ -251,6 +251,7 @@ class Settings:
     packages_replicas: int
     magnetar_max_package_size_bytes: int
     magnetar_disk_reserve_bytes: int
+    magnetar_orphaned_ledger_retention_hours: int
     magnetar_http_allowed_origins: tuple[str, ...]
     magnetar_dashboard_enabled: bool
     magnetar_audit_enabled: bool

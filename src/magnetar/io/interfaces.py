@@ -236,6 +236,10 @@ class SqlConnection(Protocol):
     :raises SqlError: from every call
     """
 
+    def start(self) -> None:
+        """Looks at the file for the first time, and sets what every connection has: before all else."""
+        ...
+
     @property
     def in_transaction(self) -> bool: ...
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...

@@ -1,9 +1,9 @@
-"""Opening managed ledgers: recovery of the last ledger and of all cursors, and the scan for orphans."""
+"""Opening managed ledgers: recovery of the last ledger and of all cursors."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from magnetar.io.interfaces import Io
@@ -19,7 +19,6 @@ from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenc
 from magnetar.managed_ledger.exports import Exports
 from magnetar.managed_ledger.lost_data import LostData
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
-from magnetar.managed_ledger.orphans import NamedLedgers
 from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
 from magnetar.managed_ledger.records import (
     ROOT,
@@ -27,6 +26,7 @@ from magnetar.managed_ledger.records import (
     decode_managed_ledger,
     encode_managed_ledger,
 )
+from magnetar.managed_ledger.set_aside import OrphanedLedgers
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
 from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataError, MetadataStore, Node
 from magnetar.naming.topic_name import decode_path_piece, encode_path_piece
@@ -229,35 +229,9 @@ class ManagedLedgers:
             del self.opened[ledger.name]
         await ledger.delete()
 
-    async def remove_orphans(self, candidates: Sequence[int], named: Collection[int] = ()) -> int:
-        """Deletes ledgers that no record names: what a crash left between making and listing them.
-
-        Only where the ledger store belongs to this process alone. May run while topics are served.
-
-        :param candidates: the ledgers there were before anything was opened in this life: what is made later
-            may not be listed yet
-        :param named: ledgers that belong to something else
-        :raises MetadataDamaged: a record cannot be read; nothing is deleted then
-        """
-        names = NamedLedgers(self.store, self._metadata)
-        known = {*named, *await names.collect()}
-        removed = 0
-        for ledger_id in candidates:
-            if ledger_id in known or await self._is_compacted(names, ledger_id):
-                continue
-            log.info("removing a ledger that nothing names", extra={"ledger": ledger_id})
-            await self.store.delete(ledger_id)
-            removed += 1
-        return removed
-
-    async def _is_compacted(self, names: NamedLedgers, ledger_id: int) -> bool:
-        try:
-            reader = await self.store.open(ledger_id, recover=False)
-        except NoSuchLedger:
-            return True
-        topic = reader.metadata.custom.get("pulsar/compactedTopic")
-        reader.close()
-        return topic is not None and await names.is_compacted(ledger_id, topic.decode())
+    def orphaned_ledgers(self, retention_ms: int) -> OrphanedLedgers:
+        """:param retention_ms: how long they are kept"""
+        return OrphanedLedgers(self._io.clock, self.store, self._metadata, retention_ms)
 
 
 def start_position(ledger: ManagedLedger, start: Position) -> Position:

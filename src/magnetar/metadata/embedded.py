@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from magnetar.io.copying import copy_file
 from magnetar.io.interfaces import Io, SqlConnection, SqlError, SqlFull
 from magnetar.io.jobs import run_job
 from magnetar.io.space_reserve import SpaceReserve, is_shortage
@@ -16,6 +18,7 @@ from magnetar.metadata.interface import (
     MetadataRefused,
     MetadataUnavailable,
     Node,
+    NodeDamaged,
     SessionEvent,
     Step,
     check_path,
@@ -23,12 +26,17 @@ from magnetar.metadata.interface import (
     check_value,
 )
 from magnetar.metadata.listeners import ChangeListeners
+from magnetar.metadata.progress import IDENTITY_BYTES, Edit, Edits, Part, Progress, Verify
 from magnetar.metadata.sqlite_nodes import FORMAT_VERSION, SqliteNodes
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Operation = tuple[Callable[[SqliteNodes], Any], Any]
 """What to do, and the future that hears of it."""
 Outcome = tuple[Any, BaseException | None, list[Change]]
+Transacted = tuple[list[Outcome], Edits | None]
+"""What became of each operation, and what the transaction changed of persistent nodes, if it did."""
 
 _PARTS_OF_RESERVE = 16
 """So large a part of the reserve is enough for nearly all transactions; all of it, given up at once, might go
@@ -37,6 +45,8 @@ _FIRST_RESERVE_BYTES = 1 << 20
 """The reserve of a small database; then it is as large as the database, within its bound."""
 _TRANSACTIONS_A_LOOK = 256
 """Between two looks at how large the database is."""
+_TRANSACTIONS_A_CHECKPOINT = 8
+"""Between two checkpoints of the write-ahead log while the reserve is not whole."""
 _LEAST_BYTES = 64 << 10
 """Given up by a transaction without room before it is tried again, or half of the reserve if that is more."""
 
@@ -54,6 +64,8 @@ class EmbeddedMetadataStore:
 
     All operations that wait become one transaction, in the order they were asked for; one whose condition
     fails is undone alone. Ephemeral nodes belong to the process: none is older than the store's opening.
+
+    :ivar progress: how far the metadata has come, as of the last transaction whose operations were answered
     """
 
     def __init__(self, io: Io, path: str, reserve_bytes: int) -> None:
@@ -69,26 +81,37 @@ class EmbeddedMetadataStore:
         self._stopped: Any = None
         self._listeners = ChangeListeners()
         self._transactions = 0
+        self.progress = Progress(b"")
+        self._edited: Callable[[Edits], None] = lambda _edits: None
+        self._next_ledger_id: Callable[[], int] = lambda: 1
+        self._written = self.progress
+        """As of the last transaction; the worker's."""
         self._reserve: SpaceReserve
         self._connection: SqlConnection
         self._nodes: SqliteNodes
 
     @classmethod
-    async def open_store(cls, io: Io, path: str, *, reserve_bytes: int = 0) -> EmbeddedMetadataStore:
+    async def open_store(
+        cls, io: Io, path: str, *, reserve_bytes: int = 0, verify: Verify = lambda _found: None
+    ) -> EmbeddedMetadataStore:
         """Opens the database at ``path``, made when missing, and removes ephemeral nodes a crash left.
 
+        Every row is read, and compared with the tally that the database keeps of them.
+
         :param reserve_bytes: kept beside it for what must be written when the device is full
+        :param verify: called on the store's worker before anything is written; what it raises is raised here
 
         :raises UnknownMetadataFormat: a newer release wrote it
-        :raises DatabaseDamaged: it is no database, or another one
+        :raises DatabaseDamaged: it is no database, another one, or its rows are not those that were written
         :raises MetadataUnavailable: the device has no room for what opening writes
         """
         store = cls(io, path, reserve_bytes)
         try:
-            await run_job(io.loop, store._worker, store._open)
+            await run_job(io.loop, store._worker, partial(store._open, verify))
         except BaseException:
             store._worker.close()
             raise
+        store.progress = store._written
         return store
 
     async def get(self, path: str) -> Node | None:
@@ -136,6 +159,46 @@ class EmbeddedMetadataStore:
         if not self._closed:
             self._io.loop.call_soon(listener, SessionEvent.CONNECTED)
 
+    async def pair_with(self, ledger_store: bytes, next_ledger_id: Callable[[], int]) -> None:
+        """Notes durably which ledger store the metadata belongs to.
+
+        :param ledger_store: its id
+        :param next_ledger_id: the id that the ledger store gives out next; asked for each transaction
+        :raises MetadataRefused: the device has no room for the note
+        """
+        self._next_ledger_id = next_ledger_id
+        if self.progress.ledger_store != ledger_store:
+            paired = self.progress._replace(ledger_store=ledger_store, next_ledger_id=next_ledger_id())
+            await run_job(self._io.loop, self._worker, partial(self._pair, paired))
+            self.progress = paired
+
+    def listen_for_edits(self, listener: Callable[[Edits], None]) -> None:
+        """Tells of each transaction that changes persistent nodes, before its operations are answered."""
+        self._edited = listener
+
+    async def read_part(self, after: str, take: Callable[[Part], None]) -> None:
+        """Gives ``take`` the persistent nodes behind a path, as many as make a part.
+
+        What :meth:`listen_for_edits` tells before ``take`` is called is in the part, what it tells afterwards
+        is not. Returns when ``take`` has been called.
+
+        :raises MetadataUnavailable: the nodes cannot be read
+        """
+        read = self._io.loop.create_future()
+
+        def done(part: Part | None, error: BaseException | None) -> None:
+            if part is not None:
+                take(part)
+            if read.done():
+                return
+            if error is None:
+                read.set_result(None)
+            else:
+                read.set_exception(MetadataUnavailable(f"{self._path} cannot be read: {error}"))
+
+        self._worker.submit(lambda: self._nodes.part(after, self._written), done)
+        await read
+
     async def close(self) -> None:
         if self._stopped is not None:
             await finished(self._io.loop, self._stopped)
@@ -166,13 +229,17 @@ class EmbeddedMetadataStore:
         self._scheduled = False
         self._in_flight, self._waiting = self._waiting, []
         operations = [operation for operation, _ in self._in_flight]
-        self._worker.submit(partial(self._run, operations), self._finished)
+        self._worker.submit(partial(self._run, operations, self._next_ledger_id()), self._finished)
 
-    def _finished(self, outcomes: list[Outcome] | None, error: BaseException | None) -> None:
+    def _finished(self, transacted: Transacted | None, error: BaseException | None) -> None:
         done, self._in_flight = self._in_flight, []
-        if outcomes is None:
+        if transacted is None:
             self._fail(done, error)
             return
+        outcomes, edits = transacted
+        if edits is not None:
+            self.progress = edits.progress
+            self._edited(edits)
         if self._waiting:
             self._start()
         changes: list[Change] = []
@@ -202,7 +269,7 @@ class EmbeddedMetadataStore:
             self._idle = None
         self._io.stop_process(f"cannot write the metadata in {self._path!r}: {error}; the process stops")
 
-    def _open(self) -> None:
+    def _open(self, verify: Verify) -> None:
         """Runs on the worker, as all below."""
         directory = self._path.rpartition("/")[0] or "."
         self._reserve = SpaceReserve(self._io.disk, directory, self._reserve_bytes, _FIRST_RESERVE_BYTES)
@@ -213,14 +280,39 @@ class EmbeddedMetadataStore:
             raise self._without_room(error) from error
         except SqlError as error:
             raise DatabaseDamaged(f"{self._path} cannot be opened: {error}") from error
+        self._nodes = SqliteNodes(self._connection)
+        self._changed = False
         try:
-            self._prepare()
+            self._prepare(verify)
         except BaseException:
-            try:
-                self._connection.close()
-            except SqlFull as error:
-                raise self._without_room(error) from error
+            self._close_unchanged()
             raise
+
+    def _close_unchanged(self) -> None:
+        """Ends an opening that failed; if it has written nothing, both files stay as they were found.
+
+        SQLite moves what it can read of a write-ahead log into the database when it closes it, and removes
+        the log. The rest of the log would be lost, and so would a database that the log does not belong to.
+        """
+        disk, write_ahead = self._io.disk, f"{self._path}-wal"
+        kept = [] if self._changed or not disk.exists(write_ahead) else [self._path, write_ahead]
+        try:
+            for path in kept:
+                copy_file(disk, path, f"{path}.kept")
+        except OSError as error:
+            log.warning(
+                "metadata not kept as they were found", extra={"path": self._path, "error": str(error)}
+            )
+            kept = []
+        try:
+            self._connection.close()
+        except SqlFull as error:
+            raise self._without_room(error) from error
+        finally:
+            for path in kept:
+                disk.rename(f"{path}.kept", path)
+            if kept:
+                disk.sync_directory(self._path.rpartition("/")[0] or ".")
 
     def _make_room(self) -> None:
         """Costs a system call. Whether the room is enough, the writing itself finds out."""
@@ -234,24 +326,73 @@ class EmbeddedMetadataStore:
             if not is_shortage(error):
                 raise
 
+    def _keep_log_short(self) -> None:
+        """While the device is nearly full, lets the write-ahead log begin anew in the room that it has.
+
+        Else it would take all of a reserve that was given up.
+        """
+        if not self._reserve.whole and self._transactions % _TRANSACTIONS_A_CHECKPOINT == 0:
+            try:
+                self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            except SqlFull:
+                # The database has to grow for it, and the log goes on growing instead.
+                return
+
     def _without_room(self, error: SqlFull) -> MetadataRefused:
         return MetadataRefused(f"no room for the metadata in {self._path!r}: {error}")
 
-    def _prepare(self) -> None:
-        self._nodes = SqliteNodes(self._connection)
+    def _prepare(self, verify: Verify) -> None:
         try:
-            found = self._nodes.prepare()
+            self._connection.start()
+            found = self._nodes.format()
             if found > FORMAT_VERSION:
                 raise UnknownMetadataFormat(
                     f"{self._path!r} has format {found}; this release knows formats up to {FORMAT_VERSION}"
                 )
-            if found < 1:
+            if found < 0:
                 raise DatabaseDamaged(f"{self._path} is not a metadata store: its format is {found}")
+            self._keep_log_short()
+            self._written = self._found(found, verify)
             self._remove_ephemeral()
         except SqlFull as error:
             raise self._without_room(error) from error
-        except SqlError as error:
+        except (SqlError, NodeDamaged) as error:
             raise DatabaseDamaged(f"{self._path} is not a sound metadata store: {error}") from error
+
+    def _found(self, found: int, verify: Verify) -> Progress:
+        """What the database says about itself; one of an older format, and a new one, says it from now on."""
+        nodes = self._nodes
+        if found == FORMAT_VERSION:
+            progress, nodes.tally = nodes.read_progress(), nodes.count_all()
+            if progress.tally != nodes.tally:
+                raise NodeDamaged(
+                    f"its {nodes.tally.nodes} nodes are not the {progress.tally.nodes} that were written"
+                )
+            verify(progress)
+            self._changed = True
+            return progress
+        if found:
+            nodes.tally = nodes.count_all()
+        verify(Progress(b"", 0, nodes.tally) if found else None)
+        self._changed = True
+        progress = Progress(self._io.randomness.token(IDENTITY_BYTES), 0, nodes.tally)
+        self._connection.execute("BEGIN IMMEDIATE")
+        if not found:
+            nodes.create()
+        nodes.add_progress(progress)
+        self._connection.execute("COMMIT")
+        return progress
+
+    def _pair(self, progress: Progress) -> None:
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._nodes.write_progress(progress)
+            self._connection.execute("COMMIT")
+        except SqlFull as error:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise self._without_room(error) from error
+        self._written = progress
 
     def _end_session(self) -> None:
         self._make_room()
@@ -261,41 +402,69 @@ class EmbeddedMetadataStore:
     def _remove_ephemeral(self) -> None:
         self._connection.execute("BEGIN IMMEDIATE")
         self._nodes.delete_ephemeral()
+        noted = self._note_progress(self._written.next_ledger_id)
         self._connection.execute("COMMIT")
-        self._nodes.changes.clear()
+        if noted is not None:
+            self._written = noted.progress
+        self._nodes.changes, self._nodes.edits = [], []
 
-    def _run(self, operations: list[Callable[[SqliteNodes], Any]]) -> list[Outcome]:
+    def _note_progress(self, next_ledger_id: int) -> Edits | None:
+        """Gives what the transaction changed of persistent nodes a generation of its own."""
+        nodes = self._nodes
+        if not nodes.edits:
+            return None
+        last = self._written
+        progress = last._replace(
+            generation=last.generation + 1,
+            tally=nodes.tally,
+            next_ledger_id=max(last.next_ledger_id, next_ledger_id),
+        )
+        nodes.write_progress(progress)
+        return Edits(progress, nodes.edits)
+
+    def _run(self, operations: list[Callable[[SqliteNodes], Any]], next_ledger_id: int) -> Transacted:
         """All operations as one transaction; without room for it none of them happens."""
         if self._transactions % _TRANSACTIONS_A_LOOK == 0:
             self._reserve.grow(self._nodes.database_bytes())
         self._transactions += 1
         self._make_room()
+        self._keep_log_short()
         while True:
+            tally = self._nodes.tally
             try:
-                return self._transact(operations)
+                return self._transact(operations, next_ledger_id)
             except SqlFull as error:
+                self._nodes.tally = tally
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 if not self._reserve.held:
                     failure = self._without_room(error)
-                    return [(None, failure, []) for _ in operations]
+                    return [(None, failure, []) for _ in operations], None
                 self._reserve.give_up(max(self._reserve.held // 2, _LEAST_BYTES))
 
-    def _transact(self, operations: list[Callable[[SqliteNodes], Any]]) -> list[Outcome]:
+    def _transact(self, operations: list[Callable[[SqliteNodes], Any]], next_ledger_id: int) -> Transacted:
         """Each operation in a savepoint of its own."""
         connection, nodes = self._connection, self._nodes
         outcomes: list[Outcome] = []
+        edits: list[Edit] = []
         connection.execute("BEGIN IMMEDIATE")
         for operation in operations:
             connection.execute("SAVEPOINT operation")
-            nodes.changes = []
+            nodes.changes, nodes.edits = [], []
+            tally = nodes.tally
             try:
                 result = operation(nodes)
             except MetadataError as error:
                 connection.execute("ROLLBACK TO operation")
+                nodes.tally = tally
                 outcomes.append((None, error, []))
             else:
                 outcomes.append((result, None, nodes.changes))
+                edits += nodes.edits
             connection.execute("RELEASE operation")
+        nodes.edits = edits
+        noted = self._note_progress(next_ledger_id)
         connection.execute("COMMIT")
-        return outcomes
+        if noted is not None:
+            self._written = noted.progress
+        return outcomes, noted

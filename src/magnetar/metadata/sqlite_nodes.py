@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from magnetar.io.interfaces import SqlConnection
 from magnetar.metadata.interface import (
@@ -19,8 +19,10 @@ from magnetar.metadata.interface import (
     Put,
     Step,
 )
+from magnetar.metadata.progress import IDENTITY_BYTES, Edit, Numbered, Part, Progress, Tally
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""1: without the table ``progress``."""
 
 _TABLES = (
     """CREATE TABLE nodes (
@@ -36,10 +38,32 @@ _TABLES = (
     "CREATE INDEX ephemeral_nodes ON nodes (path) WHERE ephemeral",
     # Kept beside the nodes: a parent that is deleted and made again goes on counting.
     "CREATE TABLE sequences (parent TEXT PRIMARY KEY, next INTEGER NOT NULL) WITHOUT ROWID",
-    f"PRAGMA user_version = {FORMAT_VERSION}",
+)
+_PROGRESS_TABLE = """CREATE TABLE progress (
+        only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
+        metadata_id BLOB NOT NULL,
+        generation INTEGER NOT NULL,
+        nodes INTEGER NOT NULL,
+        checksum INTEGER NOT NULL,
+        ledger_store BLOB NOT NULL,
+        next_ledger_id INTEGER NOT NULL
+    )"""
+_SELECT_BEHIND = (
+    "SELECT path, parent, value, version, created_ms, modified_ms FROM nodes "
+    "WHERE NOT ephemeral AND path > ? ORDER BY path LIMIT ?"
+)
+_STORE = (
+    "INSERT OR REPLACE INTO nodes (path, parent, value, version, created_ms, modified_ms, ephemeral) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
 
 _SEQUENCE_DIGITS = 10
+_SIGN = 1 << 63
+_WORD = 1 << 64
+_PART_BYTES = 128 << 10
+"""A part is ended at about this size."""
+_SCAN_ROWS = 200
+"""Read at once where all nodes are looked at."""
 
 
 def parent_of(path: str) -> str:
@@ -55,18 +79,105 @@ class SqliteNodes:
     def __init__(self, connection: SqlConnection) -> None:
         self._connection = connection
         self.changes: list[Change] = []
+        self.edits: list[Edit] = []
+        """What changed of persistent nodes, until somebody takes it."""
+        self.tally = Tally()
+        """Of all persistent nodes."""
 
-    def prepare(self) -> int:
-        """Makes the tables when missing and returns the format's version found or made."""
-        connection = self._connection
-        found = int(connection.execute("PRAGMA user_version")[0][0])
-        if found:
-            return found
-        connection.execute("BEGIN IMMEDIATE")
+    def format(self) -> int:
+        """Of the database; 0: it is new."""
+        return int(self._connection.execute("PRAGMA user_version")[0][0])
+
+    def create(self) -> None:
+        """Makes the tables of format 1."""
         for statement in _TABLES:
-            connection.execute(statement)
-        connection.execute("COMMIT")
-        return FORMAT_VERSION
+            self._connection.execute(statement)
+
+    def add_progress(self, progress: Progress) -> None:
+        """Makes what format 2 has beside the tables of format 1."""
+        self._connection.execute(_PROGRESS_TABLE)
+        self._connection.execute("INSERT INTO progress VALUES (1, x'', 0, 0, 0, x'', 1)")
+        self.write_progress(progress)
+        self._connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+
+    def write_progress(self, progress: Progress) -> None:
+        tally = progress.tally
+        signed = tally.checksum - _WORD if tally.checksum & _SIGN else tally.checksum
+        self._connection.execute(
+            "UPDATE progress SET metadata_id = ?, generation = ?, nodes = ?, checksum = ?, ledger_store = ?, "
+            "next_ledger_id = ?",
+            (
+                progress.metadata_id,
+                progress.generation,
+                tally.nodes,
+                signed,
+                progress.ledger_store,
+                progress.next_ledger_id,
+            ),
+        )
+
+    def read_progress(self) -> Progress:
+        """:raises NodeDamaged: it is not what was written"""
+        rows = self._connection.execute(
+            "SELECT metadata_id, generation, nodes, checksum, ledger_store, next_ledger_id FROM progress"
+        )
+        if len(rows) != 1:
+            raise NodeDamaged(f"the table progress has {len(rows)} rows instead of 1")
+        metadata_id, generation, nodes, checksum, ledger_store, next_ledger_id = rows[0]
+        numbers = (generation, nodes, checksum, next_ledger_id)
+        whole = all(isinstance(number, int) for number in numbers) and isinstance(ledger_store, bytes)
+        if not whole or not isinstance(metadata_id, bytes) or len(metadata_id) != IDENTITY_BYTES:
+            raise NodeDamaged("the table progress has values of other types")
+        return Progress(metadata_id, generation, Tally(nodes, checksum % _WORD), ledger_store, next_ledger_id)
+
+    def count_all(self) -> Tally:
+        """The tally of the rows that are there, which are compared with the indexes over them.
+
+        :raises NodeDamaged: a row is not one that was written here, or is missing from an index
+        """
+        tally, after = Tally(), ""
+        while nodes := self._persistent_after(after):
+            for node in nodes:
+                tally = tally.plus(node)
+            after = nodes[-1].path
+        for problem, *_ in self._connection.execute("PRAGMA integrity_check(1)"):
+            if problem != "ok":
+                raise NodeDamaged(f"SQLite finds: {problem}")
+        return tally
+
+    def part(self, after: str, progress: Progress) -> Part:
+        """The persistent nodes behind a path, as many as make a part. The last one has sequential numbers."""
+        nodes, size = [], 0
+        for node in self._persistent_after(after):
+            nodes.append(node)
+            size += len(node.path) + len(node.value)
+            if size > _PART_BYTES:
+                break
+        if nodes:
+            return Part(progress, after, nodes[-1].path, list(nodes))
+        numbers = self._connection.execute("SELECT parent, next FROM sequences")
+        return Part(progress, after, "", [Numbered(parent, number) for parent, number in numbers])
+
+    def _persistent_after(self, after: str) -> list[Node]:
+        """:raises NodeDamaged: a row is not one that was written here"""
+        rows = self._connection.execute(_SELECT_BEHIND, (after, _SCAN_ROWS))
+        nodes = []
+        for path, parent, value, version, created_ms, modified_ms in rows:
+            numbers = (version, created_ms, modified_ms)
+            texts = isinstance(path, str) and path.startswith("/") and parent == parent_of(path)
+            if not texts or not isinstance(value, bytes) or not all(isinstance(n, int) for n in numbers):
+                raise NodeDamaged(f"{path!r}: its row has values of other types, or another parent")
+            nodes.append(Node(path, value, version, created_ms, modified_ms, False))
+        return nodes
+
+    def restore(self, edit: Edit) -> None:
+        """Makes one edit in a database that is being built."""
+        if isinstance(edit, Numbered):
+            self._number(edit.parent, edit.following)
+        elif isinstance(edit, str):
+            self._connection.execute("DELETE FROM nodes WHERE path = ?", (edit,))
+        else:
+            self._store(edit)
 
     def database_bytes(self) -> int:
         """What the tables take in the database."""
@@ -114,6 +225,9 @@ class SqliteNodes:
             "UPDATE nodes SET value = ?, version = ?, modified_ms = ? WHERE path = ?",
             (value, node.version, now_ms, path),
         )
+        if not node.ephemeral:
+            self.tally = self.tally.minus(old).plus(node)
+            self.edits.append(node)
         self.changes.append(Change(ChangeKind.CHANGED, path))
         return node
 
@@ -131,6 +245,9 @@ class SqliteNodes:
         if self._connection.execute("SELECT 1 FROM nodes WHERE parent = ? LIMIT 1", (path,)):
             raise NodeNotEmpty(f"{path}: has children")
         self._connection.execute("DELETE FROM nodes WHERE path = ?", (path,))
+        if not old.ephemeral:
+            self.tally = self.tally.minus(old)
+            self.edits.append(path)
         self.changes.append(Change(ChangeKind.DELETED, path))
         self._note_children(path)
 
@@ -175,27 +292,61 @@ class SqliteNodes:
         number = rows[0][0] if rows else 0
         if not isinstance(number, int):
             raise NodeDamaged(f"{parent}: the number of its last sequential child is {number!r}")
+        self._number(parent, number + 1)
+        self.edits.append(Numbered(parent, number + 1))
+        return f"{path}{number:0{_SEQUENCE_DIGITS}d}"
+
+    def _number(self, parent: str, following: int) -> None:
         self._connection.execute(
             "INSERT INTO sequences (parent, next) VALUES (?, ?) "
             "ON CONFLICT (parent) DO UPDATE SET next = excluded.next",
-            (parent, number + 1),
+            (parent, following),
         )
-        return f"{path}{number:0{_SEQUENCE_DIGITS}d}"
 
     def _insert(self, node: Node) -> Node:
         parent = parent_of(node.path)
         if parent and not self.exists(parent):
             self._insert(Node(parent, b"", 0, node.created_ms, node.created_ms, False))
-        self._connection.execute(
-            "INSERT INTO nodes (path, parent, value, version, created_ms, modified_ms, ephemeral) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (node.path, parent, node.value, 0, node.created_ms, node.modified_ms, node.ephemeral),
-        )
+        self._store(node)
+        if not node.ephemeral:
+            self.tally = self.tally.plus(node)
+            self.edits.append(node)
         self.changes.append(Change(ChangeKind.CREATED, node.path))
         self._note_children(node.path)
         return node
+
+    def _store(self, node: Node) -> None:
+        self._connection.execute(
+            _STORE,
+            (
+                node.path,
+                parent_of(node.path),
+                node.value,
+                node.version,
+                node.created_ms,
+                node.modified_ms,
+                node.ephemeral,
+            ),
+        )
 
     def _note_children(self, path: str) -> None:
         parent = parent_of(path)
         if parent:
             self.changes.append(Change(ChangeKind.CHILDREN, parent))
+
+
+def build_database(connection: SqlConnection, edits: Iterable[Edit], progress: Progress) -> None:
+    """Fills a new database with nodes, as one transaction.
+
+    :param progress: what it says about itself, but for the tally, which is counted
+    """
+    nodes = SqliteNodes(connection)
+    connection.execute("BEGIN IMMEDIATE")
+    nodes.create()
+    tally = Tally()
+    for edit in edits:
+        nodes.restore(edit)
+        if isinstance(edit, Node):
+            tally = tally.plus(edit)
+    nodes.add_progress(progress._replace(tally=tally))
+    connection.execute("COMMIT")

@@ -13,20 +13,18 @@ from magnetar.errors import BrokerError
 from magnetar.io.real import real_io
 from magnetar.io.waiting import sleep
 from magnetar.io.wheel import TimerWheel
-from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.managed_ledger.opening import ManagedLedgers
-from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.resolving import ResolvingStore
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.topic_name import TopicName
 from magnetar.server.doors import Advertised
+from magnetar.server.embedded_stores import LEDGERS, EmbeddedStores
 from magnetar.server.settings import (
     broker_settings,
     embedded_settings,
     entry_cache_settings,
     managed_ledger_settings,
 )
-from magnetar.server.standalone import LEDGERS, METADATA_FILE
 
 _LOOK_SECONDS = 0.05
 
@@ -59,27 +57,24 @@ async def _compact(loop: asyncio.AbstractEventLoop, settings: Settings, data_dir
     io = real_io(loop, data_dir)
     if not io.disk.exists(LEDGERS):
         raise NotCompacted(f"there is no data in {data_dir}")
-    store = await EmbeddedLedgerStore.open_store(io, LEDGERS, embedded_settings(settings))
+    stores = EmbeddedStores(io, embedded_settings(settings))
     try:
-        metadata = ResolvingStore(await EmbeddedMetadataStore.open_store(io, METADATA_FILE), io.loop)
+        await stores.open()
+        metadata = ResolvingStore(stores.metadata, io.loop)
+        wheel = TimerWheel(io.loop)
+        kept, cached = managed_ledger_settings(settings), entry_cache_settings(settings)
+        ledgers = ManagedLedgers(io, wheel, stores.ledgers, metadata, kept, cached)
+        nobody = Advertised(Addresses(None), {})
+        broker = BrokerService(io, wheel, metadata, ledgers, broker_settings(settings, nobody, "", {}))
         try:
-            wheel = TimerWheel(io.loop)
-            ledgers = ManagedLedgers(
-                io, wheel, store, metadata, managed_ledger_settings(settings), entry_cache_settings(settings)
-            )
-            nobody = Advertised(Addresses(None), {})
-            broker = BrokerService(io, wheel, metadata, ledgers, broker_settings(settings, nobody, "", {}))
-            try:
-                await _compact_in(broker, name)
-            except BrokerError as error:
-                raise NotCompacted(str(error)) from error
-            finally:
-                await broker.stop()
-                ledgers.deletions.stop()
+            await _compact_in(broker, name)
+        except BrokerError as error:
+            raise NotCompacted(str(error)) from error
         finally:
-            await metadata.close()
+            await broker.stop()
+            ledgers.deletions.stop()
     finally:
-        await store.close()
+        await stores.close()
 
 
 async def _compact_in(broker: BrokerService, name: TopicName) -> None:

@@ -22,27 +22,24 @@ from magnetar.io.interfaces import Io
 from magnetar.io.real import real_io
 from magnetar.io.waiting import sleep
 from magnetar.io.wheel import TimerWheel
-from magnetar.ledger.embedded.identity import StoreLocked, store_identity
-from magnetar.ledger.embedded.store import EmbeddedLedgerStore
+from magnetar.ledger.embedded.identity import StoreLocked
 from magnetar.ledger.interface import LedgerStore
 from magnetar.managed_ledger.exports import EXPORTER
 from magnetar.managed_ledger.opening import ManagedLedgers
-from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataStore, SessionEvent
 from magnetar.metadata.resolving import ResolvingStore
 from magnetar.server.cluster_settings import MetadataPlaces, in_cluster, metadata_places, quorums
 from magnetar.server.cluster_stores import Patience, open_bookies_metadata, open_ledgers, open_metadata
 from magnetar.server.doors import Advertised
+from magnetar.server.embedded_stores import LEDGERS, EmbeddedStores
 from magnetar.server.settings import (
     broker_settings,
     embedded_settings,
     entry_cache_settings,
     managed_ledger_settings,
 )
-from magnetar.server.standalone import LEDGERS, METADATA_FILE
 from magnetar.server.zookeeper_access import cluster_access
 
-_METADATA = "metadata"
 _PATIENCE_SECONDS = 30.0
 _EXPIRY_SECONDS = 10.0
 """How much later than promised ZooKeeper may end a session."""
@@ -66,15 +63,16 @@ async def standalone_side(
     folder = Path(tempfile.mkdtemp()) if missing and check else data_dir
     try:
         io = real_io(loop, folder)
+        stores = EmbeddedStores(io, embedded_settings(settings))
         try:
-            store = await EmbeddedLedgerStore.open_store(io, LEDGERS, embedded_settings(settings))
-        except StoreLocked as error:
-            raise NotExported(f"a broker runs on {data_dir}: it has to be stopped before") from error
-        try:
-            async with _standalone(io, store, data_dir, settings) as side:
+            try:
+                await stores.open()
+            except StoreLocked as error:
+                raise NotExported(f"a broker runs on {data_dir}: it has to be stopped before") from error
+            async with _standalone(io, stores, data_dir, settings) as side:
                 yield side
         finally:
-            await store.close()
+            await stores.close()
     finally:
         if folder != data_dir:
             shutil.rmtree(folder)
@@ -82,21 +80,17 @@ async def standalone_side(
 
 @asynccontextmanager
 async def _standalone(
-    io: Io, store: EmbeddedLedgerStore, data_dir: Path, settings: Settings
+    io: Io, stores: EmbeddedStores, data_dir: Path, settings: Settings
 ) -> AsyncIterator[Side]:
-    io.disk.make_directory(_METADATA)
-    metadata = ResolvingStore(await EmbeddedMetadataStore.open_store(io, METADATA_FILE), io.loop)
-    try:
-        if not await metadata.exists(f"/admin/clusters/{settings.cluster_name}"):
-            # As a broker does at its first start, which then writes where it listens.
-            bundles = settings.default_number_of_namespace_bundles
-            await bootstrap(metadata, settings.cluster_name, "", "", bundles)
-        identity = store_identity(io.disk, LEDGERS, lambda: b"").hex()
-        side = _side(io, settings, None, store, metadata, f"the data in {data_dir}", identity)
-        async with _closing(side):
-            yield side
-    finally:
-        await metadata.close()
+    metadata = ResolvingStore(stores.metadata, io.loop)
+    if not await metadata.exists(f"/admin/clusters/{settings.cluster_name}"):
+        # As a broker does at its first start, which then writes where it listens.
+        bundles = settings.default_number_of_namespace_bundles
+        await bootstrap(metadata, settings.cluster_name, "", "", bundles)
+    identity = stores.ledgers.store_id.hex()
+    side = _side(io, settings, None, stores.ledgers, metadata, f"the data in {data_dir}", identity)
+    async with _closing(side):
+        yield side
 
 
 @asynccontextmanager

@@ -17,11 +17,13 @@ from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.managed_ledger.set_aside import OrphanedLedgers
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.interface import MetadataError, MetadataStore, MetadataUnavailable
 from magnetar.metadata.measured import MeasuredStore
 from magnetar.metadata.resolving import ResolvingStore
 from magnetar.server.broker_process import Place, ProcessOptions, run_process
+from magnetar.server.embedded_stores import METADATA_FILE, EmbeddedStores
 from magnetar.server.serving import ServingBroker, Stores
 from magnetar.server.settings import (
     disk_guard_settings,
@@ -33,10 +35,10 @@ from magnetar.server.storage_report import StorageReport
 
 log = logging.getLogger(__name__)
 
-LEDGERS = "ledgers"
-_METADATA = "metadata"
 _RETRY_SECONDS = 5.0
-METADATA_FILE = f"{_METADATA}/metadata.sqlite"
+_HOUR_MS = 3_600_000
+_LONGEST_SECONDS = 3600.0
+"""Between two looks at orphaned ledgers that wait for their end."""
 
 
 def run_standalone(options: ProcessOptions) -> int:
@@ -49,21 +51,21 @@ class StandaloneBroker(ServingBroker):
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
-        self._store: EmbeddedLedgerStore | None = None
+        self._stores: EmbeddedStores | None = None
         self._metadata: MetadataStore | None = None
         self._ledgers: ManagedLedgers | None = None
         self._guard: DiskGuard | None = None
         self._orphan_scan: Any = None
 
     async def start(self) -> None:
-        """The ledger store comes first: its lock keeps a second process away from all the rest."""
         io, settings = self._place.io, self._place.settings
         bounds = disk_guard_settings(settings)
         self._guard = DiskGuard(io, io.start_worker("disk-guard"), bounds)
-        store = await EmbeddedLedgerStore.open_store(io, LEDGERS, embedded_settings(settings))
-        self._store = store
-        io.disk.make_directory(_METADATA)
-        measured = MeasuredStore(await self.open_metadata(), io.clock, "metadata-store")
+        reserve = settings.min_usable_size_for_high_priority_writes // 4
+        opened = self._stores = EmbeddedStores(io, embedded_settings(settings), reserve_bytes=reserve)
+        await opened.open()
+        store = opened.ledgers
+        measured = MeasuredStore(self.wrap_metadata(opened.metadata), io.clock, "metadata-store")
         metadata = self._metadata = ResolvingStore(measured, io.loop)
         wheel = TimerWheel(io.loop)
         ledgers = self._ledgers = ManagedLedgers(
@@ -74,25 +76,26 @@ class StandaloneBroker(ServingBroker):
             managed_ledger_settings(settings),
             entry_cache_settings(settings),
         )
-        leftovers = await store.ledger_ids()
+        candidates = await store.ledger_ids()
+        retention_ms = settings.magnetar_orphaned_ledger_retention_hours * _HOUR_MS
+        orphans = ledgers.orphaned_ledgers(retention_ms)
         guard = self._guard
         stores = Stores(
             metadata,
             ledgers,
             wheel,
             f"sqlite:{METADATA_FILE}",
-            lambda broker: StorageReport(broker, store, guard),
+            lambda broker: StorageReport(broker, opened, guard, orphans),
             _no_bookies,
             measured=(measured,),
         )
         broker = await self._serve(stores, lambda known: self._bootstrap(metadata, known))
         self._watch_disk(broker, store)
-        self._orphan_scan = io.loop.create_task(self._remove_orphans(broker, ledgers, leftovers))
+        self._orphan_scan = io.loop.create_task(_look_for_orphans(broker, ledgers, orphans, candidates))
 
-    async def open_metadata(self) -> MetadataStore:
-        """The store that the metadata is in."""
-        reserve = self._place.settings.min_usable_size_for_high_priority_writes // 4
-        return await EmbeddedMetadataStore.open_store(self._place.io, METADATA_FILE, reserve_bytes=reserve)
+    def wrap_metadata(self, opened: EmbeddedMetadataStore) -> MetadataStore:
+        """What the broker uses of the metadata."""
+        return opened
 
     def _watch_disk(self, broker: BrokerService, store: EmbeddedLedgerStore) -> None:
         """Ends publishing before the device is full, and fetches space back when it is short."""
@@ -110,25 +113,6 @@ class StandaloneBroker(ServingBroker):
         store.listen_for_shortage(guard.tell_shortage)
         guard.tell_shortage(store.shortage)
         guard.start()
-
-    @staticmethod
-    async def _remove_orphans(
-        broker: BrokerService, ledgers: ManagedLedgers, candidates: Sequence[int]
-    ) -> None:
-        """While clients are served already: the scan grows with the topics, the start must not."""
-        try:
-            while True:
-                try:
-                    await ledgers.deletions.resume()
-                    schemas = await broker.schemas.storage.ledger_ids()
-                    packages = await broker.packages.ledger_ids()
-                    await ledgers.remove_orphans(candidates, schemas | packages)
-                    return
-                except MetadataUnavailable as error:
-                    log.warning("leftover ledgers are looked for again later", extra={"error": str(error)})
-                await sleep(broker.io.loop, _RETRY_SECONDS)
-        except (ManagedLedgerError, LedgerError, MetadataError, MetadataFailure) as error:
-            log.error("leftover ledgers are not removed", extra={"error": str(error)})
 
     async def _bootstrap(self, metadata: MetadataStore, known: BrokerSettings) -> None:
         bundles = self._place.settings.default_number_of_namespace_bundles
@@ -151,10 +135,34 @@ class StandaloneBroker(ServingBroker):
         if self._guard is not None:
             self._guard.stop()
         await self._stop_serving()
-        if self._store is not None:
-            await self._store.close()
+        if self._stores is not None:
+            await self._stores.close()
         if self._metadata is not None:
             await self._metadata.close()
+
+
+async def _look_for_orphans(
+    broker: BrokerService, ledgers: ManagedLedgers, orphans: OrphanedLedgers, candidates: Sequence[int]
+) -> None:
+    """While clients are served already: a look takes longer the more topics there are, a start must not."""
+    try:
+        while True:
+            pause = _RETRY_SECONDS
+            try:
+                await ledgers.deletions.resume()
+                schemas = await broker.schemas.storage.ledger_ids()
+                packages = await broker.packages.ledger_ids()
+                await orphans.look(candidates, schemas | packages)
+                left = orphans.seconds_left
+                if left is None:
+                    return
+                candidates = [orphan.ledger_id for orphan in orphans.known]
+                pause = min(left + 1, _LONGEST_SECONDS)
+            except MetadataUnavailable as error:
+                log.warning("orphaned ledgers are looked for again later", extra={"error": str(error)})
+            await sleep(broker.io.loop, pause)
+    except (ManagedLedgerError, LedgerError, MetadataError, MetadataFailure) as error:
+        log.error("orphaned ledgers are not looked for", extra={"error": str(error)})
 
 
 async def _no_bookies() -> Sequence[str]:

@@ -12,7 +12,8 @@ from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.upkeep.backlog_quotas import EVICTION
 from magnetar.io.slices import PAUSE_SECONDS, each
 from magnetar.ledger.embedded.disk_guard import DiskGuard, DiskState
-from magnetar.ledger.embedded.store import EmbeddedLedgerStore
+from magnetar.managed_ledger.set_aside import OrphanedLedgers
+from magnetar.server.embedded_stores import EmbeddedStores
 
 Json = Mapping[str, Any]
 
@@ -22,10 +23,14 @@ _DAY_SECONDS = 86_400
 class StorageReport:
     """Of one process with an embedded store."""
 
-    def __init__(self, broker: BrokerService, store: EmbeddedLedgerStore, guard: DiskGuard) -> None:
+    def __init__(
+        self, broker: BrokerService, stores: EmbeddedStores, guard: DiskGuard, orphans: OrphanedLedgers
+    ) -> None:
         self._broker = broker
-        self._store = store
+        self._store = stores.ledgers
+        self._journal = stores.journal
         self._guard = guard
+        self._orphans = orphans
 
     def disk(self) -> dict[str, Any]:
         """The device; ``secondsUntilFull`` is None where it does not fill."""
@@ -60,6 +65,22 @@ class StorageReport:
             },
         }
 
+    def orphaned(self) -> list[dict[str, Any]]:
+        """Ledgers that no record names, the oldest finding first; each is deleted at ``deletedMs``."""
+        retention = self._orphans.retention_ms
+        return [
+            {
+                "ledger": orphan.ledger_id,
+                "owner": orphan.owner,
+                "entries": orphan.entries,
+                "bytes": orphan.bytes,
+                "madeMs": orphan.made_ms,
+                "foundMs": orphan.found_ms,
+                "deletedMs": orphan.found_ms + retention,
+            }
+            for orphan in sorted(self._orphans.known, key=lambda orphan: (orphan.found_ms, orphan.ledger_id))
+        ]
+
     def metrics(self) -> dict[str, float]:
         """Gauges by name; ``magnetar_storage_disk_seconds_until_full`` is there while the disk fills."""
         disk, space = self._guard, self._store.space()
@@ -81,6 +102,8 @@ class StorageReport:
             "compaction_written_bytes": done.written_bytes,
             "compaction_reclaimed_bytes": done.reclaimed_bytes,
             "compaction_running": int(done.running),
+            "orphaned_ledgers": len(self._orphans.known),
+            "metadata_journal_behind": int(self._journal.behind),
         }
         until_full = disk.seconds_until_full()
         if until_full is not None:
@@ -105,6 +128,7 @@ class StorageReport:
         return {
             "disk": self.disk(),
             "store": self.store(),
+            "orphanedLedgers": self.orphaned(),
             "namespaces": _sums(rows),
             "topics": rows,
             "notLoaded": max(0, await self._persistent_topics(namespace) - len(rows)),

@@ -48,7 +48,7 @@ class Registry:
 
     def remove_orphans(self) -> None:
         named = self.world.run(self.storage.ledger_ids())
-        self.world.run(self.world.managed.remove_orphans(self.ledgers(), named))
+        self.world.run(self.world.managed.orphaned_ledgers(0).look(self.ledgers(), named))
 
 
 def test_versions_outlive_the_process() -> None:

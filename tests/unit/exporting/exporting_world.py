@@ -190,7 +190,7 @@ class World:
 
         async def work(side: Side) -> None:
             known = await side.ledgers.ledger_ids()
-            await side.managed.remove_orphans(known, await side.broker.schemas.storage.ledger_ids())
+            await side.managed.orphaned_ledgers(0).look(known, await side.broker.schemas.storage.ledger_ids())
 
         for side in (self.a, self.b):
             if side.one_copy:
@@ -213,7 +213,7 @@ class World:
                 ROLLING,
                 EntryCacheSettings(),  # type: ignore[arg-type]
             )
-            await managed.remove_orphans(known, await side.broker.schemas.storage.ledger_ids())
+            await managed.orphaned_ledgers(0).look(known, await side.broker.schemas.storage.ledger_ids())
             found = []
             for ledger_id in store.deleted:
                 reader = await side.ledgers.open(ledger_id, recover=False)

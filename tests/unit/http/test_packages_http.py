@@ -311,6 +311,6 @@ def test_packages_outlive_a_crash_and_what_was_not_finished_does_not(served: Ser
     assert len(candidates) > len(kept) == 1
     # What a start does: whatever nothing names goes.
     schemas = served.world.run(served.broker.schemas.storage.ledger_ids())
-    served.world.run(served.world.managed.remove_orphans(candidates, schemas | kept))
+    served.world.run(served.world.managed.orphaned_ledgers(0).look(candidates, schemas | kept))
     assert download(served) == CONTENTS
     assert served.get(ROOT) == ["words"]

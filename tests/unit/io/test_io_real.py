@@ -170,6 +170,7 @@ def test_sqlite_is_durable_and_exclusive(tmp_path: Path) -> None:
     async def scenario() -> None:
         io = real_io(asyncio.get_running_loop(), tmp_path)
         connection = io.open_sqlite("metadata.db")
+        connection.start()
         connection.execute("CREATE TABLE t (a)")
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("INSERT INTO t VALUES (?)", (b"x",))

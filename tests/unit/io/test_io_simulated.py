@@ -217,6 +217,7 @@ def test_sqlite_keeps_what_it_committed_through_power_cuts() -> None:
             disk.cut_power_at(disk.random.randrange(5, 80))
             try:
                 connection = simulation.io.open_sqlite("m/db")
+                connection.start()
                 connection.execute("CREATE TABLE IF NOT EXISTS t (n INTEGER)")
                 found = connection.execute("SELECT max(n) FROM t")[0][0]
                 assert (found if found is not None else -1) >= committed
@@ -228,6 +229,7 @@ def test_sqlite_keeps_what_it_committed_through_power_cuts() -> None:
                 pass
             disk = disk.power_cut()
         connection = simulated_io(seed, disk).io.open_sqlite("m/db")
+        connection.start()
         assert connection.execute("PRAGMA integrity_check") == [("ok",)]
         if committed >= 0:
             assert connection.execute("SELECT max(n) FROM t")[0][0] >= committed

@@ -134,7 +134,7 @@ def test_a_compaction_whose_cursor_has_lost_its_ledger_ends_no_search(life: Life
     storage.abandon()
     life.world.run(life.world.store.delete(storage.ledger_id))
     assert life.found() == [lost]
-    assert life.world.run(life.world.managed.remove_orphans([named, lost])) == 1
+    assert life.world.run(life.world.managed.orphaned_ledgers(0).look([named, lost])) == 1
 
 
 def test_nobody_knows_what_a_damaged_record_names(life: Life) -> None:

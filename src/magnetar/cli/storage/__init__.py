@@ -21,6 +21,8 @@ _COLUMNS = (
     ("reclaimable", "reclaimableBytes"),
 )
 
+_SHOWN_ORPHANS = 10
+
 
 def run_report(parsed: argparse.Namespace) -> int:
     """Answers the exit code: 0 well, 1 no report could be had."""
@@ -63,6 +65,7 @@ def text(report: dict[str, Any], top: int) -> str:
         f"{size(store['wantedBytes'])} wanted, {size(store['reclaimableBytes'])} to be reclaimed, "
         f"{size(store['aheadBytes'])} ahead of need",
         f"compaction  {_compactions(store['compactions'])}",
+        *_orphaned(report["orphanedLedgers"]),
         "",
     ]
     topics = report["topics"][: top or None]
@@ -81,6 +84,22 @@ def _compactions(done: dict[str, Any]) -> str:
         f"segments; {size(done['writtenBytes'])} written, {size(done['reclaimedBytes'])} reclaimed"
         f"{', at work now' if done['running'] else ''}"
     )
+
+
+def _orphaned(ledgers: list[dict[str, Any]]) -> list[str]:
+    if not ledgers:
+        return []
+    entries, stored = (sum(ledger[key] for ledger in ledgers) for key in ("entries", "bytes"))
+    head = f"orphaned    {len(ledgers)} ledgers that no record names: {entries} entries, {size(stored)}"
+    lines = [head]
+    for ledger in ledgers[:_SHOWN_ORPHANS]:
+        what = (
+            f"{ledger['entries']} entries, {size(ledger['bytes'])}, deleted after {when(ledger['deletedMs'])}"
+        )
+        lines.append(f"            {ledger['ledger']}, made for {printable(ledger['owner'])}: {what}")
+    if len(ledgers) > _SHOWN_ORPHANS:
+        lines.append(f"            and {len(ledgers) - _SHOWN_ORPHANS} more; --json prints all")
+    return lines
 
 
 def _table(what: str, rows: list[dict[str, Any]], *, topics: bool) -> list[str]:

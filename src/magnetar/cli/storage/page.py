@@ -40,6 +40,7 @@ def page(report: dict[str, Any], top: int) -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Magnetar: storage</title>'
         f"<style>{_STYLE}</style></head><body><h1>Storage</h1>{_disk(report['disk'])}{_store(report['store'])}"
+        f"{_orphaned(report['orphanedLedgers'])}"
         f"<h2>Namespaces</h2>{_bars('namespace', namespaces)}{_table('namespace', namespaces)}"
         f"<h2>Topics</h2>{_bars('topic', topics)}{_table('topic', topics)}{more}</body></html>\n"
     )
@@ -73,6 +74,22 @@ def _store(store: dict[str, Any]) -> str:
         f"those ahead, {store['ledgers']} ledgers; compactions rewrote {done['minorSegments']} (minor), "
         f"{done['majorSegments']} (major) and {done['sortedSegments']} (sorted) segments and reclaimed "
         f"{size(done['reclaimedBytes'])}</p>{bar}"
+    )
+
+
+def _orphaned(ledgers: list[dict[str, Any]]) -> str:
+    if not ledgers:
+        return ""
+    rows = "".join(
+        f"<tr><td>{escape(ledger['owner'])}</td><td>{ledger['ledger']}</td><td>{ledger['entries']}</td>"
+        f"<td>{size(ledger['bytes'])}</td><td>{when(ledger['foundMs'])}</td><td>{when(ledger['deletedMs'])}</td></tr>"
+        for ledger in ledgers
+    )
+    names = ("made for", "ledger", "entries", "bytes", "found", "deleted after")
+    head = "".join(f"<th>{name}</th>" for name in names)
+    return (
+        "<h2>Orphaned ledgers</h2><p>No record names them. They are kept until the last date.</p>"
+        f"<table><tr>{head}</tr>{rows}</table>"
     )
 
 

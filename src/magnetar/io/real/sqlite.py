@@ -20,17 +20,15 @@ class SqliteConnection:
     """One connection; transactions are begun and ended by the caller's own statements."""
 
     def __init__(self, path: str) -> None:
-        """:raises SqlError: it cannot be opened, or is no database"""
+        """:raises SqlError: it cannot be opened"""
         try:
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
             raise SqlError(str(error)) from error
-        try:
-            for pragma in PRAGMAS:
-                self.execute(pragma)
-        except SqlError:
-            self.close()
-            raise
+
+    def start(self) -> None:
+        for pragma in PRAGMAS:
+            self.execute(pragma)
 
     @property
     def in_transaction(self) -> bool:

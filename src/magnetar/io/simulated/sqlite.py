@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import apsw
 
-from magnetar.io.interfaces import SqlFull
+from magnetar.io.interfaces import SqlError, SqlFull
 from magnetar.io.real.sqlite import PRAGMAS
 from magnetar.io.simulated.disk import PowerLost, SimulatedDisk, SimulatedFile
 
@@ -146,6 +146,8 @@ class SimulatedSqlite:
         name = f"simulated-{next(_names)}"
         self._vfs = _Vfs(name, disk, directory)
         self._connection = self._call(lambda: apsw.Connection(path, vfs=name))
+
+    def start(self) -> None:
         for pragma in PRAGMAS:
             self.execute(pragma)
 
@@ -169,6 +171,8 @@ class SimulatedSqlite:
     def _call(self, operation: Callable[[], T]) -> T:
         try:
             return operation()
+        except UnicodeDecodeError as error:
+            raise SqlError(str(error)) from error
         except apsw.Error as error:
             if self._vfs.lost is not None:
                 raise self._vfs.lost from error
@@ -176,4 +180,6 @@ class SimulatedSqlite:
                 raise SqlFull(str(error)) from error
             if isinstance(error, apsw.IOError):
                 raise OSError(str(error)) from error
+            if isinstance(error, apsw.CorruptError | apsw.NotADBError | apsw.SQLError):
+                raise SqlError(str(error)) from error
             raise

@@ -116,6 +116,8 @@ class LedgerTable:
     def __init__(self) -> None:
         self.rows: dict[int, LedgerRow] = {}
         self.next_ledger_id = 1
+        self.durable_next_ledger_id = 1
+        """Above all ids of ledgers that were ever in the table."""
         self.live_bytes: dict[int, int] = {}
         """Segment id → bytes of bodies somebody may still read."""
         self.emptied: set[int] = set()
@@ -149,15 +151,23 @@ class LedgerTable:
         row = self.rows.get(ledger_id)
         if row is None:
             row = self.rows[ledger_id] = LedgerRow(ledger_id, created)
-        self.next_ledger_id = max(self.next_ledger_id, ledger_id + 1)
+        self._known(ledger_id)
         return row
 
     def adopt(self, row: LedgerRow) -> None:
         """Adds a ledger as a checkpoint has it."""
         self.rows[row.ledger_id] = row
-        self.next_ledger_id = max(self.next_ledger_id, row.ledger_id + 1)
+        self._known(row.ledger_id)
         for segment_id, _, _, stored in row.each_part():
             self.live_bytes[segment_id] = self.live_bytes.get(segment_id, 0) + stored
+
+    def start_at(self, next_ledger_id: int) -> None:
+        """As a checkpoint has it."""
+        self.next_ledger_id = self.durable_next_ledger_id = next_ledger_id
+
+    def _known(self, ledger_id: int) -> None:
+        self.durable_next_ledger_id = max(self.durable_next_ledger_id, ledger_id + 1)
+        self.next_ledger_id = max(self.next_ledger_id, self.durable_next_ledger_id)
 
     def add_run(
         self, row: LedgerRow, segment_id: int, first: int, count: int, stored: int, entry_bytes: int

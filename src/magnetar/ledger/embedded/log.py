@@ -21,6 +21,7 @@ from magnetar.ledger.embedded.group import (
     build_group,
 )
 from magnetar.ledger.embedded.ledger_table import LedgerRow, LedgerTable, decode_closed
+from magnetar.ledger.embedded.log_end import NOTED_SECONDS, LogEnd
 from magnetar.ledger.embedded.segment_files import Room
 from magnetar.ledger.embedded.segment_header import SEGMENT_HEADER_BYTES
 from magnetar.ledger.embedded.segment_supply import LogSegment, SegmentSupply
@@ -104,10 +105,12 @@ class CommitLog:
         filled: Callable[[LogSegment, int], None],
         sequence: int,
         failure: StoreFailure,
+        note_end: Callable[[LogEnd], None],
     ) -> None:
         """:param begun: told of each segment before its first group
 
         :param filled: told of each that takes no more groups, and of its successor's first sequence number
+        :param note_end: told of a durable place, once a second while the log grows
         :param sequence: of the first group
         """
         self.segment = supply.first()
@@ -132,6 +135,8 @@ class CommitLog:
         self._confirmed = True
         self._last_commit = 0.0
         self._idle_timer: Cancellable | None = None
+        self._note_end = note_end
+        self._end_timer: Cancellable | None = None
         self._waiters: list[Any] = []
 
     def append(self, queue: AppendQueue) -> None:
@@ -172,9 +177,10 @@ class CommitLog:
         """Waits until nothing is queued or in flight."""
         while (self._waiting or self._in_flight is not None) and not self.failed:
             await self.next_completion()
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
-            self._idle_timer = None
+        for timer in (self._idle_timer, self._end_timer):
+            if timer is not None:
+                timer.cancel()
+        self._idle_timer = self._end_timer = None
 
     @property
     def failed(self) -> bool:
@@ -237,7 +243,8 @@ class CommitLog:
         self._in_flight = commit
         commit.segment.end += len(data)
         file, offset = commit.segment.file, commit.offset
-
+        if self._end_timer is None:
+            self._end_timer = self._io.loop.call_later(NOTED_SECONDS, self._tell_end)
         if not file.begin_durably(data, offset, self._written):
             self._worker.submit(lambda: file.write_durably(data, offset), self._written)
 
@@ -438,6 +445,14 @@ class CommitLog:
         self._supply.prefetch(following, last)
         self._filled(last, self.sequence)
         return True
+
+    def _tell_end(self) -> None:
+        self._end_timer = None
+        # The last group may be empty, and then nobody would miss it.
+        known = self._in_flight is None and not self._confirmed
+        sequence = self._durable_sequence - (not known)
+        if sequence >= self.segment.first_sequence:
+            self._note_end(LogEnd(self.segment.segment_id, sequence))
 
     def _watch_for_idleness(self) -> None:
         self._last_commit = self._io.loop.time()

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from magnetar.io.interfaces import Disk
 from magnetar.ledger.embedded.checkpoint import Checkpoint, SealedSegment
 from magnetar.ledger.embedded.ledger_table import LedgerRow, LedgerTable
+from magnetar.ledger.embedded.log_end import read_log_end
 from magnetar.ledger.embedded.recovery import Replay, read_checkpoint
 from magnetar.ledger.embedded.rewrite import LiveRun, Place, Rewritten, places_of, rewrite_runs
 from magnetar.ledger.embedded.sealing_in_place import seal_in_place
@@ -54,7 +55,7 @@ def open_directory(
     :raises DataDamaged: acknowledged bytes do not read back
     """
     checkpoint = read_checkpoint(disk, directory, files)
-    table.next_ledger_id = checkpoint.next_ledger_id
+    table.start_at(checkpoint.next_ledger_id)
     for row in checkpoint.ledgers:
         table.adopt(row)
     present = files.segment_ids()
@@ -62,6 +63,9 @@ def open_directory(
     replay = Replay(files, checkpoint, table)
     try:
         replay.run()
+        end = read_log_end(disk, directory, store_id)
+        if end is not None:
+            end.check(replay.sequence, files.segment_path(end.segment_id))
         next_id = max([checkpoint.next_segment_id, *(segment_id + 1 for segment_id in present)])
         new_ids = iter(range(next_id, next_id + len(replay.runs) + 1))
         live = replay.live_runs()

@@ -19,6 +19,7 @@ from magnetar.ledger.embedded.ledger_reader import EmbeddedReader, ReadContext
 from magnetar.ledger.embedded.ledger_table import LedgerRow, LedgerTable, encode_closed, encode_created
 from magnetar.ledger.embedded.ledger_writer import EmbeddedWriter, WriteContext
 from magnetar.ledger.embedded.log import CommitLog
+from magnetar.ledger.embedded.log_end import LogEndFile
 from magnetar.ledger.embedded.maintenance import LogStart, Maintenance
 from magnetar.ledger.embedded.opening import open_directory
 from magnetar.ledger.embedded.read_plans import EmbeddedReadPlans
@@ -31,6 +32,7 @@ from magnetar.ledger.interface import (
     LedgerClosed,
     LedgerError,
     LedgerFenced,
+    LedgerMetadata,
     NoSuchLedger,
     Quorums,
     StoreClosed,
@@ -73,6 +75,7 @@ class EmbeddedLedgerStore:
         failure = StoreFailure(io)
         reminder = self._reminder = Reminder(io.loop)
         store_id = store_identity(io.disk, directory, lambda: io.randomness.token(STORE_ID_BYTES))
+        self.store_id = store_id
         files = self._files = SegmentFiles(io.disk, directory, settings, store_id)
         table = self._table = LedgerTable()
         found = open_directory(io.disk, directory, files, settings, store_id, table)
@@ -86,6 +89,7 @@ class EmbeddedLedgerStore:
         supply = self._supply = SegmentSupply(
             files, space_worker, settings, segments.take_id, failure, self._tell_shortage
         )
+        log_end = LogEndFile(io, directory, store_id, space_worker, failure)
         log = self._log = CommitLog(
             io,
             self._log_worker,
@@ -96,6 +100,7 @@ class EmbeddedLedgerStore:
             self._filled,
             found.next_sequence,
             failure,
+            log_end.note,
         )
         access = Segments(segments, files, lookup, reads, store_id)
         compaction = self._compaction = Compaction(io, settings, access, table, failure, reminder.remind)
@@ -180,6 +185,18 @@ class EmbeddedLedgerStore:
     async def ledger_ids(self) -> Sequence[int]:
         self._refuse_when_closed()
         return sorted(self._table.rows)
+
+    @property
+    def durable_next_ledger_id(self) -> int:
+        """The ids below it were given out, as far as that is durable: no crash takes it back."""
+        return self._table.durable_next_ledger_id
+
+    def ledgers_of(self, component: bytes) -> list[LedgerMetadata]:
+        """Ledgers whose custom metadata has this ``component``, in ascending order of ids."""
+        rows = (row for row in self._table.rows.values() if component in row.created)
+        found = (row.metadata() for row in rows)
+        wanted = (known for known in found if known.custom.get("component") == component)
+        return sorted(wanted, key=lambda known: known.ledger_id)
 
     def space(self) -> SpaceUse:
         """What the store takes now."""

@@ -1,0 +1,128 @@
+"""The file that says how far the log had come: without it nobody would miss the log's last segment.
+
+What a group says to be durable lies before it, so that damage is found out by what comes after it. Nothing
+comes after the end of the log. While the log grows, its end is noted once a second in a file of its own.
+A log that ends before it has lost acknowledged entries.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from magnetar.io.interfaces import Disk, Io, Worker
+from magnetar.io.space_reserve import is_shortage
+from magnetar.ledger.embedded.failure import StoreFailure
+from magnetar.ledger.interface import DataDamaged
+
+LOG_END_NAME = "log-end"
+NOTED_SECONDS = 1.0
+"""So much later than a commit the end of the log is noted at the latest."""
+
+_SLOT_BYTES = 4096
+"""There are two; the older one is written over, so that a torn write leaves the other."""
+_FIELDS = struct.Struct("<8s16sQQ")
+"""Magic, store id, segment id, sequence number."""
+_CHECKSUM = struct.Struct("<I")
+_MAGIC = b"MGLOGEND"
+
+log = logging.getLogger(__name__)
+
+
+class LogEnd(NamedTuple):
+    """A place that the log had reached durably."""
+
+    segment_id: int
+    sequence: int
+    """Of a group there."""
+
+    def check(self, next_sequence: int, path: str) -> None:
+        """
+        :param next_sequence: of the first group that a replay did not find
+        :param path: of the segment
+        :raises DataDamaged: the log ends before this place
+        """
+        if next_sequence <= self.sequence:
+            raise DataDamaged(
+                f"{path} is missing, cut short or an older copy: the log ends before group {next_sequence}, "
+                f"and group {self.sequence} was acknowledged. Put back the newest copy of the file"
+            )
+
+
+def _encode(store_id: bytes, end: LogEnd) -> bytes:
+    fields = _FIELDS.pack(_MAGIC, store_id, *end)
+    return fields + _CHECKSUM.pack(crc32c(fields))
+
+
+def read_log_end(disk: Disk, directory: str, store_id: bytes) -> LogEnd | None:
+    """None: it was never noted in this store, or the file does not read back."""
+    path = f"{directory}/{LOG_END_NAME}"
+    if not disk.exists(path):
+        return None
+    file = disk.open(path, write=False)
+    try:
+        slots = [file.read(_FIELDS.size + _CHECKSUM.size, at) for at in (0, _SLOT_BYTES)]
+    finally:
+        file.close()
+    found = [end for slot in slots if (end := _decode(slot, store_id)) is not None]
+    if not found:
+        log.warning("where the log ended is not known: the file does not read back", extra={"path": path})
+    return max(found, key=lambda end: end.sequence, default=None)
+
+
+def _decode(slot: bytes, store_id: bytes) -> LogEnd | None:
+    if len(slot) < _FIELDS.size + _CHECKSUM.size:
+        return None
+    magic, found_id, segment_id, sequence = _FIELDS.unpack_from(slot)
+    (checksum,) = _CHECKSUM.unpack_from(slot, _FIELDS.size)
+    if magic != _MAGIC or found_id != store_id or crc32c(slot[: _FIELDS.size]) != checksum:
+        return None
+    return LogEnd(segment_id, sequence)
+
+
+class LogEndFile:
+    """Notes the end of the log; one note at a time."""
+
+    def __init__(
+        self, io: Io, directory: str, store_id: bytes, worker: Worker, failure: StoreFailure
+    ) -> None:
+        self._disk = io.disk
+        self._directory = directory
+        self._path = f"{directory}/{LOG_END_NAME}"
+        self._store_id = store_id
+        self._worker = worker
+        self._failure = failure
+        self._writing = False
+        self._slot = 0
+
+    def note(self, end: LogEnd) -> None:
+        """Makes it durable, some time later. One that comes while another is written is left out."""
+        if not self._writing:
+            self._writing = True
+            self._worker.submit(lambda: self._write(end), self._written)
+
+    def _write(self, end: LogEnd) -> None:
+        data = _encode(self._store_id, end)
+        new = not self._disk.exists(self._path)
+        file = self._disk.open(self._path, create=True)
+        try:
+            if new:
+                file.allocate(2 * _SLOT_BYTES)
+            file.write_durably(data, self._slot * _SLOT_BYTES)
+        finally:
+            file.close()
+        if new:
+            self._disk.sync_directory(self._directory)
+        self._slot = 1 - self._slot
+
+    def _written(self, _: None, error: BaseException | None) -> None:
+        self._writing = False
+        if error is None:
+            return
+        if is_shortage(error):
+            log.warning("no room to note where the log ends", extra={"error": str(error)})
+        else:
+            self._failure("cannot note where the log ends", error)

@@ -1,0 +1,155 @@
+"""Finding the metadata journals of a ledger store, and reading one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from magnetar.ledger.embedded.store import EmbeddedLedgerStore
+from magnetar.ledger.interface import DataDamaged, LedgerReader
+from magnetar.ledger.journal.records import (
+    COMPONENT,
+    CONTINUES,
+    Header,
+    Kind,
+    Record,
+    decode_header,
+    decode_record,
+)
+from magnetar.metadata.interface import Node
+from magnetar.metadata.progress import Numbered, Tally
+
+_READ_BYTES = 1 << 20
+
+
+@dataclass
+class Journal:
+    """Ledgers that go on from each other; the first begins with a snapshot."""
+
+    ledgers: list[int]
+    """In their order."""
+    whole: bool
+    """Whether its first ledger is there. If not, it shows how far the metadata had come, and no more."""
+    last: Header | None = None
+    """Of its last entry; None: it has none."""
+
+    def ends_at(self, generation: int, tally: Tally) -> bool:
+        """Whether it holds all of the metadata as of this generation, so that it can be continued."""
+        last = self.last
+        if last is None or not self.whole or not last.complete or last.kind is Kind.MORE_EDITS:
+            return False
+        return (last.generation, last.tally) == (generation, tally)
+
+
+async def find_journals(store: EmbeddedLedgerStore) -> list[Journal]:
+    """All journals, the oldest first.
+
+    :raises DataDamaged: a journal's last entry does not read back
+    """
+    found: list[Journal] = []
+    by_last: dict[int, Journal] = {}
+    for known in store.ledgers_of(COMPONENT):
+        told = known.custom.get(CONTINUES)
+        journal = by_last.pop(int(told), None) if told is not None else None
+        if journal is None:
+            journal = Journal([], whole=told is None)
+            found.append(journal)
+        journal.ledgers.append(known.ledger_id)
+        by_last[known.ledger_id] = journal
+        last = await _last_header(store, known.ledger_id)
+        if last is not None:
+            journal.last = last
+    return found
+
+
+def newest(journals: list[Journal]) -> Header | None:
+    """The newest state of the metadata that any journal knows of."""
+    known = [journal.last for journal in journals if journal.last is not None]
+    return max(known, key=lambda header: header.generation, default=None)
+
+
+async def _last_header(store: EmbeddedLedgerStore, ledger_id: int) -> Header | None:
+    reader = await store.open(ledger_id, recover=False)
+    try:
+        last = reader.metadata.last_entry_id
+        if last < 0:
+            return None
+        runs = await reader.read(last, last, 1)
+        return decode_header(runs[0].entry(0), f"entry {last} of ledger {ledger_id}")
+    finally:
+        reader.close()
+
+
+@dataclass
+class Tree:
+    """The metadata as a journal has them."""
+
+    nodes: dict[str, Node] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
+    """By parent: the number of its next sequential child."""
+    _edited: set[str] = field(default_factory=set)
+    """Paths that edits put. Parts come in order, so that only these may lie in the range of a later one."""
+
+    def tally(self) -> Tally:
+        found = Tally()
+        for node in self.nodes.values():
+            found = found.plus(node)
+        return found
+
+    def apply(self, record: Record) -> None:
+        part = record.header.kind is Kind.PART
+        if part:
+            self._clear(record.after, record.upto)
+        for edit in record.edits:
+            if isinstance(edit, Numbered):
+                self.numbers[edit.parent] = edit.following
+            elif isinstance(edit, str):
+                self.nodes.pop(edit, None)
+            else:
+                self.nodes[edit.path] = edit
+                if not part:
+                    self._edited.add(edit.path)
+
+    def _clear(self, after: str, upto: str) -> None:
+        for path in [path for path in self._edited if path > after and (not upto or path <= upto)]:
+            self._edited.discard(path)
+            self.nodes.pop(path, None)
+
+
+async def read_journal(store: EmbeddedLedgerStore, journal: Journal) -> tuple[Tree, Header]:
+    """The metadata as of the last transaction that the journal has all entries of.
+
+    :raises DataDamaged: an entry does not read back, or the nodes are not those that were written
+    """
+    tree = Tree()
+    waiting: list[Record] = []
+    last: Header | None = None
+    for ledger_id in journal.ledgers:
+        async for record in _records(store, ledger_id):
+            waiting.append(record)
+            if record.header.kind is not Kind.MORE_EDITS:
+                for each in waiting:
+                    tree.apply(each)
+                waiting.clear()
+                last = record.header
+    name = f"the metadata journal in ledger {journal.ledgers[0]}"
+    if last is None or not last.complete:
+        raise DataDamaged(f"{name} does not hold all of the metadata")
+    if tree.tally() != last.tally:
+        raise DataDamaged(
+            f"{name} has {len(tree.nodes)} nodes, which are not the {last.tally.nodes} that were written"
+        )
+    return tree, last
+
+
+async def _records(store: EmbeddedLedgerStore, ledger_id: int) -> AsyncIterator[Record]:
+    reader: LedgerReader = await store.open(ledger_id, recover=False)
+    try:
+        at, last = 0, reader.metadata.last_entry_id
+        while at <= last:
+            for run in await reader.read(at, last, _READ_BYTES):
+                for number in range(run.count):
+                    yield decode_record(run.entry(number), f"entry {at} of ledger {ledger_id}")
+                    at += 1
+    finally:
+        reader.close()

@@ -1,0 +1,172 @@
+"""The ledger store and the metadata of a data directory: opened together, or not at all.
+
+Either of them alone looks sound when the other one is missing, older, or another broker's. Ledgers that the
+metadata do not name would then be taken for leftovers. So the ledgers hold a journal of the metadata, the
+metadata hold the id of the ledger store, and both say how far the other one had come.
+"""
+
+from __future__ import annotations
+
+from magnetar.io.interfaces import Io
+from magnetar.ledger.embedded.settings import EmbeddedSettings
+from magnetar.ledger.embedded.store import EmbeddedLedgerStore
+from magnetar.ledger.interface import LedgerError
+from magnetar.ledger.journal.reading import Journal, find_journals, newest
+from magnetar.ledger.journal.records import Header
+from magnetar.ledger.journal.writing import MetadataJournal
+from magnetar.managed_ledger.orphans import NamedLedgers
+from magnetar.metadata.embedded import EmbeddedMetadataStore
+from magnetar.metadata.progress import Progress
+
+LEDGERS = "ledgers"
+METADATA = "metadata"
+METADATA_FILE = f"{METADATA}/metadata.sqlite"
+
+_PUT_BACK = f"Put back the newest copy of {METADATA}/ (metadata.sqlite together with metadata.sqlite-wal)"
+_HELP = f"{_PUT_BACK}, or rebuild it from the ledgers: magnetar recover-metadata --data-dir DIR"
+_USED = f"the ledger store in {LEDGERS} has been used"
+
+
+class StoresDisagree(LedgerError):
+    """The ledger store and the metadata do not belong together; says which file is wrong, and what helps."""
+
+
+class EmbeddedStores:
+    """Both stores of a data directory, and the journal between them; usable once :meth:`open` has returned.
+
+    Whoever makes one closes it, whatever became of its opening.
+    """
+
+    def __init__(self, io: Io, settings: EmbeddedSettings, *, reserve_bytes: int = 0) -> None:
+        """:param reserve_bytes: kept for metadata that must be written when the device is full"""
+        self._io = io
+        self._settings = settings
+        self._reserve_bytes = reserve_bytes
+        self._ledgers: EmbeddedLedgerStore | None = None
+        self._metadata: EmbeddedMetadataStore | None = None
+        self._journal: MetadataJournal | None = None
+
+    @property
+    def ledgers(self) -> EmbeddedLedgerStore:
+        assert self._ledgers is not None, "not opened"
+        return self._ledgers
+
+    @property
+    def metadata(self) -> EmbeddedMetadataStore:
+        assert self._metadata is not None, "not opened"
+        return self._metadata
+
+    @property
+    def journal(self) -> MetadataJournal:
+        assert self._journal is not None, "not opened"
+        return self._journal
+
+    async def open(self) -> None:
+        """The ledger store comes first: its lock keeps a second process away from all the rest.
+
+        :raises StoresDisagree: metadata or ledgers are missing, older than the other one, or another broker's
+        :raises LedgerError: the ledger store cannot be opened
+        :raises MetadataError: the metadata cannot be opened
+        """
+        ledgers = self._ledgers = await EmbeddedLedgerStore.open_store(self._io, LEDGERS, self._settings)
+        journals = await find_journals(ledgers)
+        metadata = await _open_metadata(self._io, ledgers, newest(journals), self._reserve_bytes)
+        self._metadata = metadata
+        await _check_named(ledgers, metadata, journals)
+        await metadata.pair_with(ledgers.store_id, lambda: ledgers.durable_next_ledger_id)
+        journal = self._journal = MetadataJournal(self._io, ledgers, metadata)
+        await journal.start(journals)
+
+    async def close(self) -> None:
+        """Makes everything durable and releases both. Idempotent."""
+        if self._journal is not None:
+            await self._journal.stop()
+        if self._ledgers is not None:
+            await self._ledgers.close()
+        if self._metadata is not None:
+            await self._metadata.close()
+
+
+async def _open_metadata(
+    io: Io, ledgers: EmbeddedLedgerStore, seen: Header | None, reserve_bytes: int
+) -> EmbeddedMetadataStore:
+    used = ledgers.durable_next_ledger_id > 1
+    io.disk.make_directory(METADATA)
+    # Looked at before SQLite does: it removes a write-ahead log that it finds beside no database.
+    if used and not _has_bytes(io, METADATA_FILE):
+        raise StoresDisagree(f"{METADATA_FILE} is missing or empty, and {_USED}. {_HELP}")
+
+    def verify(found: Progress | None) -> None:
+        _verify(found, seen, ledgers, used=used)
+
+    return await EmbeddedMetadataStore.open_store(
+        io, METADATA_FILE, reserve_bytes=reserve_bytes, verify=verify
+    )
+
+
+def _has_bytes(io: Io, path: str) -> bool:
+    if not io.disk.exists(path):
+        return False
+    file = io.disk.open(path, write=False)
+    try:
+        return file.size() > 0
+    finally:
+        file.close()
+
+
+def _verify(found: Progress | None, seen: Header | None, ledgers: EmbeddedLedgerStore, *, used: bool) -> None:
+    """:raises StoresDisagree: the metadata are not those that belong to the ledgers"""
+    paired = found is not None and found.ledger_store == ledgers.store_id
+    if found is None or (not paired and not found.tally.nodes):
+        if used:
+            raise StoresDisagree(f"{METADATA_FILE} holds no metadata, and {_USED}. {_HELP}")
+        return
+    if found.ledger_store and not paired:
+        raise StoresDisagree(
+            f"{METADATA_FILE} belongs to the ledger store {found.ledger_store.hex()}, and the id in "
+            f"{LEDGERS}/VERSION is {ledgers.store_id.hex()}. Put back both directories of one broker"
+        )
+    if found.next_ledger_id > ledgers.durable_next_ledger_id:
+        raise _older_ledgers(found.next_ledger_id - 1, ledgers)
+    if seen is not None and found.metadata_id:
+        _compare(found, seen)
+
+
+def _compare(found: Progress, seen: Header) -> None:
+    if found.metadata_id != seen.metadata_id:
+        raise StoresDisagree(
+            f"{METADATA_FILE} is another broker's: its id is {found.metadata_id.hex()}, and the ledgers in "
+            f"{LEDGERS} belong to the metadata {seen.metadata_id.hex()}. {_HELP}"
+        )
+    if found.generation < seen.generation:
+        raise StoresDisagree(
+            f"{METADATA_FILE} is older than the ledgers in {LEDGERS}: it ends with change "
+            f"{found.generation}, the ledgers were written after change {seen.generation}. {_HELP}"
+        )
+    if found.generation == seen.generation and found.tally != seen.tally:
+        raise StoresDisagree(
+            f"{METADATA_FILE} is not as it was written: after change {found.generation} there were "
+            f"{seen.tally.nodes} nodes, and its {found.tally.nodes} nodes are not the same. {_HELP}"
+        )
+
+
+def _older_ledgers(last_known: int, ledgers: EmbeddedLedgerStore) -> StoresDisagree:
+    return StoresDisagree(
+        f"{LEDGERS} is older than {METADATA_FILE}, which knows of ledger ids up to {last_known}; the ledger "
+        f"store has given out ids up to {ledgers.durable_next_ledger_id - 1}. Put back the newest copy of "
+        f"{LEDGERS}/ and {METADATA}/"
+    )
+
+
+async def _check_named(
+    ledgers: EmbeddedLedgerStore, metadata: EmbeddedMetadataStore, journals: list[Journal]
+) -> None:
+    """For data of releases without a journal, which say less about each other.
+
+    :raises StoresDisagree: the metadata name ledgers that the ledger store never had
+    """
+    if journals or metadata.progress.ledger_store:
+        return
+    last_named = max(await NamedLedgers(ledgers, metadata).collect(), default=0)
+    if last_named >= ledgers.durable_next_ledger_id:
+        raise _older_ledgers(last_named, ledgers)
