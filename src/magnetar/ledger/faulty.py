@@ -8,6 +8,7 @@ from typing import Any
 
 from magnetar.io.interfaces import Loop
 from magnetar.ledger.interface import (
+    EntryTooLarge,
     LedgerClosed,
     LedgerError,
     LedgerListener,
@@ -42,6 +43,13 @@ class FaultyWriter:
     def append(self, buffer: bytes, starts: array[int], ends: array[int], first: int, count: int) -> int:
         if self._ended is not None:
             raise LedgerClosed(f"ledger {self.ledger_id} takes no more entries: {self._ended}")
+        most = self._store.max_entry_bytes
+        for index in range(first, first + count) if most else ():
+            if ends[index] - starts[index] > most:
+                raise EntryTooLarge(f"an entry of more than {most} bytes", index)
+        fault = self._store.next_append_failure()
+        if fault is not None:
+            raise fault
         return self._inner.append(buffer, starts, ends, first, count)
 
     async def close(self) -> tuple[int, int]:
@@ -117,7 +125,10 @@ class FaultyLedgerStore:
         self.read_plans = inner.read_plans
         self.durability_delay = 0.0
         """Seconds by which every acknowledgement comes later."""
+        self.max_entry_bytes = 0
+        """Of an entry that writers take; 0: of any size."""
         self._failing_entries: dict[int | None, int] = {}
+        self._failing_appends: list[Exception] = []
         self._failing_calls: dict[str, list[LedgerError]] = {}
 
     def fail_append(self, entry_id: int, ledger_id: int | None = None) -> None:
@@ -130,6 +141,13 @@ class FaultyLedgerStore:
     def fail_next(self, call: str, error: LedgerError | None = None) -> None:
         """The next ``create``, ``open`` or ``delete`` that has no failure waiting fails."""
         self._failing_calls.setdefault(call, []).append(error or InjectedFault(f"{call} is to fail"))
+
+    def fail_next_append(self, error: Exception) -> None:
+        """The next call of ``append`` that has no failure waiting raises this, and appends nothing."""
+        self._failing_appends.append(error)
+
+    def next_append_failure(self) -> Exception | None:
+        return self._failing_appends.pop(0) if self._failing_appends else None
 
     def failing_entry(self, ledger_id: int) -> int | None:
         return self._failing_entries.get(ledger_id, self._failing_entries.get(None))

@@ -40,6 +40,15 @@ class LedgerFenced(LedgerError):
     """Somebody else opened the ledger for recovery; this writer has ended."""
 
 
+class EntryTooLarge(LedgerError):
+    """The store takes no entry of that size; nothing of the append was stored."""
+
+    def __init__(self, reason: str, index: int) -> None:
+        """:param index: of the first entry that is too large, in the ``starts`` of the append"""
+        super().__init__(reason)
+        self.index = index
+
+
 class LedgerClosed(LedgerError):
     """The writer was closed, or ended by an earlier failure."""
 
@@ -142,6 +151,7 @@ class LedgerWriter(Protocol):
         caller once this returns.
 
         :raises LedgerClosed: the writer has ended
+        :raises EntryTooLarge: the store takes no entry of that size; nothing was appended, the writer goes on
         """
         ...
 

@@ -16,7 +16,7 @@ from typing import Any
 from magnetar.io.interfaces import Cancellable, Io
 from magnetar.io.waiting import finished
 from magnetar.io.wheel import TimerWheel
-from magnetar.ledger.interface import LedgerClosed, LedgerError, LedgerStore, Quorums
+from magnetar.ledger.interface import EntryTooLarge, LedgerClosed, LedgerError, LedgerStore, Quorums
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.cursor_ledger import CursorLedger
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
@@ -232,6 +232,8 @@ class CursorStorage:
             ledger.append(self._encode())
         except LedgerClosed:
             self._ledger_failed(ledger)
+        except EntryTooLarge as error:
+            self._not_written(error)
 
     async def _write_large(self, ledger: CursorLedger) -> None:
         try:
@@ -240,8 +242,14 @@ class CursorStorage:
                 ledger.append(*state)
         except LedgerClosed:
             self._ledger_failed(ledger)
+        except EntryTooLarge as error:
+            self._not_written(error)
         finally:
             self._switched()
+
+    def _not_written(self, error: EntryTooLarge) -> None:
+        """What the ledger has of the cursor counts until its state is small enough again."""
+        log.error("the state of a cursor is too large", extra={"path": self.path, "error": str(error)})
 
     def _switched(self) -> None:
         self._switch = None

@@ -17,8 +17,10 @@ from typing import Any
 from magnetar.invariants import must
 from magnetar.io.interfaces import Cancellable, Io
 from magnetar.io.mutex import Mutex
+from magnetar.io.telling import report
 from magnetar.io.waiting import finished
 from magnetar.ledger.interface import (
+    EntryTooLarge,
     LedgerClosed,
     LedgerError,
     LedgerFenced,
@@ -43,6 +45,7 @@ from magnetar.managed_ledger.ledgers_record import LedgersRecord
 from magnetar.managed_ledger.lost_data import LostData
 from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.records import LedgerSummary, ManagedLedgerRecord
+from magnetar.managed_ledger.refused_appends import RefusedAppends
 from magnetar.managed_ledger.settings import ManagedLedgerSettings, RetentionSettings
 from magnetar.managed_ledger.state import State
 from magnetar.managed_ledger.trimming import Trimmer
@@ -94,6 +97,7 @@ class ManagedLedger:
         self._current = CurrentLedger(io.clock, store, name)
         self.appends = AppendQueue()
         """Those that are not durable yet, in order."""
+        self._refused = RefusedAppends(self._append_failed)
         last = self.ledgers.last()
         last_id = -1 if last is None else last.ledger_id
         self.creation = LedgerCreation(io.loop, store, name, last_id, self._delete_unlisted)
@@ -143,6 +147,13 @@ class ManagedLedger:
         self._current.check()
         must(
             self.state is not State.OPEN or self._current.writer is not None, name, "is open without a writer"
+        )
+        # Only a roll that is under way, or about to begin, may leave an open ledger with appends that wait.
+        rolls = self._roll is not None or self._next_roll is not None
+        must(
+            self.state is not State.OPEN or not self.appends.waiting or rolls,
+            name,
+            "is open, and appends wait for nothing",
         )
         self.appends.check(name, last)
         for cursor in self.cursors.values():
@@ -195,6 +206,14 @@ class ManagedLedger:
             self.state = State.NEEDS_LEDGER
             self._start_roll()
             return
+        except EntryTooLarge as error:
+            self._refuse_entry(operation, error)
+            return
+        except LedgerError as error:
+            self._refuse(operation, error)
+            if full:
+                self._start_roll()
+            return
         operation.ledger_id = writer.ledger_id
         current.entries += operation.count
         current.size += operation.size
@@ -202,11 +221,56 @@ class ManagedLedger:
         if full:
             self._start_roll()
 
+    def _refuse_entry(self, operation: Append, error: EntryTooLarge) -> None:
+        """Refuses the one entry that is too large; what stands before and behind it is written."""
+        waiting = self.appends.waiting
+        before = error.index - operation.first
+        if before > 0:
+            waiting.appendleft(operation.split(before))
+            waiting.appendleft(operation)
+        else:
+            if operation.count > 1:
+                waiting.appendleft(operation.split(1))
+            self._refuse(operation, error)
+        self._drain()
+
+    def _refuse(self, operation: Append, error: Exception) -> None:
+        """It will never be written; its listener is told after all that was appended before."""
+        self.append_errors += 1
+        self._refused.add(self._current.entries, operation, error)
+        if not self.appends.written:
+            # Not from within the call that appends: its caller may not have noted yet what it appended.
+            self._io.loop.call_soon(self._report_refused)
+
+    def _report_refused(self) -> None:
+        if not self.appends.written:
+            self._refused.report_all()
+
+    def _append_failed(self, append: Append, error: Exception) -> None:
+        if self.listener is not None:
+            self.listener.on_failed([append], error)
+
     def on_durable(self, ledger_id: int, last_entry_id: int) -> None:
         """From a ledger's writer; what a former one says late changes nothing."""
         current = self._current.summary
         if current is None or current.ledger_id != ledger_id:
             return
+        if self._refused:
+            self._report_between(current, last_entry_id)
+        if last_entry_id >= current.entries:
+            self._confirm(current, last_entry_id)
+        if self._current.room(self.settings) == 0 and self.state is State.OPEN:
+            self._start_roll()
+
+    def _report_between(self, current: LedgerSummary, last_entry_id: int) -> None:
+        """Tells of refused appends and of the durable ones before each of them, in their order."""
+        while (before := self._refused.next_before()) <= last_entry_id + 1:
+            if before > current.entries:
+                self._confirm(current, int(before) - 1)
+            self._refused.report_next()
+
+    def _confirm(self, current: LedgerSummary, last_entry_id: int) -> None:
+        """All up to an entry of the current ledger are durable."""
         done = self.appends.durable_through(last_entry_id)
         for operation in done:
             current.size += operation.size
@@ -217,8 +281,6 @@ class ManagedLedger:
         self.cursors.appended(done)
         if self.listener is not None:
             self.listener.on_durable(done)
-        if self._current.room(self.settings) == 0 and self.state is State.OPEN:
-            self._start_roll()
 
     def on_failed(self, ledger_id: int, first_entry_id: int, reason: LedgerError) -> None:
         """From a ledger's writer: everything not durable is written again, to a new ledger."""
@@ -231,7 +293,7 @@ class ManagedLedger:
         )
         self.append_errors += 1
         self._current.writer = None
-        self.appends.write_again()
+        self._write_again()
         if isinstance(reason, LedgerFenced):
             # Whoever takes the managed ledger over has written its record before; else it was a mistake.
             self._writer_fenced = True
@@ -273,18 +335,24 @@ class ManagedLedger:
         except ManagedLedgerFenced:
             self.fenced()
         except (LedgerError, MetadataError) as error:
-            log.error("no new ledger", extra={"managed_ledger": self.name, "error": str(error)})
-            self.last_ledger_failed_ms = self._io.clock.wall_ms()
-            self.creation.failed()
-            if self.state is State.ROLLING:
-                self.state = State.NEEDS_LEDGER
-            self._fail_waiting(error)
+            self._roll_failed(error)
+        except Exception as error:  # noqa: BLE001 - reported, and told to those that wait for the ledger
+            report(self._io.loop, self.roll, error)
+            self._roll_failed(error)
         finally:
             self._roll = None
         self._drain()
         if self._writer_fenced:
             # Nobody may append any more: it finds out all the same whose it is.
             self._start_roll()
+
+    def _roll_failed(self, error: Exception) -> None:
+        log.error("no new ledger", extra={"managed_ledger": self.name, "error": str(error)})
+        self.last_ledger_failed_ms = self._io.clock.wall_ms()
+        self.creation.failed()
+        if self.state is State.ROLLING:
+            self.state = State.NEEDS_LEDGER
+        self._fail_waiting(error)
 
     async def roll(self) -> None:
         """Closes the current ledger and goes on in a new one."""
@@ -317,7 +385,7 @@ class ManagedLedger:
         if gone is not None:
             await self._record.let_go(gone)
         # What the last one never told of is stored anew: its count says that it does not have it.
-        self.appends.write_again()
+        self._write_again()
         writer.set_listener(self)
         self._current.begin(writer, summary, now)
         if self.state in (State.ROLLING, State.NEEDS_LEDGER):
@@ -341,13 +409,24 @@ class ManagedLedger:
         """Whether it is closed, or belongs to somebody else: its record is not to be written any more."""
         return self.state in (State.CLOSED, State.FENCED)
 
+    def _write_again(self) -> None:
+        self.appends.write_again()
+        self._refused.report_all()
+
     def _drain(self) -> None:
+        """Writes what waits, as far as there is a ledger for it. One that cannot be written fails alone."""
         while self.appends.waiting and self.state is State.OPEN:
-            self._write(self.appends.waiting.popleft())
+            operation = self.appends.waiting.popleft()
+            try:
+                self._write(operation)
+            except Exception as error:  # noqa: BLE001 - reported, and told to whoever appended
+                report(self._io.loop, self._write, error)
+                self._refuse(operation, error)
         if self.state in (State.CLOSED, State.FENCED, State.TERMINATED):
             self._fail_waiting(ManagedLedgerClosed(f"{self.name} is closed"))
 
     def _fail_waiting(self, error: Exception) -> None:
+        self._refused.report_all()
         failed = list(self.appends.waiting)
         self.appends.waiting.clear()
         if failed and self.listener is not None:

@@ -93,7 +93,9 @@ class ClusterBroker(ServingBroker):
         )
         copies = quorums(settings)
         await self._wait_for_bookies(of_bookies, root, copies.ensemble, patience)
-        self._store = await open_ledgers(io, of_bookies, metadata, root, settings)
+        self._store = await open_ledgers(
+            io, of_bookies, metadata, root, settings, self._place.settings.max_message_size
+        )
         await self._serve_ledgers(self._store, metadata)
 
     async def _serve_ledgers(self, store: BookKeeperLedgerStore, metadata: MetadataStore) -> None:

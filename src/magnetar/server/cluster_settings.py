@@ -20,6 +20,7 @@ from magnetar.ledger.bookkeeper.store import BookKeeperSettings
 from magnetar.ledger.bookkeeper.wire import VERSION_2, VERSION_3
 from magnetar.ledger.interface import Groups, Quorums
 from magnetar.metadata.zookeeper.address import AddressRefused, EnsembleAddress, ensemble_address
+from magnetar.protocol.frames import max_frame_size
 from magnetar.server.cluster_setup import LEDGERS, bookkeeper_of
 
 _OTHER_STORE = re.compile(r"(?!zk:|zookeeper:)[a-z][-a-z0-9+.]*:(?![0-9])")
@@ -65,9 +66,12 @@ def quorums(settings: ClusterSettings) -> Quorums:
     )
 
 
-def ledger_settings(settings: ClusterSettings, root: str, proof: Proof | None = None) -> BookKeeperSettings:
+def ledger_settings(
+    settings: ClusterSettings, root: str, max_message_size: int, proof: Proof | None = None
+) -> BookKeeperSettings:
     """:param root: below which the metadata of ledgers lies
 
+    :param max_message_size: of the broker, in bytes: as in Pulsar, requests to bookies have room for it
     :param proof: by which bookies are told who asks
     """
     return BookKeeperSettings(
@@ -78,6 +82,7 @@ def ledger_settings(settings: ClusterSettings, root: str, proof: Proof | None = 
             BookieSettings(
                 float(settings.bookkeeper_client_timeout_in_seconds),
                 wire=VERSION_2 if settings.bookkeeper_use_v2_wire_protocol else VERSION_3,
+                max_frame_bytes=max_frame_size(max_message_size),
                 proof=proof,
             ),
             settings.bookkeeper_client_health_check_enabled,

@@ -133,18 +133,28 @@ async def open_bookies_metadata(
 
 
 async def open_ledgers(
-    io: Io, of_bookies: MetadataStore, local: MetadataStore, root: str, settings: ClusterSettings
+    io: Io,
+    of_bookies: MetadataStore,
+    local: MetadataStore,
+    root: str,
+    settings: ClusterSettings,
+    max_message_size: int,
 ) -> BookKeeperLedgerStore:
     """The ledgers of BookKeeper.
 
     :param of_bookies: with the metadata of bookies and ledgers, below ``root``
     :param local: with the table of racks
+    :param max_message_size: of the broker, in bytes
     :raises SettingsContradict: the files for TLS towards bookies, or the login there, cannot be used
     """
     network = bookie_network(asyncio.get_running_loop(), settings)
     proof = bookie_proof(settings, io.randomness.token)
     return await BookKeeperLedgerStore.open_store(
-        io, of_bookies, ledger_settings(settings, root, proof), network, racks_in=local
+        io,
+        of_bookies,
+        ledger_settings(settings, root, max_message_size, proof),
+        network,
+        racks_in=local,
     )
 
 

@@ -116,7 +116,9 @@ async def cluster_side(
             await guard.take(cluster.session_timeout_ms / 1000 + _EXPIRY_SECONDS)
         bookies = await open_bookies_metadata(io, places, opened, access.local, patience)
         try:
-            store = await open_ledgers(io, bookies.metadata, metadata, bookies.root, cluster)
+            store = await open_ledgers(
+                io, bookies.metadata, metadata, bookies.root, cluster, settings.max_message_size
+            )
             try:
                 instance = await bookies.metadata.get(f"{bookies.root}/INSTANCEID")
                 value = "" if instance is None else instance.value.decode()

@@ -17,6 +17,7 @@ from magnetar.broker.publishing.producer import AccessMode, Producer, Publish
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.persistent import Topic, TopicSettings
+from magnetar.errors import BrokerError, ServerErrorCode
 from magnetar.io.simulated import SimulatedDisk
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.faulty import FaultyLedgerStore
@@ -40,11 +41,12 @@ class Client:
     def __init__(self, topic: Topic, name: str) -> None:
         self.stored: list[int] = []
         self.failed: list[int] = []
+        self.errors: list[BrokerError] = []
         self.duplicates: list[int] = []
         self.undecided: list[int] = []
         self._topic = topic
         connection: Any = self
-        self._producer = Producer(
+        self.producer = Producer(
             topic,
             connection,
             1,
@@ -57,13 +59,13 @@ class Client:
             connected_ms=0,
         )
 
-    def send(self, *sequence_ids: int) -> None:
+    def send(self, *sequence_ids: int, padding: int = 0) -> None:
         """Publishes entries as one run."""
-        metadata = MessageMetadata(producer_name=self._producer.name, publish_time=1)
+        metadata = MessageMetadata(producer_name=self.producer.name, publish_time=1)
         entries = []
         for number in sequence_ids:
             metadata.sequence_id = number
-            entries.append(build_entry(metadata, b"x"))
+            entries.append(build_entry(metadata, b"x" + bytes(padding)))
         ends = array("q")
         for entry in entries:
             ends.append((ends[-1] if ends else 0) + len(entry))
@@ -72,14 +74,14 @@ class Client:
         ids, contents = array("q", sequence_ids), b"".join(entries)
         assert self._topic.admission is not None
         parts = self._topic.admission.judge(
-            self._producer.name, ids, none, contents, starts, ends, chunked=False
+            self.producer.name, ids, none, contents, starts, ends, chunked=False
         )
         for part in [Part(0, len(ids), Verdict.STORE)] if parts is None else parts:
             some = slice(part.first, part.end)
             if part.verdict is Verdict.DUPLICATE:
                 self.duplicates += ids[some]
             elif part.verdict is Verdict.STORE:
-                publish = Publish(self._producer, ids[some], none[some], part.end - part.first, 0.0)
+                publish = Publish(self.producer, ids[some], none[some], part.end - part.first, 0.0)
                 size = ends[part.end - 1] - starts[part.first]
                 self._topic.publish(publish, contents, starts[some], ends[some], size)
             else:
@@ -93,6 +95,7 @@ class Client:
 
     def on_failed(self, producer: Producer, publish: Publish, *rest: Any) -> None:
         first, count = rest[:2]
+        self.errors.append(rest[3])
         self.failed += publish.sequence_ids[first : first + count]
 
 
@@ -156,6 +159,32 @@ def test_what_is_still_on_its_way_when_later_entries_fail_is_not_stored_again() 
     assert client.stored == [1, 2, 3]
     assert client.undecided == [1, 2]
     assert other.stored == [7]
+
+
+def test_a_message_that_the_ledger_store_finds_too_large_is_refused_alone() -> None:
+    once = Once()
+    client, other = Client(once.topic, "a"), Client(once.topic, "b")
+    once.topic.producers["a"] = client.producer
+    client.send(1, 2)
+    client.send(3, padding=1000)
+    other.send(7)
+    client.send(4)
+    once.store.max_entry_bytes = 500
+    # What was appended before goes through: the store was told its limit afterwards.
+    client.send(5, padding=1000)
+    client.send(6)
+    once.world.wait(5.0)
+    assert client.stored == [1, 2, 3, 4, 6]
+    assert other.stored == [7]
+    assert client.failed == [5]
+    [error] = client.errors
+    assert error.code is ServerErrorCode.NOT_ALLOWED
+    assert "Exceed maximum message size" in str(error)
+    assert once.topic.producers["a"] is client.producer, "it is not disconnected"
+    assert once.topic.last_sequence_id("a") == 6
+    client.send(5)
+    once.world.wait(5.0)
+    assert client.duplicates == [5]
 
 
 @pytest.mark.parametrize("entries", range(6, 40, 3))

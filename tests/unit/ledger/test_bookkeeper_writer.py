@@ -9,13 +9,16 @@ import pytest
 from ledger_stores import append
 from writing_world import REQUEST_SECONDS, World, add, payload
 
+from magnetar.ledger.bookkeeper.bookie import BookieSettings
+from magnetar.ledger.bookkeeper.bookies import BookiesSettings
 from magnetar.ledger.bookkeeper.digests import Digest, DigestType
-from magnetar.ledger.bookkeeper.failures import EntryTooLarge, MetadataFailed
+from magnetar.ledger.bookkeeper.failures import MetadataFailed
 from magnetar.ledger.bookkeeper.frames import MAX_FRAME_BYTES, Status
 from magnetar.ledger.bookkeeper.ledger_record import Segment
 from magnetar.ledger.bookkeeper.placement import NotEnoughBookies
 from magnetar.ledger.bookkeeper.store import BookKeeperSettings
 from magnetar.ledger.interface import (
+    EntryTooLarge,
     LedgerClosed,
     LedgerError,
     LedgerFenced,
@@ -497,16 +500,22 @@ def test_a_bookie_that_does_not_let_itself_be_connected_with_holds_up_whoever_ap
     assert listener.last == 49, "another one has taken its place"
 
 
-def test_an_entry_that_bookies_do_not_take_is_refused_alone() -> None:
-    world = World(3)
+@pytest.mark.parametrize("most", [MAX_FRAME_BYTES, 1000, 11 << 20])
+def test_an_entry_that_bookies_do_not_take_is_refused_alone(most: int) -> None:
+    world = World(3, BookKeeperSettings(bookies=BookiesSettings(BookieSettings(max_frame_bytes=most))))
     writer, listener = world.writer()
-    with pytest.raises(EntryTooLarge):
-        append(writer, b"small", b"x" * (MAX_FRAME_BYTES - 64 + 1))
-    append(writer, b"x" * (MAX_FRAME_BYTES - 64), b"")
+    with pytest.raises(EntryTooLarge) as refused:
+        append(writer, b"small", b"x" * (most - 64 + 1))
+    assert refused.value.index == 1
+    append(writer, b"x" * (most - 64), b"")
     world.wait(10)
     assert listener.last == 1
     bodies = world.ensemble(writer)[0].entries(writer.ledger_id)
-    assert len(bodies[0]) == MAX_FRAME_BYTES - 64 + 36
+    assert len(bodies[0]) == most - 64 + 36
+    world.run(writer.close())
+    reader = world.run(world.store.open(writer.ledger_id, recover=False))
+    [run] = world.run(reader.read(0, 0, 1))
+    assert run.entry(0) == b"x" * (most - 64)
 
 
 def test_entries_of_high_priority_say_so() -> None:

@@ -89,8 +89,10 @@ class World:
         self.servers = [Server(self, number) for number in range(bookies)]
         self.records = LedgerRecords(self.embedded, self.loop)
         self.run(self.records.check_layout())
-        timeouts = BookiesSettings(BookieSettings(REQUEST_SECONDS, 2.0, 0.2), quarantine=False)
-        settings = (settings or BookKeeperSettings())._replace(bookies=timeouts)
+        settings = settings or BookKeeperSettings()
+        largest = settings.bookies.bookie.max_frame_bytes
+        bookie = BookieSettings(REQUEST_SECONDS, 2.0, 0.2, max_frame_bytes=largest)
+        settings = settings._replace(bookies=BookiesSettings(bookie, quarantine=False))
         self.store: BookKeeperLedgerStore = self.run(
             BookKeeperLedgerStore.open_store(io, ResolvingStore(self.held, self.loop), settings)
         )

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 import pytest
-from world import SMALL, World, append
+from world import SMALL, Listener, World, append
 
+from magnetar.invariants import BrokenInvariant
 from magnetar.io.interfaces import Loop
 from magnetar.ledger.faulty import FaultyLedgerStore
-from magnetar.ledger.interface import LedgerFenced, LedgerStore, StoreFull
+from magnetar.ledger.interface import EntryTooLarge, LedgerError, LedgerFenced, LedgerStore, StoreFull
+from magnetar.managed_ledger.append import Append
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.managed_ledger.settings import ManagedLedgerSettings, RetentionSettings
 from magnetar.managed_ledger.state import State
@@ -84,6 +90,124 @@ def test_without_a_new_ledger_appends_fail_and_later_ones_work(faulty: Faulty) -
     world.wait(2)
     assert len(listener.stored) == 3
     assert ledger.state is State.OPEN
+
+
+def sized(ledger: ManagedLedger, sizes: list[int], context: object) -> None:
+    """One append of entries of these sizes."""
+    ends = array("q", accumulate(sizes))
+    starts = array("q", [0, *ends[:-1]])
+    ledger.append(bytes(ends[-1]), starts, ends, len(sizes), ends[-1], context)
+
+
+class Told(Listener):
+    """Remembers the order in which appends became durable or failed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order: list[tuple[object, int, int, bool]] = []
+
+    def on_durable(self, appends: Sequence[Append]) -> None:
+        super().on_durable(appends)
+        self.order += [(one.context, one.first, one.count, True) for one in appends]
+
+    def on_failed(self, appends: Sequence[Append], error: Exception) -> None:
+        super().on_failed(appends, error)
+        self.order += [(one.context, one.first, one.count, False) for one in appends]
+
+
+def test_an_entry_that_is_too_large_fails_alone_and_in_order(faulty: Faulty) -> None:
+    world = faulty.world
+    faulty.store.max_entry_bytes = 10
+    ledger, _ = world.open()
+    listener = ledger.listener = Told()
+    sized(ledger, [10, 10], "before")
+    sized(ledger, [10, 11, 10, 11], "run")
+    sized(ledger, [11], "alone")
+    sized(ledger, [10], "behind")
+    assert not listener.order, "not from within the call that appends"
+    world.wait(2)
+    ledger.check()
+    assert listener.order == [
+        ("before", 0, 2, True),
+        ("run", 0, 1, True),
+        ("run", 1, 1, False),
+        ("run", 2, 1, True),
+        ("run", 3, 1, False),
+        ("alone", 0, 1, False),
+        ("behind", 0, 1, True),
+    ]
+    assert all(isinstance(error, EntryTooLarge) for error in listener.failed)
+    sized(ledger, [11], "with nothing under way")
+    world.wait(1)
+    assert listener.order[-1] == ("with nothing under way", 0, 1, False)
+
+
+def reported(faulty: Faulty, monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
+    """What is reported as a defect from now on; the simulation would end with it."""
+    found: list[Exception] = []
+    loop = faulty.world.simulation.loop
+    monkeypatch.setattr(loop, "call_exception_handler", lambda context: found.append(context["exception"]))
+    return found
+
+
+@pytest.mark.parametrize(
+    "error", [EntryTooLarge("too large", 0), LedgerError("defective"), ValueError("bug")]
+)
+def test_what_cannot_be_written_after_a_roll_stops_nothing_behind_it(
+    faulty: Faulty, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = faulty.world
+    ledger, _ = world.open()
+    listener = ledger.listener = Told()
+    sized(ledger, [10] * 5, "full")
+    sized(ledger, [10], "refused")
+    sized(ledger, [10], "behind")
+    # The ledger is full: these wait for the next one.
+    raised = reported(faulty, monkeypatch)
+    faulty.store.fail_next_append(error)
+    world.wait(2)
+    ledger.check()
+    assert [(context, good) for context, _first, _count, good in listener.order] == [
+        ("full", True),
+        ("refused", False),
+        ("behind", True),
+    ]
+    assert listener.failed == [error]
+    assert raised == ([error] if isinstance(error, ValueError) else [])
+
+
+def test_a_roll_that_fails_by_a_defect_is_reported_and_tried_again(
+    faulty: Faulty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = faulty.world
+    ledger, listener = world.open()
+    error = RuntimeError("a defect")
+
+    async def fail() -> None:
+        raise error
+
+    raised = reported(faulty, monkeypatch)
+    with monkeypatch.context() as defect:
+        defect.setattr(ledger, "roll", fail)
+        append(ledger, 5, "full")
+        append(ledger, 1, "waits")
+        world.wait(0.05)
+    assert listener.failed[0] is error
+    assert set(raised) == {error}
+    ledger.check()
+    append(ledger, 1, "later")
+    world.wait(2)
+    assert listener.contexts == [("full", 0, 5), ("later", 0, 1)]
+
+
+def test_an_open_ledger_with_appends_that_wait_for_nothing_is_found(faulty: Faulty) -> None:
+    world = faulty.world
+    ledger, listener = world.open()
+    world.publish(ledger, listener, 1)
+    append(ledger, 1)
+    ledger.appends.waiting.append(ledger.appends.written.pop())
+    with pytest.raises(BrokenInvariant, match="appends wait for nothing"):
+        ledger.check()
 
 
 def test_a_cursor_ledger_that_fails_is_replaced(faulty: Faulty) -> None:

@@ -72,6 +72,15 @@ class _Encoded:
     key_is_encoded: bool
 
     def entry(self, producer: str, sequence_id: int, now_ms: int, schema_version: bytes) -> bytes:
+        return build_entry(self._metadata(producer, sequence_id, now_ms, schema_version), self.content)
+
+    def size(self) -> int:
+        """Bytes of its content, and of its key, properties and all else that it carries."""
+        return len(self.content) + self._metadata("", 0, 0, b"").ByteSize()
+
+    def _metadata(
+        self, producer: str, sequence_id: int, now_ms: int, schema_version: bytes
+    ) -> MessageMetadata:
         metadata = MessageMetadata(
             producer_name=producer,
             sequence_id=sequence_id,
@@ -83,7 +92,7 @@ class _Encoded:
         if self.key is not None:
             metadata.partition_key = self.key
             metadata.partition_key_b64_encoded = self.key_is_encoded
-        return build_entry(metadata, self.content)
+        return metadata
 
 
 class PublishingAdmin:
@@ -182,11 +191,18 @@ class PublishingAdmin:
         )
 
     def _check_sizes(self, encoded: Sequence[_Encoded]) -> None:
-        most = self._broker.max_message_size
+        """The bounds of messages that clients of the binary protocol publish."""
+        most, most_together = self._broker.max_message_size, self._broker.max_frame
         for number, message in enumerate(encoded):
             if len(message.content) > most:
                 raise InvalidRequest(
                     f"Message {number} has {len(message.content)} bytes, and maxMessageSize is {most}"
+                )
+            size = message.size()
+            if size > most_together:
+                raise InvalidRequest(
+                    f"Message {number} has {size} bytes with its key and properties; at most "
+                    f"{most_together} are allowed, {most_together - most} more than maxMessageSize"
                 )
 
     async def _publish_at(

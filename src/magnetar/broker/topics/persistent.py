@@ -28,12 +28,19 @@ from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.base import BaseTopic, TopicSettings
 from magnetar.broker.topics.dispatch_rates import TopicDispatchRates
 from magnetar.broker.topics.entries import batch_size_or_zero, first_published_at
-from magnetar.errors import PersistenceFailure, ServiceNotReady, SubscriptionNotFound, TopicTerminated
+from magnetar.errors import (
+    BrokerError,
+    NotAllowed,
+    PersistenceFailure,
+    ServiceNotReady,
+    SubscriptionNotFound,
+    TopicTerminated,
+)
 from magnetar.io.interfaces import Io
 from magnetar.io.mutex import Mutex
 from magnetar.io.waiting import finished, outcome
 from magnetar.io.wheel import TimerWheel
-from magnetar.ledger.interface import LedgerError
+from magnetar.ledger.interface import EntryTooLarge, LedgerError
 from magnetar.managed_ledger.append import Append
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.errors import ManagedLedgerClosed, ManagedLedgerError, ManagedLedgerTerminated
@@ -298,8 +305,15 @@ class Topic(BaseTopic[Subscription]):
             known.snapshot(now)
 
     def on_failed(self, appends: Sequence[Append], error: Exception) -> None:
-        reason = PersistenceFailure(f"Cannot store the message: {error}")
-        self.hindered(Hindrance.NOT_STORED, str(reason))
+        """An entry that is too large fails alone, with an error that does not make clients send it again."""
+        reason: BrokerError
+        too_large = isinstance(error, EntryTooLarge)
+        if too_large:
+            reason = NotAllowed(f"Exceed maximum message size: {error}")
+            self.hindered(Hindrance.MESSAGE_REFUSED, str(reason))
+        else:
+            reason = PersistenceFailure(f"Cannot store the message: {error}")
+            self.hindered(Hindrance.NOT_STORED, str(reason))
         log.error("entries not stored", extra={"topic": self.full_name, "error": str(error)})
         for operation in appends:
             publish = operation.context
@@ -314,7 +328,8 @@ class Topic(BaseTopic[Subscription]):
                 )
         if self.deduplication is not None:
             self.deduplication.failed(self._on_their_way())
-        self.disconnect_producers()
+        if not too_large:
+            self.disconnect_producers()
         self._wake_drained()
 
     def _on_their_way(self) -> Iterator[tuple[str, int]]:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from magnetar.io.interfaces import Buffer
 from magnetar.io.pieces import joined
 from magnetar.ledger.bookkeeper.digests import Digest, DigestType, master_key
-from magnetar.ledger.bookkeeper.failures import EntryTooLarge
-from magnetar.ledger.bookkeeper.frames import MAX_FRAME_BYTES, Flag, add_prefix
+from magnetar.ledger.bookkeeper.frames import Flag, add_prefix
 from magnetar.ledger.bookkeeper.hot_adds import Stripe, add_frames
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord
 from magnetar.ledger.bookkeeper.wire import Wire
+from magnetar.ledger.interface import EntryTooLarge
 
 Piece = bytes | memoryview
 
@@ -70,9 +70,14 @@ def _joined(pieces: list[Piece]) -> tuple[Sequence[Buffer], int]:
 
 
 class Encoder:
-    """Makes the requests of one writer; ``length`` has the bytes of all payloads so far."""
+    """Makes the requests of one writer; ``length`` has the bytes of all payloads so far.
 
-    def __init__(self, ledger_id: int, record: LedgerRecord, flags: Flag, wire: Wire) -> None:
+    :param max_frame_bytes: of a request, its length included
+    """
+
+    def __init__(
+        self, ledger_id: int, record: LedgerRecord, flags: Flag, wire: Wire, max_frame_bytes: int
+    ) -> None:
         self.length = 0
         self._wire = wire
         self._ledger_id = ledger_id
@@ -80,8 +85,8 @@ class Encoder:
         self._key = master_key(record.password)
         self._flags = flags
         self._prefix = add_prefix(self._key, flags)
-        head = wire.add_head(_LARGEST_ID, _LARGEST_ID, self._key, MAX_FRAME_BYTES, flags)
-        self._most = MAX_FRAME_BYTES - len(head) - self._digest.start
+        head = wire.add_head(_LARGEST_ID, _LARGEST_ID, self._key, max_frame_bytes, flags)
+        self._most = max_frame_bytes - len(head) - self._digest.start
         self._in_runs = not wire.numbered and self._digest.kind is DigestType.CRC32C
 
     def add(
@@ -128,6 +133,7 @@ class Encoder:
         run.last += count
 
     def _check(self, starts: array[int], ends: array[int], first: int, count: int) -> None:
-        largest = max(ends[index] - starts[index] for index in range(first, first + count))
-        if largest > self._most:
-            raise EntryTooLarge(f"an entry of {largest} bytes; bookies take {self._most} at most")
+        for index in range(first, first + count):
+            size = ends[index] - starts[index]
+            if size > self._most:
+                raise EntryTooLarge(f"an entry of {size} bytes; bookies take {self._most} at most", index)

@@ -15,6 +15,7 @@ from magnetar.io.interfaces import Buffer, Cancellable, Clock, ConnectingNetwork
 from magnetar.ledger.bookkeeper.adds import AddStream
 from magnetar.ledger.bookkeeper.authentication import Proof, connect_proven
 from magnetar.ledger.bookkeeper.frames import (
+    MAX_FRAME_BYTES,
     Answer,
     Flag,
     FrameError,
@@ -51,6 +52,8 @@ class BookieSettings(NamedTuple):
     wire: Wire = VERSION_2
     proof: Proof | None = None
     """By which bookies are told who asks; None: they are not."""
+    max_frame_bytes: int = MAX_FRAME_BYTES
+    """Of a request to add an entry; bookies must take as much (``nettyMaxFrameSizeBytes``)."""
 
 
 Where = Callable[[], tuple[str, int] | None]
@@ -236,7 +239,7 @@ class Bookie:
             self._connecting = None
             self._has_failed("nobody knows its address")
             return
-        link = _Link(self, self.wire)
+        link = _Link(self, self._settings)
         attempt = self._loop.create_task(self._connected(where, link))
         limit = self._loop.call_later(self._settings.connect_seconds, attempt.cancel)
         try:
@@ -402,9 +405,11 @@ class Bookie:
 class _Link:
     """A ``StreamProtocol``."""
 
-    def __init__(self, bookie: Bookie, wire: Wire) -> None:
+    def __init__(self, bookie: Bookie, settings: BookieSettings) -> None:
         self._bookie = bookie
-        self.reader = wire.answers(partial(bookie.added, self))
+        # A batch of entries may be as large as two of the largest requests.
+        limit = 2 * settings.max_frame_bytes
+        self.reader = settings.wire.answers(partial(bookie.added, self), limit)
         self.transport: Transport
         self.ended = False
 

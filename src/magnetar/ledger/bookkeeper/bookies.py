@@ -133,6 +133,11 @@ class Bookies:
         return self._settings.bookie.wire
 
     @property
+    def max_frame_bytes(self) -> int:
+        """Of a request to add an entry."""
+        return self._settings.bookie.max_frame_bytes
+
+    @property
     def pending_bytes(self) -> int:
         """Of entries that were sent to bookies and are not answered for."""
         return sum(bookie.pending_bytes for bookie in self._connections.values())

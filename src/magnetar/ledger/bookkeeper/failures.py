@@ -13,9 +13,5 @@ class WrongPassword(LedgerError):
     """The ledger was made with another password (``managedLedgerPassword``)."""
 
 
-class EntryTooLarge(LedgerError):
-    """Bookies end the connection over such an entry."""
-
-
 class MetadataFailed(LedgerError):
     """The metadata of ledgers cannot be read or written; what was asked for may have happened."""

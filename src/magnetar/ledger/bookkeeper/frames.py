@@ -25,7 +25,8 @@ _BATCH_ANSWER = struct.Struct(">q")
 _VERSION = 2
 
 MAX_FRAME_BYTES = 5 * 1024 * 1024 + 10 * 1024
-"""What Pulsar's brokers and bookies agree on: a message of the largest size with everything around it."""
+"""Largest frame with the default ``maxMessageSize``: that of Pulsar's brokers, and the default of bookies
+(``nettyMaxFrameSizeBytes``)."""
 
 
 class Operation(IntEnum):
@@ -116,7 +117,7 @@ def batch_read_request(ledger_id: int, first: int, request_id: int, entries: int
 class AnswerReader:
     """Cuts what a socket had into answers.
 
-    :param limit: bytes of a frame, its length included
+    :param limit: bytes of the largest frame, its length included
     :param added: told of good answers to adds, many at once; None: each is an answer like any other
     :param decode: the answer between two positions of bytes; of version 2 if nothing is said
     :param least: bytes of the shortest one

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from magnetar.ledger.bookkeeper import bookie_protocol_pb2 as pb
 from magnetar.ledger.bookkeeper import frames
-from magnetar.ledger.bookkeeper.frames import Answer, AnswerReader, Flag, FrameError, Status
+from magnetar.ledger.bookkeeper.frames import MAX_FRAME_BYTES, Answer, AnswerReader, Flag, FrameError, Status
 
 _LENGTH = struct.Struct(">I")
 _VERSION = 3
@@ -111,8 +111,9 @@ def disk_space(bodies: list[bytes]) -> DiskSpace:
     return DiskSpace(total, free)
 
 
-def answer_reader() -> AnswerReader:
-    return AnswerReader(decode=_answer, least=_LEAST_ANSWER)
+def answer_reader(limit: int = 2 * MAX_FRAME_BYTES) -> AnswerReader:
+    """:param limit: bytes of the largest frame, its length included"""
+    return AnswerReader(limit, decode=_answer, least=_LEAST_ANSWER)
 
 
 def _header(operation: Operation, number: int, flags: Flag = Flag.NONE) -> pb.Header:

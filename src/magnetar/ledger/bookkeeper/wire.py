@@ -15,7 +15,8 @@ class Wire(NamedTuple):
     """Of ledger, entry, master key, bytes of the entry's body: what stands before the body."""
     read_request: Callable[[int, int, int, Flag, bytes], bytes]
     """Of the question's number, ledger, entry, flags, master key."""
-    answers: Callable[[Callable[[AddedRun], None]], AnswerReader]
+    answers: Callable[[Callable[[AddedRun], None], int], AnswerReader]
+    """Of the listener of good answers to adds, and the bytes of the largest frame."""
     numbered: bool
     """Answers carry the number of the question, and there are questions that only such a wire knows
     (explicit last-add-confirmed, disk space). If not, many adds are asked and answered for at once, and
@@ -30,11 +31,14 @@ def _read_request(_number: int, ledger_id: int, entry_id: int, flags: Flag, key:
     return frames.read_request(ledger_id, entry_id, flags, key)
 
 
-def _answers(added: Callable[[AddedRun], None]) -> AnswerReader:
-    return AnswerReader(added=added)
+def _answers(added: Callable[[AddedRun], None], limit: int) -> AnswerReader:
+    return AnswerReader(limit, added)
 
 
 VERSION_2 = Wire(_add_head, _read_request, _answers, numbered=False)
 VERSION_3 = Wire(
-    version3.add_head, version3.read_request, lambda _added: version3.answer_reader(), numbered=True
+    version3.add_head,
+    version3.read_request,
+    lambda _added, limit: version3.answer_reader(limit),
+    numbered=True,
 )

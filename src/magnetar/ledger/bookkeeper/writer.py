@@ -94,7 +94,7 @@ class BookKeeperWriter:
         record = found.record
         self._write = record.quorums.write
         self._ack = record.quorums.ack
-        self._encoder = Encoder(ledger_id, record, flags, parts.bookies.wire)
+        self._encoder = Encoder(ledger_id, record, flags, parts.bookies.wire, parts.bookies.max_frame_bytes)
         self._next = 0
         self._confirmed = -1
         self._pending: deque[AddRun] = deque()

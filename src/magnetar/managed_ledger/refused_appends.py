@@ -1,0 +1,51 @@
+"""Appends that the ledger store refused, until their listener may be told."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from math import inf
+from typing import NamedTuple
+
+from magnetar.managed_ledger.append import Append
+
+
+class Refused(NamedTuple):
+    before: int
+    """The entry id in the current ledger that follows everything appended before."""
+    append: Append
+    error: Exception
+
+
+class RefusedAppends:
+    """Reports refused appends in order: clients take an error only after the receipts of earlier messages.
+
+    :param report: tells the listener of a managed ledger that an append failed
+    """
+
+    __slots__ = ("_report", "_waiting")
+
+    def __init__(self, report: Callable[[Append, Exception], None]) -> None:
+        self._report = report
+        self._waiting: deque[Refused] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, before: int, append: Append, error: Exception) -> None:
+        """:param before: the entry id that follows everything appended to the current ledger so far"""
+        self._waiting.append(Refused(before, append, error))
+
+    def next_before(self) -> float:
+        """It waits for all entries of the current ledger below this id; infinite if there is none."""
+        return self._waiting[0].before if self._waiting else inf
+
+    def report_next(self) -> None:
+        """Reports the first one."""
+        refused = self._waiting.popleft()
+        self._report(refused.append, refused.error)
+
+    def report_all(self) -> None:
+        """The current ledger ends: nothing is left to wait for."""
+        while self._waiting:
+            self.report_next()
