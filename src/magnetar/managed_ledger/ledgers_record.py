@@ -41,6 +41,9 @@ class LedgersRecord:
         """Ledgers made in vain, which the record may name: its write was not answered."""
         self.ledgers = LedgerList(record.ledgers)
         self.terminated: Position | None = record.terminated
+        """The last position, once its end is durable."""
+        self._ending: Position | None = None
+        """The last position while its end is being written, whoever writes the record meanwhile."""
         self.properties: Mapping[str, str] = record.properties
 
     async def put(self) -> None:
@@ -50,10 +53,27 @@ class LedgersRecord:
         """
         await self._stored.put(
             lambda: encode_managed_ledger(
-                ManagedLedgerRecord(list(self.ledgers), self.terminated, dict(self.properties), self._rest)
+                ManagedLedgerRecord(
+                    list(self.ledgers), self.terminated or self._ending, dict(self.properties), self._rest
+                )
             )
         )
         await self._delete_perhaps_named()
+
+    async def terminate(self, end: Position) -> None:
+        """Ends it for ever at a position; durable when this returns.
+
+        When it fails the record may say so all the same, until it is written again.
+
+        :raises ManagedLedgerFenced: somebody else wrote the record
+        :raises MetadataError: it cannot be written, or was not answered
+        """
+        self._ending = end
+        try:
+            await self.put()
+            self.terminated = end
+        finally:
+            self._ending = None
 
     async def _delete_perhaps_named(self) -> None:
         in_vain, self._perhaps_named = self._perhaps_named, []

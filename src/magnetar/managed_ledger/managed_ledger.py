@@ -306,7 +306,7 @@ class ManagedLedger:
         if self.state in (State.OPEN, State.NEEDS_LEDGER):
             self.state = State.NEEDS_LEDGER
             self._start_roll()
-        elif self.state is not State.ROLLING:
+        elif self.state not in (State.ROLLING, State.TERMINATING):
             self._fail_waiting(ManagedLedgerClosed(f"{self.name} takes no more entries: {reason}"))
 
     # Rolling over
@@ -494,25 +494,44 @@ class ManagedLedger:
     # Ending
 
     async def terminate(self) -> Position:
-        """Ends it for ever; returns the last position. Idempotent."""
+        """Ends it for ever; returns the last position. Idempotent.
+
+        When it fails the managed ledger goes on: appends that came meanwhile are written to a new ledger.
+
+        :raises ManagedLedgerFenced: it belongs to somebody else
+        :raises ManagedLedgerClosed: it is closed
+        :raises LedgerError: the last ledger can neither be closed nor recovered
+        :raises MetadataError: the end cannot be written
+        """
         async with self._ending:
             if self.terminated is not None:
                 return self.terminated
             await self.rolled()
             if self.lost:
                 raise ManagedLedgerClosed(f"{self.name} is closed")
-            self.state = State.TERMINATED
+            self.state = State.TERMINATING
             try:
                 await self._current.close()
-            finally:
-                self._fail_waiting(ManagedLedgerTerminated(f"{self.name} is terminated"))
-            end = self._record.terminated = self.last_confirmed
-            try:
-                await self._put_or_lose()
-            except (ManagedLedgerError, MetadataError):
-                self._record.terminated = None
+                end = self.last_confirmed
+                await self._record.terminate(end)
+            except ManagedLedgerFenced:
+                self.fenced()
                 raise
+            except BaseException:
+                self._go_on()
+                raise
+            if not self.lost:
+                self.state = State.TERMINATED
+            self._write_again()
+            self._fail_waiting(ManagedLedgerTerminated(f"{self.name} is terminated"))
             return end
+
+    def _go_on(self) -> None:
+        """Its end could not be made durable."""
+        if self.state is State.TERMINATING:
+            self.state = State.NEEDS_LEDGER
+            if self.appends.waiting:
+                self._start_roll()
 
     async def _settle(self) -> None:
         await self.rolled()

@@ -11,6 +11,8 @@ class State(Enum):
     OPEN = "LedgerOpened"
     ROLLING = "CreatingLedger"
     NEEDS_LEDGER = "ClosedLedger"
+    TERMINATING = "ClosingLedger"
+    """Appends wait: they fail when the end is durable, and are written when it cannot be made so."""
     TERMINATED = "Terminated"
     FENCED = "Fenced"
     CLOSED = "Closed"

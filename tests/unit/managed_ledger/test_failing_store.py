@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
@@ -15,11 +15,13 @@ from magnetar.io.interfaces import Loop
 from magnetar.ledger.faulty import FaultyLedgerStore
 from magnetar.ledger.interface import EntryTooLarge, LedgerError, LedgerFenced, LedgerStore, StoreFull
 from magnetar.managed_ledger.append import Append
-from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
+from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced, ManagedLedgerTerminated
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.managed_ledger.settings import ManagedLedgerSettings, RetentionSettings
 from magnetar.managed_ledger.state import State
+from magnetar.metadata.faulty import Fault
+from magnetar.metadata.interface import MetadataError
 
 KEEP = ManagedLedgerSettings(
     max_entries_per_ledger=5, min_rollover_ms=0, retention=RetentionSettings(-1, -1), read_max_entries=3
@@ -292,6 +294,73 @@ def test_terminating_while_an_append_fails_tells_its_producer(faulty: Faulty) ->
     again = World(world.crash(), settings=KEEP)
     ledger, _ = again.open()
     assert ledger.terminated == ledger.last_confirmed == listener.stored[-1]
+
+
+def break_closing(faulty: Faulty) -> None:
+    """The current ledger fails, and recovering it fails."""
+    faulty.store.fail_append(2)
+    faulty.store.fail_next("open")
+
+
+def break_metadata_before(faulty: Faulty) -> None:
+    faulty.world.faulty_metadata.fail_next("put", Fault.BEFORE)
+
+
+def break_metadata_after(faulty: Faulty) -> None:
+    """The record is written, and the answer is lost."""
+    faulty.world.faulty_metadata.fail_next("put", Fault.AFTER)
+
+
+@pytest.mark.parametrize("damage", [break_closing, break_metadata_before, break_metadata_after])
+def test_a_topic_that_cannot_be_terminated_goes_on(
+    faulty: Faulty, damage: Callable[[Faulty], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = faulty.world
+    ledger, listener = world.open()
+    world.publish(ledger, listener, 2)
+    # The store that resolves lost answers would hide that one was lost.
+    monkeypatch.setattr(ledger._record._stored, "_metadata", world.faulty_metadata)
+    damage(faulty)
+    append(ledger, 1, "before")
+    ending = world.simulation.io.loop.create_task(ledger.terminate())
+    world.wait(0.0001)
+    assert ledger.terminated is None
+    append(ledger, 1, "meanwhile")
+    with pytest.raises((LedgerError, MetadataError)):
+        world.run(ending)
+    assert ledger.terminated is None
+    append(ledger, 1, "later")
+    world.wait(2)
+    ledger.check()
+    assert not listener.failed
+    assert [context for context, _first, _count in listener.contexts] == [
+        None,
+        "before",
+        "meanwhile",
+        "later",
+    ]
+    assert ledger.state is State.OPEN
+    again = World(world.crash(), settings=KEEP)
+    ledger, _ = again.open()
+    assert ledger.terminated is None
+    assert ledger.last_confirmed >= listener.stored[-1]
+    end = again.run(ledger.terminate())
+    assert again.run(ledger.terminate()) == end == ledger.terminated
+
+
+def test_an_append_while_a_topic_is_terminated_is_told_of_its_end(faulty: Faulty) -> None:
+    world = faulty.world
+    ledger, listener = world.open()
+    world.publish(ledger, listener, 2)
+    ending = world.simulation.io.loop.create_task(ledger.terminate())
+    world.wait(0.00001)
+    append(ledger, 1, "meanwhile")
+    assert not listener.failed
+    assert world.run(ending) == listener.stored[-1] == ledger.terminated
+    [error] = listener.failed
+    assert isinstance(error, ManagedLedgerTerminated)
+    with pytest.raises(ManagedLedgerTerminated):
+        append(ledger, 1)
 
 
 def test_terminating_twice_at_once_ends_at_one_position(faulty: Faulty) -> None:

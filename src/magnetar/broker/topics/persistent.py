@@ -55,6 +55,7 @@ from magnetar.naming.topic_name import TopicName
 log = logging.getLogger(__name__)
 
 SEEK_RETURN_SECONDS = 60.0
+_TERMINATED = "Topic was already terminated"
 """How long a reader's cursor waits for its consumer to come back from a seek."""
 
 
@@ -235,9 +236,8 @@ class Topic(BaseTopic[Subscription]):
         try:
             self.managed_ledger.append(buffer, starts, ends, len(starts), stored, publish)
         except ManagedLedgerTerminated as error:
-            text = "Topic was already terminated"
-            self.hindered(Hindrance.TERMINATED, text)
-            raise TopicTerminated(text) from error
+            self.hindered(Hindrance.TERMINATED, _TERMINATED)
+            raise TopicTerminated(_TERMINATED) from error
         except ManagedLedgerClosed as error:
             raise ServiceNotReady("Topic is temporarily unavailable") from error
         self.rate_in.messages += publish.messages
@@ -311,6 +311,9 @@ class Topic(BaseTopic[Subscription]):
         if too_large:
             reason = NotAllowed(f"Exceed maximum message size: {error}")
             self.hindered(Hindrance.MESSAGE_REFUSED, str(reason))
+        elif isinstance(error, ManagedLedgerTerminated):
+            reason = TopicTerminated(_TERMINATED)
+            self.hindered(Hindrance.TERMINATED, _TERMINATED)
         else:
             reason = PersistenceFailure(f"Cannot store the message: {error}")
             self.hindered(Hindrance.NOT_STORED, str(reason))
