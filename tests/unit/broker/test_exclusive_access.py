@@ -213,6 +213,83 @@ def test_an_owner_comes_back_with_its_epoch_unless_another_was_there(topic: Guar
     assert not topic.producers
 
 
+def test_a_fenced_owner_does_not_take_the_topic_back(topic: GuardedTopic) -> None:
+    """Two leaders fenced each other for ever: each came back with an epoch that was behind."""
+    first = topic.enter("first", AccessMode.ExclusiveWithFencing)
+    second = topic.enter("second", AccessMode.ExclusiveWithFencing)
+    assert first.fenced
+    topic.enter("waiting", AccessMode.WaitForExclusive)
+    topic.enter("first", AccessMode.ExclusiveWithFencing, first.topic_epoch)
+    assert isinstance(topic.errors["first"], ProducerFenced)
+    assert topic.producers == {"second": second}, "nobody is disturbed"
+    assert topic.access.waiting == 1
+    # It stays so when the owner has left, and its epoch counts when it comes back.
+    topic.remove_producer(second)
+    topic.settle()
+    assert set(topic.producers) == {"waiting"}
+    topic.enter("second", AccessMode.ExclusiveWithFencing, second.topic_epoch)
+    assert isinstance(topic.errors["second"], ProducerFenced)
+    third = topic.enter("third", AccessMode.ExclusiveWithFencing)
+    assert (first.topic_epoch, second.topic_epoch, third.topic_epoch) == (0, 1, 3)
+
+
+def test_an_owner_that_fences_comes_back_with_its_epoch(topic: GuardedTopic) -> None:
+    owner = topic.enter("owner", AccessMode.ExclusiveWithFencing)
+    topic.remove_producer(owner)
+    shared = topic.enter("shared", AccessMode.Shared)
+    back = topic.enter("owner", AccessMode.ExclusiveWithFencing, owner.topic_epoch)
+    assert shared.fenced
+    assert topic.producers == {"owner": back}
+    assert back.topic_epoch == owner.topic_epoch
+
+
+def test_who_waits_gets_its_turn_while_shared_producers_come_and_go(topic: GuardedTopic) -> None:
+    one, two = topic.enter("1", AccessMode.Shared), topic.enter("2", AccessMode.Shared)
+    topic.enter("waiting", AccessMode.WaitForExclusive)
+    topic.remove_producer(one)
+    topic.enter("1", AccessMode.Shared)
+    assert isinstance(topic.errors["1"], ProducerBusy)
+    topic.remove_producer(two)
+    topic.settle()
+    assert set(topic.producers) == {"waiting"}
+
+
+def test_an_exclusive_producer_does_not_overtake_who_waits(topic: GuardedTopic) -> None:
+    shared = topic.enter("shared", AccessMode.Shared)
+    topic.enter("waiting", AccessMode.WaitForExclusive)
+    topic.enter("exclusive", AccessMode.Exclusive)
+    assert isinstance(topic.errors["exclusive"], ProducerFenced)
+    topic.remove_producer(shared)
+    topic.settle()
+    assert set(topic.producers) == {"waiting"}
+
+
+def test_a_shared_producer_that_takes_its_own_place_makes_room_for_who_waits(topic: GuardedTopic) -> None:
+    shared = topic.enter("shared", AccessMode.Shared)
+    topic.enter("waiting", AccessMode.WaitForExclusive)
+    # As a topic does when the client has another connection: its former producer does not leave first.
+    del topic.producers["shared"]
+    topic.access.forget(shared)  # type: ignore[arg-type]
+    topic.enter("shared", AccessMode.Shared)
+    assert isinstance(topic.errors["shared"], ProducerBusy)
+    topic.settle()
+    assert set(topic.producers) == {"waiting"}
+
+
+@pytest.mark.parametrize("mode", [mode for mode in AccessMode if mode is not AccessMode.Shared])
+def test_an_owner_that_takes_its_own_place_stays_before_those_who_wait(
+    topic: GuardedTopic, mode: AccessMode
+) -> None:
+    owner = topic.enter("owner", mode)
+    topic.enter("waiting", AccessMode.WaitForExclusive)
+    del topic.producers["owner"]
+    topic.access.forget(owner)  # type: ignore[arg-type]
+    back = topic.enter("owner", mode, owner.topic_epoch)
+    topic.settle()
+    assert topic.producers == {"owner": back}
+    assert back.topic_epoch == owner.topic_epoch
+
+
 def test_a_topic_that_closes_sends_away_who_waits(topic: GuardedTopic) -> None:
     topic.enter("owner", AccessMode.Exclusive)
     topic.enter("waiting", AccessMode.WaitForExclusive)

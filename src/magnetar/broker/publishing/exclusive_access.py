@@ -7,7 +7,7 @@ from typing import Any
 
 from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.publishing.producer import AccessMode, Producer, ProducerTopic
-from magnetar.errors import ProducerBusy, ProducerFenced, ServiceNotReady
+from magnetar.errors import BrokerError, ProducerBusy, ProducerFenced, ServiceNotReady
 from magnetar.io.waiting import fail, settle
 
 EPOCH_PROPERTY = "pulsar.topic.epoch"
@@ -36,10 +36,21 @@ class ExclusiveAccess:
     async def enter(self, producer: Producer) -> Any:
         """Grants access now (None), or returns a future: True when it is admitted, False when it left before.
 
-        :raises ProducerFenced: another one has or had exclusive access
-        :raises ProducerBusy: an exclusive producer is connected
-        :raises ServiceNotReady: somebody is just becoming the owner; the client comes again
+        The rules of Pulsar's ``AbstractTopic``, with one exception: a producer with an old epoch is refused
+        before it fences anybody.
+
+        :raises ProducerFenced: another producer has or had exclusive access, or waits for it
+        :raises ProducerBusy: an exclusive producer is connected, or one waits
+        :raises ServiceNotReady: another producer is just becoming the owner; the client comes again
         """
+        try:
+            return await self._enter(producer)
+        except BrokerError:
+            # A former self that it was to replace may have been the last that others waited for.
+            self._grant_next()
+            raise
+
+    async def _enter(self, producer: Producer) -> Any:
         mode = producer.access_mode
         if self._changing:
             raise ServiceNotReady(self._told("Another producer is just taking exclusive access"))
@@ -47,8 +58,12 @@ class ExclusiveAccess:
             if self.owner is not None:
                 text = f"Topic has an existing exclusive producer: {self.owner.name}"
                 raise ProducerBusy(self._told(text))
+            if self._waiting:
+                text = f"Producer {self._waiting[0][0].name} waits for exclusive access to the topic"
+                raise ProducerBusy(self._told(text))
             return None
         others = [p for p in self._topic.producers.values() if p is not producer]
+        self._check_epoch(producer, others)
         if mode is AccessMode.ExclusiveWithFencing:
             self._fail_waiting()
             for other in others:
@@ -56,7 +71,6 @@ class ExclusiveAccess:
                 self._topic.remove_producer(other)
             await self._become_owner(producer)
             return None
-        self._check_epoch(producer, others)
         if not others and self.owner is None:
             await self._become_owner(producer)
             return None
