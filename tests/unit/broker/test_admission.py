@@ -22,7 +22,7 @@ class Cursor:
 def known(**durable: int) -> Deduplication:
     ledger: Any = None
     cursor: Any = Cursor()
-    found = Deduplication(ledger, cursor, DeduplicationSettings())
+    found = Deduplication(ledger, cursor, DeduplicationSettings(), {})
     for name, mark in durable.items():
         found.stored(name, mark, -1, 1)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -45,10 +46,12 @@ class _Ledger:
     last_confirmed = (7, 41)
 
 
-def deduplication(properties: dict[str, int] | None = None, **settings: Any) -> Deduplication:
+def deduplication(
+    properties: dict[str, int] | None = None, connected: Sequence[str] = (), **settings: Any
+) -> Deduplication:
     cursor: Any = _Cursor(properties or {})
     ledger: Any = _Ledger()
-    return Deduplication(ledger, cursor, DeduplicationSettings(**settings))
+    return Deduplication(ledger, cursor, DeduplicationSettings(**settings), dict.fromkeys(connected))
 
 
 def ids(*values: int) -> array[int]:
@@ -155,6 +158,48 @@ def test_producers_that_are_gone_for_long_are_forgotten() -> None:
     cursor: Any = known.cursor
     assert cursor.storage.properties == {"back": 1, "here": 1}
     assert known.last_sequence_id("gone") == -1
+
+
+def test_a_producer_that_left_before_its_first_receipt_is_forgotten() -> None:
+    known = deduplication(inactivity_seconds=60)
+    known.came("gone")
+    known.admit("gone", 1, -1)
+    known.left("gone", 0.0)
+    known.stored("gone", 1, -1, 1)
+    known.snapshot(30.0)
+    assert known.last_sequence_id("gone") == 1
+    known.snapshot(91.0)
+    assert known.last_sequence_id("gone") == -1
+
+
+def test_a_connected_producer_is_not_forgotten_however_long_it_says_nothing() -> None:
+    known = deduplication({"here": 7}, connected=["here"], inactivity_seconds=60)
+    known.came("here")
+    for now in (30.0, 100.0, 1000.0):
+        known.snapshot(now)
+    assert known.last_sequence_id("here") == 7
+
+
+def test_a_snapshot_without_room_for_all_keeps_the_connected_and_the_most_recent() -> None:
+    known = deduplication(connected=["oldest", "idle"], max_producers=4)
+    for name in ("oldest", "idle", "gone early", "gone", "gone late"):
+        known.stored(name, 1, -1, 1)
+    for number in range(2, 5):
+        known.stored("gone early", number, -1, 1)
+        known.stored("oldest", number, -1, 1)
+    known.snapshot(1.0)
+    cursor: Any = known.cursor
+    assert cursor.storage.properties == {"oldest": 4, "idle": 1, "gone late": 1, "gone early": 4}
+
+
+def test_of_too_many_connected_producers_those_that_published_last_are_kept() -> None:
+    known = deduplication(connected=["a", "b", "c"], max_producers=2)
+    for name in ("a", "b", "c"):
+        known.stored(name, 1, -1, 1)
+    known.stored("a", 2, -1, 1)
+    known.snapshot(1.0)
+    cursor: Any = known.cursor
+    assert cursor.storage.properties == {"a": 2, "c": 1}
 
 
 def test_a_snapshot_names_a_bounded_number_of_producers() -> None:

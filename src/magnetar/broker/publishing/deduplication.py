@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from magnetar.ledger.entry_run import EntryRun
@@ -34,11 +34,20 @@ class Deduplication:
     Monotonic seconds are handed in. The cursor is the topic's and is moved by snapshots only.
     """
 
-    def __init__(self, ledger: ManagedLedger, cursor: Cursor, settings: DeduplicationSettings) -> None:
+    def __init__(
+        self,
+        ledger: ManagedLedger,
+        cursor: Cursor,
+        settings: DeduplicationSettings,
+        connected: Mapping[str, object],
+    ) -> None:
+        """:param connected: by their names, the producers that are connected now; looked at by snapshots"""
         self._ledger = ledger
         self.cursor = cursor
         self._settings = settings
+        self._connected = connected
         self._persisted: dict[str, int] = dict(cursor.describe_properties())
+        """Those that published last are at the end."""
         self._pushed: dict[str, int] = {}
         self._left: dict[str, float] = {}
         self._unsaved = 0
@@ -70,8 +79,10 @@ class Deduplication:
             if chunks_follow(metadata):
                 continue
             highest = max(metadata.sequence_id, metadata.highest_sequence_id)
-            if highest > self._persisted.get(metadata.producer_name, -1):
-                self._persisted[metadata.producer_name] = highest
+            name = metadata.producer_name
+            if highest > self._persisted.get(name, -1):
+                self._persisted.pop(name, None)
+                self._persisted[name] = highest
 
     def last_sequence_id(self, name: str) -> int:
         """The highest durable one; -1 when there is none."""
@@ -104,6 +115,7 @@ class Deduplication:
         """Entries up to this one, the last of them, are durable."""
         mark = max(sequence_id, highest)
         if mark > self._persisted.get(name, -1):
+            self._persisted.pop(name, None)
             self._persisted[name] = mark
             if mark > self._pushed.get(name, -1):
                 # It was on its way before deduplication was switched on.
@@ -151,13 +163,26 @@ class Deduplication:
         self._forget(now)
         storage = self.cursor.storage
         if storage is not None:
-            known = list(self._persisted.items())[-self._settings.max_producers :]
-            storage.properties = dict(known)
+            storage.properties = self._most_wanted()
         self._unsaved = 0
         self._saved_at = now
         self.cursor.mark_delete_to(self._ledger.last_confirmed)
 
+    def _most_wanted(self) -> dict[str, int]:
+        """As many marks as a snapshot has room for: connected producers come first, then recent ones."""
+        most = self._settings.max_producers
+        known = dict(self._persisted)
+        if len(known) > most:
+            gone = [name for name in known if name not in self._connected]
+            here = [name for name in known if name in self._connected]
+            for name in (gone + here)[: len(known) - most]:
+                del known[name]
+        return known
+
     def _forget(self, now: float) -> None:
+        # A receipt may have come after its producer had left.
+        for name in self._persisted.keys() - self._left.keys() - self._connected.keys():
+            self._left[name] = now
         limit = now - self._settings.inactivity_seconds
         for name in [name for name, left in self._left.items() if left < limit]:
             del self._left[name]

@@ -185,7 +185,7 @@ class Topic(BaseTopic[Subscription]):
 
     async def _deduplicate(self) -> None:
         cursor = await self._managed_ledgers.open_cursor(self.managed_ledger, DEDUPLICATION, LATEST, {})
-        known = Deduplication(self.managed_ledger, cursor, self.settings.deduplication)
+        known = Deduplication(self.managed_ledger, cursor, self.settings.deduplication, self.producers)
         await known.replay(self.clock.monotonic())
         for name in self.producers:
             known.came(name)
