@@ -41,7 +41,9 @@ _NO_LEDGER = -1
 _MOVES = "magnetar.moves"
 _RETRY_SECONDS = 1.0
 _COST_TO_PAUSE = 50
-"""Encoding states takes at most one part in so many of the loop's time, for each cursor."""
+"""Encoding states takes at most one part in so many of the time, for each cursor, within the bound below."""
+_LONGEST_PAUSE = 1.0
+"""Seconds between two writes, however costly: a crash loses the acknowledgements of that time."""
 
 
 class CursorStorage:
@@ -291,7 +293,7 @@ class CursorStorage:
         return self._ledger.entries if self._ledger is not None else 0
 
     def _encode(self) -> bytes:
-        """The state as an entry. One that is costly to encode is written less often."""
+        """The state as an entry. One that is costly is written less often, but once a second."""
         began = self._io.clock.monotonic()
         entry = encode_position(
             self._state,
@@ -303,7 +305,7 @@ class CursorStorage:
         return entry
 
     def _took(self, cost: float) -> None:
-        self._pause = min(max(self._interval, cost * _COST_TO_PAUSE), self._settings.cursor_flush_seconds)
+        self._pause = max(self._interval, min(cost * _COST_TO_PAUSE, _LONGEST_PAUSE))
 
     async def _switch_ledger(self) -> None:
         """Goes on in a new ledger: made, written, then named by the record; only then the old one goes."""

@@ -11,6 +11,7 @@ from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import Persistence
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.persistent import Topic
+from magnetar.managed_ledger.cursor_storage import CursorStorage
 from magnetar.managed_ledger.position import Position
 from magnetar.naming.topic_name import TopicName
 
@@ -46,6 +47,25 @@ def test_a_policy_s_rate_is_how_often_cursors_are_written(
     lived.use(topic, persistence=Persistence(mark_delete_rate=rate, own_rate=True))
     subscription = lived.subscribe(topic)
     assert least <= writes(lived, topic, subscription, 5) <= most
+
+
+def test_a_state_that_is_costly_to_encode_is_written_within_a_second_all_the_same(
+    lived: Lived, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pause grew with the cost, up to managedLedgerCursorPositionFlushSeconds: a minute."""
+    topic = lived.topic()
+    subscription = lived.subscribe(topic)
+    storage = subscription.cursor.storage
+    assert storage is not None
+    monkeypatch.setattr(storage, "_encode", lambda: costly(storage, 0.5))
+    assert 4 <= writes(lived, topic, subscription, 5) <= 6
+
+
+def costly(storage: CursorStorage, seconds: float) -> bytes:
+    """The state as an entry, encoded as if that took so long."""
+    entry = CursorStorage._encode(storage)
+    storage._took(seconds)
+    return entry
 
 
 def test_a_rate_counts_at_once_and_without_one_the_store_has_its_say(lived: Lived) -> None:
