@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from magnetar.io.interfaces import Loop
+from magnetar.io.together import together
 from magnetar.ledger.interface import Quorums
 from magnetar.managed_ledger.append import Append
 from magnetar.managed_ledger.cursor import Cursor
@@ -11,6 +13,8 @@ from magnetar.managed_ledger.cursor_storage import CursorStorage
 from magnetar.managed_ledger.entry_cache import LedgerCache
 from magnetar.managed_ledger.ledger_list import LedgerList
 
+AT_ONCE = 64
+"""Cursors of one managed ledger that are recovered, or closed, at the same time."""
 _LOOKED_AT = 16
 """At how many read positions it looks, on average, when one of many has moved."""
 
@@ -19,12 +23,18 @@ class Cursors(Mapping[str, Cursor]):
     """By name, non-durable ones among them."""
 
     def __init__(
-        self, ledgers: LedgerList, cache: LedgerCache, near: int, unneeded: Callable[[], None]
+        self,
+        loop: Loop,
+        ledgers: LedgerList,
+        cache: LedgerCache,
+        near: int,
+        unneeded: Callable[[], None],
     ) -> None:
         """:param near: entries behind the end from which on a cursor reads what is just being appended
 
         :param unneeded: called when there may be ledgers that no cursor needs any more
         """
+        self._loop = loop
         self._ledgers = ledgers
         self._cache = cache
         self._near = near
@@ -93,9 +103,8 @@ class Cursors(Mapping[str, Cursor]):
     # All of them
 
     async def close(self) -> None:
-        """Writes their states."""
-        for cursor in list(self._by_name.values()):
-            await cursor.close()
+        """Writes their states, a bounded number of them at once."""
+        await together(self._loop, list(self._by_name.values()), lambda cursor: cursor.close(), AT_ONCE)
 
     def storages(self) -> list[CursorStorage]:
         """Of those that are durable."""

@@ -86,7 +86,7 @@ class ManagedLedger:
         self.cache = LedgerCache(cache)
         self.reader = EntryReader(store, self.ledgers, self.cache, settings)
         self.cursors = Cursors(
-            self.ledgers, self.cache, settings.backlogged_threshold, lambda: self.trimmer.schedule()
+            io.loop, self.ledgers, self.cache, settings.backlogged_threshold, lambda: self.trimmer.schedule()
         )
         # What cursors tell goes straight there.
         self.read_position_moved = self.cursors.read_position_moved

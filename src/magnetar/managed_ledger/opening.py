@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from magnetar.io.interfaces import Io
+from magnetar.io.together import together
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError, LedgerStore, NoSuchLedger, Quorums
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.cursor_storage import CursorStorage
+from magnetar.managed_ledger.cursors import AT_ONCE
 from magnetar.managed_ledger.custom_metadata import custom_metadata
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.entry_cache import EntryCache
@@ -123,8 +125,11 @@ class ManagedLedgers:
         if empty is not None:
             await self.deletions.delete(empty)
         try:
-            for child in await self._metadata.children(path):
-                await self._open_cursor(ledger, child)
+            children = await self._metadata.children(path)
+            for cursor in await together(
+                self._io.loop, children, lambda child: self._recover_cursor(ledger, child), AT_ONCE
+            ):
+                ledger.cursors.add(cursor)
         except (LedgerError, ManagedLedgerError, MetadataError):
             # Whoever opens it again recovers its new ledger.
             ledger.disown()
@@ -184,7 +189,7 @@ class ManagedLedgers:
             self.deletions,
         )
 
-    async def _open_cursor(self, ledger: ManagedLedger, piece: str) -> None:
+    async def _recover_cursor(self, ledger: ManagedLedger, piece: str) -> Cursor:
         name = decode_path_piece(piece)
         # The path as it is found: whoever wrote it may have encoded other characters.
         storage = self._storage(ledger, name, piece)
@@ -194,7 +199,7 @@ class ManagedLedgers:
             # Entries that this cursor saw were never acknowledged to their producer and are gone with a
             # crash.
             state.move_mark_delete(ledger.last_confirmed)
-        ledger.cursors.add(Cursor(name, ledger, state, storage, self._io.clock.wall_ms()))
+        return Cursor(name, ledger, state, storage, self._io.clock.wall_ms())
 
     async def open_cursor(
         self, ledger: ManagedLedger, name: str, start: Position, properties: dict[str, str]

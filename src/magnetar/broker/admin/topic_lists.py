@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from magnetar.broker.admin.at_owners import ask_owner
@@ -11,7 +12,7 @@ from magnetar.broker.admin.bundles import BundleAdmin
 from magnetar.broker.ownership.contract import Asked, Bundle, Owner
 from magnetar.broker.service import BrokerService
 from magnetar.errors import ServiceNotReady
-from magnetar.io.waiting import finished
+from magnetar.io.together import together
 from magnetar.naming.topic_name import TopicName
 
 _AT_ONCE = 16
@@ -34,20 +35,8 @@ class TopicListAdmin:
         await self._broker.namespaces.check(name)
         if self._broker.beside is None:
             return await self._broker.topic_names(namespace, mode="NON_PERSISTENT", system=system)
-        waiting = [Bundle(name, each) for each in await self._broker.bundles.of_namespace(name)]
-        loop, found, failures = self._broker.io.loop, list[str](), list[BaseException]()
-
-        async def work() -> None:
-            while waiting and not failures:
-                try:
-                    found.extend(await self._of(waiting.pop()))
-                except Exception as error:  # noqa: BLE001 - raised below
-                    failures.append(error)
-
-        for task in [loop.create_task(work()) for _ in range(min(_AT_ONCE, len(waiting)))]:
-            await finished(loop, task)
-        if failures:
-            raise failures[0]
+        bundles = [Bundle(name, each) for each in await self._broker.bundles.of_namespace(name)]
+        found = chain.from_iterable(await together(self._broker.io.loop, bundles, self._of, _AT_ONCE))
         return sorted(each for each in found if system or not TopicName.parse(each).reserved)
 
     async def within(self, namespace: str, text: str, topics: Sequence[str]) -> Sequence[str]:

@@ -38,11 +38,13 @@ from magnetar.errors import (
 )
 from magnetar.io.interfaces import Io
 from magnetar.io.mutex import Mutex
+from magnetar.io.together import together
 from magnetar.io.waiting import finished, outcome
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import EntryTooLarge, LedgerError
 from magnetar.managed_ledger.append import Append
 from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.cursors import AT_ONCE
 from magnetar.managed_ledger.errors import ManagedLedgerClosed, ManagedLedgerError, ManagedLedgerTerminated
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.opening import ManagedLedgers
@@ -493,8 +495,7 @@ class Topic(BaseTopic[Subscription]):
         await self.compaction.stop()
         await self._subscriptions_made()
         await self.drained(list(self.producers.values()))
-        for subscription in list(self.subscriptions.values()):
-            await subscription.save()
+        await together(self.loop, list(self.subscriptions.values()), lambda each: each.save(), AT_ONCE)
         self._disconnect()
         if self.deduplication is not None:
             self.deduplication.snapshot(self.clock.monotonic())
