@@ -65,8 +65,9 @@ class AcknowledgedState:
         if added:
             self.ranges[ledger_id] = ranges
             if self.batches:
-                for index in range(first, stop):
-                    self.batches.pop((ledger_id, entry_ids[index]), None)
+                for entry_id in entry_ids[first:stop]:
+                    if entry_id < limit:
+                        self.batches.pop((ledger_id, entry_id), None)
         return added
 
     def _drop_batches(self, ledger_id: int, start: int, end: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from magnetar.managed_ledger import records_pb2
@@ -167,6 +167,7 @@ def test_each_of_many_entries_is_added_once(
 
 
 @given(st.lists(ids, max_size=30), ids)
+@example([48, 50], 47)
 def test_what_is_added_together_is_clipped_and_ends_parts_of_batches(
     acknowledged: list[int], mark: int
 ) -> None:
