@@ -319,7 +319,9 @@ class Topic(BaseTopic[Subscription]):
         else:
             reason = PersistenceFailure(f"Cannot store the message: {error}")
             self.hindered(Hindrance.NOT_STORED, str(reason))
-        log.error("entries not stored", extra={"topic": self.full_name, "error": str(error)})
+        # That a client publishes what cannot be published is no error of the broker.
+        level = logging.ERROR if isinstance(reason, PersistenceFailure) else logging.INFO
+        log.log(level, "entries not stored", extra={"topic": self.full_name, "error": str(error)})
         for operation in appends:
             publish = operation.context
             if publish is not None:
