@@ -16,6 +16,8 @@ from magnetar.broker.delays.tracker import DelayTracker
 from magnetar.broker.dispatch.shared import SharedDispatcher
 from magnetar.broker.flow.outgoing import Outgoing
 from magnetar.broker.publishing.deduplication import Deduplication
+from magnetar.broker.publishing.exclusive_access import ExclusiveAccess
+from magnetar.broker.publishing.producer import AccessMode, Producer
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.upkeep.revocation import Revocation
 from magnetar.ledger.embedded.ledger_table import LedgerTable
@@ -24,6 +26,9 @@ from magnetar.ledger.embedded.log import CommitLog
 from magnetar.ledger.embedded.segment_supply import LogSegment
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.managed_ledger.ledger_list import LedgerList
+from magnetar.managed_ledger.ledgers_record import LedgersRecord
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.managed_ledger.state import State
 from magnetar.protocol.hot_codec import AckRun
 from simulation.replacing import replaced
 
@@ -222,6 +227,47 @@ def horizon_too_far() -> AbstractContextManager[None]:
     return replaced(TopicCompaction, "_install", too_far)
 
 
+def fenced_comes_back() -> AbstractContextManager[None]:
+    """A leader that was fenced takes the topic back, as nobody looks at its epoch."""
+
+    def unseen(self: ExclusiveAccess, producer: Producer, others: list[Producer]) -> None:
+        """Any epoch will do."""
+
+    return replaced(ExclusiveAccess, "_check_epoch", unseen)
+
+
+def shared_overtake() -> AbstractContextManager[None]:
+    """Shared producers are let in though another one waits for them to go."""
+    enter = ExclusiveAccess._enter
+
+    async def overtaking(self: ExclusiveAccess, producer: Producer) -> Any:
+        if producer.access_mode is AccessMode.Shared and self.owner is None and not self._changing:
+            return None
+        return await enter(self, producer)
+
+    return replaced(ExclusiveAccess, "_enter", overtaking)
+
+
+def terminated_all_the_same() -> AbstractContextManager[None]:
+    """A topic whose end could not be written takes no more entries."""
+
+    def ended(self: ManagedLedger) -> None:
+        if self.state is State.TERMINATING:
+            self.state = State.TERMINATED
+
+    return replaced(ManagedLedger, "_go_on", ended)
+
+
+def end_not_written() -> AbstractContextManager[None]:
+    """The end of a topic is told to its administrator, and to nobody who loads the topic next."""
+
+    async def untold(self: LedgersRecord, end: tuple[int, int]) -> None:
+        await self.put()
+        self.terminated = end
+
+    return replaced(LedgersRecord, "terminate", untold)
+
+
 PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "missing fsync": missing_fsync,
     "off by one in trimming": trimming_off_by_one,
@@ -237,4 +283,8 @@ PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "delivered early": delivered_early,
     "a run of delivery times is one short": run_one_short,
     "a horizon too far": horizon_too_far,
+    "who is fenced comes back": fenced_comes_back,
+    "shared producers overtake": shared_overtake,
+    "terminated all the same": terminated_all_the_same,
+    "an end is not written": end_not_written,
 }

@@ -12,8 +12,10 @@ from simulation.compacting import Compacting
 from simulation.consumer import Consumer, ConsumerPlan
 from simulation.core import CoreClient, CoreConsumer, CoreProducer, CoreTopic
 from simulation.damage import flip_and_read
+from simulation.ending import Ending
 from simulation.faults import Fate, keep_alive, run_faults
 from simulation.guard import Guard
+from simulation.leading import Leading
 from simulation.model import TopicModel
 from simulation.reader import Reader
 from simulation.trace import Violation
@@ -53,6 +55,12 @@ class Scenario:
         if compacting.random() < 0.25:
             keyed = Client(self.world, "keyed")
             self._compacting = Compacting(keyed, compacting, Random(f"killing {seed}"))
+        leading = Random(f"leading {seed}")
+        self._leading = Leading(self.world, leading) if leading.random() < 0.2 else None
+        ending = Random(f"ending {seed}")
+        self._ending: Ending | None = None
+        if ending.random() < 0.2:
+            self._ending = Ending(Client(self.world, "ending"), ending)
 
     def run(self) -> World:
         """Runs the story; returns its world, which is closed.
@@ -85,6 +93,11 @@ class Scenario:
         if self._compacting is not None:
             for work in (self._compacting.publish(), self._compacting.compact(), self._compacting.read()):
                 world.spawn(work)
+        for person in self._leading.people if self._leading is not None else ():
+            world.spawn(person.run())
+        if self._ending is not None:
+            world.spawn(self._ending.publish())
+            world.spawn(self._ending.terminate())
         fate = Fate(world, Random(random.getrandbits(64)), self._clients)
         faults = world.spawn(run_faults(fate, random.randrange(6), random.choice((0.2, 1.0, 3.0))))
         if world.guard is not None:
@@ -241,8 +254,11 @@ class Scenario:
             return ["no broker"]
         left = [str(producer) for producer in self.producers if not producer.done]
         left += [str(producer) for producer in self.core_producers if not producer.done]
-        if self._compacting is not None and not self._compacting.done:
-            left.append(str(self._compacting))
+        left += [
+            str(each)
+            for each in (self._compacting, self._leading, self._ending)
+            if each is not None and not each.done
+        ]
         readers: list[Consumer | Reader | CoreConsumer] = [
             *self.consumers,
             *self.readers,
