@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from magnetar.broker.flow.connection import ClientConnection
 from magnetar.io.interfaces import Loop
+from magnetar.io.telling import report
 
 
 class Readable:
@@ -29,4 +30,7 @@ class Readable:
     def _serve(self) -> None:
         row, self._row = self._row, {}
         for connection in row:
-            connection.read_on()
+            try:
+                connection.read_on()
+            except Exception as error:  # noqa: BLE001 - reported; the others are read on all the same
+                report(self._loop, connection.read_on, error)

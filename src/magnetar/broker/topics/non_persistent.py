@@ -17,6 +17,7 @@ from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscripti
 from magnetar.broker.topics.base import BaseTopic, TopicSettings
 from magnetar.errors import ServiceNotReady, SubscriptionNotFound
 from magnetar.io.interfaces import Io
+from magnetar.io.telling import report
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.position import Position
 from magnetar.naming.topic_name import TopicName
@@ -129,7 +130,10 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
         for publish, taken, size in unsettled:
             connection = publish.producer.connection
             connection.non_persistent_pending -= taken
-            connection.on_passed(publish.producer, publish, taken, size)
+            try:
+                connection.on_passed(publish.producer, publish, taken, size)
+            except Exception as error:  # noqa: BLE001 - reported; the others are told all the same
+                report(self.loop, connection.on_passed, error)
         if self._drain_waiters:
             self._wake_drained()
 
