@@ -36,6 +36,8 @@ class Reader:
         self._got: set[Position] = set()
         self._wake: Any = None
         self.stopping = False
+        self.refusal = ""
+        """What it was told when it was last refused."""
 
     def __str__(self) -> str:
         return f"reader {self._name}: {'open' if self._open else 'closed'} at {self._last}"
@@ -62,6 +64,8 @@ class Reader:
                 await self._read(connection)
             except (Gone, Refused) as error:
                 self._world.trace.note(self._name, "not open:", error)
+                if isinstance(error, Refused):
+                    self.refusal = str(error)
                 self._open = False
                 await self._world.sleep(self._random.random())
 
