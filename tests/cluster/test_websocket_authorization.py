@@ -76,6 +76,18 @@ def test_what_clusters_share_says_who_may_and_where_brokers_are(
             *((path, role) for path in (producer, consumer) for role in ("boss", SUPERUSER)),
         }
         assert set(asked.values()) == {101, 403}
+        # Topics in parameters want what topics in paths want.
+        dead = f"{consumer}?subscriptionType=Shared&maxRedeliverCount=1&deadLetterTopic=persistent://"
+        asked = {
+            (topic, role): status(beside, dead + topic, role)
+            for topic in ("public/default/dead", "other/space/dead")
+            for role in ("reader", "writer", "boss", SUPERUSER)
+        }
+        assert {key for key, answer in asked.items() if answer == 101} == {
+            ("public/default/dead", "boss"),
+            *((topic, SUPERUSER) for topic in ("public/default/dead", "other/space/dead")),
+        }
+        assert set(asked.values()) == {101, 403}
         # What is granted while it runs counts.
         client.set("/admin/policies/public/default", policies(writer=["consume"]))
         for _ in range(200):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from access_matrix import websockets
+from access_matrix.calls import Calls
 from access_matrix.cells import NOT_ASKED, Asking, Matrix
-from access_matrix.columns import SETTINGS
+from access_matrix.columns import COLUMNS, SETTINGS
 from access_matrix.comparison import (
     Difference,
     Explanation,
@@ -19,6 +21,7 @@ from access_matrix.comparison import (
     recorded,
     unknown_to_apache,
 )
+from access_matrix.objects import make_namespaces
 from access_matrix.rows import LEGACY, rows
 from server import Server
 
@@ -95,3 +98,24 @@ def test_superusers_are_told_what_cannot_be_and_nothing_else_stops_them(matrix: 
         row for row, outcome in void.items() if outcome not in told and not row.startswith(_NOT_UNDERSTOOD)
     ]
     assert unexpected == []
+
+
+def test_a_topic_named_in_a_parameter_wants_what_the_topic_wants_in_the_path(
+    start_server: Callable[..., Server],
+) -> None:
+    namings = list(websockets.namings())
+    assert {one.parameter for one in namings} == websockets.parameters_that_name_topics()
+    calls = Calls(start_server(**SETTINGS).http_url)
+    try:
+        make_namespaces(calls)
+        differing = []
+        for column in (column for column in COLUMNS if not column.unknown):
+            needs = {need for one in namings for need in one.needs}
+            allowed = {need: websockets.may(calls, column, need) for need in needs}
+            for one in namings:
+                expected = all(allowed[need] for need in one.needs)
+                if websockets.asked(calls, column, one.path) != expected:
+                    differing.append((column.name, one.path, expected))
+        assert differing == []
+    finally:
+        calls.close()

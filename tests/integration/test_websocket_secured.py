@@ -7,6 +7,7 @@ import ssl
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import websocket
@@ -28,17 +29,24 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServer]
         running.start()
         granted(running, "reader", "consume")
         granted(running, "writer", "produce")
+        granted(running, "both", "produce", "consume")
         yield running
     finally:
         running.close()
 
 
 def granted(server: SecuredServer, role: str, *actions: str) -> None:
-    url = f"{server.http_url}/admin/v2/namespaces/public/default/permissions/{role}"
+    admin(server, "POST", f"/namespaces/public/default/permissions/{role}", actions)
+
+
+def admin(server: SecuredServer, method: str, path: str, body: Any = None) -> Any:
+    """What the superuser's request is answered."""
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token(SUPERUSER)}"}
-    urllib.request.urlopen(
-        urllib.request.Request(url, json.dumps(actions).encode(), headers, method="POST")
-    ).close()
+    data = None if body is None else json.dumps(body).encode()
+    url = f"{server.http_url}/admin/v2{path}"
+    with urllib.request.urlopen(urllib.request.Request(url, data, headers, method=method)) as response:
+        answer = response.read()
+    return json.loads(answer) if answer else None
 
 
 def status(server: SecuredServer, path: str, role: str | None, *, in_query: bool = False) -> int:
@@ -77,6 +85,66 @@ def test_who_may_is_let_in_and_nobody_else(secured: SecuredServer, path: str, ma
 def test_one_that_may_not_of_several_topics(secured: SecuredServer) -> None:
     topics = f"{TOPIC.replace('/', '://', 1)},persistent://public/elsewhere/t"
     assert status(secured, f"/ws/v3/consumer/v3?topics={topics}", "reader") == 403
+
+
+@pytest.mark.parametrize(
+    ("path", "statuses"),
+    [
+        (
+            f"/ws/v2/consumer/{TOPIC}/dead?maxRedeliverCount=1&deadLetterTopic=persistent://public/default/dead",
+            (403, 101),
+        ),
+        (f"/ws/v2/consumer/{TOPIC}/dead?subscriptionType=Shared&maxRedeliverCount=1", (403, 101)),
+        (
+            f"/ws/v2/consumer/{TOPIC}/dead?maxRedeliverCount=1&deadLetterTopic=persistent://public/elsewhere/dead",
+            (403, 403),
+        ),
+        (f"/ws/v2/consumer/{TOPIC}/dead?maxRedeliverCount=1&deadLetterTopic=dead/letters", (400, 400)),
+        (f"/ws/v2/consumer/{TOPIC}/x%2Fy?subscriptionType=Shared&maxRedeliverCount=1", (403, 403)),
+        (
+            "/ws/v3/consumer/dead?topicsPattern=persistent://public/default/sec.*"
+            "&subscriptionType=Shared&maxRedeliverCount=1",
+            (403, 101),
+        ),
+        ("/ws/v3/consumer/s?topicsPattern=persistent://public/default/x/.*", (400, 400)),
+    ],
+)
+def test_dead_letters_go_only_where_the_user_may_publish(
+    secured: SecuredServer, path: str, statuses: tuple[int, int]
+) -> None:
+    assert (status(secured, path, "reader"), status(secured, path, "both")) == statuses
+
+
+def test_no_dead_letter_reaches_a_topic_the_user_may_not_publish_to(secured: SecuredServer) -> None:
+    """A topic with partitions has other default names for dead letters than the request tells."""
+    admin(secured, "PUT", "/persistent/public/default/parted/partitions", 1)
+    admin(secured, "PUT", "/persistent/public/default/parted-buried-DLQ")
+    for topic in ("parted", "parted-buried-DLQ"):
+        actions = ["produce", "consume"]
+        admin(secured, "POST", f"/persistent/public/default/{topic}/permissions/split", actions)
+    url = secured.http_url.replace("http", "ws", 1)
+    header = {"Authorization": f"Bearer {token('split')}"}
+    consumer = websocket.create_connection(
+        f"{url}/ws/v2/consumer/persistent/public/default/parted/buried?subscriptionType=Shared"
+        "&maxRedeliverCount=1&negativeAckRedeliveryDelay=50",
+        timeout=20,
+        header=header,
+    )
+    producer = websocket.create_connection(
+        f"{url}/ws/v2/producer/persistent/public/default/parted", timeout=20, header=header
+    )
+    producer.send(json.dumps({"payload": payload("x")}))
+    assert json.loads(producer.recv())["result"] == "ok"
+    counts = []
+    for _ in range(4):
+        message = json.loads(consumer.recv())
+        counts.append(message["redeliveryCount"])
+        consumer.send(json.dumps({"type": "negativeAcknowledge", "messageId": message["messageId"]}))
+    assert counts == [0, 1, 2, 3]
+    topics = admin(secured, "GET", "/persistent/public/default")
+    assert [name for name in topics if "-DLQ" in name] == ["persistent://public/default/parted-buried-DLQ"]
+    consumer.close()
+    producer.close()
 
 
 def test_over_tls(secured: SecuredServer) -> None:

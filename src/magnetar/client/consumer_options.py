@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -47,6 +47,9 @@ class ConsumerOptions:
     """Asks again for what is not acknowledged in that time; 0: never."""
     dead_letter_policy: DeadLetterPolicy | None = None
     """Counts on Shared and KeyShared subscriptions."""
+    check_dead_letter_topic: Callable[[str], Awaitable[None]] | None = None
+    """Awaited with the topic's name before its producer for dead letters is opened; raises PulsarException
+    where dead letters must not go there. None: only the broker checks."""
     crypto_failure_action: CryptoFailureAction = CryptoFailureAction.FAIL
     """Of what no key decrypts."""
     crypto_key_reader: KeyReader | None = None

@@ -19,6 +19,11 @@ log = logging.getLogger(__name__)
 Position = tuple[int, int]
 
 
+def default_dead_letter_topic(topic: str, subscription: str) -> str:
+    """The topic for dead letters where the policy names none."""
+    return f"{topic}-{subscription}-DLQ"
+
+
 @dataclass(frozen=True)
 class DeadLetterPolicy:
     """Names of the official Python client."""
@@ -55,7 +60,7 @@ class DeadLetters:
         """:param topic: where the messages come from"""
         self._policy = policy
         self._subscription = subscription
-        self._to = policy.dead_letter_topic or f"{topic}-{subscription}-DLQ"
+        self._to = policy.dead_letter_topic or default_dead_letter_topic(topic, subscription)
         self._open_producer = open_producer
         self._acknowledge = acknowledge
         self._opening = Mutex(loop)

@@ -12,6 +12,7 @@ from magnetar.client.message_id import MessageId
 from magnetar.io.interfaces import Loop
 
 Position = tuple[int, int]
+_Open = Callable[[str], Awaitable[Sending]]
 
 
 class Taken:
@@ -41,7 +42,8 @@ class Taken:
         # The others rewind as a whole, and could not leave one out.
         self._dead: DeadLetters | None = None
         if policy is not None and shared:
-            self._dead = DeadLetters(policy, topic, subscription, open_producer, acknowledge, loop)
+            opened = _checked(open_producer, options.check_dead_letter_topic)
+            self._dead = DeadLetters(policy, topic, subscription, opened, acknowledge, loop)
         self.matters = self._unacknowledged is not None or self._dead is not None
         """Whether :meth:`add` has to be called at all."""
 
@@ -108,3 +110,14 @@ class Taken:
         self.forget()
         if self._dead is not None:
             await self._dead.close()
+
+
+def _checked(open_producer: _Open, check: Callable[[str], Awaitable[None]] | None) -> _Open:
+    if check is None:
+        return open_producer
+
+    async def opened(topic: str) -> Sending:
+        await check(topic)
+        return await open_producer(topic)
+
+    return opened

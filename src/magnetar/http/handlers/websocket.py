@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from magnetar.errors import InvalidRequest, NotFound
-from magnetar.http.engine.message import Request, Response, error_response, json_response
+from magnetar.http.engine.message import Request, Response, json_response
 from magnetar.http.routing import WebSocketApplication
 from magnetar.http.shapes.names import topic_of
+from magnetar.http.websocket.user import User
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.topic_name import TopicName
-from magnetar.security.operations import TopicOperation
-from magnetar.security.target import Target
 
 if TYPE_CHECKING:
     from magnetar.http.websocket.service import WebSocketService
@@ -27,18 +25,19 @@ def _service(application: WebSocketApplication) -> WebSocketService:
 
 async def produce(application: WebSocketApplication, request: Request) -> Response:
     service = _service(application)
-    return await service.produce(request, TopicName.parse(topic_of(request.variables)))
+    return await service.produce(request, _user(application, request), TopicName.parse(_named(request)))
 
 
 async def consume(application: WebSocketApplication, request: Request) -> Response:
     service = _service(application)
-    topic = TopicName.parse(topic_of(request.variables))
-    return await service.consume(request, topic, request.variables["subscription"])
+    topic = TopicName.parse(_named(request))
+    user = _user(application, request)
+    return await service.consume(request, user, topic, request.variables["subscription"])
 
 
 async def read(application: WebSocketApplication, request: Request) -> Response:
     service = _service(application)
-    return await service.read(request, TopicName.parse(topic_of(request.variables)))
+    return await service.read(request, _user(application, request), TopicName.parse(_named(request)))
 
 
 async def consume_several(application: WebSocketApplication, request: Request) -> Response:
@@ -47,15 +46,24 @@ async def consume_several(application: WebSocketApplication, request: Request) -
     pattern, listed = request.query.get("topicsPattern"), request.query.get("topics")
     if (pattern is None) == (listed is None):
         raise InvalidRequest("Invalid query params: either topics or topicsPattern is to be set")
-    topics = _topics([pattern] if pattern is not None else (listed or "").split(","))
-    subscription = request.variables["subscription"]
-    for topic in topics:
-        refused = await _refusal(application, request, topic, subscription)
-        if refused is not None:
-            return refused
-    if pattern is not None:
-        return await service.consume_matching(request, str(topics[0]), subscription)
-    return await service.consume_several(request, topics, subscription)
+    user, subscription = _user(application, request), request.variables["subscription"]
+    if pattern is None:
+        return await service.consume_several(request, user, _topics((listed or "").split(",")), subscription)
+    found = _topics([pattern])[0]
+    if found.legacy:
+        # The client takes its first two parts for the namespace, which is not the one that is authorized.
+        raise InvalidRequest(
+            f"Invalid query params: topicsPattern: {pattern!r} is a legacy name of four parts"
+        )
+    return await service.consume_matching(request, user, found, subscription)
+
+
+def _user(application: WebSocketApplication, request: Request) -> User:
+    return User(application.access.authorizer, request.principal)
+
+
+def _named(request: Request) -> str:
+    return topic_of(request.variables)
 
 
 def _topics(names: Sequence[str]) -> list[TopicName]:
@@ -63,17 +71,6 @@ def _topics(names: Sequence[str]) -> list[TopicName]:
         return [TopicName.parse(name) for name in names]
     except InvalidName as error:
         raise InvalidRequest(f"Invalid query params: {error}") from error
-
-
-async def _refusal(
-    application: WebSocketApplication, request: Request, topic: TopicName, subscription: str
-) -> Response | None:
-    authorizer = application.access.authorizer
-    if not authorizer.asks:
-        return None
-    target = Target.of_topic(topic, subscription)
-    reason = await authorizer.refusal(request.principal, TopicOperation.CONSUME, target)
-    return None if reason is None else error_response(HTTPStatus.FORBIDDEN, reason)
 
 
 async def all_topics(application: WebSocketApplication, request: Request) -> Response:

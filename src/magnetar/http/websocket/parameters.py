@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from binascii import a2b_base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from magnetar.client.dead_letters import DeadLetterPolicy
+from magnetar.client.dead_letters import DeadLetterPolicy, default_dead_letter_topic
 from magnetar.client.enums import (
     CompressionType,
     ConsumerType,
@@ -18,6 +18,8 @@ from magnetar.client.enums import (
 from magnetar.client.exceptions import InvalidMessage
 from magnetar.client.message_id import MessageId
 from magnetar.errors import InvalidRequest
+from magnetar.naming.errors import InvalidName
+from magnetar.naming.topic_name import TopicName
 
 Query = Mapping[str, str]
 
@@ -46,6 +48,7 @@ _TYPES = {
     "Failover": ConsumerType.Failover,
     "Key_Shared": ConsumerType.KeyShared,
 }
+_WITH_DEAD_LETTERS = frozenset(("Shared", "Key_Shared"))
 _POSITIONS = {"Latest": InitialPosition.Latest, "Earliest": InitialPosition.Earliest}
 _CRYPTO = {each.name: each for each in CryptoFailureAction}
 _HASHING = {each.name: each for each in HashingScheme}
@@ -117,6 +120,26 @@ def consumer_options(query: Query) -> dict[str, Any]:
         count = _whole(query, "maxRedeliverCount") if "maxRedeliverCount" in query else 0
         options["dead_letter_policy"] = DeadLetterPolicy(count, query.get("deadLetterTopic") or None)
     return options
+
+
+def dead_letter_topics(query: Query, topics: Sequence[str], subscription: str) -> Sequence[TopicName]:
+    """Topics that dead letters of ``topics`` would go to; a topic that the query names counts in any case.
+
+    :raises InvalidRequest: one is no topic's name
+    """
+    named = query.get("deadLetterTopic")
+    if named:
+        return [_topic(named)]
+    if "maxRedeliverCount" not in query or query.get("subscriptionType") not in _WITH_DEAD_LETTERS:
+        return []
+    return [_topic(default_dead_letter_topic(topic, subscription)) for topic in topics]
+
+
+def _topic(name: str) -> TopicName:
+    try:
+        return TopicName.parse(name)
+    except InvalidName as error:
+        raise InvalidRequest(f"Invalid query params: deadLetterTopic: {error}") from error
 
 
 def reader_options(query: Query) -> tuple[MessageId, dict[str, Any]]:

@@ -31,6 +31,7 @@ from magnetar.http.websocket.consuming import Consuming, Receiving, Terms
 from magnetar.http.websocket.figures import Told, Traffic, by_namespace, by_topic
 from magnetar.http.websocket.parameters import (
     consumer_options,
+    dead_letter_topics,
     producer_options,
     pulls,
     reader_options,
@@ -38,6 +39,7 @@ from magnetar.http.websocket.parameters import (
 )
 from magnetar.http.websocket.producing import Producing
 from magnetar.http.websocket.reading import Reading
+from magnetar.http.websocket.user import User
 from magnetar.io.interfaces import ClientIo
 from magnetar.naming.topic_name import TopicName
 
@@ -84,9 +86,12 @@ class WebSocketService:
 
     # doors
 
-    async def produce(self, request: Request, topic: TopicName) -> Response:
-        """:raises InvalidRequest: a parameter is not understood"""
+    async def produce(self, request: Request, user: User, topic: TopicName) -> Response:
+        """:raises InvalidRequest: a parameter is not understood
+        :raises AuthorizationFailure: the user may not publish
+        """
         options = producer_options(request.query)
+        await user.check_produce(topic)
         name = str(topic)
 
         async def make() -> Conversation:
@@ -95,9 +100,11 @@ class WebSocketService:
 
         return await self._upgraded(request, make)
 
-    async def consume(self, request: Request, topic: TopicName, subscription: str) -> Response:
-        """:raises InvalidRequest: a parameter is not understood"""
-        options = consumer_options(request.query)
+    async def consume(self, request: Request, user: User, topic: TopicName, subscription: str) -> Response:
+        """:raises InvalidRequest: a parameter is not understood
+        :raises AuthorizationFailure: the user may not consume, or not publish to the topic for dead letters
+        """
+        options = await self._consumer_options(request, user, (topic,), subscription)
         name = str(topic)
 
         async def subscribe() -> Receiving:
@@ -106,10 +113,10 @@ class WebSocketService:
         return await self._consumed(request, (name,), subscription, subscribe)
 
     async def consume_several(
-        self, request: Request, topics: Sequence[TopicName], subscription: str
+        self, request: Request, user: User, topics: Sequence[TopicName], subscription: str
     ) -> Response:
-        """:raises InvalidRequest: a parameter is not understood"""
-        options = consumer_options(request.query)
+        """As :meth:`consume`."""
+        options = await self._consumer_options(request, user, topics, subscription)
         names = tuple(str(topic) for topic in topics)
 
         async def subscribe() -> Receiving:
@@ -117,18 +124,27 @@ class WebSocketService:
 
         return await self._consumed(request, names, subscription, subscribe, several=True)
 
-    async def consume_matching(self, request: Request, pattern: str, subscription: str) -> Response:
-        """:raises InvalidRequest: a parameter is not understood"""
-        options = consumer_options(request.query)
+    async def consume_matching(
+        self, request: Request, user: User, pattern: TopicName, subscription: str
+    ) -> Response:
+        """As :meth:`consume`, of all topics of the pattern's namespace that match.
+
+        :param pattern: an expression in the form of a topic's name; only the namespace's permissions cover it
+        """
+        options = await self._consumer_options(request, user, (pattern,), subscription)
+        name = str(pattern)
 
         async def subscribe() -> Receiving:
-            return await self._the_client().subscribe_to_pattern(pattern, subscription, **options)
+            return await self._the_client().subscribe_to_pattern(name, subscription, **options)
 
-        return await self._consumed(request, (pattern,), subscription, subscribe, several=True)
+        return await self._consumed(request, (name,), subscription, subscribe, several=True)
 
-    async def read(self, request: Request, topic: TopicName) -> Response:
-        """:raises InvalidRequest: a parameter is not understood"""
+    async def read(self, request: Request, user: User, topic: TopicName) -> Response:
+        """:raises InvalidRequest: a parameter is not understood
+        :raises AuthorizationFailure: the user may not consume
+        """
         start, options = reader_options(request.query)
+        await user.check_consume(topic)
         name = str(topic)
         subscription = f"reader-{self._io.randomness.token(5).hex()}"
 
@@ -143,6 +159,21 @@ class WebSocketService:
             return self._began(Consuming(self._io.loop, terms, Reading(consumer), self._forget))
 
         return await self._upgraded(request, make)
+
+    async def _consumer_options(
+        self, request: Request, user: User, topics: Sequence[TopicName], subscription: str
+    ) -> dict[str, Any]:
+        """Options of the consumer, once the user may have it.
+
+        :raises InvalidRequest: a parameter is not understood
+        :raises AuthorizationFailure: the user may not use one of the topics
+        """
+        options = consumer_options(request.query)
+        for topic in topics:
+            await user.check_consume(topic, subscription)
+        for topic in dead_letter_topics(request.query, [str(topic) for topic in topics], subscription):
+            await user.check_produce(topic)
+        return {**options, "check_dead_letter_topic": user.check_dead_letters}
 
     async def _consumed(
         self,
