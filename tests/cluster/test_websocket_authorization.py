@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,6 +40,17 @@ def status(beside: WebSocketProcess, path: str, role: str) -> int:
     except websocket.WebSocketBadStatusException as error:
         return int(error.status_code)
     return 101
+
+
+def opened(beside: WebSocketProcess, path: str, proof: str) -> websocket.WebSocket:
+    header = {"Authorization": f"Bearer {proof}"}
+    return websocket.create_connection(beside.urls["ws"] + path, timeout=20, header=header)
+
+
+def close_code(one: websocket.WebSocket) -> int:
+    kind, frame = one.recv_data_frame()
+    assert kind == websocket.ABNF.OPCODE_CLOSE
+    return int.from_bytes(frame.data[:2], "big")
 
 
 def test_what_clusters_share_says_who_may_and_where_brokers_are(
@@ -88,12 +100,20 @@ def test_what_clusters_share_says_who_may_and_where_brokers_are(
             *((topic, SUPERUSER) for topic in ("public/default/dead", "other/space/dead")),
         }
         assert set(asked.values()) == {101, 403}
-        # What is granted while it runs counts.
+        # What is granted while it runs counts, also for WebSockets that are open; so does the end of a token.
+        open_ones = [
+            opened(beside, producer, token("writer")),
+            opened(beside, consumer + "-of-one", token("reader")),
+        ]
+        short = opened(beside, producer, token(SUPERUSER, 2))
         client.set("/admin/policies/public/default", policies(writer=["consume"]))
         for _ in range(200):
             if status(beside, producer, "writer") == 403:
                 break
         assert (status(beside, producer, "writer"), status(beside, consumer, "writer")) == (403, 101)
+        began = time.monotonic()
+        assert [close_code(one) for one in (*open_ones, short)] == [1008, 1008, 1008]
+        assert time.monotonic() - began < 4
     finally:
         beside.close()
         client.stop()

@@ -149,7 +149,9 @@ class BrokerService(ServedTopics):
             self.quotas,
             InactiveSubscriptionsCheck(self),
         )
-        self.revocation = Revocation(io, wheel, self.connections, self.authenticator, self.authorizer)
+        self.revocation = Revocation(
+            io, wheel, lambda: self.connections.all, self.authenticator, self.authorizer
+        )
         self._dynamic = dynamic or Dynamic({}, {}, _nothing)
         self.dynamic = DynamicSettings(
             io, metadata, self._dynamic.settings, self._settings_changed, self._dynamic.refused

@@ -149,7 +149,9 @@ class ServingBroker:
         self._admin = Admin(broker)
         if place.settings.web_socket_service_enabled:
             loop = asyncio.get_running_loop()
-            self._websockets = WebSockets(loop, place.settings, lambda: broker.settings.addresses)
+            self._websockets = WebSockets(
+                loop, place.settings, lambda: broker.settings.addresses, broker.revocation
+            )
         marker = place.settings.status_file_path
         self._process = replace(
             _seen_by_http(broker, stores, place.stop, self._websockets),

@@ -12,6 +12,7 @@ from magnetar.broker.policies.clusters import Clusters
 from magnetar.broker.policies.grants import StoredGrants
 from magnetar.broker.policies.namespaces import NamespaceRecords
 from magnetar.broker.policies.tenants import Tenants
+from magnetar.broker.upkeep.revocation import Revocation
 from magnetar.client.client import Client
 from magnetar.client.exceptions import PulsarException
 from magnetar.config.reading import SettingsContradict
@@ -24,6 +25,7 @@ from magnetar.http.websocket.service import WebSocketService
 from magnetar.http.websocket_door import WebSocketDoor
 from magnetar.io.interfaces import Io, ListeningNetwork
 from magnetar.io.real import real_client_io, real_io
+from magnetar.io.wheel import TimerWheel
 from magnetar.metadata.interface import MetadataStore
 from magnetar.metadata.zookeeper.address import AddressRefused, EnsembleAddress, ensemble_address
 from magnetar.security.authorization import Authorizer, EverybodyMay
@@ -79,6 +81,7 @@ class _WebSockets:
         self._tls: DoorTls | None = None
         self._access = Access()
         self._service: WebSocketService | None = None
+        self._revocation: Revocation | None = None
         self._door: WebSocketDoor | None = None
         self._ports: dict[str, int] = {}
         self._brokers = ""
@@ -103,6 +106,8 @@ class _WebSockets:
         self._brokers = await self._where_brokers_are()
         client = self._client()
         self._service = WebSocketService(real_client_io(self._loop), lambda: client, limits_of(settings))
+        wheel = TimerWheel(self._io.loop)
+        self._revocation = Revocation(self._io, wheel, self._service.users, asked, self._access.authorizer)
         await self._open_doors(self._service)
 
     def _authorizer(self) -> Authorizer:
@@ -178,6 +183,8 @@ class _WebSockets:
         """Also after a start that failed half way."""
         if self._door is not None:
             await self._door.stop(_HTTP_GRACE_SECONDS)
+        if self._revocation is not None:
+            self._revocation.stop()
         if self._service is not None:
             await self._service.close()
         if self._shared is not None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from magnetar.broker.ownership.contract import Addresses
+from magnetar.broker.upkeep.revocation import Revocation
 from magnetar.config.settings import Settings
 from magnetar.io.real import real_client_io
 from magnetar.server.door_settings import WebSocketSettings
@@ -30,17 +31,26 @@ class WebSockets:
     """Makes what serves them when the first one comes: most brokers never see one."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, settings: Settings, addresses: Callable[[], Addresses]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        settings: Settings,
+        addresses: Callable[[], Addresses],
+        revocation: Revocation,
     ) -> None:
-        """:param addresses: the broker's own"""
+        """:param addresses: the broker's own
+
+        :param revocation: tells users of permissions and proofs that they have lost
+        """
         self._loop = loop
         self._settings = settings
         self._addresses = addresses
+        self._revocation = revocation
         self._made: WebSocketService | None = None
 
     def service(self) -> WebSocketService:
         if self._made is None:
             self._made = self._make()
+            self._revocation.watch(self._made.users)
         return self._made
 
     def _make(self) -> WebSocketService:

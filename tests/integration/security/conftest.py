@@ -16,6 +16,7 @@ from urllib.request import Request, urlopen
 import jwt
 import pulsar
 import pytest
+import websocket
 from issuer import AUDIENCE, OpenIdIssuer
 from passlib.hash import apr_md5_crypt
 from server import Server
@@ -60,6 +61,9 @@ class Secured:
             "authenticationProviders": ",".join(f"{_PROVIDER}{name}" for name in ("Token", "Basic", "Tls"))
             + f",{_OPENID}",
             "superUserRoles": "admin",
+            # What serves WebSockets: a proof that no test takes away.
+            "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationBasic",
+            "brokerClientAuthenticationParameters": json.dumps({"userId": "basil", "password": PASSWORD}),
             "proxyRoles": "proxy",
             "tokenSecretKey": f"file:{self.folder / 'secret'}",
             "openIDAllowedTokenIssuers": self.issuer.url,
@@ -139,6 +143,19 @@ class Secured:
     def basic(self, name: str, password: str = PASSWORD) -> str:
         return "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
 
+    def web_socket(self, path: str, authorization: str) -> websocket.WebSocket:
+        """One on a topic of the namespace.
+
+        :param path: the kind, then what comes behind the namespace
+        """
+        kind, _, rest = path.partition("/")
+        url = self.server.http_url.replace("http", "ws", 1)
+        return websocket.create_connection(
+            f"{url}/ws/v2/{kind}/persistent/{NAMESPACE}/{rest}",
+            timeout=20,
+            header={"Authorization": authorization},
+        )
+
     def open_at(self, topic: str) -> int:
         """Producers and consumers of a topic."""
         status, found = self.ask("GET", f"/admin/v2/persistent/{NAMESPACE}/{topic}/stats")
@@ -155,6 +172,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     try:
         found.do("PUT", "/tenants/acme", {"adminRoles": [], "allowedClusters": ["standalone"]})
         found.do("PUT", f"/namespaces/{NAMESPACE}")
+        found.do("POST", f"/namespaces/{NAMESPACE}/permissions/basil", ["produce", "consume"])
         yield found
     finally:
         found.server.close()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pulsar
 import pytest
+import websocket
 
 from conftest import NAMESPACE, PASSWORD, Secured, until
 
@@ -24,8 +27,14 @@ class Cause:
         proof: Any,
         gone: Callable[[], object],
         header: Callable[[], str] | None = None,
+        *,
+        token: str = "",
     ) -> None:
-        """:param header: what proves the client over HTTP, where it is its proof that goes"""
+        """:param header: what proves the client over HTTP, where it is its proof that goes
+
+        :param token: what proves it otherwise
+        """
+        self.token = token
 
         self.secured = secured
         self.proof = proof
@@ -35,15 +44,17 @@ class Cause:
 
 def permission(secured: Secured) -> Cause:
     secured.do("POST", f"{ROLE}/paul", ["produce", "consume"])
-    proof = pulsar.AuthenticationToken(secured.token("paul"))
-    return Cause(secured, proof, lambda: secured.do("DELETE", f"{ROLE}/paul"))
+    token = secured.token("paul")
+    proof = pulsar.AuthenticationToken(token)
+    return Cause(secured, proof, lambda: secured.do("DELETE", f"{ROLE}/paul"), token=token)
 
 
 def part_of_a_permission(secured: Secured) -> Cause:
     """Neither of both may be left."""
     secured.do("POST", f"{ROLE}/pia", ["produce", "consume"])
-    proof = pulsar.AuthenticationToken(secured.token("pia"))
-    return Cause(secured, proof, lambda: secured.do("POST", f"{ROLE}/pia", ["functions"]))
+    token = secured.token("pia")
+    proof = pulsar.AuthenticationToken(token)
+    return Cause(secured, proof, lambda: secured.do("POST", f"{ROLE}/pia", ["functions"]), token=token)
 
 
 def tenant_admin(secured: Secured) -> Cause:
@@ -51,14 +62,16 @@ def tenant_admin(secured: Secured) -> Cause:
         secured.do("POST", "/tenants/acme", {"adminRoles": roles, "allowedClusters": ["standalone"]})
 
     admins("tina")
-    return Cause(secured, pulsar.AuthenticationToken(secured.token("tina")), admins)
+    token = secured.token("tina")
+    return Cause(secured, pulsar.AuthenticationToken(token), admins, token=token)
 
 
 def superuser(secured: Secured) -> Cause:
     setting = "/brokers/configuration/superUserRoles"
     secured.do("POST", f"{setting}/admin,susi")
-    proof = pulsar.AuthenticationToken(secured.token("susi"))
-    return Cause(secured, proof, lambda: secured.do("DELETE", setting))
+    token = secured.token("susi")
+    proof = pulsar.AuthenticationToken(token)
+    return Cause(secured, proof, lambda: secured.do("DELETE", setting), token=token)
 
 
 def expired_token(secured: Secured) -> Cause:
@@ -142,6 +155,76 @@ def test_what_rested_on_it_ends(secured: Secured, of: Callable[[Secured], Cause]
             other.send(b"3")
     finally:
         stays.close()
+
+
+@pytest.mark.parametrize(
+    ("of", "seconds"),
+    [
+        (permission, 1.0),
+        (part_of_a_permission, 1.0),
+        (tenant_admin, 1.0),
+        (superuser, 1.0),
+        (expired_token, 5.0),
+        # Files are looked at each second.
+        (user_of_the_file, 4.0),
+        (signing_key, 4.0),
+    ],
+)
+def test_web_sockets_that_rested_on_it_end(
+    secured: Secured, of: Callable[[Secured], Cause], seconds: float
+) -> None:
+    cause, topic = of(secured), f"ws-{of.__name__}"
+    proof = cause.header() if cause.header is not None else f"Bearer {cause.token}"
+    paths = (f"producer/{topic}", f"consumer/{topic}/s", f"reader/{topic}")
+    stays = secured.web_socket(f"producer/{topic}", secured.basic("basil"))
+    sockets = [secured.web_socket(path, proof) for path in paths]
+    try:
+        producer, *receivers = sockets
+        producer.send(json.dumps({"payload": "MQ=="}))
+        assert json.loads(producer.recv())["result"] == "ok"
+        for one in receivers:
+            assert json.loads(one.recv())["payload"] == "MQ=="
+        cause.gone()
+        began = time.monotonic()
+        for one in sockets:
+            assert one.recv_data_frame()[0] == websocket.ABNF.OPCODE_CLOSE
+        assert time.monotonic() - began < seconds
+        until(lambda: secured.open_at(topic) == 1, f"{topic}: {secured.open_at(topic)} are left")
+        for path in paths:
+            with pytest.raises(websocket.WebSocketBadStatusException) as refused:
+                secured.web_socket(path, proof)
+            assert refused.value.status_code in (401, 403)
+        stays.send(json.dumps({"payload": "Mg=="}))
+        assert json.loads(stays.recv())["result"] == "ok"
+    finally:
+        for one in (stays, *sockets):
+            one.close()
+
+
+def test_a_web_socket_is_told_why_it_ends_and_takes_nothing_more(secured: Secured) -> None:
+    secured.do("POST", f"{ROLE}/wanda", ["produce", "consume"])
+    secured.do("POST", f"{ROLE}/stan", ["consume"])
+    proof = f"Bearer {secured.token('wanda')}"
+    reader = secured.web_socket("reader/told", f"Bearer {secured.token('stan')}")
+    producer = secured.web_socket("producer/told", proof)
+    shared = secured.web_socket(
+        "consumer/told/shared?subscriptionType=Shared&maxRedeliverCount=1&deadLetterTopic="
+        f"persistent://{NAMESPACE}/told-dead",
+        proof,
+    )
+    secured.do("POST", f"{ROLE}/wanda", ["consume"])
+    for one, topic in ((producer, "told"), (shared, "told-dead")):
+        code, frame = one.recv_data_frame()
+        assert code == websocket.ABNF.OPCODE_CLOSE
+        assert int.from_bytes(frame.data[:2], "big") == 1008
+        assert f"produce of persistent://{NAMESPACE}/{topic}".encode() in frame.data
+    with suppress(websocket.WebSocketException, OSError):
+        producer.send(json.dumps({"payload": "MQ=="}))
+    reader.settimeout(1)
+    with pytest.raises(websocket.WebSocketTimeoutException):
+        reader.recv()
+    for socket in (reader, producer, shared):
+        socket.close()
 
 
 def test_http_is_asked_with_each_request(secured: Secured) -> None:

@@ -213,7 +213,7 @@ def asked(**headers: str) -> Request:
 def test_the_handshake_is_that_of_the_standard() -> None:
     # The key and its answer are those of RFC 6455, section 1.3.
     world = World()
-    response = upgrade(asked(), world.seen, world.loop, WebSocketLimits())
+    response = upgrade(asked(), WebSocket(world.seen, world.loop, WebSocketLimits()))
     assert dict(response.headers)["Sec-WebSocket-Accept"] == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
     assert refusal_of(asked()) is None
 
@@ -231,3 +231,18 @@ def test_what_is_no_handshake_is_refused(request_: Request, status: int) -> None
     response = refusal_of(request_)
     assert response is not None
     assert response.status == status
+
+
+def test_an_end_before_the_connection_is_a_websocket_is_told_once_it_is() -> None:
+    world = World()
+    seen = Remembers()
+    socket = WebSocket(seen, world.loop, WebSocketLimits())
+    socket.close(1008, "not allowed any more")
+    socket.begin(seen, world.client.send(TextMessage("early")))  # type: ignore[arg-type]
+    assert not seen.messages
+    assert seen.socket is None
+    world.seen.written = seen.written
+    [close] = world.heard()
+    assert (close.code, close.reason) == (1008, "not allowed any more")
+    socket.connection_lost(None)
+    assert seen.ends == 1

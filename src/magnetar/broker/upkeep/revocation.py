@@ -1,4 +1,4 @@
-"""What rested on a permission that is gone ends: producers, consumers, watched lists of topics.
+"""What rested on a permission that is gone ends: producers, consumers, watched lists of topics, WebSockets.
 
 Whatever changes who may do what, or who somebody is, notes what it touches; a moment later that, and nothing
 else, is asked again, a slice at a time.
@@ -7,11 +7,9 @@ else, is asked again, a slice at a time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Protocol
 
-from magnetar.broker.flow.connection import ClientConnection
-from magnetar.broker.flow.limits import ConnectionCounts
 from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Io
 from magnetar.io.slices import Slice, let_others
@@ -27,18 +25,37 @@ _GATHER_SECONDS = 0.2
 _RETRY_SECONDS = 1.0
 
 
+class Holder(Protocol):
+    """Something of a client that rests on permissions and on a proof: a connection, a WebSocket."""
+
+    @property
+    def address(self) -> str: ...
+
+    async def prove_again(self, methods: frozenset[str] | None) -> None:
+        """What authentication goes by has changed, for clients of these methods; None: of all."""
+        ...
+
+    async def ask_again(self, touched: frozenset[NamespaceName | str] | None) -> None:
+        """Permissions have changed, in namespaces and tenants (by name); None: everywhere.
+
+        :raises MetadataFailure: they cannot be read now
+        """
+        ...
+
+
 class Revocation:
     def __init__(
         self,
         io: Io,
         wheel: TimerWheel,
-        connections: ConnectionCounts,
+        holders: Callable[[], Iterable[Holder]],
         authenticator: Authenticator,
         authorizer: Authorizer,
     ) -> None:
+        """:param holders: those that there are now"""
         self._io = io
         self._wheel = wheel
-        self._connections = connections
+        self._holders = [holders]
         self.generation = 0
         """One more whenever somebody may have lost something: what was allowed before is asked again."""
         self._everything = False
@@ -49,6 +66,10 @@ class Revocation:
         self._timer: Any = None
         authorizer.listen(self._permissions_changed)
         authenticator.listen(self._proofs_changed)
+
+    def watch(self, holders: Callable[[], Iterable[Holder]]) -> None:
+        """Asks others, too: those that there are whenever something changes."""
+        self._holders.append(holders)
 
     def roles_changed(self) -> None:
         """Superusers or proxies are others now."""
@@ -86,13 +107,13 @@ class Revocation:
         again = _GATHER_SECONDS
         if methods or all_methods:
             which = None if all_methods else frozenset(methods)
-            if not await self._each(lambda connection: connection.prove_again(which)):
+            if not await self._each(lambda holder: holder.prove_again(which)):
                 self._methods |= methods
                 self._all_methods |= all_methods
                 again = _RETRY_SECONDS
         if touched or everything:
             by = None if everything else frozenset(touched)
-            if not await self._each(lambda connection: connection.ask_again(by)):
+            if not await self._each(lambda holder: holder.ask_again(by)):
                 self._touched.update(touched)
                 self._everything |= everything
                 again = _RETRY_SECONDS
@@ -100,17 +121,17 @@ class Revocation:
         if self._touched or self._everything or self._methods or self._all_methods:
             self._soon(again)
 
-    async def _each(self, work: Callable[[ClientConnection], Awaitable[None]]) -> bool:
+    async def _each(self, work: Callable[[Holder], Awaitable[None]]) -> bool:
         """False: of some it cannot be known now; the others have been asked."""
         running = Slice(self._io, "permissions")
         failure: Exception | None = None
-        for connection in list(self._connections.all):
+        for holder in [one for holders in self._holders for one in holders()]:
             try:
-                await work(connection)
+                await work(holder)
             except (BrokerError, MetadataError) as error:
                 failure = error
             except Exception as error:
-                log.exception("a client cannot be asked again", extra={"peer": connection.address})
+                log.exception("a client cannot be asked again", extra={"peer": holder.address})
                 failure = error
             if running.is_over():
                 running.end()

@@ -30,6 +30,7 @@ NORMAL = 1000
 GOING_AWAY = 1001
 UNSUPPORTED = 1003
 INVALID = 1007
+POLICY_VIOLATION = 1008
 TOO_LARGE = 1009
 INTERNAL_ERROR = 1011
 
@@ -64,15 +65,13 @@ class Conversation(Protocol):
         ...
 
 
-def upgrade(request: Request, conversation: Conversation, loop: Loop, limits: WebSocketLimits) -> Response:
+def upgrade(request: Request, socket: WebSocket) -> Response:
     """The answer that turns the connection of a request, which :func:`refusal_of` does not refuse, into a
     WebSocket."""
     key = request.headers["sec-websocket-key"].encode()
     accepted = base64.b64encode(hashlib.sha1(key + _KEY_SUFFIX, usedforsecurity=False).digest()).decode()
     headers = [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Accept", accepted)]
-    return Response(
-        HTTPStatus.SWITCHING_PROTOCOLS, headers=headers, upgrade=WebSocket(conversation, loop, limits)
-    )
+    return Response(HTTPStatus.SWITCHING_PROTOCOLS, headers=headers, upgrade=socket)
 
 
 def refusal_of(request: Request) -> Response | None:
@@ -110,6 +109,8 @@ class WebSocket:
         self._text_size = 0
         self._closing = False
         self._over = False
+        self._closed_before: tuple[int, str] | None = None
+        """Code and reason of an end that came before the connection was a WebSocket."""
         self._heard = loop.time()
         self._idle: Cancellable | None = None
         self._ping: Cancellable | None = None
@@ -136,7 +137,12 @@ class WebSocket:
         return not self._stalled and self._transport is not None and not self._closing
 
     def close(self, code: int, reason: str = "") -> None:
-        """Says that this is the end, and waits some seconds for the client to say so, too."""
+        """Says that this is the end, and waits some seconds for the client to say so, too.
+
+        Before the connection is a WebSocket it is closed as soon as it is one.
+        """
+        if self._transport is None and not self._over:
+            self._closed_before = self._closed_before or (code, reason)
         if not self.is_open:
             return
         self._closing = True
@@ -166,6 +172,9 @@ class WebSocket:
             self._idle = self._loop.call_later(self._limits.idle_seconds, self._look_whether_idle)
         if self._limits.ping_seconds > 0:
             self._ping = self._loop.call_later(self._limits.ping_seconds, self._send_ping)
+        if self._closed_before is not None:
+            self.close(*self._closed_before)
+            return
         self._conversation.opened(self)
         if rest:
             self.data_received(rest)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from magnetar.errors import InvalidRequest, NotFound
 from magnetar.http.engine.message import Request, Response, json_response
 from magnetar.http.routing import WebSocketApplication
 from magnetar.http.shapes.names import topic_of
-from magnetar.http.websocket.user import User
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.topic_name import TopicName
 
 if TYPE_CHECKING:
     from magnetar.http.websocket.service import WebSocketService
+    from magnetar.http.websocket.user import User
 
 
 def _service(application: WebSocketApplication) -> WebSocketService:
@@ -24,42 +24,61 @@ def _service(application: WebSocketApplication) -> WebSocketService:
 
 
 async def produce(application: WebSocketApplication, request: Request) -> Response:
-    service = _service(application)
-    return await service.produce(request, _user(application, request), TopicName.parse(_named(request)))
+    topic = TopicName.parse(_named(request))
+    return await _let_in(application, request, lambda to, user: to.produce(request, user, topic))
 
 
 async def consume(application: WebSocketApplication, request: Request) -> Response:
-    service = _service(application)
-    topic = TopicName.parse(_named(request))
-    user = _user(application, request)
-    return await service.consume(request, user, topic, request.variables["subscription"])
+    topic, subscription = TopicName.parse(_named(request)), request.variables["subscription"]
+    return await _let_in(
+        application, request, lambda to, user: to.consume(request, user, topic, subscription)
+    )
 
 
 async def read(application: WebSocketApplication, request: Request) -> Response:
-    service = _service(application)
-    return await service.read(request, _user(application, request), TopicName.parse(_named(request)))
+    topic = TopicName.parse(_named(request))
+    return await _let_in(application, request, lambda to, user: to.read(request, user, topic))
 
 
 async def consume_several(application: WebSocketApplication, request: Request) -> Response:
     """``topics`` or ``topicsPattern`` say which."""
-    service = _service(application)
     pattern, listed = request.query.get("topicsPattern"), request.query.get("topics")
+    subscription = request.variables["subscription"]
     if (pattern is None) == (listed is None):
         raise InvalidRequest("Invalid query params: either topics or topicsPattern is to be set")
-    user, subscription = _user(application, request), request.variables["subscription"]
     if pattern is None:
-        return await service.consume_several(request, user, _topics((listed or "").split(",")), subscription)
+        topics = _topics((listed or "").split(","))
+        return await _let_in(
+            application, request, lambda to, user: to.consume_several(request, user, topics, subscription)
+        )
     found = _topics([pattern])[0]
     if found.legacy:
         # The client takes its first two parts for the namespace, which is not the one that is authorized.
         raise InvalidRequest(
             f"Invalid query params: topicsPattern: {pattern!r} is a legacy name of four parts"
         )
-    return await service.consume_matching(request, user, found, subscription)
+    return await _let_in(
+        application, request, lambda to, user: to.consume_matching(request, user, found, subscription)
+    )
 
 
-def _user(application: WebSocketApplication, request: Request) -> User:
-    return User(application.access.authorizer, request.principal)
+async def _let_in(
+    application: WebSocketApplication,
+    request: Request,
+    act: Callable[[WebSocketService, User], Awaitable[Response]],
+) -> Response:
+    """What ``act`` answers; its user stays until the WebSocket that it may answer with has ended."""
+    service = _service(application)
+    access = application.access
+    user = service.admit(access.authenticator, access.authorizer, request)
+    opened = False
+    try:
+        response = await act(service, user)
+        opened = response.upgrade is not None
+        return response
+    finally:
+        if not opened:
+            user.leave()
 
 
 def _named(request: Request) -> str:

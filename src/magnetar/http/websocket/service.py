@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any
 
 from magnetar.client.client import Client
 from magnetar.client.exceptions import (
@@ -25,8 +25,9 @@ from magnetar.client.exceptions import (
     TopicTerminated,
 )
 from magnetar.client.message_id import MessageId
+from magnetar.http.engine.claims import claim_of
 from magnetar.http.engine.message import Request, Response, error_response
-from magnetar.http.engine.websocket import Conversation, WebSocketLimits, refusal_of, upgrade
+from magnetar.http.engine.websocket import POLICY_VIOLATION, WebSocket, WebSocketLimits, refusal_of, upgrade
 from magnetar.http.websocket.consuming import Consuming, Receiving, Terms
 from magnetar.http.websocket.figures import Told, Traffic, by_namespace, by_topic
 from magnetar.http.websocket.parameters import (
@@ -42,8 +43,8 @@ from magnetar.http.websocket.reading import Reading
 from magnetar.http.websocket.user import User
 from magnetar.io.interfaces import ClientIo
 from magnetar.naming.topic_name import TopicName
-
-_Made = TypeVar("_Made", Producing, Consuming)
+from magnetar.security.authentication import Authenticator
+from magnetar.security.authorization import Authorizer
 
 _STATUSES: Mapping[type[PulsarException], int] = {
     InvalidConfiguration: HTTPStatus.BAD_REQUEST,
@@ -77,12 +78,33 @@ class WebSocketService:
         self._make_client = make_client
         self._limits = limits or WebSocketLimits()
         self._client: Client | None = None
-        self._open: dict[Producing | Consuming, None] = {}
+        self._open: dict[Producing | Consuming, User] = {}
+        self._users: dict[User, None] = {}
         self._gone: dict[str, Traffic] = {}
         """Of WebSockets that have ended, by namespace."""
         self._before: dict[str, Traffic] = {}
         self._metrics: Sequence[Mapping[str, Any]] = ()
         self._counting: Any = None
+
+    # users
+
+    def admit(self, authenticator: Authenticator, authorizer: Authorizer, request: Request) -> User:
+        """The user behind a request, until :meth:`User.leave` is called."""
+        user = User(
+            self._io.loop,
+            self._io.clock,
+            authenticator,
+            authorizer,
+            request.principal,
+            claim_of(request),
+            self._users.pop,
+        )
+        self._users[user] = None
+        return user
+
+    def users(self) -> Iterable[User]:
+        """Those of all WebSockets that are open or about to be."""
+        return self._users
 
     # doors
 
@@ -94,11 +116,11 @@ class WebSocketService:
         await user.check_produce(topic)
         name = str(topic)
 
-        async def make() -> Conversation:
+        async def make() -> Producing | Consuming:
             producer = await self._the_client().create_producer(name, **options)
-            return self._began(Producing(self._io.loop, self._io.clock, name, producer, self._forget))
+            return Producing(self._io.loop, self._io.clock, name, producer, self._forget)
 
-        return await self._upgraded(request, make)
+        return await self._upgraded(request, user, make)
 
     async def consume(self, request: Request, user: User, topic: TopicName, subscription: str) -> Response:
         """:raises InvalidRequest: a parameter is not understood
@@ -110,7 +132,7 @@ class WebSocketService:
         async def subscribe() -> Receiving:
             return await self._the_client().subscribe(name, subscription, **options)
 
-        return await self._consumed(request, (name,), subscription, subscribe)
+        return await self._consumed(request, user, (name,), subscription, subscribe)
 
     async def consume_several(
         self, request: Request, user: User, topics: Sequence[TopicName], subscription: str
@@ -122,7 +144,7 @@ class WebSocketService:
         async def subscribe() -> Receiving:
             return await self._the_client().subscribe_to_topics(names, subscription, **options)
 
-        return await self._consumed(request, names, subscription, subscribe, several=True)
+        return await self._consumed(request, user, names, subscription, subscribe, several=True)
 
     async def consume_matching(
         self, request: Request, user: User, pattern: TopicName, subscription: str
@@ -137,7 +159,7 @@ class WebSocketService:
         async def subscribe() -> Receiving:
             return await self._the_client().subscribe_to_pattern(name, subscription, **options)
 
-        return await self._consumed(request, (name,), subscription, subscribe, several=True)
+        return await self._consumed(request, user, (name,), subscription, subscribe, several=True)
 
     async def read(self, request: Request, user: User, topic: TopicName) -> Response:
         """:raises InvalidRequest: a parameter is not understood
@@ -148,7 +170,7 @@ class WebSocketService:
         name = str(topic)
         subscription = f"reader-{self._io.randomness.token(5).hex()}"
 
-        async def make() -> Conversation:
+        async def make() -> Producing | Consuming:
             client = self._the_client()
             if start not in (MessageId.earliest, MessageId.latest) and await client.partitions(name):
                 raise InvalidConfiguration(f"{name} has partitions: an id is of one of them")
@@ -156,9 +178,9 @@ class WebSocketService:
                 name, subscription, durable=False, start_message_id=start, **options
             )
             terms = Terms((name,), subscription, pending=receiver_queue_size(request.query))
-            return self._began(Consuming(self._io.loop, terms, Reading(consumer), self._forget))
+            return Consuming(self._io.loop, terms, Reading(consumer), self._forget)
 
-        return await self._upgraded(request, make)
+        return await self._upgraded(request, user, make)
 
     async def _consumer_options(
         self, request: Request, user: User, topics: Sequence[TopicName], subscription: str
@@ -178,6 +200,7 @@ class WebSocketService:
     async def _consumed(
         self,
         request: Request,
+        user: User,
         topics: tuple[str, ...],
         subscription: str,
         subscribe: Callable[[], Awaitable[Receiving]],
@@ -195,26 +218,27 @@ class WebSocketService:
             several,
         )
 
-        async def make() -> Conversation:
-            return self._began(Consuming(self._io.loop, terms, await subscribe(), self._forget))
+        async def make() -> Producing | Consuming:
+            return Consuming(self._io.loop, terms, await subscribe(), self._forget)
 
-        return await self._upgraded(request, make)
+        return await self._upgraded(request, user, make)
 
-    async def _upgraded(self, request: Request, make: Callable[[], Awaitable[Conversation]]) -> Response:
+    async def _upgraded(
+        self, request: Request, user: User, make: Callable[[], Awaitable[Producing | Consuming]]
+    ) -> Response:
         refused = refusal_of(request)
         if refused is not None:
             return refused
         try:
-            conversation = await make()
+            made = await make()
         except PulsarException as error:
             status = _STATUSES.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
             hint = _WHO_WE_ARE if isinstance(error, AuthenticationError) else ""
             return error_response(status, f"Failed to create producer/consumer: {error}{hint}")
-        return upgrade(request, conversation, self._io.loop, self._limits)
-
-    def _began(self, made: _Made) -> _Made:
-        self._open[made] = None
-        return made
+        self._open[made] = user
+        socket = WebSocket(made, self._io.loop, self._limits)
+        user.until(lambda reason: socket.close(POLICY_VIOLATION, reason))
+        return upgrade(request, socket)
 
     def _the_client(self) -> Client:
         if self._client is None:
@@ -233,7 +257,7 @@ class WebSocketService:
         return self._metrics
 
     def _forget(self, ended: Producing | Consuming) -> None:
-        del self._open[ended]
+        self._open.pop(ended).leave()
         _add(self._gone, ended.told())
 
     def _count(self) -> None:

@@ -1,28 +1,73 @@
-"""The user of a WebSocket, and what that user may do with topics.
+"""The user of a WebSocket: what that user may do with topics, and for how long.
 
 The service is a client of brokers under its own role, which may do everything, so brokers cannot tell one
 user from another. Each topic that a request names, or that the client derives from it, is therefore checked
-here.
+here, and checked again when permissions change (see :class:`magnetar.broker.upkeep.revocation.Revocation`).
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from magnetar.broker import events
+from magnetar.broker.translation import to_broker_error
 from magnetar.client.exceptions import AuthorizationError
-from magnetar.errors import BrokerError
+from magnetar.errors import BrokerError, InternalError
+from magnetar.io.interfaces import Cancellable, Clock, Loop
 from magnetar.naming.errors import InvalidName
+from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
+from magnetar.security.authentication import Authenticator, Claim
 from magnetar.security.authorization import Authorizer, check
+from magnetar.security.chain import renewed
 from magnetar.security.operations import TopicOperation
 from magnetar.security.principal import Principal
 from magnetar.security.target import Target
 
+log = logging.getLogger("magnetar.http")
+
+_LONGEST_TIMER_SECONDS = 86_400.0
+
 
 class User:
-    """The end user of one WebSocket."""
+    """The end user of one WebSocket, from the request on."""
 
-    def __init__(self, authorizer: Authorizer, principal: Principal) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        clock: Clock,
+        authenticator: Authenticator,
+        authorizer: Authorizer,
+        principal: Principal,
+        claim: Claim,
+        forget: Callable[[User], object],
+    ) -> None:
+        """:param claim: what the request proved ``principal`` by
+
+        :param forget: called when the WebSocket has ended
+        """
+        self.address = claim.credentials[0].peer if claim.credentials else ""
+        """``host:port`` of the client."""
+        self._loop = loop
+        self._clock = clock
+        self._authenticator = authenticator
         self._authorizer = authorizer
         self._principal = principal
+        self._claim = claim
+        self._forget = forget
+        self._allowed: dict[tuple[TopicOperation, Target], None] = {}
+        """What the WebSocket rests on."""
+        self._end: Callable[[str], object] | None = None
+        self._lost: str | None = None
+        """Why the user may not have the WebSocket any more."""
+        self._timer: Cancellable | None = None
+        self._proving: Any = None
+        self._await_expiry()
+
+    # what the user may do
 
     async def check_produce(self, topic: TopicName) -> None:
         """:raises AuthorizationFailure: the user may not publish to the topic"""
@@ -44,3 +89,91 @@ class User:
 
     async def _check(self, operation: TopicOperation, target: Target) -> None:
         await check(self._authorizer, self._principal, operation, target)
+        self._allowed[operation, target] = None
+
+    # the end
+
+    def until(self, end: Callable[[str], object]) -> None:
+        """Calls ``end``, once, with the reason when the user loses the WebSocket, or has lost it already."""
+        self._end = end
+        if self._lost is not None:
+            end(self._lost)
+
+    def leave(self) -> None:
+        """The WebSocket has ended, or does not come to be."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._proving is not None:
+            self._proving.cancel()
+            self._proving = None
+        self._end = None
+        self._forget(self)
+
+    def _lose(self, reason: str) -> None:
+        if self._lost is None:
+            self._lost = reason
+            if self._end is not None:
+                self._end(reason)
+
+    # permissions that change
+
+    async def ask_again(self, touched: frozenset[NamespaceName | str] | None) -> None:
+        """Permissions have changed in these namespaces and tenants; None: everywhere.
+
+        :raises MetadataFailure: they cannot be read now
+        """
+        for operation, target in list(self._allowed):
+            if touched is not None and target.namespace not in touched and target.tenant not in touched:
+                continue
+            reason = await self._authorizer.refusal(self._principal, operation, target)
+            if reason is not None and self._lost is None:
+                events.revoked("WebSocket", self.address, self._principal.named, reason)
+                self._lose(reason)
+
+    # proofs that end
+
+    def _await_expiry(self) -> None:
+        """Ends the WebSocket when the user's proof does: there is no way to send a fresh one."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._principal.expires is None:
+            return
+        left = self._principal.expires - self._clock.wall_ms() / 1000
+        if left > _LONGEST_TIMER_SECONDS:
+            self._timer = self._loop.call_later(_LONGEST_TIMER_SECONDS, self._await_expiry)
+        else:
+            self._timer = self._loop.call_later(max(left, 0.0), self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        self._disprove("The credentials of the client have expired")
+
+    async def prove_again(self, methods: frozenset[str] | None) -> None:
+        """What these authentication methods go by has changed; None: all of them."""
+        if methods is not None and self._principal.method not in methods:
+            return
+        if self._proving is not None:
+            self._proving.cancel()
+        self._proving = self._loop.create_task(self._renew())
+
+    async def _renew(self) -> None:
+        again = [replace(one, again=True) for one in self._claim.credentials]
+        try:
+            found = await self._authenticator.authenticate(replace(self._claim, credentials=again))
+            self._principal = renewed(self._principal, found)
+        except Exception as error:
+            told = to_broker_error(error)
+            if isinstance(told, InternalError):
+                log.error("a user cannot be authenticated", extra={"peer": self.address}, exc_info=error)
+            self._disprove(str(told))
+            return
+        finally:
+            self._proving = None
+        self._await_expiry()
+
+    def _disprove(self, reason: str) -> None:
+        if self._lost is None:
+            events.unproven(self.address, self._principal.named, reason)
+            self._lose(reason)
