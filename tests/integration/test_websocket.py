@@ -7,6 +7,7 @@ import re
 import socket
 import time
 import urllib.request
+import zlib
 from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +16,12 @@ from typing import Any
 import pulsar
 import pytest
 import websocket
+from raw_client import Client
 from server import Server
 from websocket_talk import payload
+
+from magnetar.protocol.metadata import build_entry
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CompressionType, MessageMetadata
 
 StartServer = Callable[..., Server]
 SECONDS = 20.0
@@ -263,3 +268,52 @@ def test_the_documented_conversation(served: Server, capsys: pytest.CaptureFixtu
     documented = text.split("```\n{")[1].split("```")[0]
     differing = re.compile('"messageId":"[^"]*"')
     assert differing.sub("", printed) == differing.sub("", "{" + documented)
+
+
+def stored_compressed(server: Server, topic: str, *sizes: int) -> None:
+    """Messages of zeros, as a producer of its own would send them."""
+    client = Client(server.port)
+    producer, _success = client.produce(topic)
+    for index, size in enumerate(sizes):
+        metadata = MessageMetadata(producer_name="raw", sequence_id=index, publish_time=1)
+        metadata.compression = CompressionType.ZLIB
+        metadata.uncompressed_size = size
+        entry = build_entry(metadata, zlib.compress(bytes(size), 9))
+        client.publish(producer, index, entry)
+        client.take(BaseCommand.SEND_RECEIPT, producer_id=producer)
+    client.close()
+
+
+def test_large_compressed_messages_arrive_and_those_that_are_too_large_end_the_reader(served: Server) -> None:
+    topic = "persistent://public/default/packed"
+    sizes = (10, 8 << 20, 70_000, 8 << 20, 3)
+    stored_compressed(served, topic, *sizes, 128 << 20)
+    reader = opened(served, f"/ws/v2/reader/{path_of(topic)}?messageId=earliest")
+    assert [len(b64decode(heard(reader)["payload"])) for _ in sizes] == list(sizes)
+    code, frame = reader.recv_data_frame()
+    assert code == websocket.ABNF.OPCODE_CLOSE
+    assert frame.data[:2] == (1011).to_bytes(2, "big")
+    assert b"134217728 bytes uncompressed, at most 16777216" in frame.data
+
+
+def test_readers_of_bombs_share_their_memory(served: Server) -> None:
+    topic = "persistent://public/default/bombs"
+    stored_compressed(served, topic, *[16 << 20] * 3)
+    before = resident_mib(served)
+    readers = [opened(served, f"/ws/v2/reader/{path_of(topic)}?messageId=earliest") for _ in range(12)]
+    most = 0
+    for _ in range(40):
+        most = max(most, resident_mib(served) - before)
+        time.sleep(0.05)
+    assert most < 200
+    for reader in readers:
+        # Whoever goes lets the next one in.
+        reader.sock.close()
+    last = opened(served, f"/ws/v2/reader/{path_of(topic)}?messageId=earliest")
+    assert len(b64decode(heard(last)["payload"])) == 16 << 20
+    last.close()
+
+
+def resident_mib(server: Server) -> int:
+    [line] = re.findall(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{server.pid}/status").read_text())
+    return int(line) // 1024

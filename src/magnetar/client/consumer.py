@@ -26,6 +26,7 @@ from magnetar.client.opening import Opening
 from magnetar.client.permits import Permits
 from magnetar.client.place import Place
 from magnetar.client.taken import Taken
+from magnetar.client.unpacking import Aside
 from magnetar.io.waiting import finished
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.errors import EntryError
@@ -92,6 +93,7 @@ class Consumer(Attachment):
             acknowledge=self.acknowledge_soon,
             open_producer=services.open_producer,
         )
+        self._aside = Aside(self._loop, options.unpacking, self._opened_aside, self._not_opened)
         self._opening = Opening(
             services.io,
             topic,
@@ -100,6 +102,7 @@ class Consumer(Attachment):
             acknowledge=self._acknowledge_entry,
             withheld=self._taken.withheld,
             open_waiting=self._open_all,
+            aside=self._aside.takes,
         )
         self._acks = Acknowledgements(
             self._loop,
@@ -180,6 +183,8 @@ class Consumer(Attachment):
                 if self._taken.matters:
                     self._taken.add(message)
                 return message
+            if self._aside.entry is not None:
+                return None
             if not self._queue:
                 if self.on_arrival is not None:
                     self._permits.ask_for_one()
@@ -195,8 +200,24 @@ class Consumer(Attachment):
             self._discard(entry.message_id(), error, CommandAck.BatchDeSerializeError, entry.num_messages)
 
     def _open_all(self) -> None:
-        while self._queue:
+        while self._queue and self._aside.entry is None:
             self._open_next()
+
+    def _opened_aside(self, entry: RawEntry) -> None:
+        try:
+            self._ready.extend(entry.messages(self._topic))
+        except InvalidMessage as error:
+            self._not_opened(entry, error)
+            return
+        self._wake()
+
+    def _not_opened(self, entry: RawEntry, error: PulsarException) -> None:
+        if isinstance(error, InvalidMessage):
+            self._discard(entry.message_id(), error, CommandAck.BatchDeSerializeError, entry.num_messages)
+            self._wake()
+        else:
+            # It is whole, and somebody else may have room for it.
+            self._fail(error)
 
     def _acknowledge_entry(self, position: tuple[int, int]) -> None:
         self._acks.individual(MessageId(self._partition, *position))
@@ -395,7 +416,7 @@ class Consumer(Attachment):
     async def has_message_available(self) -> bool:
         """Whether there is a message behind the one that was taken last."""
         self.check_open()
-        if self._queue or self._ready:
+        if self._queue or self._ready or self._aside.entry is not None:
             return True
         last, mark = await self._last_message_id()
         if last.entry_id() < 0:
@@ -444,13 +465,14 @@ class Consumer(Attachment):
     def _forget_messages(self) -> int:
         """Those that were not taken yet; answers what they have cost in permits."""
         cleared = sum(entry.num_messages for entry in self._queue) + len(self._ready)
+        cleared += self._aside.forget()
         self._queue.clear()
         self._ready.clear()
         self._opening.chunks.forget()
         return cleared
 
     def _ended(self, error: PulsarException) -> None:
-        self._opening.chunks.forget()
+        self._forget_messages()
         self._wake()
         self._attachments.wake()
 
@@ -493,7 +515,7 @@ class Consumer(Attachment):
         self._stop()
         self._nacks.forget()
         self._taken.forget()
-        self._opening.chunks.forget()
+        self._forget_messages()
         if self._failure is None:
             self._failure = AlreadyClosed(f"{self._topic}: closed")
         self._wake()

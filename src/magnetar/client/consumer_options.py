@@ -13,6 +13,7 @@ from magnetar.client.message_id import MessageId
 
 if TYPE_CHECKING:
     from magnetar.client.encryption.key_readers import KeyReader
+    from magnetar.client.unpacking import Unpacking
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class ConsumerOptions:
     check_dead_letter_topic: Callable[[str], Awaitable[None]] | None = None
     """Awaited with the topic's name before its producer for dead letters is opened; raises PulsarException
     where dead letters must not go there. None: only the broker checks."""
+    unpacking: Unpacking | None = None
+    """Opens large compressed contents beside the loop; None: all are opened when they are taken."""
     crypto_failure_action: CryptoFailureAction = CryptoFailureAction.FAIL
     """Of what no key decrypts."""
     crypto_key_reader: KeyReader | None = None

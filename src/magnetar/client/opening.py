@@ -32,18 +32,21 @@ class Opening:
         acknowledge: Callable[[Position], object],
         withheld: Callable[[Position], object],
         open_waiting: Callable[[], object],
+        aside: Callable[[RawEntry], bool],
     ) -> None:
         """:param used: told of messages that are not delivered, for which others may come
 
         :param acknowledge: of entries that are discarded
         :param withheld: told of entries that are neither delivered nor discarded
         :param open_waiting: passes what has come and was not taken yet to :meth:`messages`
+        :param aside: takes an entry whose messages come later, or answers False
         """
         self._clock = io.clock
         self._topic = topic
         self._used = used
         self._acknowledge = acknowledge
         self._withheld = withheld
+        self._aside = aside
         self._action = options.crypto_failure_action
         self._discards_chunks = options.auto_ack_oldest_chunked_message_on_queue_full
         self._opener = _opener(options)
@@ -71,7 +74,7 @@ class Opening:
                 return self._not_decrypted(entry, error)
             metadata = entry.metadata
         if not is_chunk(metadata):
-            return entry.messages(self._topic)
+            return self._messages(entry)
         whole = None
         try:
             if not skipped:
@@ -82,9 +85,12 @@ class Opening:
         except InvalidMessage as error:
             log.warning("%s: leaving out a chunk: %s", self._topic, error)
         if whole is not None:
-            return whole.messages(self._topic)
+            return self._messages(whole)
         self._used(1)
         return ()
+
+    def _messages(self, entry: RawEntry) -> Iterable[Message]:
+        return () if self._aside(entry) else entry.messages(self._topic)
 
     def _decrypted(self, entry: RawEntry) -> RawEntry:
         if self._opener is None:

@@ -70,6 +70,14 @@ class Access:
     """Metrics are for everybody, as scrapers often prove nothing."""
 
 
+class MessageAnswers(Protocol):
+    """``large_messages.LargeMessages``: a room above this one has it."""
+
+    async def answer(self, read: Callable[[], Awaitable[tuple[tuple[int, int], bytes]]]) -> Response:
+        """What is answered for the entry that ``read`` finds."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Application:
     """What handlers work with."""
@@ -81,6 +89,8 @@ class Application:
     cluster: str = ""
     """The name of the broker's cluster."""
     access: Access = field(default_factory=Access)
+    messages: MessageAnswers | None = None
+    """What answers with stored messages; the server sets it."""
 
 
 Handler = Callable[[Application, Request], Awaitable[Response]]

@@ -15,6 +15,7 @@ from magnetar.http.engine.etags import tagged
 from magnetar.http.engine.large_json import LARGE_BYTES, parse_large
 from magnetar.http.engine.message import Request, Response
 from magnetar.http.engine.origins import Origins
+from magnetar.http.large_messages import LargeMessages
 from magnetar.http.openapi.endpoints import with_description
 from magnetar.http.partitions import at_each_partition
 from magnetar.http.routing import Application, Endpoint
@@ -46,14 +47,16 @@ class HttpServer(Door[Endpoint]):
         super().__init__(io, endpoints, limits, origins)
         self._large = Mutex(io.loop)
         self._parser: Worker | None = None
+        self._messages = LargeMessages(io)
         self._application: Application | None = None
 
     def serve(self, application: Application) -> None:
-        self._application = application
+        self._application = replace(application, messages=self._messages)
         self._access = application.access
 
     async def stop(self, grace_seconds: float) -> None:
         await super().stop(grace_seconds)
+        self._messages.close()
         if self._parser is not None:
             self._parser.close()
             self._parser = None

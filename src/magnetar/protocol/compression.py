@@ -39,7 +39,12 @@ def decompress(
         return data
     if not 0 <= uncompressed_size <= max_size:
         raise CompressionError(f"a payload of {uncompressed_size} bytes, at most {max_size} are accepted")
-    result = _functions(codec)[1](data, uncompressed_size)
+    expand = _functions(codec)[1]
+    ratio = _LARGEST_RATIOS.get(codec, 0)
+    if ratio and uncompressed_size > (len(data) + 64) * ratio:
+        # Some codecs take all of that memory before they look at the data.
+        raise CompressionError(f"{uncompressed_size} bytes are announced, {len(data)} cannot hold as many")
+    result = expand(data, uncompressed_size)
     if len(result) != uncompressed_size:
         raise CompressionError(f"{len(result)} bytes after decompression, {uncompressed_size} were announced")
     return result
@@ -130,6 +135,13 @@ def _load_snappy() -> _Functions:
 
     return shrink, expand
 
+
+_LARGEST_RATIOS: dict[int, int] = {
+    CompressionType.ZLIB: 1032,
+    CompressionType.LZ4: 255,
+    CompressionType.SNAPPY: 64,
+}
+"""How many bytes one byte of compressed data can stand for at most, by the codecs' formats."""
 
 _LOADERS: dict[int, Callable[[], _Functions]] = {
     CompressionType.ZLIB: _load_zlib,

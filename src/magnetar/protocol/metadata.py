@@ -47,6 +47,8 @@ class Entry:
     metadata: MessageMetadata
     payload: bytes
     """As compressed and encrypted by the producer."""
+    held: object = None
+    """What lives as long as the payload does: the memory that is counted for it."""
 
     @property
     def batch_size(self) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from magnetar.errors import (
 )
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.errors import ProtocolError
-from magnetar.protocol.metadata import parse_entry
+from magnetar.protocol.metadata import build_entry, parse_entry
+from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata
 
 TOPIC = str(NAME)
 EVENTS = "persistent://public/default/__change_events"
@@ -87,6 +89,15 @@ def test_records_of_apache_pulsar_are_read() -> None:
     assert many[1]["retentionPolicies"] == {"retentionSizeInMB": -1, "retentionTimeInMinutes": -1}
     assert many[1]["subscriptionPolicies"]["s1"]["dispatchRate"]["dispatchThrottlingRateInMsg"] == 11
     assert removed == ["persistent://restw/a/t2", None]
+
+
+def test_an_entry_that_uncompresses_to_more_than_policies_take_is_refused() -> None:
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
+    metadata.compression = CompressionType.ZLIB
+    metadata.uncompressed_size = 16 << 20
+    bomb = build_entry(metadata, zlib.compress(bytes(16 << 20)))
+    with pytest.raises(ProtocolError, match="at most 1048576"):
+        list(decode(bomb))
 
 
 def test_what_is_written_is_read_again() -> None:

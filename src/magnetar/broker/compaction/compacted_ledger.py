@@ -219,13 +219,20 @@ class CompactedLedger:
         return found
 
 
+_MOST_LOOKED_INTO = 8 << 20
+"""Bytes of a batch, uncompressed, that is looked into here: the loop waits meanwhile."""
+
+
 def _last_index(data: bytes) -> int:
-    """The index of the last message of an entry that was not compacted out; -1 when it is no batch."""
+    """The index of the last message of an entry that was not compacted out; -1 when it is no batch.
+
+    Of a batch that is encrypted or too large to be looked into: that of its last message.
+    """
     try:
         entry = parse_entry(data, verify_checksum=False)
         if entry.batch_size is None:
             return -1
-        if entry.metadata.encryption_keys:
+        if entry.metadata.encryption_keys or entry.metadata.uncompressed_size > _MOST_LOOKED_INTO:
             return entry.batch_size - 1
         messages = split_batch(entry.uncompressed_payload(), entry.batch_size)
     except ProtocolError:

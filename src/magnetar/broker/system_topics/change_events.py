@@ -100,6 +100,10 @@ def encode(
     return build_entry(metadata, payload)
 
 
+_MOST_BYTES = 1 << 20
+"""Of the records in an entry, uncompressed: those of a topic take some kilobytes."""
+
+
 def decode(entry: bytes) -> Iterator[PolicyChange]:
     """The changes of policies in an entry; other events are left out.
 
@@ -110,7 +114,8 @@ def decode(entry: bytes) -> Iterator[PolicyChange]:
     metadata = parsed.metadata
     payload = bytes(parsed.payload)
     if metadata.compression != CompressionType.NONE:
-        payload = decompress(metadata.compression, payload, metadata.uncompressed_size)
+        # Anybody who may publish to the namespace may have sent it, and the loop waits meanwhile.
+        payload = decompress(metadata.compression, payload, metadata.uncompressed_size, _MOST_BYTES)
     if metadata.HasField("num_messages_in_batch"):
         for message in split_batch(payload, metadata.num_messages_in_batch):
             yield from _change(message.metadata.partition_key, message.metadata.null_value, message.payload)

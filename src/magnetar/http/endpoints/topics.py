@@ -23,6 +23,10 @@ _STATS = (
     Parameter("excludePublishers", "truth", "false"),
     Parameter("excludeConsumers", "truth", "false"),
 )
+_LARGE = {
+    413: "uncompressed, the message is too large for HTTP",
+    503: "there is no memory for a large message now, or the broker is starting or stopping",
+}
 _KIND = {405: "a topic of this kind cannot"}
 _TAKEN = {409: "it is there already"}
 _NOTHING = {409: "nothing can be acknowledged"}
@@ -282,7 +286,12 @@ _ROWS: Sequence[Endpoint] = (
         refusals=_KIND,
     ),
     Endpoint(
-        "GET", "/{topic}/ledger/{ledgerId}/entry/{entryId}", messages.by_id, "a message", T.PEEK_MESSAGES
+        "GET",
+        "/{topic}/ledger/{ledgerId}/entry/{entryId}",
+        messages.by_id,
+        "a message",
+        T.PEEK_MESSAGES,
+        refusals=_LARGE,
     ),
     Endpoint(
         "GET",
@@ -294,6 +303,7 @@ _ROWS: Sequence[Endpoint] = (
             Parameter("initialPosition", "text", "latest"),
             Parameter("messagePosition", "whole", "1"),
         ),
+        refusals=_LARGE,
     ),
     Endpoint(
         "GET",
@@ -301,6 +311,7 @@ _ROWS: Sequence[Endpoint] = (
         messages.peek,
         "the n-th unacknowledged one",
         T.PEEK_MESSAGES,
+        refusals=_LARGE,
     ),
     Endpoint(
         "GET", "/{topic}/internal-info", messages.stored, "what the metadata has of a topic", T.GET_METADATA

@@ -14,7 +14,7 @@ import h11
 
 from magnetar.http.engine.arriving import ArrivingBody
 from magnetar.http.engine.bodies import Bodies
-from magnetar.http.engine.message import Request, Response, Streamed, Upgraded, error_response
+from magnetar.http.engine.message import Abandoned, Request, Response, Streamed, Upgraded, error_response
 from magnetar.io.interfaces import Cancellable, Io, Transport
 from magnetar.io.slices import Slice, let_others
 
@@ -283,6 +283,10 @@ class HttpConnection:
             if self._transport is None:
                 return
             await self._send(request.method, response)
+        except Abandoned as error:
+            log.warning("answer given up", extra={"path": request.path, "reason": str(error)})
+            self._abort()
+            return
         except h11.LocalProtocolError:
             log.exception("answer could not be written", extra={"path": request.path})
             self._abort()

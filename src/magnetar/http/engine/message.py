@@ -106,11 +106,18 @@ class Upgraded(Protocol):
         ...
 
 
+class Abandoned(Exception):
+    """The rest of an answer is not sent: the connection ends, and the log says why."""
+
+
 class Streamed(Protocol):
     """What is sent as it comes about, for as long as the client takes it."""
 
     async def next(self) -> bytes:
-        """What is sent next, asked for once the client has taken what came before; empty: the end."""
+        """What is sent next, asked for once the client has taken what came before; empty: the end.
+
+        :raises Abandoned: nothing more is sent, although this is not the end
+        """
         ...
 
     def close(self) -> None:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from magnetar.errors import InvalidRequest, NotFound
 from magnetar.http.engine.message import Request, Response, json_response
-from magnetar.http.routing import Application
+from magnetar.http.routing import Application, MessageAnswers
 from magnetar.http.shapes.fields import choice
 from magnetar.http.shapes.names import topic_of
 
 
 async def peek(application: Application, request: Request) -> Response:
-    position, entry = await application.admin.messages.peek(
-        topic_of(request.variables), request.variables["subscription"], _number(request, "messagePosition")
+    number = _number(request, "messagePosition")
+    topic, subscription = topic_of(request.variables), request.variables["subscription"]
+    return await _answers(application).answer(
+        lambda: application.admin.messages.peek(topic, subscription, number)
     )
-    return _message(position, entry)
 
 
 async def by_id(application: Application, request: Request) -> Response:
     wanted = _number(request, "ledgerId"), _number(request, "entryId")
-    return _message(*await application.admin.messages.by_id(topic_of(request.variables), wanted))
+    topic = topic_of(request.variables)
+    return await _answers(application).answer(lambda: application.admin.messages.by_id(topic, wanted))
 
 
 async def examine(application: Application, request: Request) -> Response:
@@ -27,14 +29,19 @@ async def examine(application: Application, request: Request) -> Response:
         number = int(request.query.get("messagePosition", "1"))
     except ValueError:
         raise InvalidRequest("messagePosition: a whole number is wanted") from None
-    position, entry = await application.admin.messages.examine(
-        topic_of(request.variables), number, earliest=start == "earliest"
+    topic, earliest = topic_of(request.variables), start == "earliest"
+    return await _answers(application).answer(
+        lambda: application.admin.messages.examine(topic, number, earliest=earliest)
     )
-    return _message(position, entry)
 
 
 async def stored(application: Application, request: Request) -> Response:
     return json_response(await application.admin.messages.stored(topic_of(request.variables)))
+
+
+def _answers(application: Application) -> MessageAnswers:
+    assert application.messages is not None, "the server sets it"
+    return application.messages
 
 
 def _number(request: Request, name: str) -> int:
@@ -42,10 +49,3 @@ def _number(request: Request, name: str) -> int:
         return int(request.variables[name])
     except ValueError:
         raise NotFound(f"{request.variables[name]!r} is not a number") from None
-
-
-def _message(position: tuple[int, int], stored: bytes) -> Response:
-    # Loaded with the first message that is looked at: protobuf is large.
-    from magnetar.http.shapes.stored_message import response_of
-
-    return response_of(position, stored)

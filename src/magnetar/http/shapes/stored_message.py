@@ -8,30 +8,53 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from magnetar.errors import PersistenceFailure
-from magnetar.http.engine.message import JSON_TYPE, Response
-from magnetar.protocol.compression import decompress
 from magnetar.protocol.errors import ProtocolError
 from magnetar.protocol.metadata import Entry, parse_entry
 from magnetar.protocol.pulsar_api_pb2 import CompressionType
 
 
-def response_of(position: tuple[int, int], stored: bytes) -> Response:
-    """What is answered for an entry.
+class StoredMessage:
+    """An entry that somebody looks at."""
 
-    :raises PersistenceFailure: it cannot be parsed
-    """
-    try:
-        entry = parse_entry(stored)
-        metadata = entry.metadata
-        payload = bytes(entry.payload)
-        if metadata.compression != CompressionType.NONE and not metadata.encryption_keys:
-            payload = decompress(metadata.compression, payload, metadata.uncompressed_size)
-    except ProtocolError as error:
-        raise PersistenceFailure(
-            f"What is stored at {position[0]}:{position[1]} cannot be read: {error}"
-        ) from error
-    headers = [("X-Pulsar-Message-ID", f"{position[0]}:{position[1]}"), *_headers(entry)]
-    return Response(200, payload, JSON_TYPE, [(name, _printable(value)) for name, value in headers])
+    def __init__(self, position: tuple[int, int], stored: bytes) -> None:
+        """:raises PersistenceFailure: it cannot be parsed"""
+        self.name = f"{position[0]}:{position[1]}"
+        """Its position, ``ledger:entry``."""
+        try:
+            self._entry = parse_entry(stored)
+        except ProtocolError as error:
+            raise self._unreadable(error) from error
+
+    @property
+    def _is_packed(self) -> bool:
+        metadata = self._entry.metadata
+        return metadata.compression != CompressionType.NONE and not metadata.encryption_keys
+
+    @property
+    def size(self) -> int:
+        """Bytes of the payload as its producer tells them, which may be no true word."""
+        return self._entry.metadata.uncompressed_size if self._is_packed else len(self._entry.payload)
+
+    def payload(self, most: int) -> bytes:
+        """The payload, uncompressed unless it is encrypted.
+
+        :param most: bytes of it
+        :raises PersistenceFailure: it is damaged, or has more
+        """
+        if not self._is_packed:
+            return self._entry.payload
+        try:
+            return self._entry.uncompressed_payload(most)
+        except ProtocolError as error:
+            raise self._unreadable(error) from error
+
+    def headers(self) -> list[tuple[str, str]]:
+        """Everything but the payload."""
+        found = [("X-Pulsar-Message-ID", self.name), *_headers(self._entry)]
+        return [(name, _printable(value)) for name, value in found]
+
+    def _unreadable(self, error: ProtocolError) -> PersistenceFailure:
+        return PersistenceFailure(f"What is stored at {self.name} cannot be read: {error}")
 
 
 def _printable(value: str) -> str:

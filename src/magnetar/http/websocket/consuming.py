@@ -33,6 +33,8 @@ log = logging.getLogger("magnetar.http")
 
 _AT_ONCE = 64
 """Messages in a turn of the loop."""
+_BYTES_AT_ONCE = 256 * 1024
+"""Bytes in a turn of the loop, but for the last message."""
 _UNREADABLE = "Failed to de-serialize from JSON"
 
 
@@ -84,6 +86,8 @@ class Consuming:
         """Messages that may be sent now."""
         self._topics: dict[str, str] = {}
         """Of messages that are not answered yet, by the id that was told; of several topics."""
+        self._unsent: Message | None = None
+        """The last one that was sent, until the client takes it: the memory it was given stays taken."""
         self._others_first = False
         """Whether it goes on sending in the next turn of the loop."""
 
@@ -113,7 +117,9 @@ class Consuming:
         socket = self._socket
         if socket is None or self._others_first:
             return
-        sent = 0
+        sent = size = 0
+        if socket.takes:
+            self._unsent = None
         try:
             while self._room > 0 and socket.takes:
                 message = self._consumer.take()
@@ -121,7 +127,10 @@ class Consuming:
                     return
                 self._send(socket, message)
                 sent += 1
-                if sent == _AT_ONCE:
+                size += len(message.data())
+                if not socket.takes:
+                    self._unsent = message
+                if sent == _AT_ONCE or size > _BYTES_AT_ONCE:
                     self._others_first = True
                     self._loop.call_soon(self._after_others)
                     return
@@ -204,7 +213,7 @@ class Consuming:
         socket.close(NORMAL, "Unsubscribed")
 
     def ended(self) -> None:
-        self._socket = None
+        self._socket = self._unsent = None
         self._forget(self)
         self._topics.clear()
         self._loop.create_task(self._consumer.close()).add_done_callback(nobody_waits)

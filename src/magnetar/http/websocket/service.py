@@ -25,6 +25,7 @@ from magnetar.client.exceptions import (
     TopicTerminated,
 )
 from magnetar.client.message_id import MessageId
+from magnetar.client.unpacking import Unpacking
 from magnetar.http.engine.claims import claim_of
 from magnetar.http.engine.message import Request, Response, error_response
 from magnetar.http.engine.websocket import POLICY_VIOLATION, WebSocket, WebSocketLimits, refusal_of, upgrade
@@ -42,6 +43,7 @@ from magnetar.http.websocket.producing import Producing
 from magnetar.http.websocket.reading import Reading
 from magnetar.http.websocket.user import User
 from magnetar.io.interfaces import ClientIo
+from magnetar.io.room import Room
 from magnetar.naming.topic_name import TopicName
 from magnetar.security.authentication import Authenticator
 from magnetar.security.authorization import Authorizer
@@ -67,6 +69,14 @@ _STATUSES: Mapping[type[PulsarException], int] = {
 _WHO_WE_ARE = "; what WebSockets are served with proves who it is by brokerClientAuthenticationPlugin"
 
 _METRICS_SECONDS = 60.0
+_MOST_UNPACKED_BYTES = 16 << 20
+"""Of a compressed message or batch, uncompressed: a larger one ends its consumer."""
+_COPIES = 3
+"""Of a message: its bytes, their Base64 as text, and the frame that waits for the client."""
+_ROOM_BYTES = 64 << 20
+"""For compressed messages of all WebSockets that are being delivered."""
+_WAITING = 1024
+_WAIT_SECONDS = 60.0
 
 
 class WebSocketService:
@@ -78,6 +88,8 @@ class WebSocketService:
         self._make_client = make_client
         self._limits = limits or WebSocketLimits()
         self._client: Client | None = None
+        room = Room(io.loop, _ROOM_BYTES, waiting=_WAITING, seconds=_WAIT_SECONDS)
+        self._unpacking = Unpacking(io.apart, room, most=_MOST_UNPACKED_BYTES, copies=_COPIES)
         self._open: dict[Producing | Consuming, User] = {}
         self._users: dict[User, None] = {}
         self._gone: dict[str, Traffic] = {}
@@ -175,7 +187,12 @@ class WebSocketService:
             if start not in (MessageId.earliest, MessageId.latest) and await client.partitions(name):
                 raise InvalidConfiguration(f"{name} has partitions: an id is of one of them")
             consumer = await client.subscribe(
-                name, subscription, durable=False, start_message_id=start, **options
+                name,
+                subscription,
+                durable=False,
+                start_message_id=start,
+                unpacking=self._unpacking,
+                **options,
             )
             terms = Terms((name,), subscription, pending=receiver_queue_size(request.query))
             return Consuming(self._io.loop, terms, Reading(consumer), self._forget)
@@ -195,7 +212,11 @@ class WebSocketService:
             await user.check_consume(topic, subscription)
         for topic in dead_letter_topics(request.query, [str(topic) for topic in topics], subscription):
             await user.check_produce(topic)
-        return {**options, "check_dead_letter_topic": user.check_dead_letters}
+        return {
+            **options,
+            "check_dead_letter_topic": user.check_dead_letters,
+            "unpacking": self._unpacking,
+        }
 
     async def _consumed(
         self,

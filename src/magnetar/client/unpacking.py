@@ -1,0 +1,119 @@
+"""Large compressed contents: opened beside the loop, in memory that several consumers share.
+
+What an entry says of its uncompressed size is its producer's word: some kilobytes may stand for 128 MiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from magnetar.client.exceptions import InvalidMessage, MessageTooBig, PulsarException, Timeout
+from magnetar.client.message import RawEntry
+from magnetar.io.interfaces import Loop
+from magnetar.io.room import NoRoom, Room
+from magnetar.protocol.errors import ProtocolError
+from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata
+
+ALONE_BYTES = 64 * 1024
+"""Up to this size, contents are opened at once: that takes less than a millisecond."""
+
+
+class Unpacking:
+    """Shared by consumers that are handed it as :attr:`ConsumerOptions.unpacking`."""
+
+    def __init__(
+        self, apart: Callable[[Callable[[], Any]], Awaitable[Any]], room: Room, *, most: int, copies: int
+    ) -> None:
+        """:param apart: runs what takes its time beside the loop
+
+        :param most: bytes of the largest content, uncompressed
+        :param copies: how often a content is in memory until its consumer is rid of it
+        """
+        self._apart = apart
+        self._room = room
+        self._most = most
+        self._copies = copies
+
+    @staticmethod
+    def is_for(metadata: MessageMetadata) -> bool:
+        """Whether a content is opened here."""
+        compressed = metadata.compression != CompressionType.NONE and not metadata.encryption_keys
+        return compressed and metadata.uncompressed_size > ALONE_BYTES
+
+    async def opened(self, entry: RawEntry) -> RawEntry:
+        """The entry with its content uncompressed; with the last reference to it the room is given back.
+
+        :raises MessageTooBig: the content is larger than the largest
+        :raises Timeout: there is no memory for it now
+        :raises InvalidMessage: the content is damaged
+        """
+        metadata, size = entry.metadata, entry.metadata.uncompressed_size
+        if size > self._most:
+            raise MessageTooBig(
+                f"{entry.message_id()} has {size} bytes uncompressed, at most {self._most} are delivered here"
+            )
+        try:
+            held = await self._room.take(size * self._copies)
+        except NoRoom as error:
+            raise Timeout(f"{entry.message_id()} has {size} bytes uncompressed: {error}") from error
+        try:
+            payload = await self._apart(partial(entry.entry.uncompressed_payload, self._most))
+        except ProtocolError as error:
+            raise InvalidMessage(f"{entry.message_id()}: {error}") from error
+        plain = MessageMetadata()
+        plain.CopyFrom(metadata)
+        plain.compression = CompressionType.NONE
+        return entry.with_entry(replace(entry.entry, metadata=plain, payload=payload, held=held))
+
+
+class Aside:
+    """The entry of one consumer that is being opened; those behind it wait."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        unpacking: Unpacking | None,
+        opened: Callable[[RawEntry], object],
+        failed: Callable[[RawEntry, PulsarException], object],
+    ) -> None:
+        """:param opened: told of an entry that is open
+
+        :param failed: told of one that cannot be opened, and why
+        """
+        self._loop = loop
+        self._unpacking = unpacking
+        self._opened = opened
+        self._failed = failed
+        self.entry: RawEntry | None = None
+        """None: nothing is being opened."""
+
+    def takes(self, entry: RawEntry) -> bool:
+        """Whether an entry is opened here; it begins then.
+
+        :raises InvalidMessage: the entry contradicts itself
+        """
+        if self._unpacking is None or not self._unpacking.is_for(entry.metadata):
+            return False
+        self.entry = entry
+        self._loop.create_task(self._open(self._unpacking, entry))
+        return True
+
+    async def _open(self, unpacking: Unpacking, entry: RawEntry) -> None:
+        try:
+            found = await unpacking.opened(entry)
+        except PulsarException as error:
+            if self.entry is entry:
+                self.entry = None
+                self._failed(entry, error)
+            return
+        if self.entry is entry:
+            self.entry = None
+            self._opened(found)
+
+    def forget(self) -> int:
+        """Nobody wants the entry any more; answers what it has cost in permits."""
+        entry, self.entry = self.entry, None
+        return entry.num_messages if entry is not None else 0

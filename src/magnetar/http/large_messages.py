@@ -1,0 +1,115 @@
+"""Stored messages as answers: small ones at once, large ones in memory that all requests share.
+
+What an entry says of its uncompressed size is its producer's word, and a client may ask without ever reading
+the answer. So a large payload is counted before it is uncompressed, uncompressed beside the loop, sent in
+pieces, and counted until the last of them is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from magnetar.http.engine.message import JSON_TYPE, Abandoned, Response, error_response
+from magnetar.io.interfaces import Io, Loop, Worker
+from magnetar.io.jobs import run_job
+from magnetar.io.mutex import Mutex
+from magnetar.io.room import Held, NoRoom, Room
+
+if TYPE_CHECKING:
+    from magnetar.http.shapes.stored_message import StoredMessage
+
+Read = Callable[[], Awaitable[tuple[tuple[int, int], bytes]]]
+
+ROOM_BYTES = 128 << 20
+"""For the large payloads of all requests; while one is uncompressed it may be there twice."""
+SMALL_BYTES = 64 * 1024
+_PIECE_BYTES = 64 * 1024
+_WAITING = 4
+"""Requests that wait for room: each holds an entry meanwhile."""
+_WAIT_SECONDS = 10.0
+_SECONDS_BEFORE_OTHERS = 15.0
+"""How long a client has for an answer when others wait for its room."""
+
+
+class LargeMessages:
+    """Of one server."""
+
+    def __init__(self, io: Io, room_bytes: int = ROOM_BYTES) -> None:
+        self._io = io
+        self._room = Room(io.loop, room_bytes, waiting=_WAITING, seconds=_WAIT_SECONDS)
+        self._reading = Mutex(io.loop)
+        self._worker: Worker | None = None
+
+    async def answer(self, read: Read) -> Response:
+        """What is answered for the entry that ``read`` finds: 413 or 503 where there is no room for it.
+
+        :raises PersistenceFailure: the entry cannot be parsed, or its payload not be uncompressed
+        :raises BrokerError: what ``read`` raises
+        """
+        # Loaded with the first message that is looked at: protobuf is large.
+        from magnetar.http.shapes.stored_message import StoredMessage
+
+        async with self._reading:
+            # One after another: whoever waits holds nothing.
+            message = StoredMessage(*await read())
+        size = message.size
+        if size <= SMALL_BYTES:
+            return Response(HTTPStatus.OK, message.payload(SMALL_BYTES), JSON_TYPE, message.headers())
+        try:
+            held = await self._room.take(size * 2)
+        except NoRoom as error:
+            return _refused(message, error, self._room.size // 2)
+        try:
+            payload = await run_job(self._io.loop, self._its_worker(), partial(message.payload, size))
+        except BaseException:
+            held.release()
+            raise
+        held.shrink(len(payload))
+        headers = [*message.headers(), ("Content-Length", str(len(payload)))]
+        streamed = _Pieces(self._io.loop, self._room, held, payload)
+        return Response(HTTPStatus.OK, content_type=JSON_TYPE, headers=headers, streamed=streamed)
+
+    def _its_worker(self) -> Worker:
+        if self._worker is None:
+            self._worker = self._io.start_worker("http-messages")
+        return self._worker
+
+    def close(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
+
+class _Pieces:
+    """See :class:`magnetar.http.engine.message.Streamed`."""
+
+    def __init__(self, loop: Loop, room: Room, held: Held, payload: bytes) -> None:
+        self._loop = loop
+        self._room = room
+        self._held = held
+        self._rest = memoryview(payload)
+        self._began = loop.time()
+
+    async def next(self) -> bytes:
+        """:raises Abandoned: others wait for the room, and this client is slow"""
+        if self._room.is_wanted and self._loop.time() - self._began > _SECONDS_BEFORE_OTHERS:
+            raise Abandoned("the client is slow, and others wait for the memory that its answer takes")
+        piece = bytes(self._rest[:_PIECE_BYTES])
+        self._rest = self._rest[_PIECE_BYTES:]
+        return piece
+
+    def close(self) -> None:
+        self._rest = memoryview(b"")
+        self._held.release()
+
+
+def _refused(message: StoredMessage, error: NoRoom, most: int) -> Response:
+    named = f"The message at {message.name} has {message.size} bytes uncompressed"
+    if not error.ever:
+        reason = f"{named}: at most {most} are sent over HTTP, read it with a consumer"
+        return error_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
+    reason = f"{named}, and there is no memory for it now ({error}): try again later"
+    return error_response(HTTPStatus.SERVICE_UNAVAILABLE, reason, [("Retry-After", "5")])
