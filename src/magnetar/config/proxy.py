@@ -103,6 +103,7 @@ class ProxySettings:
     magnetar_zoo_keeper_config_path: str
     magnetar_zoo_keeper_password: str = field(repr=False)
     magnetar_http_allowed_origins: tuple[str, ...]
+    magnetar_http_allowed_hosts: tuple[str, ...]
 
     @property
     def metadata_store(self) -> str:

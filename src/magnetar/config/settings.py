@@ -253,6 +253,7 @@ class Settings:
     magnetar_disk_reserve_bytes: int
     magnetar_orphaned_ledger_retention_hours: int
     magnetar_http_allowed_origins: tuple[str, ...]
+    magnetar_http_allowed_hosts: tuple[str, ...]
     magnetar_dashboard_enabled: bool
     magnetar_audit_enabled: bool
     magnetar_max_http_connections_per_ip: int

@@ -59,6 +59,7 @@ class WebSocketProcessSettings:
     web_service_tls_protocols: tuple[str, ...]
     web_service_tls_ciphers: tuple[str, ...]
     magnetar_http_allowed_origins: tuple[str, ...]
+    magnetar_http_allowed_hosts: tuple[str, ...]
     magnetar_zoo_keeper_config_path: str
     magnetar_zoo_keeper_password: str = field(repr=False)
 

@@ -15,6 +15,7 @@ from magnetar.errors import AuthorizationFailure, BrokerError, InternalError, No
 from magnetar.http.audit import record
 from magnetar.http.engine.claims import claim_of
 from magnetar.http.engine.connection import HttpLimits
+from magnetar.http.engine.hosts import Hosts
 from magnetar.http.engine.listening import Listening
 from magnetar.http.engine.message import Request, Response, error_response, refusal
 from magnetar.http.engine.origins import Origins
@@ -32,10 +33,19 @@ class Door(Listening, Generic[E]):
     """Serves endpoints from the moment it is told who may what (``_access``); until then all is 503."""
 
     def __init__(
-        self, io: Io, endpoints: Iterable[E], limits: HttpLimits | None = None, origins: Origins | None = None
+        self,
+        io: Io,
+        endpoints: Iterable[E],
+        limits: HttpLimits | None = None,
+        origins: Origins | None = None,
+        hosts: Hosts | None = None,
     ) -> None:
-        """:param origins: which pages may change something; None: only those of the loopback addresses"""
+        """:param origins: which pages may change something; None: only those of the loopback addresses
+
+        :param hosts: names of this server; None: only addresses, and names that no page can have
+        """
         super().__init__(io, limits)
+        self._hosts = hosts or Hosts()
         self._origins = origins or Origins()
         self._router = Router(endpoints)
         self._access: Access | None = None
@@ -55,6 +65,12 @@ class Door(Listening, Generic[E]):
             return error_response(HTTPStatus.FORBIDDEN, refused)
         found = self._router.find(request.method, request.path)
         endpoint = found.endpoint if isinstance(found, Found) else None
+        if not access.authenticator.asks and not (endpoint is not None and endpoint.public):
+            # Where proofs are wanted a page has none, whatever name it was loaded by.
+            refused = self._hosts.refusal(request)
+            if refused is not None:
+                log.warning("request to a foreign name refused", extra=named(request))
+                return error_response(HTTPStatus.FORBIDDEN, refused)
         who, answer = await self._who_asks(access, endpoint, request)
         if answer is None:
             if not isinstance(found, Found):

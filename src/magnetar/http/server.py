@@ -12,6 +12,7 @@ from magnetar.http.door import Door, named
 from magnetar.http.endpoints.whole import WHOLE
 from magnetar.http.engine.connection import HttpLimits
 from magnetar.http.engine.etags import tagged
+from magnetar.http.engine.hosts import Hosts
 from magnetar.http.engine.large_json import LARGE_BYTES, parse_large
 from magnetar.http.engine.message import Request, Response
 from magnetar.http.engine.origins import Origins
@@ -36,15 +37,17 @@ class HttpServer(Door[Endpoint]):
         io: Io,
         limits: HttpLimits | None = None,
         origins: Origins | None = None,
+        hosts: Hosts | None = None,
         *,
         dashboard: bool = True,
     ) -> None:
         """:param origins: which pages may change something; None: only those of the loopback addresses
 
+        :param hosts: names of this server; None: only addresses, and names that no page can have
         :param dashboard: whether there is a page at ``/``
         """
         endpoints = (*with_description(WHOLE), *(endpoints_of_dashboard() if dashboard else ()))
-        super().__init__(io, endpoints, limits, origins)
+        super().__init__(io, endpoints, limits, origins, hosts)
         self._large = Mutex(io.loop)
         self._parser: Worker | None = None
         self._messages = LargeMessages(io)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from magnetar.http.door import Door
 from magnetar.http.endpoints.websocket import WEBSOCKET
 from magnetar.http.engine.connection import HttpLimits
+from magnetar.http.engine.hosts import Hosts
 from magnetar.http.engine.message import Request, Response
 from magnetar.http.engine.origins import Origins
 from magnetar.http.engine.rotation import rotation
@@ -35,10 +36,11 @@ class WebSocketDoor(Door[WebSocketEndpoint]):
         access: Access,
         limits: HttpLimits,
         origins: Origins,
+        hosts: Hosts,
         rotation_file: Callable[[], bool] | None,
     ) -> None:
         """:param rotation_file: whether the file is there that says it may be used; None: there is none"""
-        super().__init__(io, WEBSOCKET, limits, origins)
+        super().__init__(io, WEBSOCKET, limits, origins, hosts)
         self._application = _Application(_Process(lambda: service), access)
         self._access = access
         self._rotation_file = rotation_file

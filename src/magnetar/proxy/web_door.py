@@ -11,6 +11,7 @@ from typing import Protocol
 from magnetar.errors import BrokerError
 from magnetar.http.engine.claims import claim_of
 from magnetar.http.engine.connection import HttpLimits
+from magnetar.http.engine.hosts import Hosts
 from magnetar.http.engine.listening import Listening
 from magnetar.http.engine.message import (
     Request,
@@ -65,12 +66,15 @@ class WebDoor(Listening):
         io: Io,
         limits: HttpLimits,
         origins: Origins,
+        hosts: Hosts | None,
         options: WebOptions,
         service: ProxyService,
         forwarding: Forwards,
     ) -> None:
+        """:param hosts: names of the proxy; None: any name will do"""
         super().__init__(io, limits)
         self._origins = origins
+        self._hosts = hosts
         self._options = options
         self._service = service
         self._forwarding = forwarding
@@ -99,6 +103,9 @@ class WebDoor(Listening):
         path = request.path.rstrip("/")
         if path == "/status.html":
             return rotation(self._options.rotation_file, "proxy")
+        refused = self._hosts.refusal(request) if self._hosts is not None else None
+        if refused is not None:
+            return error_response(HTTPStatus.FORBIDDEN, refused)
         open_metrics = path == "/metrics" and not self._options.authenticate_metrics
         principal = None if open_metrics else await self._who_asks(request)
         if self._options.stats and path == "/metrics":

@@ -33,6 +33,7 @@ from magnetar.security.authorization import Authorizer
 from magnetar.security.grants import Grants
 from magnetar.server.doors import Door, check_listeners, doors
 from magnetar.server.entry_filters import load_entry_filters
+from magnetar.server.http_names import hosts_of_broker
 from magnetar.server.logs import LogFormat, configure_logging
 from magnetar.server.loop_process import (
     listen_to_signals,
@@ -224,6 +225,7 @@ class Assembly:
             io,
             _http_limits(settings),
             _http_origins(settings, self.host),
+            hosts_of_broker(settings, self.host),
             dashboard=settings.magnetar_dashboard_enabled,
         )
         self._http_ports: Mapping[str, int] = {}

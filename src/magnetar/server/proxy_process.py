@@ -12,6 +12,7 @@ from pathlib import Path
 from magnetar.config.proxy import LoadedProxy, ProxySettings, load_proxy
 from magnetar.config.reading import SettingsContradict
 from magnetar.http.engine.connection import HttpLimits
+from magnetar.http.engine.hosts import Hosts
 from magnetar.http.engine.origins import Origins
 from magnetar.io.interfaces import Io, Listener, ListeningNetwork
 from magnetar.io.real import real_io
@@ -20,6 +21,7 @@ from magnetar.proxy.redirecting import Redirecting
 from magnetar.proxy.service import ProxyService
 from magnetar.proxy.web_door import WebDoor, WebOptions
 from magnetar.server.beside import OptionsBeside, run_beside
+from magnetar.server.http_names import hosts_of
 from magnetar.server.loop_process import reachable_host, say_serving
 from magnetar.server.proxy_parts import brokers_of, forwarding_of, service_of, targets_of
 from magnetar.server.security import authenticator
@@ -119,6 +121,7 @@ async def _start(
             connections=settings.max_http_server_connections or _ANY_NUMBER,
         ),
         Origins((settings.bind_address, settings.advertised_address), settings.magnetar_http_allowed_origins),
+        _hosts(settings),
         _web_options(settings),
         service,
         Redirecting(brokers) if options.discovery else forwarding_of(loop, loaded, brokers, targets),
@@ -137,6 +140,14 @@ def _check(settings: ProxySettings) -> None:
         Origins((), settings.magnetar_http_allowed_origins)
     except ValueError as error:
         raise SettingsContradict(str(error)) from error
+    hosts_of(settings)
+
+
+def _hosts(settings: ProxySettings) -> Hosts | None:
+    """Names of the proxy; None: somebody is asked for a proof, here or by the brokers."""
+    if settings.authentication_enabled or settings.forward_authorization_credentials:
+        return None
+    return hosts_of(settings, (settings.advertised_address,))
 
 
 def _web_options(settings: ProxySettings) -> WebOptions:

@@ -32,6 +32,7 @@ from magnetar.security.authorization import Authorizer, EverybodyMay
 from magnetar.server.beside import OptionsBeside, run_beside
 from magnetar.server.broker_client import TlsChecks, own_client
 from magnetar.server.cluster_stores import Patience, open_zookeeper
+from magnetar.server.http_names import hosts_of
 from magnetar.server.loop_process import reachable_host, say_serving
 from magnetar.server.security import Roles, authenticator, authorizer
 from magnetar.server.taken_port import taken_port
@@ -162,6 +163,7 @@ class _WebSockets:
             self._access,
             HttpLimits(connections=settings.max_http_server_connections or _ANY_NUMBER),
             Origins((settings.bind_address,), settings.magnetar_http_allowed_origins),
+            hosts_of(settings),
             path.is_file if path is not None else None,
         )
         doors: list[tuple[str, int | None, ListeningNetwork | None]] = [
@@ -202,6 +204,7 @@ def _check(settings: WebSocketProcessSettings) -> None:
         Origins((), settings.magnetar_http_allowed_origins)
     except ValueError as error:
         raise SettingsContradict(str(error)) from error
+    hosts_of(settings)
 
 
 def _address(text: str) -> EnsembleAddress:

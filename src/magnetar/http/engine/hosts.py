@@ -1,0 +1,74 @@
+"""Which names a plain HTTP request may call this server by.
+
+A page can make the name that it was loaded by lead to this server's address (DNS rebinding). Its browser
+then takes the answers for the page's own, and sends no ``Origin`` with what it reads. ``Host`` gives it away:
+that is a name in public DNS. Addresses are no names; and names without a dot, or below domains that are
+reserved for private use, belong to nobody there: those of containers, services and machines nearby.
+
+With TLS the certificate does not fit such a name. Where clients prove who they are the page has no proof.
+Neither needs this check.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from ipaddress import ip_address
+
+from magnetar.http.engine.message import Request
+
+ANY = "*"
+_SUBDOMAINS = "*."
+_NAME = re.compile(r"[a-z0-9_]([-a-z0-9_.]*[a-z0-9_])?")
+_PRIVATE = (".localhost", ".internal", ".home.arpa", ".cluster.local", ".svc")
+"""Domains that are in no public DNS (RFC 6761, RFC 8375, ICANN's ``internal``), and those of Kubernetes."""
+
+
+class Hosts:
+    """Names of the server itself, those that nobody else can control, and those that the settings list."""
+
+    def __init__(self, own: Iterable[str] = (), allowed: Iterable[str] = ()) -> None:
+        """:param own: names and addresses of this server
+
+        :param allowed: names; ``*.name`` for all below a name, ``*`` for all
+        :raises ValueError: one of ``allowed`` is something else
+        """
+        given = [text.strip().lower() for text in allowed]
+        for text in given:
+            if text != ANY and not _NAME.fullmatch(text.removeprefix(_SUBDOMAINS)):
+                raise ValueError(f"magnetarHttpAllowedHosts: {text!r} is no host name, *.name or *")
+        self._any = ANY in given
+        self._names = frozenset(host.strip("[]").rstrip(".").lower() for host in own if host) | set(given)
+        self._below = tuple(text[1:] for text in given if text.startswith(_SUBDOMAINS))
+
+    def refusal(self, request: Request) -> str | None:
+        """Why a request is refused; None when it is not."""
+        if self._any or request.secure:
+            return None
+        given = request.headers.get("host", "")
+        if self._is_known(_host_of(given)):
+            return None
+        return (
+            f"Host {given[:200]!r} is no name of this server: a page may have made it lead here. "
+            "If it is one, list it in magnetarHttpAllowedHosts"
+        )
+
+    def _is_known(self, host: str) -> bool:
+        if "." not in host and ":" not in host:
+            return True
+        if host in self._names or host.endswith(_PRIVATE) or host.endswith(self._below):
+            return True
+        try:
+            ip_address(host.partition("%")[0])
+        except ValueError:
+            return False
+        return True
+
+
+def _host_of(header: str) -> str:
+    """The name or address in ``Host``, without its port."""
+    text = header.strip().lower()
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    name, _colon, port = text.rpartition(":")
+    return (name if port.isdigit() or (name and not port) else text).rstrip(".")

@@ -1,0 +1,54 @@
+"""Names by which plain HTTP requests may call a process: its own, and those of its settings."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from magnetar.config.reading import SettingsContradict
+from magnetar.config.settings import Settings
+from magnetar.http.engine.hosts import ANY, Hosts
+from magnetar.server.doors import advertised, doors
+
+
+class NameSettings(Protocol):
+    @property
+    def bind_address(self) -> str: ...
+    @property
+    def magnetar_http_allowed_hosts(self) -> tuple[str, ...]: ...
+    @property
+    def magnetar_http_allowed_origins(self) -> tuple[str, ...]: ...
+
+
+def hosts_of(settings: NameSettings, own: Iterable[str] = ()) -> Hosts:
+    """Own names besides those of the machine, and what is allowed; a page that may change something may read.
+
+    :raises SettingsContradict: what is allowed is no name
+    """
+    allowed = settings.magnetar_http_allowed_hosts
+    origins = settings.magnetar_http_allowed_origins
+    if ANY in origins:
+        allowed = (*allowed, ANY)
+    named = (urlsplit(origin).hostname or "" for origin in origins if origin != ANY)
+    try:
+        return Hosts((settings.bind_address, platform.node(), *own, *named), allowed)
+    except ValueError as error:
+        raise SettingsContradict(str(error)) from error
+
+
+def hosts_of_broker(settings: Settings, host: str) -> Hosts:
+    """:param host: the address that clients are told
+
+    :raises SettingsContradict: what is allowed is no name, or listeners contradict each other
+    """
+    told = advertised(settings, host, {})
+    urls = [
+        url
+        for at in (told.main, *told.listeners.values())
+        for url in (at.binary, at.binary_tls, at.http, at.http_tls)
+        if url
+    ]
+    named = [urlsplit(url).hostname or "" for url in urls]
+    return hosts_of(settings, (host, *named, *(door.host for door in doors(settings))))
