@@ -224,3 +224,26 @@ def test_every_row_is_asked_for_but_those_of_read_plans_and_metrics(world: Serve
         assert response.status == row.refused_status
         [(role, operation, _target)] = refuses.asked
         assert (role, operation) == ("r", str(row.operation))
+
+
+_LARGE: dict[str, Any] = {
+    "a wide list": [1] * 20_000,
+    "a wide object": {f"k{number}": 1 for number in range(4_000)},
+    "a long text": "x" * 50_000,
+    "a long number in text": "1" * 50_000,
+    "a wide field": {name: [1] * 4_000 for name in ("type", "size", "topic", "ledgerId", "allowedClusters")},
+    "a wide item": [{"topic": [1] * 8_000, "payload": "x" * 20_000}],
+}
+
+
+@pytest.mark.parametrize("what", _LARGE)
+def test_no_error_gives_a_large_body_back(world: Served, what: str) -> None:
+    body = json.dumps(_LARGE[what]).encode()
+    for row in ENDPOINTS:
+        if not row.body or row.upgrades or row.reads_as_it_comes:
+            continue
+        headers = {"content-type": "application/json"}
+        request = Request(row.method, path_of(row.path), Query(), headers, body)
+        response: Response = world.world.run(world.http.answer(request))
+        assert len(response.body) < 5_000, ids(row)
+        assert response.status != 500, ids(row)

@@ -136,6 +136,18 @@ def test_a_request_may_come_byte_by_byte() -> None:
             True,
         ),
         (b"PUT /a HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab", 404, False),
+        # A proxy may have gone by the first: the second request would be somebody else's.
+        (
+            b"PUT /a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+            + GET,
+            400,
+            True,
+        ),
+        (
+            b"PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+            400,
+            True,
+        ),
     ],
 )
 def test_each_kind_of_request_and_what_becomes_of_the_connection(

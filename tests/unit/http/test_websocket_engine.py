@@ -246,3 +246,15 @@ def test_an_end_before_the_connection_is_a_websocket_is_told_once_it_is() -> Non
     assert (close.code, close.reason) == (1008, "not allowed any more")
     socket.connection_lost(None)
     assert seen.ends == 1
+
+
+def test_a_frame_that_is_too_large_is_refused_by_its_head_and_not_read_on() -> None:
+    world = World(message_bytes=1000)
+    world.socket.data_received(b"\x81\xff" + ((1 << 63) - 1).to_bytes(8, "big"))
+    [close] = world.heard()
+    assert close.code == 1009
+    assert world.seen.paused
+    world.socket.data_received(bytes(1 << 20))
+    world.loop.run_for(10.0)
+    assert world.seen.aborted
+    assert not world.seen.messages

@@ -217,6 +217,14 @@ class HttpConnection:
         if size > self._owner.limits.head_bytes:
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The headers are too large")
             return False
+        if _has_two_lengths(head):
+            # A proxy before this server may have gone by the other one: what it takes for a body may then be
+            # another request (RFC 9112, section 6.3).
+            self._refuse(
+                HTTPStatus.BAD_REQUEST,
+                "Content-Length and Transfer-Encoding contradict each other: send one of them",
+            )
+            return False
         method, path = head.method.decode("ascii"), _target_of(head)[0]
         if self._owner.reads_as_it_comes(method, path):
             self._start_arriving(head)
@@ -443,6 +451,11 @@ class HttpConnection:
     def _abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+
+
+def _has_two_lengths(head: h11.Request) -> bool:
+    names = {name for name, _value in head.headers}
+    return b"content-length" in names and b"transfer-encoding" in names
 
 
 def _target_of(head: h11.Request) -> tuple[str, str, str]:

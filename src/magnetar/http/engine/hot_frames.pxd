@@ -12,8 +12,9 @@ cdef class FrameReader:
     cdef long long _wanted
     cdef bint _in_parts
     cdef bint _given_up
+    cdef readonly long long left_out
 
-    @cython.locals(found=list, at='Py_ssize_t', end='Py_ssize_t', size='long long')
+    @cython.locals(found=list, at='Py_ssize_t', end='Py_ssize_t', size='long long', skipped='long long')
     cpdef list read(self, bytes data)
 
     @cython.locals(first='int', kind='int', size='long long', head='int', shortest='long long')

@@ -13,6 +13,10 @@ _WHOLE_TEXT = 0x81
 _TEXT = 0x01
 _LARGEST_CONTROL = 125
 _LAST_KIND = 0x0A
+_LENGTHS_END = 1 << 63
+"""Of frames: the highest bit of a length is 0."""
+_MOST_COUNTED = 1 << 62
+"""Of a length that is too large in any case: sums with it fit into 64 bits."""
 
 
 def text_frame(text: str) -> bytes:
@@ -36,13 +40,20 @@ class FrameReader:
         self._wanted = 0
         self._in_parts = False
         self._given_up = False
+        self.left_out = 0
+        """Bytes still to come of a frame that is larger than it may be."""
 
-    def read(self, data: bytes) -> list[str | bytes]:
+    def read(self, data: bytes) -> list[str | bytes | None]:
         """What came to its end with these bytes: texts that are messages, and bytes that are for wsproto.
 
-        Those are whole frames, until something comes that is larger than it may be, or no text, or breaks the
-        protocol: that and all that follows is passed on as it comes.
+        Those are whole frames, until something comes that is no text, or breaks the protocol: that and all
+        that follows is passed on as it comes. None stands for a frame that is larger than it may be: its head
+        says so, and the rest of it is left out.
         """
+        if self.left_out:
+            skipped = min(self.left_out, len(data))
+            self.left_out -= skipped
+            data = data[skipped:]
         if self._given_up:
             return [data]
         if self._rest:
@@ -51,11 +62,16 @@ class FrameReader:
                 return []
             data = bytes(self._rest)
             self._rest.clear()
-        found: list[str | bytes] = []
+        found: list[str | bytes | None] = []
         at = 0
         end = len(data)
         while at < end:
             size = self._size(data, at, end)
+            if size < 0:
+                found.append(None)
+                self.left_out = max(0, -size - (end - at))
+                at -= size
+                continue
             if size > end - at:
                 self._rest += data[at:]
                 self._wanted = size
@@ -73,7 +89,10 @@ class FrameReader:
         return found
 
     def _size(self, data: bytes, at: int, end: int) -> int:
-        """Of the frame that begins there, or of as much of it as says more; 0: it is for wsproto to say."""
+        """Of the frame that begins there, or of as much of it as says more; 0: it is for wsproto to say.
+
+        Of one that is larger than it may be: less than 0.
+        """
         if end - at < 2:
             return 2
         first = data[at]
@@ -86,14 +105,16 @@ class FrameReader:
         if kind > _TEXT or (kind == _TEXT) == self._in_parts:
             return 0
         if size <= _LARGEST_CONTROL:
-            return 6 + size if size <= self._largest else 0
+            return 6 + size if size <= self._largest else -6 - size
         head = 4 if size == 126 else 10
         if end - at < head:
             return head
         told = int.from_bytes(data[at + 2 : at + head], "big")
         shortest = 126 if head == 4 else 0x10000
-        # Longer forms of a length than it takes break the protocol.
-        return head + 4 + told if shortest <= told <= self._largest else 0
+        if told < shortest or told >= _LENGTHS_END:
+            # Longer forms of a length than it takes break the protocol, and so does its highest bit.
+            return 0
+        return head + 4 + told if told <= self._largest else -head - 4 - min(told, _MOST_COUNTED)
 
     def _text(self, data: bytes, at: int, size: int) -> str | None:
         """The message in a frame; None: it is of another kind."""

@@ -16,6 +16,7 @@ from magnetar.security.authentication import PeerCertificate
 from magnetar.security.principal import ANONYMOUS, Principal
 
 JSON_TYPE = "application/json"
+_LONGEST_REASON = 4096
 _NULL = re.compile(rb"\s*null\s*")
 
 
@@ -167,7 +168,9 @@ def nothing() -> Response:
 
 
 def error_response(status: int, reason: str, headers: Sequence[tuple[str, str]] = ()) -> Response:
-    """An error in the shape that Pulsar's admin clients read."""
+    """An error in the shape that Pulsar's admin clients read; of a very long reason the beginning."""
+    if len(reason) > _LONGEST_REASON:
+        reason = reason[:_LONGEST_REASON] + "..."
     return Response(status, _json({"reason": reason}), JSON_TYPE, headers)
 
 

@@ -24,6 +24,8 @@ _KEY_SUFFIX = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _VERSION = "13"
 _CLOSING_SECONDS = 5.0
 """How long a client has to answer that it heard of the end."""
+_MOST_SKIPPED = 1 << 20
+"""Bytes of a message that is too large which are taken and left aside."""
 _PING = b"PING"
 
 NORMAL = 1000
@@ -186,6 +188,8 @@ class WebSocket:
                 self._take_others(found)
                 if self._frames.state is ConnectionState.CLOSED:
                     break
+            elif found is None:
+                self._refuse_large()
             elif not self._closing:
                 self._conversation.received(found)
 
@@ -255,8 +259,7 @@ class WebSocket:
             return
         self._text_size += len(event.data)
         if self._text_size > self._limits.message_bytes:
-            self._text.clear()
-            self.close(TOO_LARGE, f"A message exceeds {self._limits.message_bytes} bytes")
+            self._refuse_large()
             return
         self._text.append(event.data)
         if event.message_finished:
@@ -264,6 +267,13 @@ class WebSocket:
             self._text.clear()
             self._text_size = 0
             self._conversation.received(text)
+
+    def _refuse_large(self) -> None:
+        """Ends it. What comes of the message is left aside, and where it is if that is much."""
+        self._text.clear()
+        self.close(TOO_LARGE, f"A message exceeds {self._limits.message_bytes} bytes")
+        if self._transport is not None and self._reader.left_out > _MOST_SKIPPED:
+            self._transport.pause_reading()
 
     # time
 

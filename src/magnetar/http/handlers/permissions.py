@@ -10,6 +10,7 @@ from magnetar.errors import InvalidRequest, InvalidTopicName
 from magnetar.http.engine.message import Request, Response, error_response, nothing
 from magnetar.http.routing import Application
 from magnetar.http.shapes.fields import ACTIONS, choices, text
+from magnetar.http.shapes.shown import shown
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.topic_name import TopicName
 from magnetar.security.operations import Operation, TopicOperation
@@ -47,7 +48,7 @@ def _changes(given: Any, *, grants: bool) -> list[tuple[TopicName, str, Sequence
 
 def _one(name: str, given: Any, *, grants: bool) -> tuple[TopicName, str, Sequence[str] | None]:
     if not isinstance(given, dict):
-        raise InvalidRequest(f"{name}: an object is wanted, not {given!r}")
+        raise InvalidRequest(f"{name}: an object is wanted, not {shown(given)}")
     role = text(f"{name}.role", given.get("role"))
     actions = _actions(f"{name}.actions", given.get("actions")) if grants else None
     try:

@@ -9,6 +9,7 @@ from magnetar.http.engine.message import Request, Response, json_response, nothi
 from magnetar.http.routing import Application
 from magnetar.http.shapes.fields import whole
 from magnetar.http.shapes.names import topic_of
+from magnetar.http.shapes.shown import shown
 
 _FROM_THE_START = (-1, -1)
 
@@ -52,6 +53,6 @@ def _seconds(given: dict[str, Any]) -> int | None:
 
 def _position(name: str, value: Any) -> tuple[int, int]:
     if not isinstance(value, dict):
-        raise InvalidRequest(f"{name}: an object with ledgerId and entryId is wanted, not {value!r}")
+        raise InvalidRequest(f"{name}: an object with ledgerId and entryId is wanted, not {shown(value)}")
     number = whole(64)
     return number(f"{name}.ledgerId", value.get("ledgerId")), number(f"{name}.entryId", value.get("entryId"))

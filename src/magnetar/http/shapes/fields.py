@@ -10,6 +10,7 @@ from typing import Any
 
 from magnetar.errors import InvalidRequest, PreconditionFailed
 from magnetar.http.engine.message import Request
+from magnetar.http.shapes.shown import shown
 
 ACTIONS = ("produce", "consume", "functions", "sources", "sinks", "packages")
 """What a role may be allowed."""
@@ -35,13 +36,17 @@ Check = Callable[[str, Any], Any]
 """Checks one JSON value; the text names it for the message."""
 
 
+_LONGEST = 1000
+"""Characters of a text that is taken for a number."""
+
+
 def whole(bits: int = 32) -> Check:
     def check(name: str, value: Any) -> int:
         given = _number_of(value, int)
         if type(given) is float and given.is_integer():
             given = int(given)
         if type(given) is not int:
-            raise InvalidRequest(f"{name}: a whole number is wanted, not {value!r}")
+            raise InvalidRequest(f"{name}: a whole number is wanted, not {shown(value)}")
         if not -(1 << bits - 1) <= given < 1 << bits - 1:
             raise InvalidRequest(f"{name}: a number of {bits} bits is wanted, not {given}")
         return given
@@ -53,7 +58,7 @@ def number(name: str, value: Any) -> float:
     given = _number_of(value, float)
     # Python's parser takes NaN and Infinity, which are no JSON: who reads what is stored could not.
     if type(given) not in (int, float) or not -_LARGEST <= given <= _LARGEST:
-        raise InvalidRequest(f"{name}: a number is wanted, not {value!r}")
+        raise InvalidRequest(f"{name}: a number is wanted, not {shown(value)}")
     return float(given)
 
 
@@ -62,31 +67,32 @@ def _number_of(value: Any, kind: type[int] | type[float]) -> Any:
     if not isinstance(value, str):
         return value
     written = _WHOLE if kind is int else _NUMBER
-    return kind(value) if written.fullmatch(value.strip()) else value
+    # Longer ones are no number of 64 bits, and Python refuses to read them.
+    return kind(value) if len(value) <= _LONGEST and written.fullmatch(value.strip()) else value
 
 
 def truth(name: str, value: Any) -> bool:
     """Numbers and texts stand for truth values as in Pulsar's interface."""
     given = _TRUTHS.get(value, value) if isinstance(value, str) else value
     if type(given) not in (bool, int):
-        raise InvalidRequest(f"{name}: true or false is wanted, not {value!r}")
+        raise InvalidRequest(f"{name}: true or false is wanted, not {shown(value)}")
     return bool(given)
 
 
 def text(name: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise InvalidRequest(f"{name}: a text is wanted, not {value!r}")
+        raise InvalidRequest(f"{name}: a text is wanted, not {shown(value)}")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise InvalidRequest(f"{name}: {value!r} has half a character") from error
+        raise InvalidRequest(f"{name}: {shown(value)} has half a character") from error
     return value
 
 
 def choice(*choices: str) -> Check:
     def check(name: str, value: Any) -> str:
         if value not in choices:
-            raise InvalidRequest(f"{name}: one of {', '.join(choices)} is wanted, not {value!r}")
+            raise InvalidRequest(f"{name}: one of {', '.join(choices)} is wanted, not {shown(value)}")
         return str(value)
 
     return check
@@ -94,7 +100,7 @@ def choice(*choices: str) -> Check:
 
 def texts(name: str, value: Any) -> list[str]:
     if not isinstance(value, list):
-        raise InvalidRequest(f"{name}: a list is wanted, not {value!r}")
+        raise InvalidRequest(f"{name}: a list is wanted, not {shown(value)}")
     return list(dict.fromkeys(text(name, item) for item in value))
 
 
@@ -122,7 +128,7 @@ def by_name(check: Check, names: Check = text) -> Check:
 
 def an_object(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise InvalidRequest(f"{name}: an object is wanted, not {value!r}")
+        raise InvalidRequest(f"{name}: an object is wanted, not {shown(value)}")
     return value
 
 
@@ -207,7 +213,7 @@ def message_position(value: Any, name: str = "messageId") -> tuple[int, int]:
     :raises InvalidRequest: it is none
     """
     if not isinstance(value, dict):
-        raise InvalidRequest(f"{name}: an object with ledgerId and entryId is wanted, not {value!r}")
+        raise InvalidRequest(f"{name}: an object with ledgerId and entryId is wanted, not {shown(value)}")
     ledger_id, entry_id = value.get("ledgerId", 0), value.get("entryId", 0)
     return whole(64)(f"{name}.ledgerId", ledger_id), whole(64)(f"{name}.entryId", entry_id)
 

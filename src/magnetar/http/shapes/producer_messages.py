@@ -17,6 +17,7 @@ from magnetar.client.message_options import MessageOptions
 from magnetar.errors import InvalidRequest
 from magnetar.http.engine.message import Request
 from magnetar.http.shapes.fields import Field, body, fields, text, text_map, texts, truth, whole
+from magnetar.http.shapes.shown import shown
 
 _NO_VERSION = -1
 _TEXT = SchemaData(SchemaType.STRING, properties={"__charset": "UTF-8"})
@@ -133,6 +134,6 @@ def _declared(name: str, written: str) -> SchemaData:
         data = b64decode(info["schema"], validate=True)
         return SchemaData(SchemaType["NONE" if kind == "BYTES" else kind], data, info["properties"])
     except KeyError as error:
-        raise InvalidRequest(f"{name}: {kind!r} is no type of a schema") from error
+        raise InvalidRequest(f"{name}: {shown(kind)} is no type of a schema") from error
     except (NotBase64, ValueError, RecursionError) as error:
         raise InvalidRequest(f"{name}: a SchemaInfo is wanted, as JSON: {error}") from error
