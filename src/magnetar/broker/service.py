@@ -105,11 +105,9 @@ class BrokerService(ServedTopics):
 
         :param ownership: see :class:`ServedTopics`
         """
-        super().__init__(io, wheel, metadata, managed_ledgers, settings, ownership)
+        super().__init__(io, wheel, metadata, managed_ledgers, settings, ownership, beside)
         self.load = load
         """None, too, where there are no other brokers."""
-        self.beside = beside
-        """None: there are no other brokers."""
         if beside is not None:
             self.unloads.handing_over = HandingOver(io.loop, beside, lambda: self.settings)
         self.authenticator: Authenticator = authenticator or NobodyIsAsked()

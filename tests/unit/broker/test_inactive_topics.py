@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,8 @@ from world import World, append
 
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.namespaces.bootstrap import bootstrap
+from magnetar.broker.ownership.contract import Addresses, Asked, Bundle, Owner
+from magnetar.broker.ownership.peers import PeerAnswer
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import InactiveTopics, Retention
 from magnetar.broker.service import BrokerService
@@ -153,6 +156,50 @@ def test_a_partitioned_topic_goes_with_its_last_partition_where_wanted(wanted: b
     swept.after(20)
     assert not swept.exists(NAME.partition(0))
     assert run(swept.broker.namespaces.partitions(NAME)) == (0 if wanted else 2)
+
+
+class Other:
+    """Another broker, with some non-persistent topics and the bundles they lie in."""
+
+    def __init__(self, swept: Swept, *loaded: TopicName) -> None:
+        self.brokers = self.admin = self
+        self.loaded = list(loaded)
+        self._served = swept.broker
+        self._own = swept.broker.ownership.owner_of
+
+    def get(self, broker_id: str) -> str:
+        return broker_id
+
+    async def owner_of(self, bundle: Bundle, asked: Asked, *, persistent: bool = True) -> Owner:
+        if any(name in bundle for name in self.loaded):
+            return Owner("other:8080", Addresses(None), here=False, generation=1)
+        return await self._own(bundle, asked, persistent=persistent)
+
+    async def call(self, _broker: str, _method: str, path: str, *_more: Any) -> PeerAnswer:
+        bundle = Bundle.parse(path.removeprefix("/admin/v2/non-persistent/"))
+        return PeerAnswer(200, json.dumps([str(name) for name in self.loaded if name in bundle]).encode())
+
+
+def test_a_partition_of_another_broker_keeps_a_non_persistent_partitioned_topic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    swept = Swept(delete_inactive_partitioned=True)
+    run = swept.world.run
+    name = TopicName.parse("non-persistent://public/default/t")
+    run(swept.broker.namespaces.create_partitioned(name, 4, {}))
+    bundles = [run(swept.broker.bundles.of_topic(name.partition(index))) for index in range(4)]
+    there = next(index for index in range(4) if bundles[index] != bundles[0])
+    other = Other(swept, name.partition(there))
+    monkeypatch.setattr(swept.broker, "beside", other)
+    monkeypatch.setattr(swept.broker.ownership, "owner_of", other.owner_of)
+    swept.topic(name.partition(0))
+    swept.after(20)
+    assert not swept.broker.topics
+    assert run(swept.broker.namespaces.partitions(name)) == 4
+    other.loaded.clear()
+    swept.topic(name.partition(0))
+    swept.after(20)
+    assert run(swept.broker.namespaces.partitions(name)) == 0
 
 
 def test_many_topics_are_looked_at_in_slices() -> None:

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 from lived import NAME, Lived
+from test_backlog_quotas import Wire
 
 from magnetar.broker.admin.partitions import PartitionAdmin
 from magnetar.broker.policies.effective import EffectivePolicies
-from magnetar.errors import ServiceNotReady, TopicNotFound
+from magnetar.broker.publishing.producer import AccessMode, Producer
+from magnetar.errors import InUse, ServiceNotReady, TopicNotFound
 
 COUNT = 3
 
@@ -84,3 +86,67 @@ def test_a_deletion_that_fails_leaves_a_topic_that_can_be_used(monkeypatch: pyte
     assert lived.topic(NAME.partition(0))
     lived.world.run(lived.admin.delete(str(NAME), force=True))
     assert lived.left() == []
+
+
+def test_a_producer_that_came_after_the_check_keeps_its_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    lived = Partitioned()
+    mark, kept = lived.broker.namespaces.mark_deleted, lived.topic(NAME.partition(1))
+    producer = Producer(
+        kept,
+        Wire(),
+        1,
+        "p",
+        user_provided_name=False,
+        epoch=0,
+        access_mode=AccessMode.Shared,
+        topic_epoch=None,
+        metadata={},
+        connected_ms=0,
+    )
+
+    async def late(name: Any, *, deleted: bool) -> None:
+        if deleted:
+            await kept.add_producer(producer)
+        await mark(name, deleted=deleted)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lived.broker.namespaces, "mark_deleted", late)
+        with pytest.raises(InUse):
+            lived.world.run(lived.admin.delete(str(NAME), force=False))
+    assert not kept.closing
+    assert kept.producers
+    assert lived.world.run(lived.admin.describe(str(NAME)))["deleted"] is False
+    kept.remove_producer(producer)
+    lived.world.run(lived.admin.delete(str(NAME), force=False))
+    assert lived.left() == []
+
+
+def test_schema_and_policies_go_while_clients_are_still_kept_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    lived = Partitioned()
+    delete, marked = lived.broker.schemas.delete, []
+
+    async def seen(path: str) -> None:
+        marked.append(await lived.broker.namespaces.is_being_deleted(NAME))
+        await delete(path)
+
+    monkeypatch.setattr(lived.broker.schemas, "delete", seen)
+    lived.world.run(lived.admin.delete(str(NAME), force=False))
+    assert marked == [True]
+
+
+def test_the_schema_of_a_topic_is_gone_before_the_topic_can_be_made_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lived = Lived(EffectivePolicies())
+    topic = lived.topic()
+    delete, refused = lived.broker.schemas.delete, []
+
+    async def comes_back(path: str) -> None:
+        with pytest.raises(ServiceNotReady):
+            await lived.broker.topic(NAME, create=True)
+        refused.append(path)
+        await delete(path)
+
+    monkeypatch.setattr(lived.broker.schemas, "delete", comes_back)
+    lived.world.run(lived.broker.delete_topic(topic))
+    assert refused == [NAME.schema_path]

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from served import Served
 
-from magnetar.broker.ownership.brokers import BrokerRecord
+from magnetar.broker.admin.namespaces import NamespaceAdmin
+from magnetar.broker.ownership.brokers import VERSION_PREFIX, BrokerRecord
 from magnetar.broker.ownership.contract import Addresses, Asked, Bundle, Owner
 from magnetar.broker.ownership.peers import PeerAnswer, PeerRefused
 from magnetar.errors import ServiceNotReady
+from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
 
 LIST = "/admin/v2/non-persistent/public/default"
@@ -31,10 +33,11 @@ class Others:
         self.brokers = self.admin = self
         self.asked: list[str] = []
         self.answers: dict[str, bytes] = {}
+        self.version = f"{VERSION_PREFIX}0.1.0"
 
     def get(self, broker_id: str) -> BrokerRecord:
         return BrokerRecord(
-            broker_id, Addresses(None, http="http://other:8080"), {}, True, True, "", "", 0, {}
+            broker_id, Addresses(None, http="http://other:8080"), {}, True, True, "", self.version, 0, {}
         )
 
     async def owner_of(self, bundle: Bundle, asked: Asked, *, persistent: bool = True) -> Owner:
@@ -52,7 +55,7 @@ class Others:
         query: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> PeerAnswer:
-        assert (broker.broker_id, method) == ("other:8080", "GET")
+        assert (broker.broker_id, method) == ("other:8080", "GET" if "/non-persistent/" in path else "PUT")
         self.asked.append(path)
         answer = self.answers.get(path.rpartition("/")[2], b"")
         if answer == b"refused":
@@ -128,3 +131,55 @@ def test_namespaces_of_the_older_form_have_addresses_of_their_own(served: Served
 def test_a_broker_that_is_alone_tells_of_all(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served.broker, "beside", None)
     assert len(served.get(LIST)) == 6
+
+
+NAMESPACE = "/admin/v2/namespaces/mine/n"
+MINE = "/admin/v2/non-persistent/mine/n"
+
+
+@pytest.fixture
+def mine(others: Others, monkeypatch: pytest.MonkeyPatch) -> Served:
+    found = Served()
+    found.ask("PUT", "/admin/v2/tenants/mine", '{"allowedClusters": ["standalone"]}')
+    assert found.ask("PUT", NAMESPACE, "{}").status == 204
+    monkeypatch.setattr(found.broker, "beside", others)
+    monkeypatch.setattr(found.broker.ownership, "owner_of", others.owner_of)
+    return found
+
+
+def test_a_namespace_whose_non_persistent_topics_another_broker_serves_is_not_empty(
+    mine: Served, others: Others
+) -> None:
+    others.answers[THIRD] = b'["non-persistent://mine/n/t"]'
+    answer = mine.ask("DELETE", NAMESPACE)
+    assert answer.status == 409
+    assert mine.get(NAMESPACE)["deleted"] is False
+    del others.answers[THIRD]
+    assert mine.ask("DELETE", NAMESPACE).status == 204
+
+
+def test_a_topic_that_another_broker_loads_before_it_sees_the_mark_keeps_the_namespace(
+    mine: Served, others: Others, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = NamespaceAdmin._mark
+
+    async def late(admin: NamespaceAdmin, name: NamespaceName, *, deleted: bool) -> None:
+        others.answers[SECOND] = b'["non-persistent://mine/n/late"]'
+        await mark(admin, name, deleted=deleted)
+
+    monkeypatch.setattr(NamespaceAdmin, "_mark", late)
+    assert mine.ask("DELETE", NAMESPACE).status == 409
+    assert mine.get(NAMESPACE)["deleted"] is False
+
+
+def test_a_namespace_is_not_deleted_while_an_owner_does_not_answer(mine: Served, others: Others) -> None:
+    others.answers[SECOND] = b"refused"
+    assert mine.ask("DELETE", NAMESPACE).status == 500
+    assert mine.get(NAMESPACE)["deleted"] is False
+
+
+def test_brokers_of_apache_are_asked_before_the_mark_only(mine: Served, others: Others) -> None:
+    others.version = "4.0.8"
+    assert mine.ask("DELETE", NAMESPACE).status == 204
+    lists = [path for path in others.asked if path.startswith(MINE)]
+    assert sorted(lists) == [f"{MINE}/{SECOND}", f"{MINE}/{THIRD}"]

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from magnetar.broker.admin.at_owners import REDIRECTED, ask_owner
 from magnetar.broker.admin.brokers import elsewhere
 from magnetar.broker.load.settings import SplitSettings
+from magnetar.broker.ownership.asking import REDIRECTED, ask
 from magnetar.broker.ownership.contract import Asked, Bundle, Owner
 from magnetar.broker.ownership.peers import PeerRefused
 from magnetar.broker.ownership.splitting import Carried, ToDivide, positions_within
@@ -127,7 +127,7 @@ class BundleAdmin:
             await here(bundle)
             return
         root = "/admin" if bundle.namespace.legacy else "/admin/v2"
-        await ask_owner(self._broker, owner, method, f"{root}/namespaces/{bundle}{path}")
+        await ask(self._broker.beside, owner, method, f"{root}/namespaces/{bundle}{path}")
 
     async def _owner(self, bundle: Bundle, *, place: bool) -> Owner | None:
         """None: nobody has it, or it is being given up.

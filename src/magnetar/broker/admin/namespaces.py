@@ -15,6 +15,7 @@ from magnetar.broker.policies.namespaces import divided, new_policies
 from magnetar.broker.policies.records import Record
 from magnetar.broker.policies.rules import check_namespace, check_owned
 from magnetar.broker.service import BrokerService
+from magnetar.broker.serving.live_topics import LiveTopics
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import (
     AuthorizationFailure,
@@ -42,6 +43,7 @@ class NamespaceAdmin:
     def __init__(self, broker: BrokerService, bundles: BundleAdmin) -> None:
         self._broker = broker
         self._bundles = bundles
+        self._live = LiveTopics(broker)
         self._policies = broker.policies
         self._records = broker.policies.namespaces
 
@@ -82,7 +84,8 @@ class NamespaceAdmin:
         """:param force: with all topics, where ``forceDeleteNamespaceAllowed`` says so
 
         :raises NamespaceNotFound: there is none
-        :raises HasChildren: it has topics
+        :raises HasChildren: it has topics, whichever broker serves them
+        :raises ServiceNotReady: a broker that serves some of it does not answer, so nothing is deleted
         :raises NotAllowed: forced deletion is switched off
         """
         name = self._broker.parse_namespace(namespace)
@@ -98,7 +101,7 @@ class NamespaceAdmin:
         try:
             # Who began to load a topic before the mark may still make it.
             await self._loads_settled(name)
-            await self._check_empty(name)
+            await self._check_empty(name, marked=True)
         except (BrokerError, MetadataError):
             # Nothing has been deleted yet, and what is marked serves nothing.
             await self._mark(name, deleted=False)
@@ -122,11 +125,12 @@ class NamespaceAdmin:
         for loading in self._broker.loading_in(name):
             await finished(self._broker.io.loop, loading)
 
-    async def _check_empty(self, name: NamespaceName) -> None:
+    async def _check_empty(self, name: NamespaceName, *, marked: bool = False) -> None:
+        """:param marked: it is marked as deleted: no broker loads anything of it any more"""
         names = await self._broker.namespaces.persistent_topics(name)
         partitioned = await self._partitioned(name)
         own = (topic for topic in (*names, *partitioned) if not TopicName.parse(topic).reserved)
-        if self._broker.creation.non_persistent(name) or any(own):
+        if any(own) or await self._live.of_namespace(name, deleting=marked):
             raise HasChildren("Cannot delete non empty namespace")
 
     async def _partitioned(self, name: NamespaceName) -> list[str]:

@@ -8,9 +8,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from magnetar.broker.admin.at_owners import at_owner_of
+from magnetar.broker.ownership.peers import PeerRefused
 from magnetar.broker.service import BrokerService
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
 from magnetar.broker.subscriptions.persistent import Subscription
+from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.errors import (
     AlreadyExists,
     BrokerError,
@@ -33,6 +35,7 @@ _MOST_PARTITIONS = 2**31 - 1
 """What Pulsar's records and clients have room for."""
 
 
+_NOT_FOUND = 404
 _FROM_THE_START = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
 
 
@@ -42,6 +45,15 @@ class _Kept(NamedTuple):
     properties: dict[str, str]
     replicated: bool
     """Whether it is marked so."""
+
+
+def is_used(topic: AnyTopic) -> bool:
+    """Whether clients are connected to a topic, or just being let in."""
+    return bool(topic.producers or topic.consumer_count() or topic.is_awaited)
+
+
+def in_use() -> InUse:
+    return InUse("Topic has active producers/subscriptions")
 
 
 async def marked(made: Subscription | NonPersistentSubscription, *, replicated: bool) -> None:
@@ -227,7 +239,8 @@ class PartitionAdmin:
 
         :param force: also with producers or consumers
         :raises TopicNotFound: no such topic
-        :raises InUse: it has producers or consumers
+        :raises InUse: it has producers or consumers. Partitions that had none may be deleted by then, if the
+            others got theirs while the deletion was under way; they are made anew on use
         """
         name = self._broker.parse_topic(topic)
         count = await self._count(name, f"Topic {name} not found.")
@@ -241,23 +254,29 @@ class PartitionAdmin:
         except (BrokerError, LedgerError, ManagedLedgerError, MetadataError):
             await self._namespaces.mark_deleted(name, deleted=False)
             raise
-        await self._namespaces.delete_partitioned(name)
+        # While the record says "deleted" no client makes a topic of that name with a schema of its own.
         await self._broker.schemas.delete(name.schema_path)
         await self._broker.forget_policies(name)
+        await self._namespaces.delete_partitioned(name)
 
     async def _check_unused(self, partitions: Sequence[TopicName]) -> None:
         """Looks before anything is deleted. :raises InUse: a partition has producers or consumers"""
         for partition in partitions:
             if not await self._is_there(partition):
                 continue
-            found = await self.at_owner(partition, partial(self._is_used, partition), "GET", "/stats")
+            try:
+                found = await self.at_owner(partition, partial(self._is_used, partition), "GET", "/stats")
+            except (TopicNotFound, PeerRefused) as error:
+                if error.http_status == _NOT_FOUND:
+                    # A deletion that was cut short left the record: nothing is loaded of it.
+                    continue
+                raise
             used = found if isinstance(found, bool) else _shows_clients(found)
             if used:
-                raise InUse("Topic has active producers/subscriptions")
+                raise in_use()
 
     async def _is_used(self, partition: TopicName) -> bool:
-        topic = await self._broker.topic(partition, create=False)
-        return bool(topic.producers or topic.consumer_count())
+        return is_used(await self._broker.topic(partition, create=False))
 
     async def _delete_partitions(self, partitions: Sequence[TopicName], *, force: bool) -> None:
         for loading in self._broker.loading_in(partitions[0].namespace_name):
@@ -266,11 +285,18 @@ class PartitionAdmin:
         query = {"force": "true" if force else "false", "deleteSchema": "false"}
         for partition in partitions:
             if await self._is_there(partition):
-                await self.at_owner(partition, partial(self._delete, partition), "DELETE", query=query)
+                await self.at_owner(
+                    partition, partial(self._delete, partition, force=force), "DELETE", query=query
+                )
 
-    async def _delete(self, partition: TopicName) -> None:
-        if await self._is_there_still(partition):
-            await self._broker.delete_topic(await self._broker.topic(partition, create=False))
+    async def _delete(self, partition: TopicName, *, force: bool) -> None:
+        if not await self._is_there_still(partition):
+            return
+        topic = await self._broker.topic(partition, create=False)
+        # Clients may have come since all partitions were looked at; from here to its closing none can.
+        if not force and is_used(topic):
+            raise in_use()
+        await self._broker.delete_topic(topic)
 
     async def _is_there_still(self, partition: TopicName) -> bool:
         return partition.persistent or str(partition) in self._broker.topics

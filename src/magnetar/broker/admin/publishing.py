@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from magnetar.broker.admin.at_owners import ask_owner
 from magnetar.broker.admin.brokers import elsewhere
+from magnetar.broker.ownership.asking import ask
 from magnetar.broker.ownership.contract import Asked, Owner
 from magnetar.broker.schemas.data import SchemaData, version_bytes
 from magnetar.broker.schemas.written_contents import WrittenContents
@@ -283,7 +283,7 @@ class PublishingAdmin:
         path = f"/topics/{name.domain.value}/{name.namespace_name}/{quote(name.local, '')}"
         if place != name:
             path += f"/partitions/{place.partition_index}"
-        answer = await ask_owner(self._broker, owner, "POST", path, body=json.dumps(form).encode())
+        answer = await ask(self._broker.beside, owner, "POST", path, body=json.dumps(form).encode())
         told: Sequence[Json] = answer.json()["messagePublishResults"]
         return told
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from magnetar.broker.admin.partitions import PartitionAdmin, check_room
+from magnetar.broker.admin.partitions import PartitionAdmin, check_room, in_use, is_used
 from magnetar.broker.policies.records import Record
 from magnetar.broker.service import BrokerService
 from magnetar.broker.stats.assembled import Wanted, internal_stats_of, stats_of
@@ -17,7 +17,6 @@ from magnetar.errors import (
     AlreadyExists,
     BrokerError,
     Conflict,
-    InUse,
     InvalidRequest,
     NotAllowed,
     PersistentTopicRequired,
@@ -146,8 +145,8 @@ class TopicAdmin:
         if not name.persistent and not await self._broker.creation.exists(name):
             return
         found = await self._broker.topic(name, create=False)
-        if not force and (found.producers or found.consumer_count()):
-            raise InUse("Topic has active producers/subscriptions")
+        if not force and is_used(found):
+            raise in_use()
         await self._broker.delete_topic(found)
         if name.partition_index < 0:
             await self._broker.forget_policies(name)

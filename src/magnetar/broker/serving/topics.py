@@ -21,6 +21,7 @@ from magnetar.broker.namespaces.registry import Namespaces
 from magnetar.broker.ownership.bundles import NamespaceBundles
 from magnetar.broker.ownership.contract import Asked, Bundle, Owner, Ownership
 from magnetar.broker.ownership.only_broker import OnlyBroker
+from magnetar.broker.ownership.peers import Beside
 from magnetar.broker.packages.storage import PackageStorage
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.store import CHANGE_EVENTS, PolicyStore
@@ -74,11 +75,15 @@ class ServedTopics:
         managed_ledgers: ManagedLedgers,
         settings: BrokerSettings,
         ownership: MakeOwnership | None = None,
+        beside: Beside | None = None,
     ) -> None:
-        """:param ownership: makes what knows which broker serves what, given what makes this broker an owner
+        """:param beside: the other brokers of its cluster; None: it is alone
+
+        :param ownership: makes what knows which broker serves what, given what makes this broker an owner
         of a generation; None: this one serves everything
         """
         self.io = io
+        self.beside = beside
         self.wheel = wheel
         self.settings = settings
         self.metadata = metadata
@@ -437,8 +442,12 @@ class ServedTopics:
             raise ServiceNotReady("Topic is temporarily unavailable")
         # From here on nobody is let in: who comes has the topic made anew.
         topic.closing = True
-        removing = self._start_removing(topic, topic.delete(), events.topic_deleted)
+        removing = self._start_removing(topic, self._delete(topic), events.topic_deleted)
         await outcome(self.io.loop, removing)
+
+    async def _delete(self, topic: AnyTopic) -> None:
+        await topic.delete()
+        # Before a topic of that name can be loaded again: that one may bring a schema of its own.
         await self.delete_schema(topic.name)
 
     async def delete_stored_topic(self, name: TopicName) -> None:

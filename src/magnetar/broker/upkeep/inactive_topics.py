@@ -7,8 +7,9 @@ is known of how long they have been idle.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from magnetar.broker.serving.live_topics import LiveTopics
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
@@ -58,6 +59,7 @@ def is_due(topic: AnyTopic, now: float) -> bool:
 class InactiveTopicsCheck:
     def __init__(self, served: ServedTopics) -> None:
         self._served = served
+        self._live = LiveTopics(served)
 
     async def run(self) -> None:
         """Deletes what is due; one topic after the other."""
@@ -94,12 +96,26 @@ class InactiveTopicsCheck:
     async def _delete_partitioned(self, name: TopicName) -> None:
         """Deletes a partitioned topic of which no partition is left."""
         count = await self._served.namespaces.partitions(name)
-        for index in range(count):
-            partition = name.partition(index)
-            live = str(partition) in self._served.topics
-            if live or await self._served.managed_ledgers.exists(partition.path):
-                return
+        partitions = [name.partition(index) for index in range(count)]
+        if name.persistent:
+            for partition in partitions:
+                if await self._served.managed_ledgers.exists(partition.path):
+                    return
+        elif await self._is_live(partitions):
+            return
         if await self._served.namespaces.delete_partitioned(name):
             await self._served.delete_schema(name)
             await self._served.forget_policies(name)
             log.info("deleted an inactive partitioned topic", extra={"topic": str(name)})
+
+    async def _is_live(self, partitions: Sequence[TopicName]) -> bool:
+        """Whether any broker has a non-persistent partition loaded.
+
+        :raises BrokerError: the owner of one is not known, or does not answer
+        """
+        names = {str(partition) for partition in partitions}
+        bundles = {await self._served.bundles.of_topic(partition): None for partition in partitions}
+        for bundle in bundles:
+            if names.intersection(await self._live.of_bundle(bundle)):
+                return True
+        return False

@@ -1,0 +1,107 @@
+"""Non-persistent topics, which are recorded nowhere: the brokers that serve them report them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from magnetar.broker.ownership.asking import ask
+from magnetar.broker.ownership.contract import Asked, Bundle, Owner
+from magnetar.broker.serving.topics import ServedTopics
+from magnetar.errors import OwnerUnknown, ServiceNotReady
+from magnetar.io.waiting import finished
+from magnetar.naming.namespace_name import NamespaceName
+
+_AT_ONCE = 16
+_DOMAIN = "non-persistent"
+
+
+class LiveTopics:
+    """The loaded non-persistent topics of a cluster, by bundle."""
+
+    def __init__(self, served: ServedTopics) -> None:
+        self._served = served
+
+    async def owner(self, bundle: Bundle) -> Owner | None:
+        """None: no broker serves the bundle, so none of its topics is loaded.
+
+        :raises OwnerUnknown: the owner cannot be found out now
+        """
+        try:
+            return await self._served.ownership.owner_of(bundle, Asked.LOOK)
+        except OwnerUnknown:
+            raise
+        except ServiceNotReady:
+            return None
+
+    async def here(self, bundle: Bundle) -> Sequence[str]:
+        """Full names of a bundle's topics here, also of those that are just being loaded; sorted."""
+        for loading in self._served.loads_within(lambda name: not name.persistent and name in bundle):
+            await finished(self._served.io.loop, loading)
+        live = self._served.creation.non_persistent(bundle.namespace)
+        return sorted(str(name) for name in live if name in bundle)
+
+    async def of_bundle(self, bundle: Bundle) -> Sequence[str]:
+        """Full names of a bundle's topics, asked of its owner.
+
+        :raises BrokerError: the owner is not known, does not answer, or refuses
+        """
+        owner = await self.owner(bundle)
+        if owner is None:
+            return ()
+        return await self._of_owner(bundle, owner)
+
+    async def _of_owner(self, bundle: Bundle, owner: Owner) -> Sequence[str]:
+        if owner.here:
+            return await self.here(bundle)
+        root = "/admin" if bundle.namespace.legacy else "/admin/v2"
+        path = f"{root}/{_DOMAIN}/{bundle}"
+        try:
+            told = (await ask(self._served.beside, owner, "GET", path)).json()
+        except ValueError:
+            told = False
+        return _names(told, path)
+
+    async def of_namespace(self, namespace: NamespaceName, *, deleting: bool = False) -> Sequence[str]:
+        """Full names of a namespace's topics, of all owners, unsorted.
+
+        :param deleting: the namespace is marked as deleted. Apache's brokers do not answer questions about
+            such a namespace and load nothing of it any more, so they are left out
+        :raises BrokerError: an owner is not known, does not answer, or refuses
+        """
+        bundles = await self._served.bundles.of_namespace(namespace)
+        waiting = [Bundle(namespace, each) for each in bundles]
+        loop, found, failures = self._served.io.loop, list[str](), list[BaseException]()
+
+        async def work() -> None:
+            while waiting and not failures:
+                bundle = waiting.pop()
+                try:
+                    owner = await self.owner(bundle)
+                    if owner is not None and not (deleting and self._is_apache(owner)):
+                        found.extend(await self._of_owner(bundle, owner))
+                except Exception as error:  # noqa: BLE001 - raised below
+                    failures.append(error)
+
+        for task in [loop.create_task(work()) for _ in range(min(_AT_ONCE, len(waiting)))]:
+            await finished(loop, task)
+        if failures:
+            raise failures[0]
+        return found
+
+    def _is_apache(self, owner: Owner) -> bool:
+        beside = self._served.beside
+        record = beside.brokers.get(owner.broker_id) if beside is not None and not owner.here else None
+        return record is not None and not record.is_magnetar
+
+
+def _names(told: Any, path: str) -> Sequence[str]:
+    """The names in another broker's answer; none where it gave the bundle up meanwhile.
+
+    :raises ServiceNotReady: the answer is not a list of names
+    """
+    if told is None:
+        return ()
+    if not isinstance(told, list) or not all(isinstance(name, str) for name in told):
+        raise ServiceNotReady(f"The broker that serves {path} does not answer with a list of names")
+    return [name for name in told if name.startswith(f"{_DOMAIN}://")]
