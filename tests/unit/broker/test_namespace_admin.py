@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from test_topic_policies import Operated
 
+from magnetar.broker.policies.namespaces import divided, new_policies
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import (
+    AlreadyExists,
     AuthorizationFailure,
     HasChildren,
     InvalidRequest,
@@ -156,3 +160,74 @@ def test_bundles_are_unloaded_one_by_one() -> None:
     assert False in closed
     with pytest.raises(PreconditionFailed):
         mine.run(mine.admin.bundles.unload("mine/n", "0x00000000_0x50000000", None))
+
+
+LOCAL_OF_MINE = "/admin/local-policies/mine/n"
+STALE = {"bundles": {"boundaries": ["0x00000000", "0xffffffff"]}, "bookieAffinityGroup": {"primary": "gone"}}
+
+
+def _new_local(mine: Mine) -> dict[str, object]:
+    """Of a namespace of that name that was created just now."""
+    mine.run(mine.admin.namespaces.create("mine/n", {"bundles": {"numBundles": 2}}))
+    return dict(mine.run(mine.admin.namespaces.local_policies("mine/n")))
+
+
+def test_a_new_namespace_inherits_nothing_from_a_deleted_one() -> None:
+    mine = Mine()
+    mine.run(mine.admin.namespaces.delete("mine/n", force=False))
+    mine.run(mine.world.metadata.put(LOCAL_OF_MINE, json.dumps(STALE).encode()))
+    found = _new_local(mine)
+    assert found == {"bundles": divided(2), "migrated": False}
+    assert len(mine.run(mine.broker.bundles.of_namespace(NAME.namespace_name))) == 2
+
+
+@pytest.mark.parametrize("step", range(1, 4))
+def test_a_deletion_of_a_namespace_that_stops_half_way_can_be_repeated(
+    step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = Mine()
+    mine.run(mine.world.metadata.put("/namespace/mine/n/0x00000000_0xffffffff", b"{}"))
+    mine.run(mine.world.metadata.put(LOCAL_OF_MINE, json.dumps(STALE).encode()))
+    delete, deleted = mine.world.metadata.delete, list[str]()
+
+    async def stops(path: str, expected_version: int | None = None) -> None:
+        if len(deleted) == step:
+            raise MetadataUnavailable("killed")
+        deleted.append(path)
+        await delete(path, expected_version)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mine.world.metadata, "delete", stops)
+        with pytest.raises(MetadataUnavailable):
+            mine.run(mine.admin.namespaces.delete("mine/n", force=False))
+    assert mine.run(mine.admin.namespaces.policies("mine/n"))["deleted"]
+    mine.run(mine.admin.namespaces.delete("mine/n", force=False))
+    assert not mine.run(mine.world.metadata.exists("/namespace/mine/n"))
+    assert _new_local(mine) == {"bundles": divided(2), "migrated": False}
+
+
+def test_a_creation_that_comes_late_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = Mine()
+    mine.run(mine.admin.namespaces.delete("mine/n", force=False))
+    records, exists = mine.broker.policies.namespaces, mine.broker.policies.namespaces.exists
+
+    async def others_create(name: NamespaceName) -> bool:
+        found = await exists(name)
+        monkeypatch.undo()
+        await records.create(name, new_policies([], divided(3)))
+        return found
+
+    monkeypatch.setattr(records, "exists", others_create)
+    with pytest.raises(AlreadyExists):
+        mine.run(records.create(NAME.namespace_name, new_policies([], divided(2))))
+    assert mine.run(mine.admin.namespaces.local_policies("mine/n"))["bundles"] == divided(3)
+
+
+def test_a_namespace_above_others_is_not_touched() -> None:
+    mine = Mine()
+    mine.run(mine.admin.namespaces.create("mine/n/legacy", {}))
+    local = mine.run(mine.admin.namespaces.local_policies("mine/n"))
+    with pytest.raises(PreconditionFailed):
+        mine.run(mine.admin.namespaces.delete("mine/n", force=False))
+    assert mine.run(mine.admin.namespaces.local_policies("mine/n")) == local
+    assert not mine.run(mine.admin.namespaces.policies("mine/n"))["deleted"]

@@ -84,6 +84,7 @@ class NamespaceAdmin:
         """:param force: with all topics, where ``forceDeleteNamespaceAllowed`` says so
 
         :raises NamespaceNotFound: there is none
+        :raises PreconditionFailed: there are legacy namespaces below that name
         :raises HasChildren: it has topics, whichever broker serves them
         :raises ServiceNotReady: a broker that serves some of it does not answer, so nothing is deleted
         :raises NotAllowed: forced deletion is switched off
@@ -91,6 +92,7 @@ class NamespaceAdmin:
         name = self._broker.parse_namespace(namespace)
         if not await self._records.exists(name):
             raise NamespaceNotFound(f"Namespace {name} does not exist.")
+        await self._records.check_nothing_below(name)
         if force:
             if not self._broker.settings.force_delete_namespaces:
                 raise NotAllowed("Broker doesn't allow forced deletion of namespaces")

@@ -61,7 +61,8 @@ class TenantAdmin:
         if force:
             if not self._broker.settings.force_delete_tenants:
                 raise NotAllowed("Broker doesn't allow forced deletion of tenants")
-            for namespace in await self._broker.policies.namespaces.of_tenant(name):
+            # Legacy namespaces below the name of another one go before that.
+            for namespace in reversed(await self._broker.policies.namespaces.of_tenant(name)):
                 await self._namespaces.delete_with_topics(self._broker.parse_namespace(namespace))
         try:
             await self._tenants.delete(name)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from magnetar.broker.policies.records import Record, change, create, read
+from magnetar.broker.policies.records import ATTEMPTS, Record, change, create, encode, read
 from magnetar.errors import (
     AlreadyExists,
+    ConcurrentModification,
     MetadataFailure,
     NamespaceNotFound,
     PreconditionFailed,
     TenantNotFound,
 )
-from magnetar.metadata.interface import MetadataStore, NodeMissing, NodeNotEmpty
+from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataStore, NodeMissing, NodeNotEmpty
 from magnetar.naming.bundles import Bundles
 from magnetar.naming.namespace_name import NamespaceName
 
@@ -23,6 +25,10 @@ LOCAL = "/admin/local-policies"
 
 def missing() -> NamespaceNotFound:
     return NamespaceNotFound("Namespace does not exist")
+
+
+def _below(name: NamespaceName) -> PreconditionFailed:
+    return PreconditionFailed(f"There are namespaces below {name}")
 
 
 def new_policies(clusters: Sequence[str], bundles: Mapping[str, Any]) -> Record:
@@ -107,13 +113,37 @@ class NamespaceRecords:
         """:param policies: whole, with ``bundles``
 
         :raises AlreadyExists: there is one
+        :raises ConcurrentModification: others create it and fail all the time
         """
-        local = {"bundles": policies["bundles"], "migrated": False}
-        if await self.exists(name):
-            raise AlreadyExists("Namespace already exists")
-        await create(self._metadata, f"{LOCAL}/{name.path}", local)
+        await self._put_new_local(name, {"bundles": policies["bundles"], "migrated": False})
         if not await create(self._metadata, f"{_POLICIES}/{name.path}", policies):
             raise AlreadyExists("Namespace already exists")
+
+    async def _put_new_local(self, name: NamespaceName, local: Record) -> None:
+        """Writes ``LocalPolicies`` of a namespace that is about to be created.
+
+        A record that is there already belonged to a namespace of that name which was deleted, or whose
+        creation failed half-way, and is replaced: nothing of it may count again. Where several clusters share
+        a configuration store, the two records of a namespace lie in two stores that have no change in common,
+        so the local one goes first: without policies it means nothing.
+
+        :raises AlreadyExists: there is one
+        """
+        path = f"{LOCAL}/{name.path}"
+        for _ in range(ATTEMPTS):
+            # Read before it is known that there are no policies: the version that is replaced is a stale one.
+            stale = await self._metadata.get(path)
+            if await self.exists(name):
+                raise AlreadyExists("Namespace already exists")
+            try:
+                await self._metadata.put(
+                    path, encode(local), MUST_NOT_EXIST if stale is None else stale.version
+                )
+            except BadVersion:
+                # Somebody else is creating it, or was.
+                continue
+            return
+        raise ConcurrentModification("Concurrent modification")
 
     async def change(self, name: NamespaceName, work: Callable[[Record], None]) -> Record:
         """:raises NamespaceNotFound: there is no such namespace"""
@@ -135,20 +165,32 @@ class NamespaceRecords:
     async def delete(self, name: NamespaceName) -> None:
         """Removes the records; topics are the caller's business.
 
+        The policies go last. As long as they are there the deletion can be repeated, and nobody creates a
+        namespace of that name whose new records this deletion would take.
+
         :raises NamespaceNotFound: there is no such namespace
         :raises PreconditionFailed: there are legacy namespaces below that name
         """
+        policies = f"{_POLICIES}/{name.path}"
+        if not await self.exists(name):
+            raise missing()
+        await self.check_nothing_below(name)
+        for root in ("/namespace", LOCAL):
+            await self._delete_quietly(f"{root}/{name.path}")
         try:
-            await self._metadata.delete(f"{_POLICIES}/{name.path}")
+            await self._metadata.delete(policies)
         except NodeMissing as error:
             raise missing() from error
         except NodeNotEmpty as error:
-            raise PreconditionFailed(f"There are namespaces below {name}") from error
-        for root in (LOCAL, "/namespace"):
-            await self._delete_quietly(f"{root}/{name.path}")
+            raise _below(name) from error
+
+    async def check_nothing_below(self, name: NamespaceName) -> None:
+        """:raises PreconditionFailed: there are legacy namespaces below that name"""
+        if await self._metadata.children(f"{_POLICIES}/{name.path}"):
+            raise _below(name)
 
     async def _delete_quietly(self, path: str) -> None:
         for child in await self._metadata.children(path):
             await self._delete_quietly(f"{path}/{child}")
-        if await self._metadata.exists(path):
+        with suppress(NodeMissing):
             await self._metadata.delete(path)

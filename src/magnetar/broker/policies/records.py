@@ -11,7 +11,7 @@ from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataStor
 
 Record = dict[str, Any]
 
-_ATTEMPTS = 20
+ATTEMPTS = 20
 """How often a change is tried again because somebody else wrote in between."""
 
 
@@ -66,7 +66,7 @@ async def change(
     :raises ConcurrentModification: others write all the time
     :raises MetadataFailure: what is there is not a JSON object
     """
-    for _ in range(_ATTEMPTS):
+    for _ in range(ATTEMPTS):
         node = await metadata.get(path)
         if node is None or not node.value:
             raise missing
