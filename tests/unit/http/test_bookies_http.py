@@ -41,7 +41,7 @@ def test_what_is_no_place_is_refused() -> None:
     assert (status, reason[:35]) == (412, "Bookie 'rack' parameter is invalid:")
     for rack in ("/", "", "/a/b", "a/b/"):
         assert answer(served, "POST", f"{ONE}?group=g", json.dumps({"rack": rack})) == (204, "")
-    for body in ("[]", "", '{"rack": 1}', "{"):
+    for body in ("[]", "", '{"rack": [1]}', "{"):
         assert answer(served, "POST", f"{ONE}?group=g", body)[0] == 400
 
 

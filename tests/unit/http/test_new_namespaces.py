@@ -38,7 +38,7 @@ RATE = {"dispatchThrottlingRateInMsg": 5, "ratePeriodInSecond": 1}
         ({"backlog_quota_map": {"destination_storage": {"limit": 5}}}, 400),
         ({"topicDispatchRate": {"standalone": 5}}, 400),
         ({"topicDispatchRate": {"elsewhere": 5}}, 400),
-        ({"properties": {"a": 1}}, 400),
+        ({"properties": {"a": [1]}}, 400),
         ({"properties": 5}, 400),
         ({"bundles": 5}, 400),
         ({"bundles": {"numBundles": 2.5}}, 400),

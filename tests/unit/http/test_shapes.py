@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from magnetar.errors import InvalidRequest
-from magnetar.http.shapes.fields import number, truth, whole
+from magnetar.http.engine.large_json import parse_large
+from magnetar.http.engine.message import Request
+from magnetar.http.shapes.fields import number, text_map, truth, whole
 
 
 @pytest.mark.parametrize(("given", "taken"), [(5, 5), ("10240", 10240), (" 5 ", 5), ("-1", -1), (12.0, 12)])
@@ -55,3 +58,27 @@ def test_truth_may_be_a_text_or_a_number(given: Any, taken: bool) -> None:
 def test_other_values_are_no_truth(given: Any) -> None:
     with pytest.raises(InvalidRequest, match="active: true or false is wanted"):
         truth("active", given)
+
+
+@pytest.mark.parametrize(
+    ("written", "taken"),
+    [("3", "3"), ("1.50", "1.50"), ("1e3", "1e3"), ("true", "true"), ("false", "false"), ("-0.0", "-0.0")],
+)
+@pytest.mark.parametrize("parse", [Request("PUT", "/").parse, parse_large])
+def test_numbers_and_truth_values_stand_for_their_texts(
+    written: str, taken: str, parse: Callable[[bytes], Any]
+) -> None:
+    assert text_map("properties", parse(b'{"a":%s}' % written.encode())) == {"a": taken}
+
+
+@pytest.mark.parametrize("given", [[], {}, None, ["x"], float("nan")])
+def test_other_values_are_no_texts(given: Any) -> None:
+    with pytest.raises(InvalidRequest, match=r"properties\.a: a text is wanted"):
+        text_map("properties", {"a": given})
+
+
+@pytest.mark.parametrize("given", ["12", "12.0", "1.2e1"])
+def test_numbers_of_bodies_stay_numbers(given: str) -> None:
+    parsed = Request("PUT", "/").parse(given.encode())
+    assert (whole()("limit", parsed), number("rate", parsed)) == (12, 12.0)
+    assert type(number("rate", parsed)) is float

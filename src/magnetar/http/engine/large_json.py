@@ -6,6 +6,8 @@ import json
 import json.scanner
 from typing import Any
 
+from magnetar.http.engine.written_number import WrittenNumber
+
 LARGE_BYTES = 64 * 1024
 """Bodies beyond this are parsed here; up to this the loop takes less than a millisecond for most."""
 
@@ -17,7 +19,7 @@ class _Interruptible(json.JSONDecoder):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(parse_float=WrittenNumber)
         self.scan_once = getattr(json.scanner, "py_make_scanner")(self)  # noqa: B009 - typeshed hides it
 
 

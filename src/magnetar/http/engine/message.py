@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from magnetar.errors import BrokerError, InvalidRequest
 from magnetar.http.engine.arriving import ArrivingBody
+from magnetar.http.engine.written_number import parse_json
 from magnetar.io.interfaces import Transport
 from magnetar.security.authentication import PeerCertificate
 from magnetar.security.principal import ANONYMOUS, Principal
@@ -48,7 +49,7 @@ class Request:
     """What TLS has verified of the client's certificate."""
     target: str = ""
     """Path and query as they came."""
-    parse: Callable[[bytes | bytearray], Any] = json.loads
+    parse: Callable[[bytes | bytearray], Any] = parse_json
     """Makes a value of the body, or tells what became of that before."""
     arriving: ArrivingBody | None = None
     """The body, where it is read as it comes: :attr:`body` is empty then."""

@@ -84,9 +84,7 @@ async def create_partitioned_topic(application: Application, request: Request) -
             raise InvalidRequest("The body must be an object with partitions and properties")
         properties = text_map("properties", value.get("properties") or {})
         value = value.get("partitions", 0)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidRequest("The number of partitions must be a whole number")
-    await application.admin.partitions.create(topic, value, properties)
+    await application.admin.partitions.create(topic, whole()("partitions", value), properties)
     return nothing()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from magnetar.errors import InvalidRequest, PreconditionFailed
 from magnetar.http.engine.message import Request
+from magnetar.http.engine.written_number import WrittenNumber
 from magnetar.http.shapes.shown import shown
 
 ACTIONS = ("produce", "consume", "functions", "sources", "sinks", "packages")
@@ -43,7 +44,7 @@ _LONGEST = 1000
 def whole(bits: int = 32) -> Check:
     def check(name: str, value: Any) -> int:
         given = _number_of(value, int)
-        if type(given) is float and given.is_integer():
+        if isinstance(given, float) and given.is_integer():
             given = int(given)
         if type(given) is not int:
             raise InvalidRequest(f"{name}: a whole number is wanted, not {shown(value)}")
@@ -57,7 +58,7 @@ def whole(bits: int = 32) -> Check:
 def number(name: str, value: Any) -> float:
     given = _number_of(value, float)
     # Python's parser takes NaN and Infinity, which are no JSON: who reads what is stored could not.
-    if type(given) not in (int, float) or not -_LARGEST <= given <= _LARGEST:
+    if type(given) not in (int, float, WrittenNumber) or not -_LARGEST <= given <= _LARGEST:
         raise InvalidRequest(f"{name}: a number is wanted, not {shown(value)}")
     return float(given)
 
@@ -80,6 +81,13 @@ def truth(name: str, value: Any) -> bool:
 
 
 def text(name: str, value: Any) -> str:
+    """Pulsar's interface takes numbers and truth values for their texts, as they were written."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, WrittenNumber):
+        return value.written
+    if isinstance(value, int):
+        return str(value)
     if not isinstance(value, str):
         raise InvalidRequest(f"{name}: a text is wanted, not {shown(value)}")
     try:
