@@ -12,6 +12,7 @@ from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import (
     AlreadyExists,
     AuthorizationFailure,
+    ClusterNotFound,
     HasChildren,
     InvalidRequest,
     NamespaceNotFound,
@@ -225,9 +226,49 @@ def test_a_creation_that_comes_late_changes_nothing(monkeypatch: pytest.MonkeyPa
 
 def test_a_namespace_above_others_is_not_touched() -> None:
     mine = Mine()
+    mine.run(mine.admin.clusters.create("n", {}))
+    mine.run(mine.admin.tenants.update("mine", {"allowedClusters": ["standalone", "n"]}))
     mine.run(mine.admin.namespaces.create("mine/n/legacy", {}))
     local = mine.run(mine.admin.namespaces.local_policies("mine/n"))
     with pytest.raises(PreconditionFailed):
         mine.run(mine.admin.namespaces.delete("mine/n", force=False))
     assert mine.run(mine.admin.namespaces.local_policies("mine/n")) == local
     assert not mine.run(mine.admin.namespaces.policies("mine/n"))["deleted"]
+
+
+def test_the_cluster_in_a_legacy_name_exists_and_the_tenant_may_use_it() -> None:
+    mine = Mine()
+    create = mine.admin.namespaces.create
+    with pytest.raises(AuthorizationFailure, match=r"Cluster \[us-west\] is not in the list of allowed"):
+        mine.run(create("mine/us-west/n", {}))
+    mine.run(mine.admin.clusters.create("us-west", {"serviceUrl": "http://west:8080"}))
+    with pytest.raises(AuthorizationFailure):
+        mine.run(create("mine/us-west/n", {}))
+    mine.run(mine.admin.tenants.update("mine", {"allowedClusters": ["standalone", "us-west"]}))
+    mine.run(create("mine/us-west/n", {}))
+    with pytest.raises(TenantNotFound):
+        mine.run(create("nobody/us-west/n", {}))
+    assert mine.run(mine.admin.namespaces.of_tenant_and_cluster("mine", "us-west")) == ["mine/us-west/n"]
+    with pytest.raises(ClusterNotFound):
+        mine.run(mine.admin.namespaces.of_tenant_and_cluster("mine", "nowhere"))
+
+
+def test_a_cluster_that_was_deleted_since_it_was_allowed_is_not_found() -> None:
+    mine = Mine()
+    mine.run(mine.admin.clusters.create("us-west", {}))
+    mine.run(mine.admin.tenants.update("mine", {"allowedClusters": ["standalone", "us-west"]}))
+    mine.run(mine.admin.clusters.delete("us-west"))
+    with pytest.raises(ClusterNotFound):
+        mine.run(mine.admin.namespaces.create("mine/us-west/n", {}))
+
+
+def test_global_is_a_cluster_of_legacy_names_alone() -> None:
+    mine = Mine()
+    mine.run(mine.admin.namespaces.create("mine/global/n", {}))
+    name = TopicName.parse("persistent://mine/global/n/t")
+    assert mine.topic(name).full_name == str(name)
+    assert mine.run(mine.admin.clusters.get("global"))["serviceUrl"] == ""
+    assert mine.run(mine.admin.clusters.names()) == ["standalone"]
+    assert mine.run(mine.admin.namespaces.of_tenant_and_cluster("mine", "global")) == ["mine/global/n"]
+    with pytest.raises(PreconditionFailed, match="Clusters do not exist"):
+        mine.run(mine.admin.tenants.update("mine", {"allowedClusters": ["standalone", "global"]}))

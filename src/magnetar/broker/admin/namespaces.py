@@ -53,9 +53,10 @@ class NamespaceAdmin:
         """:param given: ``Policies``; what is absent is as for a new namespace
 
         :raises TenantNotFound: no such tenant
+        :raises ClusterNotFound: the cluster in a legacy name does not exist
         :raises AlreadyExists: there is one
         :raises InvalidRequest: a policy is malformed or breaks a rule
-        :raises AuthorizationFailure: it names a cluster that the tenant may not use
+        :raises AuthorizationFailure: the name or a policy has a cluster that the tenant may not use
         :raises PreconditionFailed: the tenant has too many, or it is to be replicated
         """
         name = self._broker.parse_namespace(namespace)
@@ -64,7 +65,10 @@ class NamespaceAdmin:
         if most and len(await self._records.of_tenant(name.tenant)) >= most:
             raise PreconditionFailed(f"Exceed the maximum number of namespace in tenant :{name.tenant}")
         clusters = given.get("replication_clusters") or []
-        _check_allowed(name, [*clusters, *given.get("allowed_clusters", ())], tenant)
+        own = [] if name.is_global else [str(name.cluster)]
+        _check_allowed(name, [*own, *clusters, *given.get("allowed_clusters", ())], tenant)
+        for cluster in own:
+            await self._policies.clusters.get(cluster)
         check_owned(clusters, self._broker.settings.cluster)
         check_filters(self._broker, "entryFilters", given.get("entryFilters"))
         if not clusters and name.is_global:
@@ -267,7 +271,12 @@ class NamespaceAdmin:
         return await self._records.of_tenant(tenant)
 
     async def of_tenant_and_cluster(self, tenant: str, cluster: str) -> Sequence[str]:
-        """Legacy namespaces of one cluster. :raises TenantNotFound: no such tenant"""
+        """Legacy namespaces of one cluster.
+
+        :raises ClusterNotFound: no such cluster
+        :raises TenantNotFound: no such tenant
+        """
+        await self._policies.clusters.get(cluster)
         names = await self._records.of_tenant(tenant)
         return [name for name in names if name.startswith(f"{tenant}/{cluster}/")]
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from magnetar.broker.admin.namespaces import NamespaceAdmin
+from magnetar.broker.policies.clusters import GLOBAL
 from magnetar.broker.policies.records import Record
 from magnetar.broker.service import BrokerService
 from magnetar.errors import NotAllowed, PreconditionFailed, TenantNotFound
@@ -81,5 +82,5 @@ class TenantAdmin:
         if not clusters or not all(name.strip() for name in clusters):
             raise PreconditionFailed("Clusters cannot be empty or blank")
         for name in clusters:
-            if not await self._broker.policies.clusters.exists(name):
+            if name == GLOBAL or not await self._broker.policies.clusters.exists(name):
                 raise PreconditionFailed("Clusters do not exist")

@@ -1,4 +1,4 @@
-"""What a fresh standalone cluster holds: itself, tenants ``public`` and ``sample``, a namespace of each."""
+"""What a fresh standalone cluster holds: itself, ``global``, and tenants ``public`` and ``sample``."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ async def bootstrap(
     if http_url_tls or broker_url_tls:
         urls |= {"serviceUrlTls": http_url_tls, "brokerServiceUrlTls": broker_url_tls}
     await _put_cluster(metadata, cluster, urls)
+    # It has no addresses: legacy namespaces that belong to all clusters have its name.
+    await _put_new(metadata, "/admin/clusters/global", _new_cluster())
     tenant = {"adminRoles": [], "allowedClusters": [cluster]}
     for name in ("public", "sample"):
         await _put_new(metadata, f"/admin/policies/{name}", tenant)

@@ -11,6 +11,8 @@ from magnetar.metadata.interface import MetadataStore, NodeMissing, NodeNotEmpty
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.namespace_name import check_part
 
+GLOBAL = "global"
+"""Stands for all clusters in names of legacy namespaces; a tenant cannot be allowed it."""
 _CLUSTERS = "/admin/clusters"
 _TENANTS = "/admin/policies"
 
@@ -25,7 +27,7 @@ class Clusters:
 
     async def names(self) -> Sequence[str]:
         """Sorted; ``global``, which is none, is left out."""
-        return [name for name in await self._metadata.children(_CLUSTERS) if name != "global"]
+        return [name for name in await self._metadata.children(_CLUSTERS) if name != GLOBAL]
 
     async def exists(self, name: str) -> bool:
         """Also answers for what could not name a cluster: there is none."""
