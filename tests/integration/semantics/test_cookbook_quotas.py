@@ -48,7 +48,9 @@ def test_set_get_and_remove_backlog_quotas(book: Book, client: Any) -> None:
         "--limitTime 3600 --policy producer_request_hold --type message_age"
     )
     assert (code, out) == (0, "")
-    assert err == f"{book.namespace}/my-topic is no namespace but a topic: its own policy is meant\n"
+    assert (
+        err == f"{book.namespace}/my-topic is not a namespace but a topic: the topic's own policy is used\n"
+    )
     assert "message_age" not in book.run("namespaces get-backlog-quotas my-tenant/my-ns")
     text = book.run("topicPolicies get-backlog-quota my-tenant/my-ns/my-topic")
     assert "message_age" in text
@@ -64,12 +66,32 @@ def test_set_get_and_remove_backlog_quotas(book: Book, client: Any) -> None:
 
 
 def test_three_parts_that_are_neither_namespace_nor_topic(book: Book) -> None:
-    code, out, err = book.tried(
-        "namespaces set-backlog-quota my-tenant/my-ns/nothing -l 2G -p producer_request_hold"
-    )
-    assert (code, out) == (1, "")
-    assert "Namespace" in err
-    assert "does not exist" in err
+    for line in (
+        "namespaces get-backlog-quotas my-tenant/my-ns/nothing ",
+        "namespaces remove-backlog-quota my-tenant/my-ns/nothing ",
+        "namespaces set-backlog-quota my-tenant/nowhere/nothing -l 2G -p producer_request_hold",
+    ):
+        code, out, err = book.tried(line)
+        assert (code, out) == (1, "")
+        assert "Namespace" in err
+        assert "does not exist" in err
+
+
+def test_a_topic_that_does_not_exist_yet_gets_the_policy(book: Book) -> None:
+    set_it = "namespaces set-backlog-quota my-tenant/my-ns/new -l 2G -p producer_request_hold"
+    code, out, err = book.tried(set_it)
+    assert (code, out) == (0, "")
+    assert "did not exist and has been created" in err
+    assert "limit=2147483648" in book.run("topicPolicies get-backlog-quota my-tenant/my-ns/new")
+    assert "limit" not in book.run("namespaces get-backlog-quotas my-tenant/my-ns")
+    assert "created" not in book.tried(set_it)[2]
+
+
+def test_a_new_topic_has_partitions_where_the_namespace_says_so(book: Book) -> None:
+    book.run("namespaces set-auto-topic-creation my-tenant/my-ns --enable --type partitioned -n 3")
+    book.run("namespaces set-message-ttl my-tenant/my-ns/parts -ttl 60")
+    assert book.json("topics get-partitioned-topic-metadata my-tenant/my-ns/parts")["partitions"] == 3
+    assert book.run("topicPolicies get-message-ttl my-tenant/my-ns/parts").strip() == "60"
 
 
 def test_three_parts_that_are_a_legacy_namespace(book: Book) -> None:

@@ -1,6 +1,8 @@
 """Names of three parts in commands on namespaces: legacy namespaces, else topics.
 
-Pulsar's cookbook has ``namespaces set-backlog-quota my-tenant/my-ns/my-topic``: a topic's policy is meant.
+Pulsar's cookbook has ``namespaces set-backlog-quota my-tenant/my-ns/my-topic``: a topic's policy is meant. A
+topic that does not exist yet is created for that, as it is for a producer: a policy of the whole namespace
+would change topics that the command does not name.
 """
 
 from __future__ import annotations
@@ -27,11 +29,11 @@ def or_topic(name: str, action: Action, topics: Mapping[str, Action]) -> Action:
     """
 
     def run(call: Call) -> Any:
-        if not _means_topic(call):
+        if not _means_topic(call, create=name.startswith("set-") and name in topics):
             return action(call)
         if name not in topics:
-            raise UsageError(f"{call.named} is no namespace but a topic, and topics have no {name}")
-        sys.stderr.write(f"{call.named} is no namespace but a topic: its own policy is meant\n")
+            raise UsageError(f"{call.named} is not a namespace but a topic, and topics have no {name}")
+        sys.stderr.write(f"{call.named} is not a namespace but a topic: the topic's own policy is used\n")
         for key, other in _RENAMED.items():
             if key in call.values:
                 call.values[other] = call.values[key]
@@ -40,8 +42,11 @@ def or_topic(name: str, action: Action, topics: Mapping[str, Action]) -> Action:
     return run
 
 
-def _means_topic(call: Call) -> bool:
-    """:raises NotFound: there is neither such a namespace nor such a topic"""
+def _means_topic(call: Call, *, create: bool) -> bool:
+    """:param create: creates the topic if it does not exist, in a namespace that does
+
+    :raises NotFound: there is neither such a namespace nor such a topic
+    """
     if not NamespaceName.parse(call.named).legacy:
         return False
     try:
@@ -50,6 +55,24 @@ def _means_topic(call: Call) -> bool:
         try:
             call.ask("GET", f"{topic_path(call.named)}/partitions")
         except NotFound:
-            raise missing from None
+            if not create:
+                raise missing from None
+            _create(call, missing)
         return True
     return False
+
+
+def _create(call: Call, missing: NotFound) -> None:
+    """:raises NotFound: its namespace does not exist either"""
+    path = topic_path(call.named)
+    try:
+        # With partitions, where the namespace says so.
+        found = call.ask("GET", f"{path}/partitions", {"checkAllowAutoCreation": "true"})
+        if not found["partitions"]:
+            call.ask("PUT", path)
+    except NotFound:
+        raise missing from None
+    sys.stderr.write(
+        f"topic {call.named} did not exist and has been created; if nobody uses it, "
+        "it is deleted in a while, with its policies\n"
+    )
