@@ -72,7 +72,13 @@ def _json(kind: str, checked: Checked) -> str:
         {"name": each.name, "value": each.value, "fate": each.fate.value, "said": each.said}
         for each in checked.findings
     ]
-    found = {"as": kind, "starts": not checked.problems, "problems": checked.problems, "settings": settings}
+    found = {
+        "as": kind,
+        "starts": not checked.problems,
+        "problems": checked.problems,
+        "warnings": list(checked.warnings),
+        "settings": settings,
+    }
     return json.dumps(found, indent=2) + "\n"
 
 
@@ -106,6 +112,7 @@ def _sentences(kind: str, checked: Checked) -> list[str]:
         for fate in reversed(Fate)
         if (number := sum(each.fate is fate for each in checked.findings))
     ]
-    lines = [*checked.problems, *(each.said for each in told)]
+    warnings = [f"WARNING: {each}" for each in checked.warnings]
+    lines = [*checked.problems, *warnings, *(each.said for each in told)]
     ends = f"magnetar {kind} would not start" if checked.problems else f"magnetar {kind} would start"
     return [*lines, f"{ends} with it: {', '.join(counts) or 'it sets nothing'}"]

@@ -6,17 +6,18 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from statistics import median
 
 from magnetar.config.reading import ConfigurationError, SettingsContradict
-from magnetar.config.settings import load
+from magnetar.config.settings import Settings, load
 from magnetar.io.real.disk import RealDisk
 from magnetar.ledger.embedded.disk_guard import DiskGuardSettings, DiskUse
 from magnetar.server.configuration_check import kind_of
 from magnetar.server.doors import Door, doors
+from magnetar.server.exposure import exposures
 from magnetar.server.machine_diagnosis import Finding, State
 from magnetar.server.settings import disk_guard_settings
 from magnetar.server.taken_port import owner_of
@@ -46,9 +47,16 @@ def broker(config: Path | None, data_dir: Path) -> Iterator[Finding]:
     yield Finding("settings", State.OK, "all defaults" if config is None else f"{config} can be used")
     for door in listening:
         yield port(door)
+    yield from exposed(settings, listening)
     if not cluster:
         yield space(bounds, data_dir)
         yield sync_speed(data_dir)
+
+
+def exposed(settings: Settings, listening: Sequence[Door]) -> Iterator[Finding]:
+    """What other machines reach, and are told."""
+    for exposure in exposures(settings, listening):
+        yield Finding("exposure", State.WARN, exposure.found, exposure.advice)
 
 
 def port(door: Door) -> Finding:

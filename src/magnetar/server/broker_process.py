@@ -33,6 +33,7 @@ from magnetar.security.authorization import Authorizer
 from magnetar.security.grants import Grants
 from magnetar.server.doors import Door, check_listeners, doors
 from magnetar.server.entry_filters import load_entry_filters
+from magnetar.server.exposure import exposures
 from magnetar.server.http_names import hosts_of_broker
 from magnetar.server.logs import LogFormat, configure_logging
 from magnetar.server.loop_process import (
@@ -216,6 +217,8 @@ class Assembly:
         self.host = advertised_host(settings)
         self._doors = doors(settings)
         check_listeners(settings, self._doors)
+        self.exposures = exposures(settings, self._doors)
+        """About listeners that other machines reach."""
         self._roles = Roles(settings)
         asked = authenticator(io, settings, loaded.given, self._roles.proxies)
         self._asked = asked_through(asked) if asked_through is not None else asked
@@ -306,6 +309,8 @@ async def _serve(
     io = real_io(loop, options.data_dir or ".")
     telemetry = wanted_telemetry(os.environ)
     assembly = Assembly(io, loop, loaded, make_broker, partial(settle, stopping), telemetry=telemetry)
+    for exposure in assembly.exposures:
+        log.warning(str(exposure))
     broker = await assembly.make()
     try:
         if not await _started(broker, loop, stopping):

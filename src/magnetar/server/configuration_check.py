@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from magnetar.config.table import (
 from magnetar.config.websocket import load_websockets
 from magnetar.server.doors import check_listeners, doors
 from magnetar.server.entry_filters import load_entry_filters
+from magnetar.server.exposure import exposures
 
 
 @dataclass(frozen=True)
@@ -30,36 +31,42 @@ class Checked:
     findings: list[Finding]
     problems: list[str]
     """Why a start would be refused, as it would say it; empty: it would not, for what the file says."""
+    warnings: Sequence[str] = ()
+    """What a start would warn of besides: listeners that other machines reach."""
 
 
 @dataclass(frozen=True)
 class _Kind:
     table: Callable[[], dict[str, Setting]]
-    try_it: Callable[[Path, Iterable[str]], None]
-    """Raises what a start would."""
+    try_it: Callable[[Path, Iterable[str]], Sequence[str]]
+    """Returns what a start would warn of, and raises what a start would."""
     known: re.Pattern[str] | None = None
 
 
-def _try_broker(path: Path, accept: Iterable[str], *, cluster: bool) -> None:
+def _try_broker(path: Path, accept: Iterable[str], *, cluster: bool) -> Sequence[str]:
     settings = load(path, accept, cluster=cluster).settings
     load_entry_filters(settings.entry_filter_names)
-    check_listeners(settings, doors(settings))
+    listening = doors(settings)
+    check_listeners(settings, listening)
+    return [str(exposure) for exposure in exposures(settings, listening)]
 
 
-def _try_standalone(path: Path, accept: Iterable[str]) -> None:
-    _try_broker(path, accept, cluster=False)
+def _try_standalone(path: Path, accept: Iterable[str]) -> Sequence[str]:
+    return _try_broker(path, accept, cluster=False)
 
 
-def _try_of_cluster(path: Path, accept: Iterable[str]) -> None:
-    _try_broker(path, accept, cluster=True)
+def _try_of_cluster(path: Path, accept: Iterable[str]) -> Sequence[str]:
+    return _try_broker(path, accept, cluster=True)
 
 
-def _try_proxy(path: Path, accept: Iterable[str]) -> None:
+def _try_proxy(path: Path, accept: Iterable[str]) -> Sequence[str]:
     load_proxy(path, accept)
+    return ()
 
 
-def _try_websockets(path: Path, accept: Iterable[str]) -> None:
+def _try_websockets(path: Path, accept: Iterable[str]) -> Sequence[str]:
     load_websockets(path, accept)
+    return ()
 
 
 _KINDS: Mapping[str, _Kind] = {
@@ -83,14 +90,15 @@ def check(path: Path, kind: str, accept: Iterable[str] = ()) -> Checked:
     """
     asked = _KINDS[kind]
     findings = fates(path, asked.table(), accept, asked.known)
+    warnings: Sequence[str] = ()
+    problems: list[str] = []
     try:
-        asked.try_it(path, accept)
-        problems: list[str] = []
+        warnings = asked.try_it(path, accept)
     except ConfigurationError as error:
         problems = list(error.problems)
     except SettingsContradict as error:
         problems = [str(error)]
-    return Checked(findings, problems)
+    return Checked(findings, problems, warnings)
 
 
 def kind_of(path: Path) -> str:

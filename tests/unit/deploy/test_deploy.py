@@ -17,6 +17,7 @@ from magnetar.config.proxy import load_proxy
 from magnetar.config.settings import load
 from magnetar.config.table import cluster_settings_table, proxy_settings_table
 from magnetar.config.websocket import load_websockets
+from magnetar.server.configuration_check import check
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
@@ -75,6 +76,29 @@ def test_settings_are_taken_without_a_word(folder: str) -> None:
     assert load_proxy(DEPLOY / folder / "proxy.conf").warnings == ()
     assert load(DEPLOY / "conf" / "standalone.conf").warnings == ()
     assert load_websockets(DEPLOY / "conf" / "websocket.conf").warnings == ()
+
+
+@pytest.mark.parametrize("name", ["broker", "proxy", "standalone", "websocket"])
+def test_settings_let_nobody_in_from_outside_without_authentication(name: str) -> None:
+    text = (DEPLOY / "conf" / f"{name}.conf").read_text()
+    assert re.findall(r"^bindAddress=(.*)$", text, re.MULTILINE) == ["127.0.0.1"]
+    if name in ("broker", "standalone"):
+        assert not check(DEPLOY / "conf" / f"{name}.conf", name).warnings
+
+
+def test_the_image_warns_and_advertises_nothing_wrong() -> None:
+    found = re.search(r"^CMD (\[.+\])$", (DEPLOY / "container" / "Containerfile").read_text(), re.MULTILINE)
+    assert found is not None
+    words = yaml.safe_load(found[1])
+    assert words[words.index("--bind-address") + 1] == "0.0.0.0"
+    assert words[words.index("--advertised-address") + 1] == "localhost"
+
+
+def test_probes_are_answered_by_the_event_loop() -> None:
+    for part in ("broker", "proxy"):
+        text = (CHART / "templates" / f"{part}.yaml").read_text()
+        assert "tcpSocket" not in text
+        assert len(re.findall(r"httpGet: \{path: /status.html", text)) == text.count("Probe:")
 
 
 def test_the_composition_fits_together() -> None:

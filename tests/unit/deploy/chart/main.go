@@ -35,8 +35,14 @@ var others = `
 image: {repository: example/magnetar, tag: "7", pullPolicy: Always}
 imagePullSecrets: [{name: secret}]
 configurationMetadataStoreUrl: zk:elsewhere:2181
-broker: {settings: {authenticationEnabled: "true"}}
-proxy: {settings: {tlsEnabledWithBroker: "true"}, service: {type: LoadBalancer, annotations: {a: b}}}
+broker:
+  settings: {authenticationEnabled: "true", tokenSecretKey: "file:///etc/magnetar/tokens/key"}
+  secrets: [{name: tokens, mountPath: /etc/magnetar/tokens}, {name: tls, mountPath: /etc/magnetar/tls}]
+  probe: {port: 8443, scheme: HTTPS}
+proxy:
+  settings: {tlsEnabledWithBroker: "true"}
+  secrets: [{name: tls, mountPath: /etc/magnetar/tls}]
+  service: {type: LoadBalancer, annotations: {a: b}}
 nodeSelector: {disk: fast}
 tolerations: [{key: a, operator: Exists}]
 `

@@ -1,0 +1,73 @@
+"""What other machines reach of a broker, and what they are told of it: the warnings about both."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from magnetar.config.settings import Settings
+from magnetar.server.doors import Door
+
+_ALL_ADDRESSES = ("", "0.0.0.0", "::")  # nosec B104 - compared, not bound to
+
+
+class Exposure(NamedTuple):
+    """A warning."""
+
+    found: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.found}. {self.advice}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs on this machine reach what listens on ``host``.
+
+    :param host: an address or a name, as ``bindAddress`` has it. Of names only ``localhost`` is loopback
+    """
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def exposures(settings: Settings, listening: Sequence[Door]) -> Sequence[Exposure]:
+    """Warnings about listeners that other machines reach; empty: there are none to be given.
+
+    :param listening: see :func:`magnetar.server.doors.doors`
+    """
+    reached = [door for door in listening if not is_loopback(door.host)]
+    return [*_unauthenticated(settings, reached), *_misled(settings, reached)]
+
+
+def _unauthenticated(settings: Settings, reached: Sequence[Door]) -> Sequence[Exposure]:
+    if settings.authentication_enabled or not reached:
+        return []
+    where = ", ".join(f"{door.scheme} on {_shown(door)}" for door in reached)
+    found = (
+        f"Other machines reach {where} without authentication: "
+        "anybody there may publish, consume and administer"
+    )
+    return [Exposure(found, "Set authenticationEnabled=true, or bindAddress=127.0.0.1")]
+
+
+def _misled(settings: Settings, reached: Sequence[Door]) -> Sequence[Exposure]:
+    """Lookups would send clients on other machines to themselves."""
+    if settings.advertised_address or settings.advertised_listeners:
+        return []
+    if not any(door.host in _ALL_ADDRESSES for door in reached):
+        return []
+    found = (
+        "The broker listens on all addresses and advertises localhost: "
+        "it sends clients on other machines to themselves"
+    )
+    return [Exposure(found, "Set advertisedAddress to a name or address by which they reach this machine")]
+
+
+def _shown(door: Door) -> str:
+    host = f"[{door.host}]" if ":" in door.host else door.host or "all addresses"
+    return f"{host}:{door.port}"
