@@ -4,8 +4,9 @@
     tools/check.py [BASE]
 
 The change is what differs from BASE (HEAD: what is not committed yet), files that git does not know included.
-A test is touched when it changed, or when it imports, over whatever modules, one that did. When a test's
-helpers or the project's settings changed, all unit tests are.
+A test is touched when it changed, or when it imports, over whatever modules, one that did. A table, a page or
+another file that is no module counts as the module of its name, else as all modules of its package, and it
+touches the tests that name it. When a test's helpers or the project's settings changed, all unit tests are.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import ast
 import subprocess
 import sys
 import time
+from collections.abc import Collection
+from functools import cache
 from pathlib import Path
 
 import grimp
@@ -43,14 +46,46 @@ def module_of(path: str) -> str:
     return ".".join(Path(path).with_suffix("").parts[1:]).removesuffix(".__init__")
 
 
-def imported(test: Path) -> set[str]:
-    """Modules of Magnetar that a test names."""
-    names = set()
-    for node in ast.walk(ast.parse(test.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("magnetar"):
+def modules_of(path: str, known: Collection[str]) -> set[str]:
+    """The modules that a file below src is, or that read it.
+
+    :param known: all modules
+    """
+    if path.endswith((".py", ".pxd")):
+        return {module_of(path)}
+    stem = module_of(path)
+    named = {stem, f"{stem}_pb2"}.intersection(known)
+    if named:
+        return named
+    package = stem.rpartition(".")[0]
+    while package and package not in known:
+        package = package.rpartition(".")[0]
+    return {package, *(module for module in known if module.rpartition(".")[0] == package)} - {""}
+
+
+@cache
+def _imports(path: Path) -> frozenset[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names if alias.name.startswith("magnetar")}
+            names |= {alias.name for alias in node.names}
+    return frozenset(names)
+
+
+def imported(test: Path) -> set[str]:
+    """Modules of Magnetar that a test names, itself or over helpers beside it or in the harness."""
+    names, read, waiting = set[str](), set[Path](), [test]
+    while waiting:
+        path = waiting.pop()
+        if path in read or not path.exists():
+            continue
+        read.add(path)
+        found = _imports(path)
+        names |= {name for name in found if name.startswith("magnetar")}
+        folders = (path.parent, ROOT / "tests" / "harness")
+        waiting += [folder / f"{name}.py" for name in found - names for folder in folders]
     return names
 
 
@@ -64,18 +99,20 @@ def touched(paths: list[str]) -> list[str]:
     if any(path.startswith(_ALL) for path in paths):
         return ["tests/unit"]
     graph = grimp.build_graph("magnetar")
-    modules = {
-        module_of(path) for path in paths if path.startswith("src/") and path.endswith((".py", ".pxd"))
-    }
+    sources = [path for path in paths if path.startswith("src/")]
+    modules = {module for path in sources for module in modules_of(path, graph.modules)}
+    names = {Path(path).name for path in sources if not path.endswith((".py", ".pxd"))}
     affected = set(modules)
     for module in modules & graph.modules:
         affected |= graph.find_downstream_modules(module)
     unit = [path for path in paths if path.startswith("tests/unit/")]
     shared = {_folder_of_tests(ROOT / path) for path in unit if not Path(path).name.startswith("test_")}
+    shared |= {ROOT / "tests" / "unit" / "deploy" for path in paths if path.startswith("deploy/")}
     tests = []
     for test in sorted((ROOT / "tests" / "unit").rglob("test_*.py")):
         name = str(test.relative_to(ROOT))
-        if name in unit or not shared.isdisjoint(test.parents) or imported(test) & affected:
+        reads = any(each in test.read_text() for each in names)
+        if name in unit or not shared.isdisjoint(test.parents) or reads or imported(test) & affected:
             tests.append(name)
     return tests
 
