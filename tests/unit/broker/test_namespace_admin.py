@@ -272,3 +272,21 @@ def test_global_is_a_cluster_of_legacy_names_alone() -> None:
     assert mine.run(mine.admin.namespaces.of_tenant_and_cluster("mine", "global")) == ["mine/global/n"]
     with pytest.raises(PreconditionFailed, match="Clusters do not exist"):
         mine.run(mine.admin.tenants.update("mine", {"allowedClusters": ["standalone", "global"]}))
+
+
+def test_a_cluster_that_legacy_namespaces_have_in_their_names_stays_allowed() -> None:
+    mine = Mine()
+    update = mine.admin.tenants.update
+    for cluster in ("us-west", "us-east"):
+        mine.run(mine.admin.clusters.create(cluster, {}))
+    mine.run(update("mine", {"allowedClusters": ["standalone", "us-west", "us-east"]}))
+    mine.run(mine.admin.namespaces.create("mine/us-west/n", {}))
+    with pytest.raises(PreconditionFailed, match="Active namespaces"):
+        mine.run(update("mine", {"allowedClusters": ["standalone", "us-east"]}))
+    assert "us-west" in mine.run(mine.admin.tenants.get("mine"))["allowedClusters"]
+    # Namespaces of two parts do not count, though they are replicated to the cluster: so in Pulsar.
+    mine.run(update("mine", {"allowedClusters": ["us-west"]}))
+    mine.run(mine.admin.namespaces.delete("mine/us-west/n", force=False))
+    mine.run(update("mine", {"allowedClusters": ["standalone"]}))
+    with pytest.raises(TenantNotFound):
+        mine.run(update("nobody", {"allowedClusters": ["standalone"]}))

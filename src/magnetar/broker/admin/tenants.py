@@ -41,10 +41,15 @@ class TenantAdmin:
         """Replaces what is stored.
 
         :raises TenantNotFound: there is none
-        :raises PreconditionFailed: as of :meth:`create`, or it allows a cluster less than its namespaces are
-            replicated to
+        :raises PreconditionFailed: as of :meth:`create`, or a cluster is taken away that legacy namespaces of
+            the tenant have in their names. That other namespaces are replicated to it does not count, as in
+            Pulsar
         """
         await self._check(info)
+        before = (await self._tenants.get(name)).get("allowedClusters") or ()
+        for cluster in set(before).difference(info["allowedClusters"]):
+            if await self._broker.policies.namespaces.of_cluster(name, cluster):
+                raise PreconditionFailed("Active namespaces")
 
         def replace(record: Record) -> None:
             record.clear()

@@ -88,6 +88,11 @@ class NamespaceRecords:
             names.extend(f"{tenant}/{child}/{local}" for local in below)
         return sorted(names)
 
+    async def of_cluster(self, tenant: str, cluster: str) -> Sequence[str]:
+        """Full names of a tenant's legacy namespaces with a cluster in their names, sorted."""
+        names = await self._metadata.children(f"{_POLICIES}/{tenant}/{cluster}")
+        return [f"{tenant}/{cluster}/{local}" for local in names]
+
     async def _is_namespace(self, path: str) -> bool:
         """Whether policies are there; what nobody can read is no namespace, as in Pulsar."""
         try:
