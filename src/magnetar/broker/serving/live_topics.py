@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from magnetar.broker.ownership.asking import ask
 from magnetar.broker.ownership.contract import Asked, Bundle, Owner
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.errors import OwnerUnknown, ServiceNotReady
+from magnetar.io.together import together
 from magnetar.io.waiting import finished
 from magnetar.naming.namespace_name import NamespaceName
 
@@ -69,25 +71,16 @@ class LiveTopics:
             such a namespace and load nothing of it any more, so they are left out
         :raises BrokerError: an owner is not known, does not answer, or refuses
         """
-        bundles = await self._served.bundles.of_namespace(namespace)
-        waiting = [Bundle(namespace, each) for each in bundles]
-        loop, found, failures = self._served.io.loop, list[str](), list[BaseException]()
+        bundles = [Bundle(namespace, each) for each in await self._served.bundles.of_namespace(namespace)]
 
-        async def work() -> None:
-            while waiting and not failures:
-                bundle = waiting.pop()
-                try:
-                    owner = await self.owner(bundle)
-                    if owner is not None and not (deleting and self._is_apache(owner)):
-                        found.extend(await self._of_owner(bundle, owner))
-                except Exception as error:  # noqa: BLE001 - raised below
-                    failures.append(error)
+        async def of(bundle: Bundle) -> Sequence[str]:
+            owner = await self.owner(bundle)
+            if owner is None or (deleting and self._is_apache(owner)):
+                return ()
+            return await self._of_owner(bundle, owner)
 
-        for task in [loop.create_task(work()) for _ in range(min(_AT_ONCE, len(waiting)))]:
-            await finished(loop, task)
-        if failures:
-            raise failures[0]
-        return found
+        found = await together(self._served.io.loop, bundles, of, _AT_ONCE)
+        return list(chain.from_iterable(found))
 
     def _is_apache(self, owner: Owner) -> bool:
         beside = self._served.beside
