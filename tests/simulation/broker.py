@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -24,6 +25,7 @@ from magnetar.metadata.faulty import FaultyMetadataStore
 from magnetar.metadata.interface import MetadataStore
 from magnetar.server.broker_process import Place
 from magnetar.server.doors import doors
+from magnetar.server.metadata_recovery import rebuild
 from magnetar.server.standalone import StandaloneBroker
 from simulation.guard import Guard
 from simulation.limits import Limits
@@ -232,6 +234,19 @@ class BrokerProcess:
             raise Violation(f"tasks left after a clean stop: {tasks}")
         if not all(worker.closed for worker in simulation.workers):
             raise Violation("a worker was not closed")
+
+    async def recover_metadata(self) -> None:
+        """Runs ``magnetar recover-metadata`` on the disk of a broker that does not run."""
+        simulation = simulated_io(self._random.getrandbits(64), self.disk, self._network, HOST)
+        self.simulation = simulation
+        self._run(rebuild(simulation.io, self._limits.settings, Path(), self._tell, check=False))
+        await self._outcome()
+        if self.simulation is simulation:
+            self._end(simulation, clean=False, silently=False)
+            self.disk = self.disk.killed()
+
+    def _tell(self, sentence: str) -> None:
+        self._trace.note("recovery:", sentence)
 
     def kill(self) -> None:
         """SIGKILL: the operating system keeps what was written, and resets the connections."""

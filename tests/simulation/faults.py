@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from magnetar.io.simulated import SimulatedDisk
 from magnetar.io.space_reserve import SpaceExhausted
+from magnetar.metadata.embedded import DatabaseDamaged
 from magnetar.metadata.faulty import Fault as MetadataFault
 from magnetar.metadata.faulty import FaultyMetadataStore
 from magnetar.metadata.interface import MetadataUnavailable
+from magnetar.server.embedded_stores import StoresDisagree
 from simulation.client import Client
 
 if TYPE_CHECKING:
@@ -174,6 +177,61 @@ async def _new_session(metadata: FaultyMetadataStore) -> None:
     metadata.reconnect()
 
 
+async def fall_back(fate: Fate) -> None:
+    """After a kill the metadata are an earlier copy: the start is refused. They are put back or recovered."""
+    world, broker = fate.world, fate.world.broker
+    earlier = _metadata_files(broker.disk)
+    if not broker.serving or not earlier:
+        return
+    await world.sleep(fate.random.random() * 3)
+    if world.stay_dead or not broker.serving:
+        return
+    world.stay_dead = True
+    try:
+        broker.kill()
+        newest = _metadata_files(broker.disk)
+        _put_metadata(broker.disk, earlier)
+        await broker.start()
+        error = broker.start_error
+        if error is None:
+            # Nothing had changed, or nothing that an acknowledged entry came after: what is served tells.
+            world.trace.note("fault: the earlier metadata are served")
+            return
+        if not isinstance(error, StoresDisagree | DatabaseDamaged) and not _is_expected(error):
+            raise error
+        broker.kill()
+        if fate.random.random() < 0.5:
+            await broker.recover_metadata()
+        else:
+            _put_metadata(broker.disk, newest)
+    finally:
+        world.stay_dead = False
+
+
+def _metadata_files(disk: SimulatedDisk) -> dict[str, bytes]:
+    return {path: _read(disk, path) for path in disk.paths("metadata/") if "reserve" not in path}
+
+
+def _read(disk: SimulatedDisk, path: str) -> bytes:
+    file = disk.open(path, write=False)
+    try:
+        return file.read(file.size(), 0)
+    finally:
+        file.close()
+
+
+def _put_metadata(disk: SimulatedDisk, files: dict[str, bytes]) -> None:
+    for path in _metadata_files(disk).keys() - files.keys():
+        disk.unlink(path)
+    for path, data in files.items():
+        file = disk.open(path, create=True)
+        file.truncate(0)
+        file.write(data, 0)
+        file.sync()
+        file.close()
+    disk.sync_directory("metadata")
+
+
 async def cut_client(fate: Fate) -> None:
     """A client's process dies."""
     fate.random.choice(fate.clients).cut()
@@ -195,6 +253,7 @@ FAULTS: dict[str, tuple[Fault, int]] = {
     "answers": (lose_metadata_answers, 1),
     "events": (late_metadata_events, 1),
     "metadata": (lose_metadata, 1),
+    "earlier": (fall_back, 1),
 }
 """Every fault, and how often it is drawn beside the others."""
 

@@ -25,11 +25,14 @@ from magnetar.ledger.embedded.ledger_writer import EmbeddedWriter
 from magnetar.ledger.embedded.log import CommitLog
 from magnetar.ledger.embedded.segment_supply import LogSegment
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
+from magnetar.ledger.journal.writing import MetadataJournal
 from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.ledgers_record import LedgersRecord
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.state import State
+from magnetar.metadata.progress import Edits
 from magnetar.protocol.hot_codec import AckRun
+from magnetar.server import embedded_stores
 from simulation.replacing import replaced
 
 
@@ -268,6 +271,26 @@ def end_not_written() -> AbstractContextManager[None]:
     return replaced(LedgersRecord, "terminate", untold)
 
 
+def metadata_not_compared() -> AbstractContextManager[None]:
+    """A start takes the metadata as it finds them, however old they are."""
+
+    def unseen(*_: object, **__: object) -> None:
+        """Whatever is there will do."""
+
+    return replaced(embedded_stores, "_verify", unseen)
+
+
+def change_not_journalled() -> AbstractContextManager[None]:
+    """A change of the metadata now and then does not reach the copy in the ledgers."""
+    edited = MetadataJournal._edited
+
+    def forgetful(self: MetadataJournal, edits: Edits) -> None:
+        if edits.progress.generation % 20:
+            edited(self, edits)
+
+    return replaced(MetadataJournal, "_edited", forgetful)
+
+
 PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "missing fsync": missing_fsync,
     "off by one in trimming": trimming_off_by_one,
@@ -287,4 +310,6 @@ PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "shared producers overtake": shared_overtake,
     "terminated all the same": terminated_all_the_same,
     "an end is not written": end_not_written,
+    "metadata are not compared": metadata_not_compared,
+    "a change is not journalled": change_not_journalled,
 }

@@ -42,12 +42,13 @@ def recover_metadata(settings: Settings, data_dir: Path, tell: Tell, *, check: b
     """
     loop = asyncio.new_event_loop()
     try:
-        loop.run_until_complete(_recover(real_io(loop, data_dir), settings, data_dir, tell, check=check))
+        loop.run_until_complete(rebuild(real_io(loop, data_dir), settings, data_dir, tell, check=check))
     finally:
         loop.close()
 
 
-async def _recover(io: Io, settings: Settings, data_dir: Path, tell: Tell, *, check: bool) -> None:
+async def rebuild(io: Io, settings: Settings, data_dir: Path, tell: Tell, *, check: bool) -> None:
+    """As :func:`recover_metadata`."""
     if not io.disk.exists(LEDGERS):
         raise NotRecovered(f"there are no ledgers of a broker in {data_dir}")
     ledgers = await EmbeddedLedgerStore.open_store(io, LEDGERS, embedded_settings(settings))
