@@ -251,6 +251,7 @@ class Settings:
     packages_replicas: int
     magnetar_max_package_size_bytes: int
     magnetar_disk_reserve_bytes: int
+    magnetar_metrics_max_series: int
     magnetar_orphaned_ledger_retention_hours: int
     magnetar_http_allowed_origins: tuple[str, ...]
     magnetar_http_allowed_hosts: tuple[str, ...]

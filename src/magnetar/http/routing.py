@@ -12,6 +12,7 @@ from magnetar.broker.stats.figures import MetricsSnapshot
 from magnetar.broker.stats.topic_board import TopicBoard
 from magnetar.http.engine.message import Request, Response
 from magnetar.http.metrics.rendering import MetricsOptions
+from magnetar.http.metrics.shared import Scrapes
 from magnetar.http.refused_statuses import is_refused_as_unauthorized
 from magnetar.naming.topic_name import decode_path_piece, decode_subscription_piece
 from magnetar.security.authentication import Authenticator, NobodyIsAsked
@@ -91,6 +92,8 @@ class Application:
     access: Access = field(default_factory=Access)
     messages: MessageAnswers | None = None
     """What answers with stored messages; the server sets it."""
+    scrapes: Scrapes | None = None
+    """What renders metrics; the server sets it."""
 
 
 Handler = Callable[[Application, Request], Awaitable[Response]]

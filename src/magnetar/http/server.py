@@ -17,6 +17,7 @@ from magnetar.http.engine.large_json import LARGE_BYTES, parse_large
 from magnetar.http.engine.message import Request, Response
 from magnetar.http.engine.origins import Origins
 from magnetar.http.large_messages import LargeMessages
+from magnetar.http.metrics.shared import Scrapes
 from magnetar.http.openapi.endpoints import with_description
 from magnetar.http.partitions import at_each_partition
 from magnetar.http.routing import Application, Endpoint
@@ -51,10 +52,11 @@ class HttpServer(Door[Endpoint]):
         self._large = Mutex(io.loop)
         self._parser: Worker | None = None
         self._messages = LargeMessages(io)
+        self._scrapes = Scrapes(io.loop)
         self._application: Application | None = None
 
     def serve(self, application: Application) -> None:
-        self._application = replace(application, messages=self._messages)
+        self._application = replace(application, messages=self._messages, scrapes=self._scrapes)
         self._access = application.access
 
     async def stop(self, grace_seconds: float) -> None:

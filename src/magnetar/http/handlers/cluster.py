@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from http import HTTPStatus
 
 from magnetar.errors import BrokerError, InvalidRequest, NotFound, ServedElsewhere
-from magnetar.http.engine.compression import compressed, takes_gzip
+from magnetar.http.engine.compression import takes_gzip
 from magnetar.http.engine.message import (
     Request,
     Response,
@@ -147,11 +148,15 @@ async def bundle(application: Application, request: Request) -> Response:
 
 
 async def metrics(application: Application, request: Request) -> Response:
-    snapshot = await application.process.figures()
+    async def begin(kind: str) -> Iterator[str]:
+        snapshot = await application.process.figures()
+        return described(render(snapshot, application.metrics), kind)
+
     kind = content_type(request.headers.get("accept", ""))
-    pieces = described(render(snapshot, application.metrics), kind)
+    assert application.scrapes is not None, "no server"
+    text = await application.scrapes.text(kind, begin)
     vary = ("Vary", "Accept, Accept-Encoding")
     if takes_gzip(request):
         headers = [vary, ("Content-Encoding", "gzip")]
-        return Response(HTTPStatus.OK, content_type=kind, headers=headers, pieces=compressed(pieces))
-    return Response(HTTPStatus.OK, content_type=kind, headers=[vary], pieces=pieces)
+        return Response(HTTPStatus.OK, content_type=kind, headers=headers, pieces=text.gzipped())
+    return Response(HTTPStatus.OK, content_type=kind, headers=[vary], pieces=text.plain())

@@ -48,6 +48,9 @@ class MetricsOptions:
     producer_level: bool = False
     managed_ledger_level: bool = True
     split_partition: bool = False
+    most_series: int = 0
+    """Topics and subscriptions that have series of their own, 0: all. With more of them the tenants that have
+    the most lose series first, and are told how many."""
 
 
 def render(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator[str]:
@@ -252,7 +255,12 @@ def _topics_count(snapshot: MetricsSnapshot) -> Iterator[str]:
 
 def _topic_level(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator[str]:
     rows: list[tuple[str, TopicMetrics]] = []
-    for topic in _with_pauses(snapshot.topics):
+    topics, left_out = bounded(snapshot.topics, options.most_series)
+    if left_out:
+        of = [labels_text({"cluster": snapshot.cluster, "tenant": tenant}) for tenant in left_out]
+        counts = zip(of, left_out.values(), strict=True)
+        yield from family("magnetar_metrics_topics_left_out", "gauge", counts)
+    for topic in _with_pauses(topics):
         if topic is None:
             yield ""
         else:
@@ -266,6 +274,36 @@ def _topic_level(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator
     yield from waiting.of_topics(rows)
     if options.producer_level:
         yield from _producers(rows)
+
+
+def bounded(topics: Sequence[TopicMetrics], most: int) -> tuple[Sequence[TopicMetrics], dict[str, int]]:
+    """The topics that have series of their own, and by tenant how many have none.
+
+    A tenant whose share is small keeps all: what it does not need is for the others.
+
+    :param most: topics and subscriptions together; 0: all
+    """
+    if not most or sum(1 + len(topic.subscriptions) for topic in topics) <= most:
+        return topics, {}
+    by_tenant: dict[str, list[TopicMetrics]] = {}
+    for topic in topics:
+        by_tenant.setdefault(topic.namespace.partition("/")[0], []).append(topic)
+    sizes = {tenant: sum(1 + len(t.subscriptions) for t in own) for tenant, own in by_tenant.items()}
+    kept: list[TopicMetrics] = []
+    left_out: dict[str, int] = {}
+    room = most
+    for number, tenant in enumerate(sorted(by_tenant, key=lambda tenant: (sizes[tenant], tenant))):
+        own, share = by_tenant[tenant], room // (len(by_tenant) - number)
+        used = count = 0
+        for topic in own:
+            if used + 1 + len(topic.subscriptions) <= share:
+                kept.append(topic)
+                used += 1 + len(topic.subscriptions)
+                count += 1
+        room -= used
+        if count < len(own):
+            left_out[tenant] = len(own) - count
+    return kept, left_out
 
 
 def _topic_labels(cluster: str, topic: TopicMetrics, options: MetricsOptions) -> str:
