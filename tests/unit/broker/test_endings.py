@@ -9,6 +9,7 @@ from lived import NAME, Lived
 from peers import TOPIC, Brokers
 
 from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.schemas.data import SchemaData, SchemaType
 from magnetar.broker.subscriptions.base import SubscriptionType
 from magnetar.errors import NamespaceNotFound, ServiceNotReady
 from magnetar.io.slices import let_others
@@ -55,6 +56,52 @@ def test_a_subscription_that_could_not_be_deleted_stays_closed_until_its_seek_en
         subscription.begin_seek()
     subscription.end_seek()
     assert not subscription.closing
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+def test_nobody_makes_a_topic_anew_before_its_schema_is_gone(
+    loaded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The schema of the new topic went with that of the old one."""
+    lived = Lived(EffectivePolicies())
+    broker, loop = lived.broker, lived.world.simulation.loop
+    topic = lived.topic()
+    schema = SchemaData(SchemaType.STRING)
+    lived.world.run(broker.schemas.put_if_absent(NAME.schema_path, schema, "FULL"))
+    if not loaded:
+        lived.world.run(broker.unload_topic(topic))
+    delete, gate = broker.schemas.delete, loop.create_future()
+
+    async def waits(schema_id: str) -> None:
+        await gate
+        await delete(schema_id)
+
+    monkeypatch.setattr(broker.schemas, "delete", waits)
+    deleting = loop.create_task(broker.delete_stored_topic(NAME))
+    lived.world.wait(1)
+    with pytest.raises(ServiceNotReady):
+        lived.topic()
+    gate.set_result(None)
+    lived.world.run(deleting)
+    lived.topic()
+    assert lived.world.run(broker.schemas.get(NAME.schema_path)) is None
+    lived.world.run(broker.schemas.put_if_absent(NAME.schema_path, schema, "FULL"))
+    lived.world.wait(1)
+    assert lived.world.run(broker.schemas.get(NAME.schema_path)) is not None
+
+
+def test_a_topic_that_is_being_loaded_is_deleted_when_it_is_there() -> None:
+    lived = Lived(EffectivePolicies())
+    broker, loop = lived.broker, lived.world.simulation.loop
+    lived.publish(lived.topic(), 5)
+    lived.world.run(broker.unload_topic(lived.topic()))
+    loading = loop.create_task(broker.topic(NAME, create=True))
+    lived.world.wait(0)
+    deleting = loop.create_task(broker.delete_stored_topic(NAME))
+    lived.world.run(loading)
+    lived.world.run(deleting)
+    assert str(NAME) not in broker.topics
+    assert not lived.topic().managed_ledger.ledgers.total_size()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -431,10 +431,14 @@ class ServedTopics:
         if going is not None:
             await outcome(self.io.loop, going)
             return
-        await outcome(self.io.loop, self._start_removing(topic, topic.close(), events.topic_closed))
+        await outcome(self.io.loop, self._start_removing(topic, self._close(topic)))
+
+    async def _close(self, topic: AnyTopic) -> None:
+        await topic.close()
+        events.topic_closed(topic.full_name)
 
     async def delete_topic(self, topic: AnyTopic) -> None:
-        """Removes a topic with everything it stored.
+        """Removes a topic with everything it stored, and with its schema.
 
         :raises ServiceNotReady: it is just being closed
         """
@@ -442,23 +446,34 @@ class ServedTopics:
             raise ServiceNotReady("Topic is temporarily unavailable")
         # From here on nobody is let in: who comes has the topic made anew.
         topic.closing = True
-        removing = self._start_removing(topic, self._delete(topic), events.topic_deleted)
-        await outcome(self.io.loop, removing)
+        await outcome(self.io.loop, self._start_removing(topic, self._delete(topic)))
 
     async def _delete(self, topic: AnyTopic) -> None:
         await topic.delete()
-        # Before a topic of that name can be loaded again: that one may bring a schema of its own.
+        events.topic_deleted(topic.full_name)
+        # Before anybody makes the topic anew: else that one's schema would go.
         await self.delete_schema(topic.name)
 
     async def delete_stored_topic(self, name: TopicName) -> None:
         """Removes a topic with everything it stored, whether it is loaded or not."""
-        live = self.topics.get(str(name))
-        going = self._unloading.get(str(name))
-        if live is not None and not live.closing and going is None:
-            await self.delete_topic(live)
-            return
-        if going is not None:
-            await outcome(self.io.loop, going)
+        full_name = str(name)
+        while True:
+            live, going = self.topics.get(full_name), self._unloading.get(full_name)
+            if going is not None:
+                await outcome(self.io.loop, going)
+            elif live is not None and not live.closing:
+                await self.delete_topic(live)
+                return
+            elif (loading := self._loading.get(full_name)) is not None:
+                await finished(self.io.loop, loading)
+            else:
+                break
+        # From here on nobody loads it: who comes has the topic made anew.
+        removing = self._unloading[full_name] = self.io.loop.create_task(self._delete_stored(name))
+        removing.add_done_callback(lambda _done: self._unloading.pop(full_name))
+        await outcome(self.io.loop, removing)
+
+    async def _delete_stored(self, name: TopicName) -> None:
         try:
             ledger = await self.managed_ledgers.open(name.path, create=False)
         except ManagedLedgerNotFound:
@@ -495,15 +510,14 @@ class ServedTopics:
         if name.persistent:
             await self.policies.forget_grants(name)
 
-    def _start_removing(self, topic: AnyTopic, work: Any, tell: Callable[[str], None]) -> Any:
-        removing = self.io.loop.create_task(self._remove(topic, work, tell))
+    def _start_removing(self, topic: AnyTopic, work: Coroutine[Any, Any, None]) -> Any:
+        removing = self.io.loop.create_task(self._remove(topic, work))
         self._unloading[topic.full_name] = removing
         return removing
 
-    async def _remove(self, topic: AnyTopic, work: Any, tell: Callable[[str], None]) -> None:
+    async def _remove(self, topic: AnyTopic, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-            tell(topic.full_name)
         finally:
             del self._unloading[topic.full_name]
             if self.topics.get(topic.full_name) is topic:
