@@ -12,7 +12,7 @@ from magnetar.broker.schemas.data import SchemaData, SchemaType
 from magnetar.broker.schemas.operations import SchemaOperation
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.schemas.storage import SchemaStorage
-from magnetar.errors import IncompatibleSchema, MetadataFailure
+from magnetar.errors import ConcurrentModification, IncompatibleSchema, MetadataFailure
 from magnetar.io.simulated import SimulatedDisk
 from magnetar.ledger.interface import Quorums
 
@@ -114,6 +114,30 @@ def test_two_brokers_do_not_give_a_version_twice() -> None:
     assert told == [0, 1, 2, 3]
     assert one.versions() == other.versions()
     assert len(one.ledgers()) == 4
+
+
+def test_a_version_that_another_broker_stores_meanwhile_is_not_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The record went with a version that it named by then; its ledger stayed, and nothing named it."""
+    life = Registry()
+    other = Registry(world=life.world)
+    life.put(record("x"))
+    delete = life.world.metadata.delete
+
+    async def late(path: str, expected_version: int | None = None) -> None:
+        monkeypatch.undo()
+        await other.registry.put_if_absent(ID, record("x", "y"), "FULL")
+        await delete(path, expected_version)
+
+    monkeypatch.setattr(life.world.metadata, "delete", late)
+    with pytest.raises(ConcurrentModification):
+        life.world.run(life.registry.delete(ID))
+    assert life.versions() == [(0, record("x").data), (1, record("x", "y").data)]
+    life.world.run(life.registry.delete(ID))
+    assert life.versions() == []
+    life.world.wait(1)
+    assert life.ledgers() == []
 
 
 def test_deleting() -> None:

@@ -13,7 +13,7 @@ from magnetar.broker.schemas.data import WITH_DEFINITION, SchemaData, SchemaType
 from magnetar.broker.schemas.operations import Operations, SchemaOperation
 from magnetar.broker.schemas.storage import ROOT, SchemaStorage
 from magnetar.broker.schemas.validation import validate
-from magnetar.errors import IncompatibleSchema, ServiceNotReady
+from magnetar.errors import ConcurrentModification, IncompatibleSchema, ServiceNotReady
 from magnetar.io.interfaces import Io, Worker
 from magnetar.io.jobs import run_job
 from magnetar.io.mutex import Mutex
@@ -201,11 +201,19 @@ class SchemaRegistry:
                 return await self._append(schema_id, SchemaData(SchemaType.NONE, user=user), deleted=True)
 
     async def delete(self, schema_id: str) -> None:
-        """Removes all versions and where they are stored; nothing to remove is fine."""
+        """Removes all versions and where they are stored; nothing to remove is fine.
+
+        :raises ConcurrentModification: another broker stored a version meanwhile; all of them stay
+        """
         with self._operations.measured(SchemaOperation.DELETE, schema_id):
             async with _Alone(self, schema_id):
-                await self.storage.delete(schema_id)
-                self._forget(schema_id)
+                try:
+                    await self.storage.delete(schema_id)
+                except BadVersion as error:
+                    text = f"The schema {schema_id} was changed while it was being deleted: try again"
+                    raise ConcurrentModification(text) from error
+                finally:
+                    self._forget(schema_id)
 
 
 class _Alone:

@@ -103,12 +103,15 @@ class SchemaStorage:
         return entry_id
 
     async def delete(self, schema_id: str) -> int:
-        """Removes all versions; returns how many there were. Ledgers that cannot be deleted now go later."""
-        index, _record = await self.index(schema_id)
+        """Removes all versions; returns how many there were. Ledgers that cannot be deleted now go later.
+
+        :raises BadVersion: somebody else stored one meanwhile; nothing was removed
+        """
+        index, record = await self.index(schema_id)
         if not index:
             return 0
         try:
-            await self._metadata.delete(f"{ROOT}/{schema_id}")
+            await self._metadata.delete(f"{ROOT}/{schema_id}", record)
         except NodeMissing:
             return 0
         for entry in index:
