@@ -62,6 +62,7 @@ class CursorStorage:
         path: str,
         custom: dict[str, bytes],
         deletions: DeletionQueue,
+        above: OwnedRecord | None = None,
     ) -> None:
         self._io = io
         self._wheel = wheel
@@ -71,6 +72,7 @@ class CursorStorage:
         self.path = path
         """Of its record."""
         self._record = OwnedRecord(io.loop, metadata, path)
+        self._above = above
         self._custom = custom
         self._deletions = deletions
         self._state = AcknowledgedState((-1, -1))
@@ -139,10 +141,11 @@ class CursorStorage:
         """Makes the cursor's record; durable when this returns.
 
         :raises BadVersion: a cursor of that name exists
+        :raises ManagedLedgerFenced: the managed ledger belongs to somebody else
         """
         self._state = state
         self.cursor_properties = users_own(cursor_properties)
-        await self._put(_NO_LEDGER)
+        await self._put(_NO_LEDGER, above=self._above)
 
     async def take_over(
         self,
@@ -366,10 +369,13 @@ class CursorStorage:
     async def _put_own(self, properties: dict[str, str]) -> None:
         await self._put(None, properties)
 
-    async def _put(self, ledger_id: int | None, own: dict[str, str] | None = None) -> None:
+    async def _put(
+        self, ledger_id: int | None, own: dict[str, str] | None = None, above: OwnedRecord | None = None
+    ) -> None:
         """Writes the record; None leaves the ledger that is named there when its turn has come.
 
         :param own: properties that are not the user's; None leaves them, too
+        :param above: the record that must not have changed hands
         """
 
         def encode() -> bytes:
@@ -387,7 +393,7 @@ class CursorStorage:
             if own is not None:
                 self.side.properties = own
 
-        await self._record.put(encode, written)
+        await self._record.put(encode, written, above)
 
     async def set_cursor_properties(self, properties: dict[str, str]) -> None:
         """Replaces the user's properties; durable when this returns."""
@@ -455,12 +461,15 @@ class CursorStorage:
             await self._ledger.close()
 
     async def delete(self) -> None:
-        """Removes record and ledger."""
+        """Removes record and ledger.
+
+        :raises ManagedLedgerFenced: the managed ledger, or the cursor, belongs to somebody else
+        """
         was_closed = self._closed
         try:
             async with self.deleting() as record:
                 try:
-                    await record.delete()
+                    await record.delete(self._above)
                 except NodeMissing:
                     log.info("cursor record was gone already", extra={"path": self.path})
         except (ManagedLedgerError, MetadataError):

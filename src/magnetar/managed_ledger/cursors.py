@@ -11,6 +11,7 @@ from magnetar.managed_ledger.append import Append
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.cursor_storage import CursorStorage
 from magnetar.managed_ledger.entry_cache import LedgerCache
+from magnetar.managed_ledger.errors import ManagedLedgerFenced
 from magnetar.managed_ledger.ledger_list import LedgerList
 
 AT_ONCE = 64
@@ -29,11 +30,14 @@ class Cursors(Mapping[str, Cursor]):
         cache: LedgerCache,
         near: int,
         unneeded: Callable[[], None],
+        fenced: Callable[[], None],
     ) -> None:
         """:param near: entries behind the end from which on a cursor reads what is just being appended
 
         :param unneeded: called when there may be ledgers that no cursor needs any more
+        :param fenced: called when one cannot be deleted because somebody else owns the managed ledger
         """
+        self._fenced = fenced
         self._loop = loop
         self._ledgers = ledgers
         self._cache = cache
@@ -84,12 +88,19 @@ class Cursors(Mapping[str, Cursor]):
         self._unneeded()
 
     async def delete(self, name: str) -> None:
-        """Removes a cursor with its state; one that does not exist is fine."""
+        """Removes a cursor with its state; one that does not exist is fine.
+
+        :raises ManagedLedgerFenced: the managed ledger belongs to somebody else
+        """
         cursor = self._by_name.get(name)
         if cursor is None:
             return
         if cursor.storage is not None:
-            await cursor.storage.delete()
+            try:
+                await cursor.storage.delete()
+            except ManagedLedgerFenced:
+                self._fenced()
+                raise
         self.remove(cursor)
 
     def set_active(self, cursor: Cursor, active: bool) -> None:

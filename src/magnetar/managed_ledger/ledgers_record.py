@@ -35,7 +35,8 @@ class LedgersRecord:
         self._forget = forget
         self._metadata = metadata
         self._deletions = deletions
-        self._stored = OwnedRecord(loop, metadata, path, version)
+        self.stored = OwnedRecord(loop, metadata, path, version)
+        """What cursors are made and deleted below."""
         self._rest = record.rest
         self._perhaps_named: list[LedgerSummary] = []
         """Ledgers made in vain, which the record may name: its write was not answered."""
@@ -51,7 +52,7 @@ class LedgersRecord:
 
         :raises ManagedLedgerFenced: somebody else wrote it
         """
-        await self._stored.put(
+        await self.stored.put(
             lambda: encode_managed_ledger(
                 ManagedLedgerRecord(
                     list(self.ledgers), self.terminated or self._ending, dict(self.properties), self._rest
@@ -100,21 +101,21 @@ class LedgersRecord:
 
     def abandon(self) -> None:
         """It belongs to somebody else: it is written no more."""
-        self._stored.abandon()
+        self.stored.abandon()
 
     async def still_owned(self) -> bool:
         """Whether the record is as it was last written here.
 
         :raises MetadataUnavailable: the store does not say
         """
-        return await self._stored.still_owned()
+        return await self.stored.still_owned()
 
     async def delete(self, cursors: Sequence[CursorStorage]) -> bool:
         """Removes it with all ledgers and cursors; whether there was one.
 
         :raises ManagedLedgerFenced: it belongs to somebody else, and so do its cursors
         """
-        there = await delete_records(self._metadata, self._stored, cursors)
+        there = await delete_records(self._metadata, self.stored, cursors)
         for summary in list(self.ledgers):
             await self.let_go(summary)
         await self._delete_perhaps_named()

@@ -43,6 +43,7 @@ from magnetar.managed_ledger.errors import (
 from magnetar.managed_ledger.ledger_creation import LedgerCreation
 from magnetar.managed_ledger.ledgers_record import LedgersRecord
 from magnetar.managed_ledger.lost_data import LostData
+from magnetar.managed_ledger.owned_record import OwnedRecord
 from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.records import LedgerSummary, ManagedLedgerRecord
 from magnetar.managed_ledger.refused_appends import RefusedAppends
@@ -86,7 +87,12 @@ class ManagedLedger:
         self.cache = LedgerCache(cache)
         self.reader = EntryReader(store, self.ledgers, self.cache, settings)
         self.cursors = Cursors(
-            io.loop, self.ledgers, self.cache, settings.backlogged_threshold, lambda: self.trimmer.schedule()
+            io.loop,
+            self.ledgers,
+            self.cache,
+            settings.backlogged_threshold,
+            lambda: self.trimmer.schedule(),
+            self.fenced,
         )
         # What cursors tell goes straight there.
         self.read_position_moved = self.cursors.read_position_moved
@@ -120,6 +126,11 @@ class ManagedLedger:
     def terminated(self) -> Position | None:
         """The last position, once it is ended for ever."""
         return self._record.terminated
+
+    @property
+    def stored_record(self) -> OwnedRecord:
+        """Its record: who writes it owns its cursors as well."""
+        return self._record.stored
 
     @property
     def properties(self) -> Mapping[str, str]:

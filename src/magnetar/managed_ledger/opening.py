@@ -187,6 +187,7 @@ class ManagedLedgers:
             f"{ledger.path}/{piece}",
             custom_metadata(ledger.name, name),
             self.deletions,
+            ledger.stored_record,
         )
 
     async def _recover_cursor(self, ledger: ManagedLedger, piece: str) -> Cursor:
@@ -205,13 +206,20 @@ class ManagedLedgers:
         self, ledger: ManagedLedger, name: str, start: Position, properties: dict[str, str]
     ) -> Cursor:
         """The durable cursor of that name; made at ``start`` (EARLIEST, LATEST or the first entry to read)
-        if missing."""
+        if missing.
+
+        :raises ManagedLedgerFenced: the managed ledger belongs to somebody else
+        """
         cursor = ledger.cursors.get(name)
         if cursor is not None:
             return cursor
         storage = self._storage(ledger, name, encode_path_piece(name))
         state = AcknowledgedState(start_position(ledger, start))
-        await storage.create(state, properties)
+        try:
+            await storage.create(state, properties)
+        except ManagedLedgerFenced:
+            ledger.fenced()
+            raise
         cursor = Cursor(name, ledger, state, storage, self._io.clock.wall_ms())
         ledger.cursors.add(cursor)
         return cursor

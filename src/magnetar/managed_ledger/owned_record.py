@@ -12,10 +12,15 @@ from magnetar.managed_ledger.errors import ManagedLedgerFenced, ManagedLedgerOve
 from magnetar.metadata.interface import (
     MUST_NOT_EXIST,
     BadVersion,
+    Check,
+    Delete,
     MetadataRefused,
     MetadataStore,
     MetadataUnavailable,
+    Node,
+    NodeMissing,
     Overtaken,
+    Put,
     may_have_happened,
 )
 
@@ -50,11 +55,14 @@ class OwnedRecord:
         """From now on nothing is written: the record belongs to somebody else."""
         self._abandoned = True
 
-    async def put(self, encode: Callable[[], bytes], written: Written = None) -> None:
+    async def put(
+        self, encode: Callable[[], bytes], written: Written = None, above: OwnedRecord | None = None
+    ) -> None:
         """Durable when this returns.
 
         :param encode: gives the record as it is when its turn has come
         :param written: called before anybody else's turn
+        :param above: a record that must still be its owner's; None: this one alone decides
 
         :raises BadVersion: it was to be made and exists
         :raises ManagedLedgerFenced: somebody else wrote it
@@ -62,17 +70,42 @@ class OwnedRecord:
         :raises MetadataUnavailable: it may have been written; the next put finds out
         """
         # A task of its own: a caller that is cancelled must not leave the version behind the store's.
-        task = self._loop.create_task(self._put(encode, written))
+        task = self._loop.create_task(self._put(encode, written, above))
         await outcome(self._loop, task)
 
-    async def delete(self) -> None:
+    async def delete(self, above: OwnedRecord | None = None) -> None:
         """Removes the record, unless somebody else wrote it.
 
+        :param above: as with :meth:`put`
         :raises ManagedLedgerFenced: somebody else did
         :raises NodeMissing: it was gone already
         """
-        task = self._loop.create_task(self._delete())
+        task = self._loop.create_task(self._delete(above))
         await outcome(self._loop, task)
+
+    async def change_below(self, step: Put | Delete) -> Node | None:
+        """Changes another record under the condition that this one is as it was last written here.
+
+        Writes of this one do not wait for it; one that comes in between makes it begin again.
+
+        :raises BadVersion: the other record is not as the step wants it
+        :raises NodeMissing: likewise
+        :raises ManagedLedgerFenced: somebody else wrote this one, or it is gone
+        :raises MetadataUnavailable: what became of it is unknown
+        """
+        while True:
+            self._check_owned()
+            version = self.version
+            try:
+                nodes = await self._metadata.change_together([Check(self.path, version), step])
+            except (BadVersion, NodeMissing) as error:
+                if error.step != 0:
+                    raise
+                async with self.held() as now:
+                    if now == version:
+                        raise self._fenced() from error
+            else:
+                return nodes[1]
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[int]:
@@ -100,13 +133,13 @@ class OwnedRecord:
             node = await self._metadata.get(self.path)
         return not self._abandoned and node is not None and node.version == self.version
 
-    async def _put(self, encode: Callable[[], bytes], written: Written) -> None:
+    async def _put(self, encode: Callable[[], bytes], written: Written, above: OwnedRecord | None) -> None:
         async with self._mutex:
             await self._find_out()
             self._check_owned()
             value = encode()
             try:
-                node = await self._metadata.put(self.path, value, self.version)
+                version = await self._write(value, above)
             except BadVersion as error:
                 if self.version == MUST_NOT_EXIST:
                     raise
@@ -118,12 +151,22 @@ class OwnedRecord:
             except MetadataUnavailable:
                 self._unknown = value, written
                 raise
-            self._wrote(node.version, written)
+            self._wrote(version, written)
 
-    async def _delete(self) -> None:
+    async def _write(self, value: bytes, above: OwnedRecord | None) -> int:
+        if above is None:
+            return (await self._metadata.put(self.path, value, self.version)).version
+        node = await above.change_below(Put(self.path, value, self.version))
+        assert node is not None
+        return node.version
+
+    async def _delete(self, above: OwnedRecord | None) -> None:
         async with self.held() as version:
             try:
-                await self._metadata.delete(self.path, version)
+                if above is None:
+                    await self._metadata.delete(self.path, version)
+                else:
+                    await above.change_below(Delete(self.path, version))
             except BadVersion as error:
                 raise self._fenced() from error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from world import Listener, World
+from world import Listener, World, append
 
 from magnetar.managed_ledger.errors import ManagedLedgerFenced
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
@@ -51,6 +51,60 @@ def test_setting_properties_tells_it() -> None:
         world.run(loser.set_properties({"a": "b"}))
     assert listener.fenced
     assert world.run(world.metadata.get(loser.path)) == node
+
+
+def test_it_makes_no_cursor() -> None:
+    """The new owner would not have known of it, and a consumer there have found that it exists."""
+    world = World()
+    loser, listener, _node = deposed(world)
+    with pytest.raises(ManagedLedgerFenced):
+        world.run(world.managed.open_cursor(loser, "late", EARLIEST, {}))
+    assert listener.fenced
+    assert "late" not in loser.cursors
+    assert world.run(world.metadata.children(loser.path)) == ["s"]
+
+
+def test_it_deletes_no_cursor() -> None:
+    world = World()
+    loser, listener, _node = deposed(world)
+    with pytest.raises(ManagedLedgerFenced):
+        world.run(loser.cursors.delete("s"))
+    assert listener.fenced
+    again = World(world.crash())
+    ledger, _ = again.open(create=False)
+    assert again.drain(ledger.cursors["s"]) == listener.stored
+
+
+@pytest.mark.parametrize("cursors", [1, 20])
+def test_cursors_come_and_go_while_ledgers_are_begun(cursors: int) -> None:
+    world = World()
+    ledger, listener = world.open()
+    loop = world.simulation.io.loop
+    names = [f"s{number}" for number in range(cursors)]
+    for _ in range(3):
+        append(ledger, 12)
+        making = [loop.create_task(world.managed.open_cursor(ledger, name, EARLIEST, {})) for name in names]
+        world.wait(3)
+        assert all(task.done() and task.result().durable for task in making)
+        append(ledger, 12)
+        going = [loop.create_task(ledger.cursors.delete(name)) for name in names]
+        world.wait(3)
+        assert all(task.done() and task.exception() is None for task in going)
+    assert not ledger.cursors
+    assert world.run(world.metadata.children(ledger.path)) == []
+    assert not listener.failed
+
+
+def test_a_cursor_of_a_topic_that_is_gone_is_not_made() -> None:
+    world = World()
+    loser, listener, node = deposed(world)
+    for child in world.run(world.metadata.children(loser.path)):
+        world.run(world.metadata.delete(f"{loser.path}/{child}"))
+    world.run(world.metadata.delete(node.path))
+    with pytest.raises(ManagedLedgerFenced):
+        world.run(world.managed.open_cursor(loser, "late", EARLIEST, {}))
+    assert listener.fenced
+    assert not world.run(world.metadata.exists(loser.path))
 
 
 def test_terminating_tells_it() -> None:

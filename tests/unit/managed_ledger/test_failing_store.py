@@ -319,7 +319,7 @@ def test_a_topic_that_cannot_be_terminated_goes_on(
     ledger, listener = world.open()
     world.publish(ledger, listener, 2)
     # The store that resolves lost answers would hide that one was lost.
-    monkeypatch.setattr(ledger._record._stored, "_metadata", world.faulty_metadata)
+    monkeypatch.setattr(ledger._record.stored, "_metadata", world.faulty_metadata)
     damage(faulty)
     append(ledger, 1, "before")
     ending = world.simulation.io.loop.create_task(ledger.terminate())

@@ -18,6 +18,7 @@ from magnetar.metadata.interface import (
     MetadataUnavailable,
     Node,
     NodeNotEmpty,
+    Put,
     Step,
     step_bytes,
 )
@@ -47,7 +48,7 @@ def nothing_left(world: World, ledger: ManagedLedger) -> bool:
 
 
 class Requests(PassingOnStore):
-    """Notes what is changed together, and lets somebody else come before one of them."""
+    """Notes what is deleted together, and lets somebody else come before one of them."""
 
     def __init__(self, inner: MetadataStore) -> None:
         super().__init__(inner)
@@ -62,6 +63,9 @@ class Requests(PassingOnStore):
         return await super().get(path)
 
     async def change_together(self, steps: Sequence[Step]) -> Sequence[Node | None]:
+        if any(isinstance(step, Put) for step in steps):
+            # A cursor is made.
+            return await super().change_together(steps)
         if len(self.seen) == self.taken_before:
             record = await self.inner.get(steps[-1].path)
             assert record is not None
