@@ -12,7 +12,13 @@ from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.cursor_storage import CursorStorage
 from magnetar.managed_ledger.custom_metadata import custom_metadata
 from magnetar.managed_ledger.owned_ledgers import COMPACTED_LEDGER, COMPACTION_CURSOR, owned_ledgers
-from magnetar.managed_ledger.records import ROOT, ManagedLedgerRecord, decode_cursor, decode_managed_ledger
+from magnetar.managed_ledger.records import (
+    ROOT,
+    LedgerSizes,
+    ManagedLedgerRecord,
+    decode_cursor,
+    decode_managed_ledger,
+)
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
 from magnetar.managed_ledger.stored_properties import stored_properties
 from magnetar.naming.topic_name import TopicName, decode_path_piece
@@ -122,15 +128,16 @@ async def read_topic(side: Side, name: str) -> StoredTopic:
     if topic is None:
         raise NotExported(f"{name} has gone meanwhile")
     await _close_last(side, topic.record)
-    topic.cursors = await read_cursors(side, name)
+    topic.cursors = await read_cursors(side, name, LedgerSizes(topic.record.ledgers))
     return topic
 
 
-async def read_cursors(side: Side, name: str) -> list[StoredCursor]:
+async def read_cursors(side: Side, name: str, sizes: LedgerSizes) -> list[StoredCursor]:
+    """:param sizes: of the managed ledger's ledgers"""
     found = []
     for piece in await side.metadata.children(f"{ROOT}/{name}"):
         storage = cursor_storage(side, side.ledgers, side.managed.settings, name, piece)
-        found.append(StoredCursor(piece, storage, await storage.recover()))
+        found.append(StoredCursor(piece, storage, await storage.recover(sizes)))
     return found
 
 

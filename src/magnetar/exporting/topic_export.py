@@ -44,6 +44,7 @@ from magnetar.managed_ledger.custom_metadata import custom_metadata
 from magnetar.managed_ledger.exports import ExportNote, ExportState, decode_note, encode_note, note_path
 from magnetar.managed_ledger.records import (
     ROOT,
+    LedgerSizes,
     LedgerSummary,
     ManagedLedgerRecord,
     decode_managed_ledger,
@@ -321,7 +322,7 @@ class TopicExport:
         storage = cursor_storage(target, store, settings, name, cursor.piece)
         await storage.take_over(state, properties, cursor.own_properties, cursor.storage)
         written = cursor_storage(target, target.ledgers, settings, name, cursor.piece)
-        found = await written.recover()
+        found = await written.recover(LedgerSizes())
         if (found.mark_delete, found.describe_ranges(), found.batches, written.properties) != (
             state.mark_delete,
             state.describe_ranges(),
@@ -405,7 +406,7 @@ class TopicExport:
         topic = await read_record(source, name)
         if topic is None:
             return
-        for cursor in await read_cursors(source, name):
+        for cursor in await read_cursors(source, name, LedgerSizes()):
             for ledger_id in cursor.ledgers():
                 await source.ledgers.delete(ledger_id)
             await _remove(source.metadata, f"{ROOT}/{name}/{cursor.piece}")

@@ -27,6 +27,7 @@ from magnetar.managed_ledger.owned_ledgers import owned_ledgers
 from magnetar.managed_ledger.owned_record import OwnedRecord, perhaps_written
 from magnetar.managed_ledger.records import (
     CursorRecord,
+    LedgerSizes,
     decode_cursor,
     encode_cursor,
     encode_position,
@@ -167,15 +168,16 @@ class CursorStorage:
         await self.create(state, cursor_properties)
         await self.close()
 
-    async def recover(self) -> AcknowledgedState:
+    async def recover(self, sizes: LedgerSizes) -> AcknowledgedState:
         """The state as last written.
 
+        :param sizes: of the managed ledger's ledgers
         :raises ManagedLedgerError: there is no record, or it is damaged
         """
         node = await self._metadata.get(self.path)
         if node is None:
             raise ManagedLedgerError(f"{self.path}: the cursor's record is gone")
-        record = decode_cursor(node.value, self.path)
+        record = decode_cursor(node.value, self.path, sizes)
         self._record.version = node.version
         self._state = record.state
         self.properties = record.properties
@@ -185,7 +187,7 @@ class CursorStorage:
         self._ledger_id = record.ledger_id
         if record.ledger_id != _NO_LEDGER:
             try:
-                await self._recover_from_ledger(record.ledger_id)
+                await self._recover_from_ledger(record.ledger_id, sizes)
             except GONE as error:
                 log.warning(
                     "cursor ledger is gone, going on from the metadata record",
@@ -193,7 +195,7 @@ class CursorStorage:
                 )
         return self._state
 
-    async def _recover_from_ledger(self, ledger_id: int) -> None:
+    async def _recover_from_ledger(self, ledger_id: int, sizes: LedgerSizes) -> None:
         reader = await self._store.open(ledger_id, recover=True)
 
         async def read(entry_id: int) -> bytes:
@@ -204,7 +206,7 @@ class CursorStorage:
             last = await reader.last_add_confirmed()
             if last >= 0:
                 path = f"{self.path} ledger {ledger_id}"
-                self._state, self.properties = await decode_newest(self._io, read, last, path)
+                self._state, self.properties = await decode_newest(self._io, read, last, path, sizes)
         finally:
             reader.close()
 

@@ -15,7 +15,7 @@ from magnetar.io.slices import Slice, let_others
 from magnetar.managed_ledger import records_pb2 as pb
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.errors import MetadataDamaged
-from magnetar.managed_ledger.records import decode_position, encode_position
+from magnetar.managed_ledger.records import LedgerSizes, decode_position, encode_position
 
 _PART_WORDS = 8 * 1024
 """Words of one entry, at most, but for a ledger that has more; each takes up to ten bytes."""
@@ -84,10 +84,13 @@ def _joined(
     return entries
 
 
-async def decode_newest(io: Io, read: Read, last: int, path: str) -> tuple[AcknowledgedState, dict[str, int]]:
+async def decode_newest(
+    io: Io, read: Read, last: int, path: str, sizes: LedgerSizes
+) -> tuple[AcknowledgedState, dict[str, int]]:
     """The newest state that is whole, and its properties.
 
     :param last: the last entry of the ledger
+    :param sizes: of the ledgers that it may have ranges in
     :raises MetadataDamaged: there is none, or it cannot be read
     """
     while last >= 0:
@@ -99,10 +102,10 @@ async def decode_newest(io: Io, read: Read, last: int, path: str) -> tuple[Ackno
         last -= properties.get(_PART, 1)
     else:
         raise MetadataDamaged(f"{path}: no state of the cursor is whole")
-    state, properties = decode_position(entry, f"{path}:{last}")
+    state, properties = decode_position(entry, f"{path}:{last}", sizes)
     running = Slice(io, _KIND)
     for number in range(last - parts + 1, last):
-        part, _ = decode_position(await read(number), f"{path}:{number}")
+        part, _ = decode_position(await read(number), f"{path}:{number}", sizes)
         for ledger_id, ranges in part.ranges.items():
             if ledger_id > state.mark_delete[0]:
                 state.ranges[ledger_id] = ranges

@@ -24,6 +24,7 @@ from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
 from magnetar.managed_ledger.records import (
     ROOT,
+    LedgerSizes,
     ManagedLedgerRecord,
     decode_managed_ledger,
     encode_managed_ledger,
@@ -126,8 +127,9 @@ class ManagedLedgers:
             await self.deletions.delete(empty)
         try:
             children = await self._metadata.children(path)
+            sizes = LedgerSizes(ledger.ledgers)
             for cursor in await together(
-                self._io.loop, children, lambda child: self._recover_cursor(ledger, child), AT_ONCE
+                self._io.loop, children, lambda child: self._recover_cursor(ledger, child, sizes), AT_ONCE
             ):
                 ledger.cursors.add(cursor)
         except (LedgerError, ManagedLedgerError, MetadataError):
@@ -190,11 +192,11 @@ class ManagedLedgers:
             ledger.stored_record,
         )
 
-    async def _recover_cursor(self, ledger: ManagedLedger, piece: str) -> Cursor:
+    async def _recover_cursor(self, ledger: ManagedLedger, piece: str, sizes: LedgerSizes) -> Cursor:
         name = decode_path_piece(piece)
         # The path as it is found: whoever wrote it may have encoded other characters.
         storage = self._storage(ledger, name, piece)
-        state = await storage.recover()
+        state = await storage.recover(sizes)
         state.forget_behind(ledger.last_confirmed)
         if state.mark_delete > ledger.last_confirmed and state.mark_delete[1] >= 0:
             # Entries that this cursor saw were never acknowledged to their producer and are gone with a

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeVar
@@ -137,13 +138,39 @@ class CursorRecord:
     """Fields that are not used here, as they are on the wire."""
 
 
-def _ranges_from(ranges: Iterable[pb.MessageRange], state: AcknowledgedState) -> None:
+class LedgerSizes:
+    """How many entries the ledgers of a managed ledger have: what ranges over several of them consist of."""
+
+    def __init__(self, ledgers: Iterable[LedgerSummary] = ()) -> None:
+        self._entries = {each.ledger_id: each.entries for each in ledgers}
+        self._ids = sorted(self._entries)
+
+    def between(self, lower: Position, upper: Position) -> Iterator[tuple[int, int, int]]:
+        """(ledger, first entry, entry behind the last) behind ``lower``, up to and with ``upper``.
+
+        Of ledgers that are gone there is nothing.
+        """
+        ledger_id, entry_id = upper
+        if lower[0] == ledger_id:
+            yield ledger_id, lower[1] + 1, entry_id + 1
+            return
+        if lower[0] in self._entries:
+            yield lower[0], lower[1] + 1, self._entries[lower[0]]
+        for whole in self._ids[bisect_right(self._ids, lower[0]) : bisect_left(self._ids, ledger_id)]:
+            yield whole, 0, self._entries[whole]
+        yield ledger_id, 0, entry_id + 1
+
+
+_UNKNOWN_SIZES = LedgerSizes()
+
+
+def _ranges_from(ranges: Iterable[pb.MessageRange], state: AcknowledgedState, sizes: LedgerSizes) -> None:
     for entry in ranges:
         lower, upper = entry.lowerEndpoint, entry.upperEndpoint
-        if lower.ledgerId == upper.ledgerId:
-            state.add_range(upper.ledgerId, lower.entryId + 1, upper.entryId + 1)
-        else:
-            state.add_range(upper.ledgerId, 0, upper.entryId + 1)
+        for ledger_id, start, end in sizes.between(
+            (lower.ledgerId, lower.entryId), (upper.ledgerId, upper.entryId)
+        ):
+            state.add_range(ledger_id, start, end)
 
 
 def _words(bits: int) -> list[int]:
@@ -202,10 +229,11 @@ def encode_position(
 
 
 def decode_position(
-    value: bytes, path: str, *, ranges: bool = True
+    value: bytes, path: str, sizes: LedgerSizes = _UNKNOWN_SIZES, *, ranges: bool = True
 ) -> tuple[AcknowledgedState, dict[str, int]]:
     """A cursor's state, and its properties.
 
+    :param sizes: of the ledgers that it may have ranges in
     :param ranges: whether it is to have what is consumed above the mark-delete position
     :raises MetadataDamaged: the value is no PositionInfo
     """
@@ -213,7 +241,7 @@ def decode_position(
     state = AcknowledgedState((info.ledgerId, info.entryId))
     if not ranges:
         return state, {p.name: p.value for p in info.properties}
-    _ranges_from(info.individualDeletedMessages, state)
+    _ranges_from(info.individualDeletedMessages, state, sizes)
     for bits in info.individualDeletedMessageRanges:
         state.add_words(bits.key, array("q", bits.values))
     for batch in info.batchedEntryDeletionIndexInfo:
@@ -241,11 +269,14 @@ def encode_cursor(record: CursorRecord, max_ranges: int, max_batches: int) -> by
     return info.SerializeToString()
 
 
-def decode_cursor(value: bytes, path: str) -> CursorRecord:
-    """:raises MetadataDamaged: the value is no ManagedCursorInfo"""
+def decode_cursor(value: bytes, path: str, sizes: LedgerSizes = _UNKNOWN_SIZES) -> CursorRecord:
+    """:param sizes: of the ledgers that it may have ranges in
+
+    :raises MetadataDamaged: the value is no ManagedCursorInfo
+    """
     info = _decode(pb.ManagedCursorInfo, value, path, pb.ManagedCursorInfoMetadata)
     state = AcknowledgedState((info.markDeleteLedgerId, info.markDeleteEntryId))
-    _ranges_from(info.individualDeletedMessages, state)
+    _ranges_from(info.individualDeletedMessages, state, sizes)
     for batch in info.batchedEntryDeletionIndexInfo:
         state.batches[(batch.position.ledgerId, batch.position.entryId)] = bits_from_words(batch.deleteSet)
     ledger_id = info.cursorsLedgerId

@@ -12,6 +12,7 @@ from magnetar.exporting.stored_topics import read_cursors
 from magnetar.ledger.bookkeeper.isolation import CUSTOM
 from magnetar.ledger.interface import LedgerStore, LedgerWriter, Quorums
 from magnetar.managed_ledger.position import EARLIEST
+from magnetar.managed_ledger.records import LedgerSizes
 from magnetar.managed_ledger.side_ledgers import ledgers_named
 from magnetar.naming.topic_name import TopicName
 
@@ -60,7 +61,9 @@ def test_an_index_of_what_is_delayed_stays_and_goes_with_its_topic() -> None:
     made = world.run(index())
     world.unload()
     world.export()
-    (found,) = [each for each in world.run(read_cursors(world.b, name.path)) if each.piece == "s"]
+    (found,) = [
+        each for each in world.run(read_cursors(world.b, name.path, LedgerSizes())) if each.piece == "s"
+    ]
     assert found.storage.cursor_properties == {"own": "kept"}
     assert ledgers_named(found.storage.side.properties) == set()
     assert not set(made) & set(world.run(world.a.ledgers.ledger_ids()))

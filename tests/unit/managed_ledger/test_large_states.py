@@ -21,6 +21,7 @@ from magnetar.managed_ledger.hot_ranges import EntryRanges
 from magnetar.managed_ledger.large_states import decode_newest, encode_large
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import EARLIEST
+from magnetar.managed_ledger.records import LedgerSizes
 
 MANY = replace(SMALL, max_entries_per_ledger=500, read_max_entries=0, max_unacked_ranges_to_persist=20)
 
@@ -69,7 +70,9 @@ def newest_of(entries: list[bytes]) -> tuple[AcknowledgedState, dict[str, int]]:
     async def read(number: int) -> bytes:
         return entries[number]
 
-    return simulation.loop.run_until(decode_newest(simulation.io, read, len(entries) - 1, "here"))
+    return simulation.loop.run_until(
+        decode_newest(simulation.io, read, len(entries) - 1, "here", LedgerSizes())
+    )
 
 
 def scattered(seed: int) -> AcknowledgedState:
