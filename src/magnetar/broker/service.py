@@ -24,6 +24,7 @@ from magnetar.broker.policies.grants import StoredGrants
 from magnetar.broker.policies.resource_groups import ResourceGroupRecords
 from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.publishing.producer_names import ProducerNames
+from magnetar.broker.publishing.request_turns import RequestTurns
 from magnetar.broker.serving.handing_over import HandingOver
 from magnetar.broker.serving.topics import MakeOwnership, ServedTopics
 from magnetar.broker.settings import BrokerSettings
@@ -115,6 +116,7 @@ class BrokerService(ServedTopics):
         self.policies.listen(grants.namespace_changed)
         self.authorizer: Authorizer = authorizer(grants) if authorizer is not None else EverybodyMay()
         self.producer_names = ProducerNames(settings.cluster)
+        self.request_turns = RequestTurns()
         if settings.topic_policies:
             self.policies.topics = self._topic_policies(beside)
         self.topic_lists = TopicLists(

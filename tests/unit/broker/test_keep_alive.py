@@ -17,6 +17,7 @@ class Watched:
         self.address = "peer"
         self.closed = False
         self.held_back = False
+        self.throttled = False
         self.greeted = True
         self.pings = 0
         self.aborted = False
@@ -92,6 +93,20 @@ def test_a_client_that_is_not_read_is_not_silent(world: World) -> None:
     assert (world.connection.pings, world.connection.aborted) == (0, False)
     world.ask()
     assert world.answers == [True]
+
+
+def test_a_client_that_is_throttled_is_told_that_the_broker_lives_and_stays(world: World) -> None:
+    world.connection.held_back = world.connection.throttled = True
+    world.loop.run_for(301)
+    assert (world.connection.pings, world.connection.aborted) == (10, False)
+    world.ask()
+    assert world.answers == [True]
+    # From then on it has to answer again.
+    world.connection.held_back = world.connection.throttled = False
+    world.loop.run_for(30)
+    assert (world.connection.pings, world.connection.aborted) == (11, False)
+    world.loop.run_for(31)
+    assert world.connection.aborted
 
 
 def test_a_closed_connection_that_does_not_go_is_aborted(world: World) -> None:

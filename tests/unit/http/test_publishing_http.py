@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from served import Served
 
+from magnetar.broker.publishing.request_turns import MOST_TOPICS, RequestTurns
 from magnetar.naming.hashes import java_string_hash
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.metadata import Entry, parse_entry
@@ -203,6 +204,49 @@ def test_who_publishes_beyond_a_rate_is_answered_later() -> None:
     before = clock.monotonic()
     assert all(each["errorCode"] == 0 for each in acks(served, "words", *["x"] * 30))
     assert clock.monotonic() - before >= 1.9
+
+
+def test_nobody_waits_for_long_and_what_comes_while_the_debt_is_large_is_refused() -> None:
+    served = Served()
+    served.topic(TOPIC)
+    rate = json.dumps({"publishThrottlingRateInMsg": 10, "publishThrottlingRateInByte": 0})
+    served.ask("POST", "/admin/v2/namespaces/public/default/publishRate", rate)
+    clock = served.world.simulation.io.clock
+    before = clock.monotonic()
+    assert all(each["errorCode"] == 0 for each in acks(served, "words", *["x"] * 600))
+    assert 4.9 <= clock.monotonic() - before < 6
+    stored_before = served.broker.topics[TOPIC].managed_ledger.entries_added
+    status, told = published(served, "words", "x")
+    assert status == 429
+    assert "beyond its rate: nothing is taken for 54 seconds" in told["reason"]
+    assert served.broker.topics[TOPIC].managed_ledger.entries_added == stored_before
+    served.world.wait(50)
+    assert acks(served, "words", "x")[0]["errorCode"] == 0
+
+
+def test_messages_without_a_key_go_to_each_partition_in_turn_over_requests() -> None:
+    served = Served()
+    for name in ("parts", "others"):
+        served.ask("PUT", f"/admin/v2/persistent/public/default/{name}/partitions", "3")
+
+    def partitions(name: str, *messages: Any) -> list[int]:
+        return [int(each["messageId"].rpartition(":")[2]) for each in acks(served, name, *messages)]
+
+    assert partitions("parts", "1") == [0]
+    assert partitions("others", "1") == [0]
+    assert partitions("parts", "2", {"payload": "x", "key": "same"}, "3")[::2] == [1, 2]
+    assert partitions("parts", {"payload": "x", "key": "same"}) == [java_string_hash("same") % 3]
+    assert partitions("parts", "4") == [0]
+    assert partitions("others", "2") == [1]
+
+
+def test_the_turns_of_topics_are_bounded() -> None:
+    turns = RequestTurns()
+    names = [TopicName.parse(f"persistent://public/default/t{index}") for index in range(MOST_TOPICS + 1)]
+    for name in names:
+        assert turns.take(name, 1) == 0
+    assert turns.take(names[-1], 1) == 1
+    assert turns.take(names[0], 1) == 0
 
 
 def test_a_delay_that_ends_behind_all_times_is_refused_and_nothing_is_published() -> None:

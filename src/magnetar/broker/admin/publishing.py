@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from magnetar.broker.admin.brokers import elsewhere
+from magnetar.broker.flow.publish_rates import PublishLimiter
 from magnetar.broker.ownership.asking import ask
 from magnetar.broker.ownership.contract import Asked, Owner
 from magnetar.broker.schemas.data import SchemaData, version_bytes
@@ -22,6 +23,7 @@ from magnetar.errors import (
     InvalidRequest,
     NotFound,
     ServiceNotReady,
+    TooManyRequests,
     TopicNotFound,
     TopicTerminated,
 )
@@ -62,6 +64,10 @@ class Publication:
     """What is declared of contents, or the version of the topic's that they are of."""
     producer_name: str = ""
     """Empty: a name that nobody else has."""
+
+
+_MOST_SECONDS_FOR_RATES = 5.0
+"""How long a request waits for a rate: HTTP clients give up some seconds later, and send all of it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +137,7 @@ class PublishingAdmin:
         self._check_sizes(encoded)
         version = await self._version(name, wanted.schema)
         parts: dict[TopicName, list[int]] = {}
-        turn = 0
+        turn = self._broker.request_turns.take(name, sum(message.key is None for message in encoded))
         for number, message in enumerate(encoded):
             if message.key is not None:
                 place = places[java_string_hash(message.key) % len(places)]
@@ -226,6 +232,7 @@ class PublishingAdmin:
         self, topic: AnyTopic, name: str, messages: Sequence[_Encoded], version: int, address: str
     ) -> Sequence[Outcome]:
         broker = self._broker
+        self._check_rates(topic)
         await broker.check_producer(topic, encrypts=False)
         visitor = RequestProducer(
             topic,
@@ -257,14 +264,26 @@ class PublishingAdmin:
         await self._wait_for_rates(topic, len(entries), sum(map(len, entries)))
         return outcomes
 
-    async def _wait_for_rates(self, topic: AnyTopic, messages: int, size: int) -> None:
-        """Who publishes beyond a rate is answered later."""
-        now = self._broker.io.clock.monotonic()
+    def _limiters(self, topic: AnyTopic) -> list[PublishLimiter]:
         group = topic.group.publish if topic.group is not None else None
-        limiters = (topic.publish_limiter, self._broker.publish_limiter, group)
-        wait = max(limiter.take(messages, size, now) if limiter is not None else 0.0 for limiter in limiters)
+        found = (topic.publish_limiter, self._broker.publish_limiter, group)
+        return [limiter for limiter in found if limiter is not None]
+
+    def _check_rates(self, topic: AnyTopic) -> None:
+        """:raises TooManyRequests: what was published before is beyond a rate for longer than one waits"""
+        now = self._broker.io.clock.monotonic()
+        debt = max((limiter.debt(now) for limiter in self._limiters(topic)), default=0.0)
+        if debt > _MOST_SECONDS_FOR_RATES:
+            raise TooManyRequests(
+                f"{topic.name} was published to beyond its rate: nothing is taken for {debt:.0f} seconds"
+            )
+
+    async def _wait_for_rates(self, topic: AnyTopic, messages: int, size: int) -> None:
+        """Publishing beyond a rate is answered later; the rest of a long wait is for the next request."""
+        now = self._broker.io.clock.monotonic()
+        wait = max((limiter.take(messages, size, now) for limiter in self._limiters(topic)), default=0.0)
         if wait > 0:
-            await sleep(self._broker.io.loop, wait)
+            await sleep(self._broker.io.loop, min(wait, _MOST_SECONDS_FOR_RATES))
 
     async def _publish_elsewhere(
         self,

@@ -285,9 +285,14 @@ class Connection:
         )
 
     @property
+    def throttled(self) -> bool:
+        """Whether it is not read because its client has published beyond a rate."""
+        return self.publishing.slowed > 0
+
+    @property
     def held_back(self) -> bool:
         """Whether it is not read for a reason that is not its client's: what it sent is still being done."""
-        if self.publishing.paused or self.broker.publish_buffer.holds(self):
+        if self.publishing.paused or self.throttled or self.broker.publish_buffer.holds(self):
             return True
         return self.requests.paused and not self.outgoing.paused
 

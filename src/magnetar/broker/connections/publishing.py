@@ -31,7 +31,7 @@ class Publishing:
     Topics tell it what has become of entries, in the middle of telling others: it queues receipts and counts.
     """
 
-    __slots__ = ("_broker", "_connection", "_outgoing", "_session", "paused", "pending")
+    __slots__ = ("_broker", "_connection", "_outgoing", "_session", "paused", "pending", "slowed")
 
     def __init__(
         self, connection: ClientConnection, broker: BrokerService, session: Session, outgoing: Outgoing
@@ -44,6 +44,8 @@ class Publishing:
         """Entries in flight."""
         self.paused = False
         """Whether the connection is not read because of them."""
+        self.slowed = 0
+        """For how many reasons it is not read because of a rate."""
 
     # On the way in
 
@@ -133,8 +135,13 @@ class Publishing:
         """Reads on only when what was published is within its rate again."""
         wait = limiter.take(messages, size, self._broker.io.clock.monotonic())
         if wait > 0:
+            self.slowed += 1
             self._connection.pause_reading()
-            self._broker.wheel.schedule(wait, self._connection.resume_reading)
+            self._broker.wheel.schedule(wait, self._go_on)
+
+    def _go_on(self) -> None:
+        self.slowed -= 1
+        self._connection.resume_reading()
 
     def unknown_producer(self, producer_id: int, producer: Producer | None) -> None:
         """A SEND for a producer that is not open: ignored when it was closed a moment ago."""

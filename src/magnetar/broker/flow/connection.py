@@ -28,6 +28,11 @@ class ClientConnection(Protocol):
         ...
 
     @property
+    def throttled(self) -> bool:
+        """Whether it is not read because its client has published beyond a rate."""
+        ...
+
+    @property
     def greeted(self) -> bool:
         """Whether it is known who its client is, and no longer asked."""
         ...

@@ -88,7 +88,9 @@ class KeepAlive:
             connection.abort()
             return
         self._ping_sent = silent
-        if silent:
+        # A client that is throttled gets no answer to its own PING meanwhile: this one tells it that the
+        # broker lives. Its answer lies in the socket, and nobody waits for it.
+        if silent or connection.throttled:
             connection.send(BaseCommand(type=BaseCommand.PING, ping={}))
         self._traffic = False
         self._schedule()

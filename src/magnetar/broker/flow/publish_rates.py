@@ -34,17 +34,25 @@ class PublishLimiter:
 
     def take(self, messages: int, size: int, now: float) -> float:
         """Counts what was published; returns for how many seconds its connection is not to be read."""
-        wait = 0.0
         for bucket, amount in ((self._messages, messages), (self._bytes, size)):
             if bucket is not None:
                 bucket.available(now)
                 bucket.take(amount)
-                wait = max(wait, bucket.seconds_until(0, now))
+        wait = self.debt(now)
         if wait:
             self.exceeded += 1
             if self.held_until < now:
                 self.held_since = now
             self.held_until = max(self.held_until, now + wait)
+        return wait
+
+    def debt(self, now: float) -> float:
+        """Seconds until what was published is within the rates again; 0: it is."""
+        wait = 0.0
+        for bucket in (self._messages, self._bytes):
+            if bucket is not None:
+                bucket.available(now)
+                wait = max(wait, bucket.seconds_until(0, now))
         return wait
 
     @property

@@ -13,6 +13,7 @@ _REFUSALS = {
     405: "a topic of this kind is not served here",
     409: "the schema is not compatible, a quota is exceeded, or another producer has the name or the topic",
     422: "it is no schema",
+    429: "the topic was published to beyond its rate, for more than the next 5 seconds",
 }
 
 
