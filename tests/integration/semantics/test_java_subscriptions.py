@@ -14,7 +14,9 @@ WANTED = [
     "negative-acknowledgement",
     "acknowledgement-timeout",
     "dead-letter",
+    "dead-letter-topic",
     "retry-letter",
+    "retry-letter-topic",
     "over-a-kill",
 ]
 

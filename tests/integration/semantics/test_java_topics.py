@@ -28,6 +28,9 @@ WANTED = [
     "pattern-all",
     "pattern-look-ahead",
     "routing",
+    "list",
+    "single-partition",
+    "custom-router",
     "growing",
     "marks",
     "read-compacted",
@@ -52,6 +55,9 @@ def server(request: pytest.FixtureRequest, start_server: Any) -> Server:
         # What is published is kept for it.
         ask(started, "PUT", scheme, "/subscription/all")
     ask(started, "PUT", "growing", "/partitions", 2)
+    ask(started, "PUT", "list-p", "/partitions", 2)
+    for name in ("single", "custom"):
+        ask(started, "PUT", name, "/partitions", 4)
     return started
 
 

@@ -53,7 +53,9 @@ public final class Subscriptions {
         check("negative-acknowledgement", 3, run::negativeAcknowledgement);
         check("acknowledgement-timeout", 3, run::acknowledgementTimeout);
         check("dead-letter", 3, run::deadLetter);
+        check("dead-letter-topic", 1, run::deadLetterTopic);
         check("retry-letter", 3, run::retryLetter);
+        check("retry-letter-topic", 3, run::retryLetterTopic);
         check("over-a-kill", 20, run::overAKill);
         run.client.close();
     }
@@ -290,17 +292,55 @@ public final class Subscriptions {
         }
     }
 
+    /** A topic of the application's own; the subscription that keeps its letters comes with their producer. */
+    private void deadLetterTopic() throws Exception {
+        String topic = topic("dead-own");
+        String letters = topic("letters");
+        Consumer<byte[]> consumer = consumer(topic, SubscriptionType.Shared)
+                .deadLetterPolicy(DeadLetterPolicy.builder()
+                        .maxRedeliverCount(1)
+                        .deadLetterTopic(letters)
+                        .initialSubscriptionName("kept")
+                        .build())
+                .subscribe();
+        send(topic, 1);
+        for (int count = 0; count < 2; count++) {
+            consumer.negativeAcknowledge(next(consumer, "delivery " + count));
+        }
+        expect(consumer.receive(1, TimeUnit.SECONDS) == null, "delivered again after it was dead");
+        Consumer<byte[]> dead = client.newConsumer().topic(letters).subscriptionName("kept").subscribe();
+        Message<byte[]> letter = next(dead, "the dead letter");
+        expect(letter.getProperty("REAL_TOPIC").equals(topic), "" + letter.getProperties());
+        dead.acknowledge(letter);
+        consumer.close();
+        dead.close();
+    }
+
     private void retryLetter() throws Exception {
         String topic = topic("retry");
-        Consumer<byte[]> dead = consumer(topic + "-s-DLQ", SubscriptionType.Exclusive).subscribe();
+        retried(topic, topic + "-s-RETRY", topic + "-s-DLQ", DeadLetterPolicy.builder().maxRedeliverCount(2).build());
+    }
+
+    private void retryLetterTopic() throws Exception {
+        String retries = topic("own-retries");
+        String letters = topic("own-letters");
+        retried(topic("retry-own"), retries, letters, DeadLetterPolicy.builder()
+                .maxRedeliverCount(2)
+                .retryLetterTopic(retries)
+                .deadLetterTopic(letters)
+                .build());
+    }
+
+    private void retried(String topic, String retries, String letters, DeadLetterPolicy policy) throws Exception {
+        Consumer<byte[]> dead = consumer(letters, SubscriptionType.Exclusive).subscribe();
         Consumer<byte[]> consumer = consumer(topic, SubscriptionType.Shared)
                 .enableRetry(true)
-                .deadLetterPolicy(DeadLetterPolicy.builder().maxRedeliverCount(2).build())
+                .deadLetterPolicy(policy)
                 .subscribe();
         send(topic, 1);
         for (int count = 0; count < 3; count++) {
             Message<byte[]> message = next(consumer, "delivery " + count);
-            String wanted = count == 0 ? topic : topic + "-s-RETRY";
+            String wanted = count == 0 ? topic : retries;
             expect(message.getTopicName().equals(wanted), message.getTopicName() + " in place of " + wanted);
             consumer.reconsumeLater(message, 100, TimeUnit.MILLISECONDS);
         }

@@ -7,6 +7,7 @@ import static interop.Checks.say;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
@@ -20,7 +21,10 @@ import org.apache.pulsar.client.api.ConsumerBuilder;
 import org.apache.pulsar.client.api.HashingScheme;
 import org.apache.pulsar.client.api.Message;
 import org.apache.pulsar.client.api.MessageId;
+import org.apache.pulsar.client.api.MessageRouter;
+import org.apache.pulsar.client.api.MessageRoutingMode;
 import org.apache.pulsar.client.api.Producer;
+import org.apache.pulsar.client.api.ProducerBuilder;
 import org.apache.pulsar.client.api.PulsarClient;
 import org.apache.pulsar.client.api.PulsarClientException;
 import org.apache.pulsar.client.api.Range;
@@ -29,7 +33,9 @@ import org.apache.pulsar.client.api.RegexSubscriptionMode;
 import org.apache.pulsar.client.api.SubscriptionInitialPosition;
 import org.apache.pulsar.client.api.SubscriptionMode;
 import org.apache.pulsar.client.api.SubscriptionType;
+import org.apache.pulsar.client.api.TopicMetadata;
 import org.apache.pulsar.client.impl.MultiTopicsConsumerImpl;
+import org.apache.pulsar.common.naming.TopicName;
 
 /** Topics that come, go and grow, as an application of the official Java client meets them. */
 public final class Topics {
@@ -54,6 +60,9 @@ public final class Topics {
         check("pattern-look-ahead", 4,
                 () -> run.pattern("ahead", RegexSubscriptionMode.PersistentOnly, 1, "(?!x)[a-z]+"));
         check("routing", 2 * KEYS, run::routing);
+        check("list", 9, run::list);
+        check("single-partition", 20, run::singlePartition);
+        check("custom-router", 20, run::customRouter);
         check("growing", 8, run::growing);
         check("marks", 0, run::marks);
         check("read-compacted", 4, run::readCompacted);
@@ -140,6 +149,73 @@ public final class Topics {
                 }
             }
         }
+    }
+
+    private void list() throws Exception {
+        List<String> topics = List.of(topic("list-a"), topic("list-b"), topic("list-p"));
+        try (Consumer<byte[]> consumer = consumer().topics(topics).subscribe()) {
+            for (String topic : topics) {
+                for (int number = 0; number < 3; number++) {
+                    send(topic, "" + number);
+                }
+            }
+            Map<String, String> seen = new HashMap<>();
+            for (int number = 0; number < 9; number++) {
+                Message<byte[]> message = consumer.receive(SECONDS, TimeUnit.SECONDS);
+                expect(message != null, "message " + number + " did not arrive");
+                consumer.acknowledge(message);
+                String text = new String(message.getData(), StandardCharsets.UTF_8);
+                String name = TopicName.get(message.getTopicName()).getPartitionedTopicName();
+                seen.merge(name, text, String::concat);
+            }
+            expect(seen.keySet().equals(new HashSet<>(topics)), "messages of " + seen.keySet());
+            // Those of a topic without partitions are in order.
+            expect(seen.get(topics.get(0)).equals("012"), "messages in another order: " + seen);
+        }
+    }
+
+    private void singlePartition() throws Exception {
+        Set<String> names = routed(topic("single"), MessageRoutingMode.SinglePartition, null).keySet();
+        expect(names.size() == 1, "messages in " + names);
+    }
+
+    private void customRouter() throws Exception {
+        MessageRouter router = new MessageRouter() {
+            @Override
+            public int choosePartition(Message<?> message, TopicMetadata metadata) {
+                return metadata.numPartitions() - 1 - Integer.parseInt(new String(message.getData())) % 2;
+            }
+        };
+        String topic = topic("custom");
+        Map<String, Set<Integer>> found = routed(topic, MessageRoutingMode.CustomPartition, router);
+        expect(found.keySet().equals(Set.of(topic + "-partition-3", topic + "-partition-2")), "" + found);
+        expect(found.get(topic + "-partition-3").stream().allMatch(each -> each % 2 == 0), "" + found);
+        expect(found.get(topic + "-partition-2").stream().allMatch(each -> each % 2 == 1), "" + found);
+    }
+
+    /** Sends the numbers below 20; by partition those that came. */
+    private Map<String, Set<Integer>> routed(String topic, MessageRoutingMode mode, MessageRouter router)
+            throws Exception {
+        Map<String, Set<Integer>> found = new HashMap<>();
+        ProducerBuilder<byte[]> builder =
+                client.newProducer().topic(topic).messageRoutingMode(mode).enableBatching(false);
+        if (router != null) {
+            builder.messageRouter(router);
+        }
+        try (Consumer<byte[]> consumer = consumer().topic(topic).subscribe();
+                Producer<byte[]> producer = builder.create()) {
+            for (int number = 0; number < 20; number++) {
+                producer.send(("" + number).getBytes(StandardCharsets.UTF_8));
+            }
+            for (int number = 0; number < 20; number++) {
+                Message<byte[]> message = consumer.receive(SECONDS, TimeUnit.SECONDS);
+                expect(message != null, "message " + number + " did not arrive");
+                consumer.acknowledge(message);
+                int value = Integer.parseInt(new String(message.getData(), StandardCharsets.UTF_8));
+                found.computeIfAbsent(message.getTopicName(), name -> new HashSet<>()).add(value);
+            }
+        }
+        return found;
     }
 
     private void growing() throws Exception {
