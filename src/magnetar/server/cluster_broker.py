@@ -96,6 +96,7 @@ class ClusterBroker(ServingBroker):
         self._store = await open_ledgers(
             io, of_bookies, metadata, root, settings, self._place.settings.max_message_size
         )
+        await self._store.check_ids()
         await self._serve_ledgers(self._store, metadata)
 
     async def _serve_ledgers(self, store: BookKeeperLedgerStore, metadata: MetadataStore) -> None:

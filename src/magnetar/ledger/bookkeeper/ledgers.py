@@ -117,6 +117,11 @@ class LedgerRecords:
                 log.warning("the id for a new ledger is taken already", extra={"ledger": ledger_id})
         raise LedgerError(f"{_TRIES} ids for a new ledger were taken already, below {self._root}")
 
+    async def new_id(self) -> int:
+        """An id that no ledger gets."""
+        with self._making:
+            return await self._new_id()
+
     async def read(self, ledger_id: int) -> Versioned:
         """:raises NoSuchLedger: it was never made, or is deleted
 

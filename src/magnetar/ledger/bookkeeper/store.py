@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 from magnetar.io.in_progress import InProgress
 from magnetar.io.interfaces import ConnectingNetwork, Io
+from magnetar.io.together import together
 from magnetar.io.waiting import outcome
 from magnetar.ledger.bookkeeper import isolation
+from magnetar.ledger.bookkeeper.bookie import Bookie
 from magnetar.ledger.bookkeeper.bookies import Bookies, BookiesSettings, Use
 from magnetar.ledger.bookkeeper.digests import DigestType
 from magnetar.ledger.bookkeeper.disk_space import DiskSpaces, DiskSpaceSettings
@@ -23,6 +25,7 @@ from magnetar.ledger.bookkeeper.placement import Placement, RandomPlacement, Wei
 from magnetar.ledger.bookkeeper.rack_placement import PlacementSettings, RackPlacement
 from magnetar.ledger.bookkeeper.racks import RackTable
 from magnetar.ledger.bookkeeper.reader import ReadSettings
+from magnetar.ledger.bookkeeper.used_ids import holders_of, used_before
 from magnetar.ledger.bookkeeper.writer import BookKeeperWriter, WriterCounts, WriterParts
 from magnetar.ledger.interface import (
     LedgerReader,
@@ -54,6 +57,10 @@ class BookKeeperSettings(NamedTuple):
     max_pending_bytes: int = 64 << 20
     """Of entries that one bookie has not answered for. Whoever appends to ledgers of a bookie with more waits
     for it, though others have the entries."""
+
+
+_IDS_CHECKED = 200
+_CHECKED_AT_ONCE = 50
 
 
 class ClientFigures(NamedTuple):
@@ -120,7 +127,7 @@ class BookKeeperLedgerStore:
                 io.loop,
                 io.clock,
                 self.records,
-                lambda bookie_id: self.bookies.bookie(bookie_id, Use.READING),
+                self._reading,
                 lambda bookie_id: self.bookies.bookie(bookie_id, Use.RECOVERING),
                 self.placement,
                 self._writers.get,
@@ -174,6 +181,7 @@ class BookKeeperLedgerStore:
         """See ``LedgerStore.create``.
 
         :raises NotEnoughBookies: there are too few that take entries
+        :raises LedgerIdUsed: the metadata are older than the bookies' data
         :raises ValueError: quorums that contradict each other
         """
         if not 0 < quorums.ack <= quorums.write <= quorums.ensemble:
@@ -192,12 +200,39 @@ class BookKeeperLedgerStore:
                 custom=placed,
             )
             ledger_id, made = await self.records.make(record)
+            await self._check_unused(ledger_id, record.segments[0].ensemble)
             flags = Flag.HIGH_PRIORITY if high_priority else Flag.NONE
             writer = BookKeeperWriter(ledger_id, made, self._writer_parts, flags)
             if self._closed:
                 writer.refuse(StoreClosed("the ledger store is closed"))
             self._writers[ledger_id] = writer
             return writer
+
+    async def check_ids(self) -> None:
+        """Asks all bookies whether they know the next ids; the first of them no ledger gets.
+
+        :raises LedgerIdUsed: one does: the metadata are older than the bookies' data
+        """
+        first, bookies = await self.records.new_id(), self.bookies.writable
+
+        async def check(ledger_id: int) -> None:
+            holders = await holders_of(self._io.loop, ledger_id, bookies, self._reading)
+            if holders:
+                raise used_before(ledger_id, holders)
+
+        # Of a ledger without entries no bookie knows.
+        await together(self._io.loop, range(first, first + _IDS_CHECKED), check, _CHECKED_AT_ONCE)
+
+    async def _check_unused(self, ledger_id: int, ensemble: Sequence[str]) -> None:
+        """:raises LedgerIdUsed: a bookie has entries under the id of a ledger that was just made"""
+        holders = await holders_of(self._io.loop, ledger_id, ensemble, self._reading)
+        if holders:
+            # As it was before: a ledger without metadata.
+            await self.records.delete(ledger_id)
+            raise used_before(ledger_id, holders)
+
+    def _reading(self, bookie_id: str) -> Bookie:
+        return self.bookies.bookie(bookie_id, Use.READING)
 
     async def open(self, ledger_id: int, *, recover: bool) -> LedgerReader:
         self._still_open()
