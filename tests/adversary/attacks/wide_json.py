@@ -9,6 +9,8 @@ _BODIES = (
     b"[" + b"1," * 3_800_000 + b"1]",
     b'{"retentionSizeInMB":"' + b"9" * 7_600_000 + b'"}',
     b'"' + b"x" * 7_700_000 + b'"',
+    b"[" + b'"produce",' * 700_000 + b'"produce"]',
+    b"{" + b",".join(b'"k%d":"v"' % number for number in range(500_000)) + b"}",
 )
 
 

@@ -10,7 +10,7 @@ import pytest
 from magnetar.errors import InvalidRequest
 from magnetar.http.engine.large_json import parse_large
 from magnetar.http.engine.message import Request
-from magnetar.http.shapes.fields import number, text_map, truth, whole
+from magnetar.http.shapes.fields import number, text_map, texts, truth, whole
 
 
 @pytest.mark.parametrize(("given", "taken"), [(5, 5), ("10240", 10240), (" 5 ", 5), ("-1", -1), (12.0, 12)])
@@ -82,3 +82,11 @@ def test_numbers_of_bodies_stay_numbers(given: str) -> None:
     parsed = Request("PUT", "/").parse(given.encode())
     assert (whole()("limit", parsed), number("rate", parsed)) == (12, 12.0)
     assert type(number("rate", parsed)) is float
+
+
+def test_what_is_checked_one_by_one_is_bounded() -> None:
+    """The loop waits meanwhile, and a body of 8 MB has millions of items."""
+    for given, check in (([1] * 20_001, texts), ({f"k{index}": "v" for index in range(20_001)}, text_map)):
+        with pytest.raises(InvalidRequest, match="f: 20001 items are given, at most 20000 are taken"):
+            check("f", given)
+    assert texts("f", ["a"] * 20_000) == ["a"]

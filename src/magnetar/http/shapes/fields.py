@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,9 +106,19 @@ def choice(*choices: str) -> Check:
     return check
 
 
+_MOST_ITEMS = 20_000
+"""Of a list or an object: they are checked one by one, and the loop waits meanwhile."""
+
+
+def _check_count(name: str, items: Sized) -> None:
+    if len(items) > _MOST_ITEMS:
+        raise InvalidRequest(f"{name}: {len(items)} items are given, at most {_MOST_ITEMS} are taken")
+
+
 def texts(name: str, value: Any) -> list[str]:
     if not isinstance(value, list):
         raise InvalidRequest(f"{name}: a list is wanted, not {shown(value)}")
+    _check_count(name, value)
     return list(dict.fromkeys(text(name, item) for item in value))
 
 
@@ -129,6 +139,7 @@ def by_name(check: Check, names: Check = text) -> Check:
 
     def checked(name: str, value: Any) -> dict[str, Any]:
         given = an_object(name, value)
+        _check_count(name, given)
         return {names(name, key): check(f"{name}.{key}", item) for key, item in given.items()}
 
     return checked
