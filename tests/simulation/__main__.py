@@ -55,7 +55,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="run this one")
     stories = parser.add_mutually_exclusive_group()
     stories.set_defaults(story="broker")
-    for name, told in (("ledgers", "ledgers on bookies"), ("brokers", "several brokers of a cluster")):
+    for name, told in (
+        ("ledgers", "ledgers on bookies"),
+        ("brokers", "several brokers of a cluster"),
+        ("deletions", "deletions in a cluster"),
+    ):
         stories.add_argument(
             f"--{name}",
             dest="story",

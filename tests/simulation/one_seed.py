@@ -6,15 +6,17 @@ import time
 from collections.abc import Callable
 
 from simulation.bookkeeper.scenario import Scenario as LedgerScenario
+from simulation.brokers.deletions import Deletions
 from simulation.brokers.scenario import Scenario as BrokersScenario
 from simulation.scenario import Scenario
 
-AnyScenario = Scenario | LedgerScenario | BrokersScenario
+AnyScenario = Scenario | LedgerScenario | BrokersScenario | Deletions
 
 STORIES: dict[str, Callable[..., AnyScenario]] = {
     "broker": Scenario,
     "ledgers": LedgerScenario,
     "brokers": BrokersScenario,
+    "deletions": Deletions,
 }
 """What is simulated, by name."""
 

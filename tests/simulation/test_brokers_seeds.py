@@ -6,9 +6,11 @@ import gc
 
 import pytest
 
-from simulation.brokers.planted import PLANTED
+from simulation.brokers.deletions import Deletions
+from simulation.brokers.planted import PLANTED, PLANTED_IN_DELETIONS
 from simulation.brokers.scenario import Scenario
 from simulation.seeds import seeds
+from simulation.trace import Violation
 
 DEFAULT_SEEDS = 32
 _GROUPS = 4
@@ -50,6 +52,33 @@ def test_a_seed_is_one_run() -> None:
         scenario.run()
         digests.add((scenario.world.trace.steps, scenario.world.trace.digest()))
     assert len(digests) == 1
+
+
+@pytest.mark.parametrize("group", range(_GROUPS))
+def test_what_is_used_is_not_deleted_and_what_is_not_is(group: int) -> None:
+    for seed in seeds(DEFAULT_SEEDS)[group::_GROUPS]:
+        story = Deletions(seed)
+        try:
+            story.run()
+        except BaseException as error:
+            told = "\n".join(story.world.trace.last)
+            raise AssertionError(
+                f"{told}\nseed {seed} (tools/simulate --deletions --seed {seed} --trace): {error!r}"
+            ) from error
+        assert story.refused
+        assert story.deleted
+
+
+@pytest.mark.parametrize("name", list(PLANTED_IN_DELETIONS))
+def test_a_bug_planted_into_deletions_is_found(name: str) -> None:
+    with PLANTED_IN_DELETIONS[name]():
+        for seed in range(DEFAULT_SEEDS):
+            try:
+                Deletions(seed).run()
+            except Violation as error:
+                print(f"{name}: found at seed {seed}: {error!r}"[:500])
+                return
+    pytest.fail(f"{name}: not found by {DEFAULT_SEEDS} seeds")
 
 
 @pytest.mark.parametrize("name", list(PLANTED))

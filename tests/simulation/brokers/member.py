@@ -9,6 +9,9 @@ from typing import Any, NoReturn
 
 from magnetar.broker.service import BrokerService
 from magnetar.config.settings import load
+from magnetar.http.metrics.rendering import MetricsOptions
+from magnetar.http.routing import Application
+from magnetar.http.server import HttpServer
 from magnetar.io.interfaces import Io
 from magnetar.io.simulated import SimulatedLoop, SimulatedNetwork, Simulation, simulated_io
 from magnetar.server.broker_process import Place
@@ -22,7 +25,10 @@ _STOP_SECONDS = 120.0
 
 
 class Member:
-    """:param stops: told that it stops itself, before it does"""
+    """:param stops: told that it stops itself, before it does
+
+    :param http: it serves HTTP, by which brokers ask each other
+    """
 
     def __init__(
         self,
@@ -33,6 +39,8 @@ class Member:
         random: Random,
         trace: Trace,
         stops: Callable[[Member], None],
+        *,
+        http: bool = False,
     ) -> None:
         self.name = name
         self.simulation: Simulation | None = None
@@ -47,6 +55,7 @@ class Member:
         self._random = random
         self._trace = trace
         self._stops = stops
+        self._http = http
         loaded = load(None, frozenset(), overrides, cluster=True)
         self._settings, self._cluster = loaded.settings, loaded.cluster
 
@@ -89,7 +98,14 @@ class Member:
                 self._trace.note(self.name, "serves")
                 self.serving = True
 
-        simulation.loop.create_task(broker.start()).add_done_callback(started)
+        simulation.loop.create_task(self._begin(simulation, broker)).add_done_callback(started)
+
+    async def _begin(self, simulation: Simulation, broker: ClusterBroker) -> None:
+        await broker.start()
+        if self._http:
+            server = HttpServer(simulation.io)
+            server.serve(Application(broker.admin, broker.process, MetricsOptions("0"), "0", "simulated"))
+            await server.start("", _HTTP_PORT, None)
 
     def _stopping_io(self, io: Io) -> Io:
         def stop_process(message: str) -> NoReturn:

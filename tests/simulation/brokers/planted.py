@@ -1,4 +1,4 @@
-"""Realistic bugs that can be planted into ownership, to show that the seeds find such.
+"""Realistic bugs that can be planted into ownership and deletions, to show that the seeds find such.
 
 Each is a context manager that changes the product's classes while it lasts; no product code knows of them.
 """
@@ -12,12 +12,18 @@ import model_zookeeper
 import simulated_bookkeeper
 
 from magnetar.broker.admin.bundles import BundleAdmin
+from magnetar.broker.admin.partitions import PartitionAdmin
 from magnetar.broker.ownership.cluster import ClusterOwnership
 from magnetar.broker.ownership.contract import Bundle
 from magnetar.broker.ownership.nodes import OwnerNode
+from magnetar.broker.policies.namespaces import LOCAL, NamespaceRecords
+from magnetar.broker.policies.records import Record, create
+from magnetar.broker.serving.live_topics import LiveTopics
 from magnetar.broker.serving.unloading import Unloads
 from magnetar.metadata import resolving
 from magnetar.metadata.interface import SessionEvent
+from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.topic_name import TopicName
 from magnetar.server.cluster_broker import ClusterBroker
 from simulation.brokers import faults, scenario
 from simulation.brokers.world import World
@@ -99,6 +105,49 @@ def takes_its_own_change_for_anothers() -> Iterator[None]:
     ):
         yield
 
+
+# Of deletions (deletions.py)
+
+
+def looks_at_its_own_topics_only() -> AbstractContextManager[None]:
+    """A namespace counts as empty where the broker that is asked has no non-persistent topic of it."""
+
+    async def own(self: LiveTopics, namespace: NamespaceName, *, deleting: bool = False) -> Sequence[str]:
+        return [str(name) for name in self._served.creation.non_persistent(namespace)]
+
+    return replaced(LiveTopics, "of_namespace", own)
+
+
+def deletes_what_it_looked_at_before() -> AbstractContextManager[None]:
+    """Partitions are looked at all together, and not again when it is the turn of each."""
+    delete = PartitionAdmin._delete
+
+    async def unasked(self: PartitionAdmin, partition: TopicName, *, force: bool) -> None:
+        await delete(self, partition, force=True)
+
+    return replaced(PartitionAdmin, "_delete", unasked)
+
+
+@contextmanager
+def leaves_local_policies_behind() -> Iterator[None]:
+    """The policies of a namespace go first, and local ones that are there when it is made again stay."""
+
+    async def late(self: NamespaceRecords, name: NamespaceName) -> None:
+        await self._metadata.delete(f"/admin/policies/{name.path}")
+        await self._delete_quietly(f"{LOCAL}/{name.path}")
+
+    async def kept(self: NamespaceRecords, name: NamespaceName, local: Record) -> None:
+        await create(self._metadata, f"{LOCAL}/{name.path}", local)
+
+    with replaced(NamespaceRecords, "delete", late), replaced(NamespaceRecords, "_put_new_local", kept):
+        yield
+
+
+PLANTED_IN_DELETIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    "looks at its own topics only": looks_at_its_own_topics_only,
+    "deletes what it looked at before": deletes_what_it_looked_at_before,
+    "leaves local policies behind": leaves_local_policies_behind,
+}
 
 PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "takes what is not its own": takes_what_is_not_its_own,

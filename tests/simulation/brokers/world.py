@@ -33,9 +33,14 @@ _QUORUMS = ((3, 3, 2), (3, 2, 2), (2, 2, 2), (1, 1, 1))
 
 
 class World:
-    """:param random: draws what belongs to the world and to nobody in it"""
+    """:param random: draws what belongs to the world and to nobody in it
 
-    def __init__(self, random: Random, brokers: int = 3, *, printing: bool = False) -> None:
+    :param http: brokers serve HTTP
+    """
+
+    def __init__(
+        self, random: Random, brokers: int = 3, *, printing: bool = False, http: bool = False
+    ) -> None:
         self.random = random
         self.loop = SimulatedLoop()  # type: ignore[abstract]
         self.clock = SimulatedClock(self.loop)
@@ -59,6 +64,7 @@ class World:
                 Random(random.getrandbits(64)),
                 self.trace,
                 self._stops,
+                http=http,
             )
             for number in range(1, brokers + 1)
         ]
@@ -215,5 +221,7 @@ class _Log(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         told = f"{record.name}: {record.getMessage()} {record.__dict__.get('error', '')}"
         self._trace.note("log:", told)
-        if record.exc_info:
+        # An error of a broker that HTTP answers with is one that the operator meets.
+        told_to_somebody = record.name == "magnetar.http" and record.levelno < logging.ERROR
+        if record.exc_info and not told_to_somebody:
             self.unexpected.append(f"{told} ({record.exc_info[1]!r})")
