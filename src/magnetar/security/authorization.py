@@ -27,7 +27,6 @@ class Authorizer(Protocol):
     async def refusal(self, principal: Principal, operation: Operation, target: Target) -> str | None:
         """Why somebody may not do something; None: they may.
 
-        :raises TenantNotFound: it is asked of something in a tenant that does not exist
         :raises MetadataFailure: it cannot be known now
         """
         ...
@@ -51,10 +50,7 @@ class EverybodyMay:
 
 
 async def check(authorizer: Authorizer, principal: Principal, operation: Operation, target: Target) -> None:
-    """:raises AuthorizationFailure: somebody may not do something
-
-    :raises TenantNotFound: see :meth:`Authorizer.refusal`
-    """
+    """:raises AuthorizationFailure: somebody may not do something"""
     if not authorizer.asks:
         return
     reason = await authorizer.refusal(principal, operation, target)

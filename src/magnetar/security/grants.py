@@ -30,8 +30,8 @@ class NamespaceGrants:
 class Grants(Protocol):
     """Where the rules read what was granted."""
 
-    async def tenant_admins(self, tenant: str) -> Set[str] | None:
-        """Roles that administer a tenant; None: there is no such tenant."""
+    async def tenant_admins(self, tenant: str) -> Set[str]:
+        """Roles that administer a tenant; none of one that is not there."""
         ...
 
     async def of_namespace(self, namespace: NamespaceName) -> NamespaceGrants:

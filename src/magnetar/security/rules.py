@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from magnetar.errors import TenantNotFound
 from magnetar.security.authorization import Changed
 from magnetar.security.grants import Grants, NamespaceGrants, actions_of, actions_on
 from magnetar.security.operations import (
@@ -110,13 +109,7 @@ class PulsarRules:
         self._grants.listen(changed)
 
     async def refusal(self, principal: Principal, operation: Operation, target: Target) -> str | None:
-        """Behind a proxy both have to be allowed: the proxy, and whom it speaks for.
-
-        Clients of Pulsar expect the error "not found" for a tenant that does not exist, whatever their role.
-        Whether a namespace or a topic exists is told to roles with rights in an existing tenant only.
-
-        :raises TenantNotFound: there is no such tenant
-        """
+        """Behind a proxy both have to be allowed: the proxy, and whom it speaks for."""
         if principal.method in INTERNAL:
             return None
         roles = [principal.role]
@@ -133,10 +126,7 @@ class PulsarRules:
             return None
         if _superusers_only(operation, target):
             return f"Only superusers may {_words(operation)}"
-        admins = await self._grants.tenant_admins(target.tenant)
-        if admins is None and operation is not TenantOperation.GET_TENANT:
-            raise TenantNotFound("Tenant does not exist")
-        if role and admins and role in admins:
+        if role and role in await self._grants.tenant_admins(target.tenant):
             return None
         wanted = BY_PERMISSION.get(operation)
         if wanted is None:

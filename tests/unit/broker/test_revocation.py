@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-from peers import subscribe_frame
 from secured import NAMESPACE, TOPIC, Secured
 
 from magnetar.errors import ServerErrorCode
@@ -99,37 +97,3 @@ def test_messages_that_had_come_before_are_still_acknowledged() -> None:
     brokers.world.wait(SECONDS)
     assert ann.count(BaseCommand.CLOSE_PRODUCER) == 1
     assert not ann.closed
-
-
-@pytest.mark.parametrize(
-    ("topic", "code"),
-    [
-        ("persistent://nowhere/ns/t", ServerErrorCode.TOPIC_NOT_FOUND),
-        ("persistent://nowhere/standalone/ns/t", ServerErrorCode.TOPIC_NOT_FOUND),
-        ("persistent://public/nowhere/t", ServerErrorCode.AUTHORIZATION),
-        ("persistent://public/default/t", ServerErrorCode.AUTHORIZATION),
-    ],
-)
-def test_a_role_without_rights_hears_of_tenants_that_do_not_exist_and_of_nothing_else(
-    topic: str, code: ServerErrorCode
-) -> None:
-    peer = Secured().peer("ann")
-    peer.send(BaseCommand.PARTITIONED_METADATA, "partitionMetadata", topic=topic, request_id=1)
-    peer.send(BaseCommand.LOOKUP, "lookupTopic", topic=topic, request_id=2)
-    peer.send(BaseCommand.PRODUCER, "producer", topic=topic, producer_id=1, request_id=3)
-    peer.connection.data_received(subscribe_frame(4, "s", 0, topic))
-    peer.world.until(lambda: peer.count(BaseCommand.ERROR) == 2)
-    assert [each.error.error for each in peer.received(BaseCommand.ERROR)] == [code, code]
-    assert peer.received(BaseCommand.PARTITIONED_METADATA_RESPONSE)[0].partitionMetadataResponse.error == code
-    assert peer.received(BaseCommand.LOOKUP_RESPONSE)[0].lookupTopicResponse.error == code
-
-
-def test_what_is_open_in_a_tenant_that_is_deleted_is_closed() -> None:
-    brokers = Secured()
-    brokers.grant("ann", "produce", "consume")
-    producer, consumer = brokers.producer("ann"), brokers.consumer("ann")
-    brokers.world.run(brokers.world.metadata.delete("/admin/policies/public/default"))
-    brokers.world.run(brokers.world.metadata.delete("/admin/policies/public"))
-    brokers.world.wait(SECONDS)
-    assert producer.count(BaseCommand.CLOSE_PRODUCER) == 1
-    assert consumer.count(BaseCommand.CLOSE_CONSUMER) == 1

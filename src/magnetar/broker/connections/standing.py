@@ -8,10 +8,9 @@ from typing import Any, Protocol
 from magnetar.broker import events
 from magnetar.broker.connections.session import Session
 from magnetar.broker.publishing.producer import Producer
-from magnetar.errors import TenantNotFound
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.security.authorization import Authorizer
-from magnetar.security.operations import NamespaceOperation, Operation, TopicOperation
+from magnetar.security.operations import NamespaceOperation, TopicOperation
 from magnetar.security.target import Target
 
 Touched = Set[NamespaceName | str] | None
@@ -40,8 +39,7 @@ async def ask_again(connection: Holder, authorizer: Authorizer, touched: Touched
         name = producer.topic.name
         if not _is_touched(name.namespace_name, touched):
             continue
-        target = Target.of_topic(name)
-        reason = await _refusal(authorizer, session, TopicOperation.PRODUCE, target)
+        reason = await authorizer.refusal(session.principal, TopicOperation.PRODUCE, Target.of_topic(name))
         if reason is not None and session.producers.get(producer.producer_id) is producer:
             _tell(connection, "producer", reason)
             producer.topic.remove_producer(producer)
@@ -51,7 +49,7 @@ async def ask_again(connection: Holder, authorizer: Authorizer, touched: Touched
         if not _is_touched(name.namespace_name, touched):
             continue
         target = Target.of_topic(name, consumer.subscription.name)
-        reason = await _refusal(authorizer, session, TopicOperation.CONSUME, target)
+        reason = await authorizer.refusal(session.principal, TopicOperation.CONSUME, target)
         if reason is not None and session.consumers.get(consumer.consumer_id) is consumer:
             _tell(connection, "consumer", reason)
             consumer.subscription.remove(consumer)
@@ -60,20 +58,10 @@ async def ask_again(connection: Holder, authorizer: Authorizer, touched: Touched
         if not _is_touched(watched.namespace, touched):
             continue
         target = Target.of_namespace(watched.namespace)
-        reason = await _refusal(authorizer, session, NamespaceOperation.GET_TOPICS, target)
+        reason = await authorizer.refusal(session.principal, NamespaceOperation.GET_TOPICS, target)
         if reason is not None:
             _tell(connection, "topic list", reason)
             connection.stop_watching(watcher_id)
-
-
-async def _refusal(
-    authorizer: Authorizer, session: Session, operation: Operation, target: Target
-) -> str | None:
-    """Nobody may do anything in a tenant that has been deleted."""
-    try:
-        return await authorizer.refusal(session.principal, operation, target)
-    except TenantNotFound as error:
-        return str(error)
 
 
 def _tell(connection: Holder, what: str, reason: str) -> None:

@@ -34,7 +34,7 @@ class StoredGrants:
         metadata.listen_session(self._session_changed)
         tenants.listen(self._tenant_changed)
 
-    async def tenant_admins(self, tenant: str) -> Set[str] | None:
+    async def tenant_admins(self, tenant: str) -> Set[str]:
         """See :meth:`magnetar.security.grants.Grants.tenant_admins`.
 
         :raises MetadataFailure: what is stored is not what a broker writes
@@ -42,10 +42,9 @@ class StoredGrants:
         try:
             check_part("tenant", tenant)
         except InvalidName:
-            # Not a path of the metadata: there is no such tenant.
-            return None
-        (admins,) = await self._admins.get(f"{_POLICIES}/{tenant}")
-        return admins
+            # No path of metadata: nobody administers what cannot be.
+            return frozenset()
+        return await self._admins.get(f"{_POLICIES}/{tenant}")
 
     async def of_namespace(self, namespace: NamespaceName) -> NamespaceGrants:
         """See :meth:`magnetar.security.grants.Grants.of_namespace`.
@@ -90,12 +89,12 @@ class StoredGrants:
         for listener in self._listeners:
             listener(touched)
 
-    async def _read_admins(self, path: str) -> tuple[Set[str] | None]:
+    async def _read_admins(self, path: str) -> Set[str]:
         try:
             record = await self._tenants.get(path[len(_POLICIES) + 1 :])
         except TenantNotFound:
-            return (None,)
-        return (_names(record.get("adminRoles"), path),)
+            return frozenset()
+        return _names(record.get("adminRoles"), path)
 
     async def _read_grants(self, path: str) -> NamespaceGrants:
         try:
