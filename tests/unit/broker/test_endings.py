@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from lived import NAME, Lived
-from peers import TOPIC, Brokers
+from peers import TOPIC, Brokers, send_frame
 
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.schemas.data import SchemaData, SchemaType
@@ -127,6 +127,23 @@ def test_a_consumer_whose_subscription_could_not_be_deleted_comes_back(
     again.send(BaseCommand.FLOW, "flow", consumer_id=2, messagePermits=10)
     brokers.publish(publisher, 1)
     brokers.until(lambda: again.count(BaseCommand.MESSAGE) == 1)
+
+
+def test_a_closed_producer_gets_no_receipt_of_a_duplicate_either() -> None:
+    """It waited for the receipts of what came before, which a closed producer does not get."""
+    brokers = Brokers(policies=EffectivePolicies(deduplication=True))
+    publisher = brokers.publisher()
+    brokers.publish(publisher, 1)
+    publisher.forget()
+    publisher.connection.data_received(send_frame(1) + send_frame(0))
+    topic: Any = brokers.broker.topics[TOPIC]
+    [producer] = topic.producers.values()
+    assert (producer.pending, len(producer.held_receipts)) == (1, 1)
+    topic.disconnect_producers()
+    brokers.until(lambda: producer.pending == 0)
+    brokers.world.wait(1)
+    assert [each.type for each in publisher.told()] == [BaseCommand.CLOSE_PRODUCER]
+    assert not producer.held_receipts
 
 
 def test_a_topic_that_is_to_be_unloaded_in_this_turn_is_not_deleted_beside_it() -> None:

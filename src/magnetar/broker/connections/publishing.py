@@ -251,5 +251,5 @@ class Publishing:
         settled = producer.submitted - producer.pending
         while producer.held_receipts and producer.held_receipts[0][0] <= settled:
             receipt = producer.held_receipts.popleft()[1]
-            if self._session.state is _OPEN:
+            if self._session.state is _OPEN and not producer.closed:
                 self._outgoing.queue(receipt)
