@@ -240,3 +240,50 @@ def test_another_failure_still_stops_the_process() -> None:
     with pytest.raises(BaseException, match="the process stops"):
         life.run(_pause(life, 5.0))
     assert life.simulation.stop_messages
+
+
+@pytest.mark.parametrize("allowance", range(1000 * KIB, 1400 * KIB, 83 * KIB))
+def test_the_reserve_serves_when_a_quota_is_used_up_that_the_device_does_not_show(allowance: int) -> None:
+    disk = SimulatedDisk(allowance, quota=64 << 20)
+    disk.allowance = allowance
+    life = life_on(disk)
+    writer = life.create()
+    fill(life, writer)
+    life.run(_pause(life, 1.0))
+    disk.allowance = disk.quota - disk.free_bytes()
+    cursor = cursor_writer(life)
+    for number in range(60):
+        append(cursor, entry(number))
+        life.run(_pause(life, 0.002))
+    assert life.acknowledged(cursor) == 59
+    assert disk.size_of("ledgers/reserve") < SETTINGS.reserve_bytes
+    life.run(life.store.delete(writer.ledger_id))
+    life.run(_pause(life, 5.0))
+    assert not life.store.shortage
+    again = life.create()
+    append(again, entry(0))
+    life.run(_pause(life, 1.0))
+    assert life.acknowledged(again) == 0
+    assert not life.simulation.stop_messages
+    life.stopped()
+
+
+@pytest.mark.parametrize("file", [".index", "checkpoint"])
+def test_an_index_and_a_checkpoint_over_a_quota_are_written_in_the_reserve(file: str) -> None:
+    disk = SimulatedDisk(1, quota=64 << 20)
+    life = life_on(disk)
+    writer = life.create()
+    append(writer, entry(0))
+    life.run(_pause(life, 0.1))
+    held = disk.size_of("ledgers/reserve")
+    disk.fail("write", file, code=errno.EDQUOT)
+    for number in range(1, 2000):
+        append(writer, entry(number))
+        life.run(_pause(life, 0.002))
+        if disk.size_of("ledgers/reserve") < held:
+            break
+    else:
+        pytest.fail(f"the reserve gave nothing to {file}")
+    life.run(_pause(life, 1.0))
+    assert not life.simulation.stop_messages
+    life.stopped()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Coroutine
@@ -9,7 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from magnetar.io.simulated import SimulatedDisk, Simulation, simulated_io
+from magnetar.io.simulated import ProcessStopped, SimulatedDisk, Simulation, simulated_io
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.interface import MetadataUnavailable
 
@@ -102,3 +103,33 @@ def test_the_reserve_has_room_for_it_after_a_kill_too() -> None:
         life.run(life.store.delete(f"/{name}"))
     assert life.run(life.store.children("/")) == []
     assert not life.simulation.stop_messages
+
+
+def test_metadata_that_a_quota_refuses_are_written_in_the_reserve() -> None:
+    life = Life(SimulatedDisk(1, QUOTA), reserve_bytes=1 << 20)
+    reserve = life.store._reserve
+    assert reserve.whole
+    life.disk.allowance = QUOTA - life.disk.free_bytes()
+    for number in range(20):
+        life.run(life.store.put(f"/node-{number:02}", bytes(3000)))
+    assert not reserve.whole
+    large = [life.store.put(f"/large-{number}", bytes(1_000_000)) for number in range(3)]
+    for put in large[:-1]:
+        with contextlib.suppress(MetadataUnavailable):
+            life.run(put)
+    with pytest.raises(MetadataUnavailable, match="no room for the metadata"):
+        life.run(large[-1])
+    assert not life.simulation.stop_messages
+    life.disk.allowance = None
+    life.run(life.store.put("/room-again", b""))
+    assert reserve.whole
+    names = life.run(life.store.children("/"))
+    found = Life(life.killed(), reserve_bytes=1 << 20)
+    assert found.run(found.store.children("/")) == names
+
+
+def test_a_device_that_fails_still_ends_the_process() -> None:
+    life = Life(SimulatedDisk(1, QUOTA), reserve_bytes=1 << 20)
+    life.disk.fail("write", PATH, code=errno.EIO)
+    with pytest.raises(ProcessStopped, match=r"Input/output error.*the process stops"):
+        life.run(life.store.put("/node", b""))

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
+from typing import TypeVar
 
 from magnetar.io.interfaces import Disk
+
+T = TypeVar("T")
 
 RESERVE_NAME = "reserve"
 _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))
@@ -95,6 +99,24 @@ class SpaceReserve:
             return True
         self.give_up(missing)
         return self._disk.free_bytes() >= wanted
+
+    def write_within(self, wanted: int, write: Callable[[], T]) -> T:
+        """Calls ``write``, which needs ``wanted`` bytes, with room made for them; what it returns.
+
+        The free bytes of a device say nothing of a quota, or of what a file system needs for itself. If the
+        write has no room although they sufficed, the reserve gives up ``wanted`` bytes, and ``write`` is
+        called once more.
+
+        :raises OSError: what ``write`` raises, the second time or for another reason
+        """
+        self.make_room(wanted)
+        try:
+            return write()
+        except OSError as error:
+            if not is_without_room(error) or not self.held:
+                raise
+        self.give_up(wanted)
+        return write()
 
     def give_up(self, size: int) -> None:
         """Gives ``size`` bytes back to the file system, or what there is."""

@@ -116,6 +116,8 @@ class SimulatedDisk:
         """:param quota: bytes all files may have together"""
         self.random = Random(seed)
         self.quota = quota
+        self.allowance: int | None = None
+        """Bytes all files may have under a quota of the file system, which the free bytes do not show."""
         self.operations = 0
         self.ignore_sync: str | None = None
         """Syncing files whose path contains this does nothing, as if the call were missing."""
@@ -234,6 +236,7 @@ class SimulatedDisk:
 
     def _successor(self) -> SimulatedDisk:
         found = SimulatedDisk(self.random.getrandbits(64), self.quota)
+        found.allowance = self.allowance
         found.ignore_sync = self.ignore_sync
         found.ignore_sync_directory = self.ignore_sync_directory
         found.cached_fraction = self.cached_fraction
@@ -246,6 +249,8 @@ class SimulatedDisk:
         return self.random.random() < self.cached_fraction
 
     def _take_room(self, more: int) -> None:
+        if more and self.allowance is not None and self._namespace.used_bytes() + more > self.allowance:
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
         if more and self._namespace.used_bytes() + more > self.quota:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -34,7 +34,7 @@ class _VfsFile:
 
     def xWrite(self, data: bytes, offset: int) -> None:
         if not self._vfs.abandoned:
-            self._vfs.guard(lambda: self._file.write(data, offset))
+            self._vfs.guard(lambda: self._file.write(data, offset), writing=True)
 
     def xTruncate(self, size: int) -> None:
         if not self._vfs.abandoned:
@@ -86,6 +86,8 @@ class _Vfs(apsw.VFS):
         self.disk = disk
         self.directory = directory
         self.lost: PowerLost | None = None
+        self.over_quota = False
+        """Whether the last error was a write that a quota refused: SQLite takes it for a failing device."""
         self.abandoned = False
         """The process is gone: what SQLite does to tidy up happens nowhere."""
         super().__init__(name, base="")
@@ -96,7 +98,7 @@ class _Vfs(apsw.VFS):
         self.lost = None
         self.disk = SimulatedDisk(0)
 
-    def guard(self, operation: Callable[[], T]) -> T:
+    def guard(self, operation: Callable[[], T], *, writing: bool = False) -> T:
         """SQLite takes errors for its own: the loss of power is kept for whoever called SQLite."""
         try:
             return operation()
@@ -104,6 +106,7 @@ class _Vfs(apsw.VFS):
             self.lost = lost
             raise apsw.IOError("the power is gone") from lost
         except OSError as error:
+            self.over_quota = writing and error.errno == errno.EDQUOT
             kind = apsw.FullError if error.errno == errno.ENOSPC else apsw.IOError
             raise kind(str(error)) from error
 
@@ -176,7 +179,8 @@ class SimulatedSqlite:
         except apsw.Error as error:
             if self._vfs.lost is not None:
                 raise self._vfs.lost from error
-            if isinstance(error, apsw.FullError):
+            over_quota = isinstance(error, apsw.IOError) and self._vfs.over_quota
+            if over_quota or isinstance(error, apsw.FullError):
                 raise SqlFull(str(error)) from error
             if isinstance(error, apsw.IOError):
                 raise OSError(str(error)) from error

@@ -228,8 +228,8 @@ class Maintenance:
     def _write_sealed(self, segment: LogSegment, parts: list[tuple[int, PartIndex]]) -> SealedSegment:
         """Runs on the worker: an index may have 100,000 runs."""
         index = encode_index(segment.segment_id, segment.end, parts)
-        self._files.make_room(len(index))
-        self._files.write_index(segment.segment_id, index)
+        write = partial(self._files.write_index, segment.segment_id, index)
+        self._files.write_within(len(index), write)
         size = self._files.trim(segment.file, segment.end)
         return _figures(segment, size, [part for _, part in parts])
 
@@ -280,8 +280,8 @@ class _CheckpointFile:
 
     def write(self, checkpoint: Checkpoint, rows: CheckpointRows) -> None:
         pieces = encode_checkpoint(checkpoint, rows)
-        self._files.make_room(sum(map(len, pieces)))
-        write_checkpoint(self._disk, self._directory, pieces)
+        write = partial(write_checkpoint, self._disk, self._directory, pieces)
+        self._files.write_within(sum(map(len, pieces)), write)
 
 
 def _figures(segment: LogSegment, size: int, parts: list[PartIndex]) -> SealedSegment:

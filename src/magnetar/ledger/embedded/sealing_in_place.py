@@ -58,8 +58,7 @@ def _write_index(files: SegmentFiles, segment_id: int, end: int, runs: list[Live
         place = (run.body_at, run.body_length, run.checksum)
         builder.add(run.ledger_id, run.first_entry_id, run.entries, place)
     index = encode_index(segment_id, end, [(part.ledger_id, part.runs) for part in builder.parts])
-    files.make_room(len(index))
-    files.write_index(segment_id, index)
+    files.write_within(len(index), lambda: files.write_index(segment_id, index))
     by_ledger: dict[int, int] = {}
     for part in builder.parts:
         by_ledger[part.ledger_id] = by_ledger.get(part.ledger_id, 0) + part.stored

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
+from typing import TypeVar
 
 from magnetar.io.interfaces import Disk, File
-from magnetar.io.space_reserve import SpaceExhausted, SpaceReserve, is_shortage
+from magnetar.io.space_reserve import SpaceExhausted, SpaceReserve, is_shortage, is_without_room
 from magnetar.ledger.embedded.segment_header import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
@@ -15,6 +16,8 @@ from magnetar.ledger.embedded.segment_header import (
     segment_name,
 )
 from magnetar.ledger.embedded.settings import EmbeddedSettings
+
+T = TypeVar("T")
 
 _FREE_PREFIX = "free-"
 _ZEROS = bytes(1 << 20)
@@ -103,11 +106,25 @@ class SegmentFiles:
             self._free.pop()
             if file is not None:
                 return file
-        if room is Room.LAST or (room is Room.RESERVED and self._reserve_may_give(size)):
-            self.make_room(size)
+        may_give = room is Room.LAST or (room is Room.RESERVED and self._reserve_may_give(size))
+        if may_give:
+            self.reserve.make_room(size + self._margin)
         if self._disk.free_bytes() < size + self._margin * (room is not Room.LAST):
             raise SpaceExhausted(f"no room for a segment of {size} bytes: {self._disk.free_bytes()} are free")
+        try:
+            return self._make(header)
+        except OSError as error:
+            if not may_give or not is_without_room(error) or not self._reserve_has(size, room):
+                raise
+        # A quota is used up that the free bytes of the device do not show.
+        self.discard([header.segment_id])
+        self.reserve.give_up(size + self._margin)
         return self._make(header)
+
+    def _reserve_has(self, size: int, room: Room) -> bool:
+        """Whether the reserve can give a segment of ``size`` bytes and keep what ``room`` must leave."""
+        left = self.reserve.held - size - self._margin
+        return left >= (0 if room is Room.LAST else self.reserve.wanted // _LAST_PARTS)
 
     def _make(self, header: SegmentHeader) -> File:
         size = header.size
@@ -129,12 +146,12 @@ class SegmentFiles:
         missing = max(0, size + self._margin - self._disk.free_bytes())
         return self.reserve.held - missing >= self.reserve.wanted // _LAST_PARTS
 
-    def make_room(self, wanted: int) -> None:
-        """Gives up as much of the reserve as ``wanted`` bytes need.
+    def write_within(self, wanted: int, write: Callable[[], T]) -> T:
+        """Calls ``write``, which needs ``wanted`` bytes, with as much of the reserve given up as that takes.
 
-        Not refused when it is not enough: whether there is room, the writing itself finds out.
+        :raises OSError: what ``write`` raises; not even the whole reserve may be enough
         """
-        self.reserve.make_room(wanted + self._margin)
+        return self.reserve.write_within(wanted + self._margin, write)
 
     def _reuse(self, name: str, header: SegmentHeader) -> File | None:
         """A free file under a new header, or None (and the file is gone) when it does not fit.
