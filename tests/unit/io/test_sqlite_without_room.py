@@ -10,6 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from magnetar.io.interfaces import SqlConnection
+from magnetar.io.real.sqlite import SqliteConnection
+from magnetar.io.simulated import SimulatedDisk
+from magnetar.io.simulated.sqlite import SimulatedSqlite
+
 _LIBRARY = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -97,3 +102,31 @@ def test_a_quota_is_no_failing_device(tmp_path: Path, library: Path, code: int, 
         check=True,
     )
     assert found.stdout.splitlines() == [told, "[(1,)]", "['metadata.sqlite']"]
+
+
+def spill(connection: SqlConnection) -> None:
+    """A large change in a savepoint, and a sort that does not fit into the cache."""
+    connection.start()
+    connection.execute("CREATE TABLE nodes (id INTEGER PRIMARY KEY, value BLOB)")
+    rows = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000)"
+    connection.execute(f"INSERT INTO nodes {rows} SELECT i, randomblob(3000) FROM n")
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("SAVEPOINT operation")
+    connection.execute("UPDATE nodes SET value = randomblob(3000)")
+    connection.execute("ROLLBACK TO operation")
+    connection.execute("COMMIT")
+    connection.execute("SELECT count(*) FROM (SELECT value FROM nodes ORDER BY value LIMIT -1 OFFSET 1)")
+
+
+def test_nothing_goes_to_temporary_files() -> None:
+    """Else a full /tmp would end the process."""
+    disk = SimulatedDisk(1)
+    disk.fail("create", "sqlite-temporary", code=errno.ENOSPC)
+    spill(SimulatedSqlite(disk, "metadata/metadata.sqlite"))
+
+
+def test_the_real_connection_keeps_them_in_memory(tmp_path: Path) -> None:
+    connection = SqliteConnection(str(tmp_path / "metadata.sqlite"))
+    spill(connection)
+    assert connection.execute("PRAGMA temp_store") == [(2,)]
+    connection.close()

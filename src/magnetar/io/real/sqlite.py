@@ -14,6 +14,8 @@ PRAGMAS = (
     "PRAGMA locking_mode = EXCLUSIVE",
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
+    # A full /tmp is no reason to end the process.
+    "PRAGMA temp_store = MEMORY",
 )
 """What every connection starts with; the simulated one uses them too."""
 _PROBE_BYTES = 64 << 10
