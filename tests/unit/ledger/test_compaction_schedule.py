@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from ledger_stores import MINIATURE, Listener, all_entries, append
 
-from magnetar.io.simulated import simulated_io
+from magnetar.io.simulated import SimulatedDisk, simulated_io
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.ledger.interface import Quorums
@@ -139,3 +139,29 @@ def test_rates_bound_it(bounded: EmbeddedSettings) -> None:
         run(replace(settings, minor_compaction_threshold=0.3, minor_compaction_interval=0.0), scenario)
     fast, slow = times
     assert slow > fast + 1
+
+
+def test_a_damaged_segment_is_left_out_and_the_others_are_rewritten(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = SimulatedDisk(5)
+    simulation = simulated_io(5, disk)
+
+    async def whole() -> None:
+        store = await EmbeddedLedgerStore.open_store(simulation.io, "ledgers", SCHEDULED)
+        await fill(store, 1)
+        sealed = [path for path in disk.paths("ledgers/segment-") if path.endswith(".log")][:-2]
+        damaged = sealed[1]
+        for offset in range(64, disk.size_of(damaged), 16):
+            disk.bit_flip(damaged, offset)
+        minor, _ = await after(store, 80)
+        assert minor > 3
+        left = set(disk.paths("ledgers/segment-"))
+        assert left & set(sealed) == {damaged}
+        await asyncio.sleep(600)
+        await store.close()
+
+    simulation.loop.run_until(whole())
+    told = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert len(told) == 1
+    assert "kept as it is" in told[0]

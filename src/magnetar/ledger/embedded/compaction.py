@@ -15,7 +15,7 @@ from magnetar.ledger.embedded.checkpoint import SealedSegment
 from magnetar.ledger.embedded.index import RUN_FIELDS, PartIndex
 from magnetar.ledger.embedded.index_lookup import IndexLookup
 from magnetar.ledger.embedded.ledger_table import LedgerTable
-from magnetar.ledger.embedded.rewrite import LiveRun, Rewriting, Rewritten
+from magnetar.ledger.embedded.rewrite import LiveRun, Rewriting, Rewritten, RunDamaged
 from magnetar.ledger.embedded.segment_files import SegmentFiles
 from magnetar.ledger.embedded.segment_header import LOG
 from magnetar.ledger.embedded.segment_reads import SegmentReads
@@ -71,6 +71,14 @@ class _LivePart(NamedTuple):
 
 class _Abandoned(Exception):
     """The store is stopping."""
+
+
+class _SegmentDamaged(Exception):
+    """A segment cannot be rewritten because some of it does not read back as it was written."""
+
+    def __init__(self, segment_id: int) -> None:
+        super().__init__(segment_id)
+        self.segment_id = segment_id
 
 
 MINOR = "minor"
@@ -284,10 +292,10 @@ class Compaction:
             if not self._stopping:
                 self._result = Compacted(sources, ledgers, rewritten)
                 self._count(kind, chosen, rewritten)
-        except DataDamaged as damage:
-            _log.error("a segment cannot be rewritten and is kept as it is: %s", damage)
-            for segment_id in sources:
-                self._mark_damaged(segment_id)
+        except _SegmentDamaged as damage:
+            _log.error("a segment cannot be rewritten and is kept as it is: %s", damage.__cause__)
+            # The next choice leaves it out, and has the others that were chosen with it.
+            self._mark_damaged(damage.segment_id)
             await run_job(loop, worker, lambda: self._segments.files.discard(ids))
         except OSError as error:
             if not is_shortage(error):
@@ -318,7 +326,7 @@ class Compaction:
     async def _write(self, parts: list[_LivePart], ids: Iterator[int]) -> list[Rewritten]:
         """Group by group, with pauses between them in which others have the disk to themselves.
 
-        :raises DataDamaged: a run does not carry its checksum
+        :raises _SegmentDamaged: a run does not carry its checksum
         :raises SpaceExhausted: there is not enough room
         """
         loop, worker = self._io.loop, self._worker
@@ -335,6 +343,9 @@ class Compaction:
                 took = loop.time() - begun
                 await self._rest(took, rewriting.bytes - written, rewriting.entries - entries)
             return await run_job(loop, worker, rewriting.finish)
+        except RunDamaged as damage:
+            segment_id = next(each for each, file in opened.items() if file.path == damage.path)
+            raise _SegmentDamaged(segment_id) from damage
         finally:
             # Not awaited: a task that is thrown away must not wait for anything.
             worker.submit(lambda: _close_all(rewriting, opened), self._closed)
@@ -376,12 +387,17 @@ class Compaction:
         self._finished()
 
     def _indexes(self, segment_ids: list[int]) -> list[tuple[int, int, PartIndex]]:
-        """(segment id, ledger id, part) of all parts, by ledger and entry. Runs on the worker."""
-        found = [
-            (segment_id, ledger_id, part)
-            for segment_id in segment_ids
-            for ledger_id, part in self._segments.lookup.all_parts(segment_id)
-        ]
+        """(segment id, ledger id, part) of all parts, by ledger and entry. Runs on the worker.
+
+        :raises _SegmentDamaged: the index of a segment is lost, and the segment cannot tell it
+        """
+        found: list[tuple[int, int, PartIndex]] = []
+        for segment_id in segment_ids:
+            try:
+                parts = self._segments.lookup.all_parts(segment_id)
+            except DataDamaged as damage:
+                raise _SegmentDamaged(segment_id) from damage
+            found.extend((segment_id, ledger_id, part) for ledger_id, part in parts)
         found.sort(key=lambda index: (index[1], index[2].first_entry_id))
         return found
 

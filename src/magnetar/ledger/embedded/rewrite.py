@@ -24,6 +24,18 @@ from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.interface import DataDamaged
 
 
+class RunDamaged(DataDamaged):
+    """A run does not carry its checksum."""
+
+    def __init__(self, run: LiveRun) -> None:
+        self.path = run.source.path
+        """Of the segment."""
+        super().__init__(
+            f"{self.path} at offset {run.body_at}: entries {run.first_entry_id} to "
+            f"{run.first_entry_id + run.entries - 1} of ledger {run.ledger_id} are damaged"
+        )
+
+
 class LiveRun(NamedTuple):
     """A run that is still wanted, and where it lies now."""
 
@@ -36,13 +48,10 @@ class LiveRun(NamedTuple):
     checksum: int
 
     def read(self) -> bytes:
-        """:raises DataDamaged: the body does not carry its checksum"""
+        """:raises RunDamaged: the body does not carry its checksum"""
         body = self.source.read(self.body_length, self.body_at)
         if not body_is_whole(body, 0, self.body_length, self.checksum):
-            raise DataDamaged(
-                f"{self.source.path} at offset {self.body_at}: entries {self.first_entry_id} to "
-                f"{self.first_entry_id + self.entries - 1} of ledger {self.ledger_id} are damaged"
-            )
+            raise RunDamaged(self)
         return body
 
 
@@ -138,7 +147,7 @@ class Rewriting:
     def step(self) -> bool:
         """Writes the next group; False: there is none.
 
-        :raises DataDamaged: a run does not carry its checksum
+        :raises RunDamaged: a run does not carry its checksum
         """
         found = next(self._groups, None)
         if found is None:
@@ -179,7 +188,7 @@ def rewrite_runs(
 ) -> list[Rewritten]:
     """All steps of a :class:`Rewriting`, without a pause.
 
-    :raises DataDamaged: a run does not carry its checksum
+    :raises RunDamaged: a run does not carry its checksum
     """
     rewriting = Rewriting(files, store_id, settings, next_id, runs)
     while rewriting.step():
