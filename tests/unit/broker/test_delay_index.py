@@ -11,6 +11,7 @@ from peers import Peer
 
 from magnetar.broker.delays import runs
 from magnetar.broker.delays.index import PROPERTY, DelayIndex
+from magnetar.broker.explaining.subscriptions import explain_subscription
 from magnetar.ledger.interface import StoreFull
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
@@ -350,3 +351,34 @@ def test_users_cannot_name_ledgers() -> None:
     brokers.world.run(storage(brokers).set_cursor_properties(properties))
     brokers.world.run(brokers.topic.unsubscribe("s"))
     assert kept in ledgers(brokers)
+
+
+def test_memory_is_bounded_while_the_index_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Delays(ledgers=SMALL, in_memory=20, look_ahead=0)
+    consumer = brokers.consumer(SHARED, permits=10_000)
+    brokers.send(*[600 * SECOND] * 10)
+    refused: list[int] = []
+
+    async def refuse(_index: DelayIndex, _records: Any) -> Any:
+        refused.append(brokers.now)
+        raise StoreFull("no room")
+
+    monkeypatch.setattr(DelayIndex, "write_run", refuse)
+    for _ in range(20):
+        brokers.send(*[600 * SECOND] * 20)
+    brokers.run_for(60 * SECOND)
+    assert len(refused) > 3
+    delays = tracker(brokers)
+    assert len(delays._heap) <= 80
+    assert delays.is_full
+    found = explain_subscription(brokers.subscription())
+    assert found.figures["indexNotWritten"] == "no room"
+    assert "nothing more is read" in found.sentence
+    # It is tried again although nobody reads, and what was not read is read then.
+    monkeypatch.undo()
+    monkeypatch.setattr(runs, "BLOCK_RECORDS", 8)
+    brokers.run_for(15 * SECOND)
+    brokers.until(lambda: brokers.delayed() == 410)
+    assert not delays.not_written
+    brokers.run_for(600 * SECOND)
+    assert len(messages(consumer)) == len(set(messages(consumer))) == 410

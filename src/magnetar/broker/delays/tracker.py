@@ -33,6 +33,8 @@ _SAVE_SECONDS = 60.0
 """Between two times that is written what has become of what lies in ledgers."""
 _RETRY_SECONDS = 10.0
 """After which it is tried again to write something."""
+_MOST_IN_MEMORY = 2
+"""Reading pauses when so many times ``in_memory`` records are there that could not be written."""
 _BLOCKS_AT_ONCE = 500
 """Blocks of entries over which reading leaps at a time."""
 _WORTH_SAVING = 10_000
@@ -92,6 +94,9 @@ class DelayTracker:
         self._working: Any = None
         self._next_save = self._not_before = -1e9
         """When what has become of ledgers is written; and when anything is, after something failed."""
+        self.not_written = ""
+        """Why ledgers could not be brought up to date the last time; empty: they could."""
+        self._retry: Any = None
         self._changed = False
         """Something became due since what lies in ledgers was written."""
         self._closed = False
@@ -149,6 +154,11 @@ class DelayTracker:
     def _is_too_much(self) -> bool:
         return self._index is not None and len(self._heap) > self._settings.in_memory
 
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is in memory that could not be written that nothing more is read."""
+        return self._index is not None and len(self._heap) > _MOST_IN_MEMORY * self._settings.in_memory
+
     def passed_by(self) -> None:
         """An entry was read that does not wait."""
         if self.waiting.count:
@@ -158,7 +168,7 @@ class DelayTracker:
     def pauses_reading(self) -> bool:
         """Whether whatever is read next would wait longer than all that waits, or has no room in memory
         before what is there was written."""
-        if self._working is not None and self._is_too_much and not self.is_due():
+        if (self.is_full or (self._working is not None and self._is_too_much)) and not self.is_due():
             return True
         most = self._settings.look_ahead
         return 0 < most <= self.waiting.count and self._same_delay and not self.is_due()
@@ -329,9 +339,12 @@ class DelayTracker:
                 await self._write_run(index, storage.side)
             self._changed = False
             await index.save(storage.moves, self.waiting, lambda: self._unsaved)
+            self.not_written = ""
         except (LedgerError, ManagedLedgerError, MetadataError) as error:
             self._not_before = self._clock.monotonic() + _RETRY_SECONDS
+            self.not_written = str(error)
             if not self._closed:
+                self._write_later()
                 log.warning("index of delayed messages not written", extra={"error": str(error)})
         finally:
             self._working = None
@@ -343,6 +356,19 @@ class DelayTracker:
             # Reading may have waited for this.
             self._due()
         self._arm()
+
+    def _write_later(self) -> None:
+        """Tries again after a while: nothing may be read until then that would ask for it."""
+        if self._retry is not None:
+            self._retry.cancel()
+        self._retry = self._wheel.schedule(_RETRY_SECONDS + 0.1, self._write_again)
+
+    def _write_again(self) -> None:
+        self._retry = None
+        if self._is_too_much:
+            self._work()
+        else:
+            self.not_written = ""
 
     async def _write_run(self, index: DelayIndex, side: SideLedgers) -> None:
         """Moves all records in the heap to a run."""
@@ -431,6 +457,9 @@ class DelayTracker:
         :param forget: the cursor was set elsewhere: nothing of this is found again
         """
         self._closed = True
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
         if self._index is not None:
             self._index.closed = True
             if forget:

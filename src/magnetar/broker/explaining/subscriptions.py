@@ -247,6 +247,10 @@ def _delayed(subscription: Subscription) -> Parts:
         figures["nextDue"] = due
         when = f"in {max(0, due - subscription.topic.clock.wall_ms()) / 1000:,.1f} s"
     sentence = f"{_waits(waiting)} for a delivery time that producers gave; the next is due {when}."
+    if delays is not None and delays.not_written:
+        figures["indexNotWritten"] = delays.not_written
+        sentence += f" The index of delayed messages cannot be written ({delays.not_written})"
+        sentence += ", and nothing more is read before it can." if delays.is_full else "."
     return sentence, figures, "", ""
 
 
