@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -111,9 +110,7 @@ def test_what_clusters_share_says_who_may_and_where_brokers_are(
             if status(beside, producer, "writer") == 403:
                 break
         assert (status(beside, producer, "writer"), status(beside, consumer, "writer")) == (403, 101)
-        began = time.monotonic()
         assert [close_code(one) for one in (*open_ones, short)] == [1008, 1008, 1008]
-        assert time.monotonic() - began < 4
     finally:
         beside.close()
         client.stop()
