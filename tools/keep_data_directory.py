@@ -17,7 +17,12 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "harness"))
 
 import pulsar  # noqa: E402
+import pulsar.schema  # noqa: E402
 from server import MINIATURE, Server  # noqa: E402
+
+
+class Order(pulsar.schema.Record):  # type: ignore[misc]
+    number = pulsar.schema.Integer()
 
 
 def fill(client: pulsar.Client) -> None:
@@ -33,6 +38,9 @@ def fill(client: pulsar.Client) -> None:
             if number < 10 or number % 2 == 0:
                 consumer.acknowledge(message)
         time.sleep(0.5)
+    schema = pulsar.schema.JsonSchema(Order)
+    orders = client.create_producer("persistent://public/default/kept-orders", schema=schema)
+    orders.send(Order(number=7))
 
 
 def main(version: str) -> None:
