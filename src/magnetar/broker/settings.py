@@ -61,6 +61,9 @@ class BrokerSettings:
     force_delete_tenants: bool = False
     force_delete_namespaces: bool = False
     max_partitions: int = 0
+    """Partitions of one topic, 0 for any number."""
+    max_topics_per_tenant: int = 0
+    """Each partition is one; 0 for any number."""
     max_topic_loads: int = 5_000
     topic_load_timeout_seconds: float = 60.0
     max_lookups: int = 50_000

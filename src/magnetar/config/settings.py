@@ -260,6 +260,9 @@ class Settings:
     magnetar_max_http_connections_per_ip: int
     magnetar_max_producers_per_connection: int
     magnetar_max_consumers_per_connection: int
+    magnetar_max_partitions_per_topic: int
+    magnetar_max_topics_per_tenant: int
+    magnetar_max_subscriptions_per_topic: int
     min_usable_size_for_high_priority_writes: int
     gc_wait_time: int
     minor_compaction_threshold: float
@@ -400,6 +403,8 @@ def _check_together(values: Mapping[str, Value], given: Mapping[str, Given], pro
         item = given.get(low) or given[high]
         problems.append(f"{item.origin}: {low} {shortest} is above {high} {longest}")
     limit, quantity = "maxNumPartitionsPerPartitionedTopic", "defaultNumPartitions"
+    if not values[limit]:
+        limit = "magnetarMaxPartitionsPerTopic"
     most, usual = values[limit], values[quantity]
     if isinstance(most, int) and isinstance(usual, int) and 0 < most < usual:
         item = given.get(quantity) or given[limit]

@@ -162,7 +162,9 @@ def broker_settings(
         force_delete_tenants=settings.force_delete_tenant_allowed,
         force_delete_namespaces=settings.force_delete_namespace_allowed,
         default_bundles=settings.default_number_of_namespace_bundles,
-        max_partitions=settings.max_num_partitions_per_partitioned_topic,
+        max_partitions=settings.max_num_partitions_per_partitioned_topic
+        or settings.magnetar_max_partitions_per_topic,
+        max_topics_per_tenant=settings.magnetar_max_topics_per_tenant,
         max_topic_loads=settings.max_concurrent_topic_load_request,
         topic_load_timeout_seconds=settings.topic_load_timeout_seconds,
         max_lookups=settings.max_concurrent_lookup_request,
@@ -242,6 +244,7 @@ def topic_settings(settings: Settings) -> TopicSettings:
         dispatch=dispatch,
         max_non_persistent=settings.max_concurrent_non_persistent_message_per_connection,
         marks=entry_mark_settings(settings),
+        max_subscriptions=settings.magnetar_max_subscriptions_per_topic,
         max_same_address_producers=settings.max_same_address_producers_per_topic,
         max_same_address_consumers=settings.max_same_address_consumers_per_topic,
         override_filters=settings.allow_override_entry_filters,

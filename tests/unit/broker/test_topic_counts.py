@@ -83,3 +83,27 @@ def test_what_happens_while_it_is_listed_counts_once(counted: Counted) -> None:
     assert counted.count() == 1
     counted.run(counted.metadata.put(f"{ROOT}/more", b""))
     assert counted.count() == 2
+
+
+def test_a_tenant_is_listed_again_for_a_new_namespace_only(
+    counted: Counted,
+) -> None:
+    def count() -> int:
+        found: int = counted.run(counted.counts.of_tenant("a"))
+        return found
+
+    assert count() == 0
+    for number in range(3):
+        counted.run(counted.metadata.put(f"{ROOT}/t{number}", b""))
+    counted.run(counted.metadata.put("/managed-ledgers/a/legacy/ns/persistent/t", b""))
+    counted.run(counted.metadata.put("/managed-ledgers/other/ns/persistent/t", b""))
+    assert count() == 4
+    listed = counted.listed
+    for number in range(3, 20):
+        counted.run(counted.metadata.put(f"{ROOT}/t{number}", b""))
+        assert count() == number + 2
+    counted.run(counted.metadata.delete(f"{ROOT}/t0"))
+    assert count() == 20
+    assert counted.listed == listed
+    counted.run(counted.metadata.put("/managed-ledgers/a/new/persistent/t", b""))
+    assert count() == 21

@@ -203,6 +203,9 @@ def test_settings_must_fit_together(tmp_path: Path) -> None:
     path = write(tmp_path, "maxNumPartitionsPerPartitionedTopic=2\ndefaultNumPartitions=3\n")
     with pytest.raises(ConfigurationError, match=r"broker\.conf:2: defaultNumPartitions 3 is above"):
         load(path)
+    path = write(tmp_path, "defaultNumPartitions=10001\n")
+    with pytest.raises(ConfigurationError, match="10001 is above magnetarMaxPartitionsPerTopic 10000"):
+        load(path)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from magnetar.errors import (
     Conflict,
     InUse,
     NotAllowed,
-    PartitionCountRefused,
     PreconditionFailed,
     TopicNotFound,
     Unprocessable,
@@ -30,10 +29,6 @@ from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.metadata.interface import MetadataError
 from magnetar.naming.topic_name import TopicName, subscription_piece
-
-_MOST_PARTITIONS = 2**31 - 1
-"""What Pulsar's records and clients have room for."""
-
 
 _NOT_FOUND = 404
 _FROM_THE_START = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
@@ -116,11 +111,12 @@ class PartitionAdmin:
         """Makes a partitioned topic and its partitions.
 
         :raises AlreadyExists: there is a topic of that name
-        :raises PartitionCountRefused: below 1, or above ``maxNumPartitionsPerPartitionedTopic``
+        :raises PartitionCountRefused: below 1, or above ``maxNumPartitionsPerPartitionedTopic``, or
+            ``magnetarMaxPartitionsPerTopic``
         :raises NamespaceNotFound: no such namespace
         """
         name = self._broker.parse_topic(topic)
-        self._check_count(partitions)
+        self._broker.creation.check_partitions(partitions)
         await self._namespaces.check(name.namespace_name)
         if await self._namespaces.partitions(name) or await self._exists(name):
             raise AlreadyExists("This topic already exists")
@@ -130,15 +126,6 @@ class PartitionAdmin:
 
     async def _exists(self, name: TopicName) -> bool:
         return await self._broker.creation.exists(name)
-
-    def _check_count(self, partitions: int) -> None:
-        cap = self._broker.settings.max_partitions
-        if partitions < 1:
-            raise PartitionCountRefused("Number of partitions should be more than 0")
-        if partitions > _MOST_PARTITIONS:
-            raise PartitionCountRefused(f"{partitions} partitions are more than a client can be told of")
-        if cap and partitions > cap:
-            raise PartitionCountRefused(f"Number of partitions should be less than or equal to {cap}")
 
     async def _make(self, name: TopicName, indexes: Sequence[int]) -> None:
         """Makes partitions, each with the subscriptions of the first."""
@@ -194,7 +181,8 @@ class PartitionAdmin:
         :param force: also when partitions beyond the present count exist already
         :raises Conflict: it is not partitioned, or such partitions exist
         :raises Unprocessable: fewer than there are
-        :raises PartitionCountRefused: above ``maxNumPartitionsPerPartitionedTopic``
+        :raises PartitionCountRefused: above ``maxNumPartitionsPerPartitionedTopic``, or
+            ``magnetarMaxPartitionsPerTopic``
         """
         name = self._broker.parse_topic(topic)
         await self._namespaces.check(name.namespace_name)
@@ -205,7 +193,7 @@ class PartitionAdmin:
             raise Unprocessable(
                 f"Desired partitions {partitions} can't be less than the current partitions {count}."
             )
-        self._check_count(partitions)
+        self._broker.creation.check_partitions(partitions)
         if not force:
             for index in range(count, partitions):
                 if await self._exists(name.partition(index)):

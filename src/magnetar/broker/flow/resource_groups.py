@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from magnetar.broker.flow.dispatch_rates import DispatchLimiter, LimitedBy
 from magnetar.broker.flow.publish_rates import PublishLimiter
@@ -87,9 +87,18 @@ class ResourceGroups:
                 group.use(GroupRates())
 
 
+@dataclass(slots=True)
+class Refused:
+    """What limits of topics have refused since the start."""
+
+    subscriptions: int = 0
+    """Their topic had as many as it may."""
+
+
 @dataclass(frozen=True, slots=True)
 class SharedLimits:
     """What bounds all topics of the broker, or of a group of namespaces, together."""
 
     dispatch: DispatchLimiter
     groups: ResourceGroups
+    refused: Refused = field(default_factory=Refused)

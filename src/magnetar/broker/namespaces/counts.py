@@ -1,4 +1,4 @@
-"""How many topics namespaces have, for those that may have so many only."""
+"""How many topics namespaces and tenants have, for those that may have so many only."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ _MOST_NAMES = 1_000_000
 """Held in memory at most; beyond it all are forgotten, and counted again when somebody asks."""
 
 _SYSTEM = "__"
+_PERSISTENT = "persistent"
 
 
 class TopicCounts:
@@ -21,6 +22,10 @@ class TopicCounts:
         self._early: dict[str, list[Change]] = {}
         """What happened to namespaces that are being listed."""
         self._held = 0
+        self._tenants: dict[str, int] = {}
+        """Persistent topics of tenants all of whose namespaces are known."""
+        self._unknown = 0
+        """Topics that were made in namespaces that had not been listed."""
         metadata.listen(ROOT, self._changed)
         metadata.listen_session(self._session_changed)
 
@@ -30,6 +35,32 @@ class TopicCounts:
         while path not in self._known:
             await self._list(path)
         return len(self._known[path])
+
+    async def of_tenant(self, tenant: str) -> int:
+        """Persistent topics of all namespaces of a tenant, each partition one, without the system's own."""
+        count = self._tenants.get(tenant)
+        if count is not None:
+            return count
+        unknown = self._unknown
+        paths = await self._paths_of(tenant)
+        count = 0
+        for path in paths:
+            while path not in self._known:
+                await self._list(path)
+            count += len(self._known[path])
+        if unknown == self._unknown and all(path in self._known for path in paths):
+            count = self._tenants[tenant] = sum(len(self._known[path]) for path in paths)
+        return count
+
+    async def _paths_of(self, tenant: str) -> list[str]:
+        """Where the persistent topics of a tenant are listed; names with a cluster lie one level deeper."""
+        root = f"{ROOT}/{tenant}"
+        found = []
+        for first in await self._metadata.children(root):
+            for second in await self._metadata.children(f"{root}/{first}"):
+                below = () if second == _PERSISTENT else (_PERSISTENT,)
+                found.append("/".join((root, first, second, *below)))
+        return found
 
     async def _list(self, path: str) -> None:
         early = self._early.setdefault(path, [])
@@ -49,14 +80,17 @@ class TopicCounts:
             self._forget()
         self._held += len(names)
         self._known[path] = names
+        # It may be new to its tenant.
+        self._tenants.pop(_tenant_of(path), None)
 
     def _forget(self) -> None:
         self._known.clear()
         self._early.clear()
+        self._tenants.clear()
         self._held = 0
 
     def _changed(self, change: Change) -> None:
-        if not (self._known or self._early) or change.kind not in (ChangeKind.CREATED, ChangeKind.DELETED):
+        if change.kind not in (ChangeKind.CREATED, ChangeKind.DELETED):
             return
         parent = change.path.rpartition("/")[0]
         early = self._early.get(parent)
@@ -64,12 +98,23 @@ class TopicCounts:
             early.append(change)
         names = self._known.get(parent)
         if names is not None:
-            self._held += _apply(names, change)
+            more = _apply(names, change)
+            self._held += more
+            tenant = _tenant_of(parent)
+            if tenant in self._tenants:
+                self._tenants[tenant] += more
+        elif change.kind is ChangeKind.CREATED and parent.endswith("/" + _PERSISTENT):
+            self._unknown += 1
+            self._tenants.pop(_tenant_of(parent), None)
 
     def _session_changed(self, event: SessionEvent) -> None:
         if event is not SessionEvent.CONNECTED:
             # Nobody knows what was not told.
             self._forget()
+
+
+def _tenant_of(path: str) -> str:
+    return path[len(ROOT) + 1 :].partition("/")[0]
 
 
 def _apply(names: set[str], change: Change) -> int:

@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from magnetar.broker.namespaces.counts import TopicCounts
 from magnetar.broker.namespaces.registry import Namespaces
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.store import PolicyStore
 from magnetar.broker.topics.any_topic import AnyTopic
-from magnetar.errors import AlreadyExists, NotAllowed, TopicNotFound
+from magnetar.errors import AlreadyExists, NotAllowed, PartitionCountRefused, TopicNotFound
 from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
 from magnetar.security.principal import BROKER, Principal
 
 log = logging.getLogger(__name__)
+
+_MOST_PARTITIONS = 2**31 - 1
+"""What Pulsar's records and clients have room for."""
+
+
+class CreationLimits(Protocol):
+    """The broker's limits on new topics."""
+
+    @property
+    def max_partitions(self) -> int:
+        """Partitions of one topic, 0 for any number."""
+        ...
+
+    @property
+    def max_topics_per_tenant(self) -> int:
+        """Each partition is one; 0 for any number."""
+        ...
 
 
 class TopicCreation:
@@ -27,13 +45,38 @@ class TopicCreation:
         managed_ledgers: ManagedLedgers,
         live: Mapping[str, AnyTopic],
         counts: TopicCounts,
+        limits: Callable[[], CreationLimits],
     ) -> None:
-        """:param live: loaded topics by their full names: non-persistent ones are nowhere else"""
+        """:param live: loaded topics by their full names: non-persistent ones are nowhere else
+
+        :param limits: as they are now
+        """
+        self._limits = limits
+        self._non_persistent: dict[str, int] = {}
+        """Loaded non-persistent topics by tenant."""
+        self.refused_partitions = 0
+        """How often more partitions were asked for than a topic may have."""
+        self.refused_topics = 0
+        """How often more topics were asked for than a tenant may have."""
         self._namespaces = namespaces
         self._policies = policies
         self._managed_ledgers = managed_ledgers
         self._live = live
         self._counts = counts
+
+    def loaded(self, name: TopicName) -> None:
+        """A topic was loaded."""
+        if not name.persistent:
+            self._non_persistent[name.tenant] = self._non_persistent.get(name.tenant, 0) + 1
+
+    def unloaded(self, name: TopicName) -> None:
+        """A topic that was loaded is not any more."""
+        if not name.persistent:
+            left = self._non_persistent[name.tenant] - 1
+            if left:
+                self._non_persistent[name.tenant] = left
+            else:
+                del self._non_persistent[name.tenant]
 
     async def exists(self, name: TopicName) -> bool:
         """Whether there is such a topic, itself without partitions."""
@@ -73,6 +116,7 @@ class TopicCreation:
         :param principal: who asks
         :raises TopicNotFound: it is missing and topics are not made on use
         :raises NotAllowed: the namespace has as many topics as it may
+        :raises PartitionCountRefused: the policies ask for more partitions than a topic may have
         """
         await self._namespaces.check(name.namespace_name)
         count = await self._namespaces.partitions(name)
@@ -85,6 +129,7 @@ class TopicCreation:
             return 0
         if not rule.allowed:
             raise TopicNotFound(f"Topic {name} not found")
+        self.check_partitions(rule.partitions)
         await self.check_room(name, rule.partitions)
         try:
             await self._namespaces.create_partitioned(name, rule.partitions, {})
@@ -118,16 +163,40 @@ class TopicCreation:
         await self.check_room(name, 1)
         return policies.auto_topics.allowed
 
+    def check_partitions(self, count: int) -> None:
+        """Checks a number of partitions that an operator or a policy asks for.
+
+        :raises PartitionCountRefused: below 1, or above ``maxNumPartitionsPerPartitionedTopic`` or, where
+            that is 0, ``magnetarMaxPartitionsPerTopic``
+        """
+        cap = self._limits().max_partitions
+        if count < 1:
+            raise PartitionCountRefused("Number of partitions should be more than 0")
+        if count > _MOST_PARTITIONS:
+            raise PartitionCountRefused(f"{count} partitions are more than a client can be told of")
+        if cap and count > cap:
+            self.refused_partitions += 1
+            raise PartitionCountRefused(f"Number of partitions should be less than or equal to {cap}")
+
     async def check_room(self, name: TopicName, more: int) -> None:
         """:param more: topics to be made, each partition one
 
-        :raises NotAllowed: the namespace would have more topics than it may
+        :raises NotAllowed: the namespace or its tenant would have more topics than it may
         """
-        cap = (await self._policies.of_namespace(name.namespace_name)).max_topics
-        if not cap or name.reserved:
+        if name.reserved:
             return
-        there = await self._counts.persistent(name.namespace_name)
-        if not name.persistent:
-            there += len(self.non_persistent(name.namespace_name))
-        if there + more > cap:
-            raise NotAllowed("Exceed maximum number of topics in namespace.")
+        cap = (await self._policies.of_namespace(name.namespace_name)).max_topics
+        if cap:
+            there = await self._counts.persistent(name.namespace_name)
+            if not name.persistent:
+                there += len(self.non_persistent(name.namespace_name))
+            if there + more > cap:
+                raise NotAllowed("Exceed maximum number of topics in namespace.")
+        cap = self._limits().max_topics_per_tenant
+        if cap:
+            there = await self._counts.of_tenant(name.tenant) + self._non_persistent.get(name.tenant, 0)
+            if there + more > cap:
+                self.refused_topics += 1
+                raise NotAllowed(
+                    f"Exceed maximum number of topics in tenant: {cap} (magnetarMaxTopicsPerTenant)."
+                )

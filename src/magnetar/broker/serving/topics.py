@@ -116,7 +116,12 @@ class ServedTopics:
         self.busy: dict[BaseTopic[Any], None] = {}
         """Those whose rates are not all 0."""
         self.creation = TopicCreation(
-            self.namespaces, self.policies, managed_ledgers, self.topics, TopicCounts(metadata)
+            self.namespaces,
+            self.policies,
+            managed_ledgers,
+            self.topics,
+            TopicCounts(metadata),
+            lambda: self.settings,
         )
         self.bundles = NamespaceBundles(
             metadata, self.policies.namespaces.get, self.policies.namespaces.local
@@ -309,6 +314,7 @@ class ServedTopics:
             await topic.close()
             raise ServiceNotReady(f"{bundle} is not served by this broker any more")
         self.topics[topic.full_name] = topic
+        self.creation.loaded(topic.name)
         # They may have changed since it was made; then its policies have, too.
         topic.settings = self.settings.topic
         if name.local == CHANGE_EVENTS and self.policies.topics is not None:
@@ -522,4 +528,5 @@ class ServedTopics:
             del self._unloading[topic.full_name]
             if self.topics.get(topic.full_name) is topic:
                 del self.topics[topic.full_name]
+                self.creation.unloaded(topic.name)
             self.busy.pop(topic, None)

@@ -64,6 +64,8 @@ class TopicSettings:
     max_same_address_producers: int = 0
     """Of a topic; 0 for any number. So is the next."""
     max_same_address_consumers: int = 0
+    max_subscriptions: int = 0
+    """Durable ones of a topic, where no policy says how many; 0 for any number."""
     marks: EntryMarkSettings = field(default_factory=EntryMarkSettings)
     """What is written in front of entries of persistent topics."""
     override_filters: bool = False
@@ -410,9 +412,8 @@ class BaseTopic(ABC, Generic[S]):
             if not kind_of(name).subscribed:
                 raise NotAllowed(f"Subscription with reserved subscription name attempted: {name}")
             self.check_open()
-            cap = self.policies.max_subscriptions
-            if cap and durable and self._others(name) >= cap:
-                raise NotAllowed(f"Exceed the maximum number of subscriptions of the topic: {self.full_name}")
+            if durable:
+                self._check_room_for(name)
             if name in self._making and not durable:
                 raise NotAllowed("Durable subscription with the same name is just being made.")
             known = await self._make_subscription(name, start, dict(properties), durable=durable)
@@ -421,6 +422,18 @@ class BaseTopic(ABC, Generic[S]):
         elif durable and not known.durable:
             raise NotAllowed("Durable subscription with the same name already exists as a non-durable one.")
         return known
+
+    def _check_room_for(self, name: str) -> None:
+        """:raises NotAllowed: the topic has as many durable subscriptions as it may"""
+        cap = self.policies.max_subscriptions
+        if not cap and not self.name.reserved:
+            cap = self.settings.max_subscriptions
+        if not cap or len(self.subscriptions) + len(self._making) < cap:
+            return
+        if self._others(name) >= cap:
+            if self.shared is not None:
+                self.shared.refused.subscriptions += 1
+            raise NotAllowed(f"Exceed the maximum number of subscriptions of the topic: {self.full_name}")
 
     def _others(self, name: str) -> int:
         """How many durable subscriptions there are, or are just being made, besides one."""
