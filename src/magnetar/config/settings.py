@@ -262,6 +262,8 @@ class Settings:
     magnetar_max_consumers_per_connection: int
     magnetar_max_partitions_per_topic: int
     magnetar_max_topics_per_tenant: int
+    magnetar_max_admin_requests_per_second_per_role: int
+    magnetar_max_concurrent_admin_requests_per_role: int
     magnetar_max_subscriptions_per_topic: int
     min_usable_size_for_high_priority_writes: int
     gc_wait_time: int

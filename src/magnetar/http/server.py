@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from magnetar.broker.stats.figures import MetricsSnapshot
+from magnetar.http.admin_pace import AdminLimits, AdminPace, TooFast
 from magnetar.http.dashboard.endpoints import dashboard as endpoints_of_dashboard
 from magnetar.http.door import Door, named
 from magnetar.http.endpoints.whole import WHOLE
@@ -14,7 +16,7 @@ from magnetar.http.engine.connection import HttpLimits
 from magnetar.http.engine.etags import tagged
 from magnetar.http.engine.hosts import Hosts
 from magnetar.http.engine.large_json import LARGE_BYTES, parse_large
-from magnetar.http.engine.message import Request, Response
+from magnetar.http.engine.message import Request, Response, error_response
 from magnetar.http.engine.origins import Origins
 from magnetar.http.large_messages import LargeMessages
 from magnetar.http.metrics.shared import Scrapes
@@ -26,8 +28,14 @@ from magnetar.http.warnings import warned, without_effect
 from magnetar.io.interfaces import Io, Worker
 from magnetar.io.jobs import run_job
 from magnetar.io.mutex import Mutex
+from magnetar.security.operations import BrokerOperation
+from magnetar.security.target import BROKER_ITSELF
 
 log = logging.getLogger("magnetar.http")
+
+_ADMIN = "/admin/"
+_OF_SUPERUSERS = BrokerOperation.SHUT_DOWN
+"""A role that may do this may do everything."""
 
 
 class HttpServer(Door[Endpoint]):
@@ -41,11 +49,13 @@ class HttpServer(Door[Endpoint]):
         hosts: Hosts | None = None,
         *,
         dashboard: bool = True,
+        admin_limits: AdminLimits | None = None,
     ) -> None:
         """:param origins: which pages may change something; None: only those of the loopback addresses
 
         :param hosts: names of this server; None: only addresses, and names that no page can have
         :param dashboard: whether there is a page at ``/``
+        :param admin_limits: how fast one role may administer; None: as fast as it likes
         """
         endpoints = (*with_description(WHOLE), *(endpoints_of_dashboard() if dashboard else ()))
         super().__init__(io, endpoints, limits, origins, hosts)
@@ -53,10 +63,21 @@ class HttpServer(Door[Endpoint]):
         self._parser: Worker | None = None
         self._messages = LargeMessages(io)
         self._scrapes = Scrapes(io.loop)
+        self.admin_pace = AdminPace(io, admin_limits or AdminLimits())
         self._application: Application | None = None
 
     def serve(self, application: Application) -> None:
-        self._application = replace(application, messages=self._messages, scrapes=self._scrapes)
+
+        async def figures() -> MetricsSnapshot:
+            found = await application.process.figures()
+            return replace(found, extra={**found.extra, **self.admin_pace.metrics()})
+
+        self._application = replace(
+            application,
+            process=replace(application.process, figures=figures),
+            messages=self._messages,
+            scrapes=self._scrapes,
+        )
         self._access = application.access
 
     async def stop(self, grace_seconds: float) -> None:
@@ -67,6 +88,26 @@ class HttpServer(Door[Endpoint]):
             self._parser = None
 
     async def _carry_out(self, endpoint: Endpoint, request: Request) -> Response:
+        limited = self.admin_pace.limits_anything and endpoint.path.startswith(_ADMIN)
+        if endpoint.public or not limited:
+            return await self._do(endpoint, request)
+        assert self._access is not None
+        who, asked = request.principal, self._access.authenticator.asks
+        if asked and await self._access.authorizer.refusal(who, _OF_SUPERUSERS, BROKER_ITSELF) is None:
+            # Without authorization, too, every role may do everything.
+            return await self._do(endpoint, request)
+        key = f"role {who.named}" if asked else request.peer.rpartition(":")[0]
+        try:
+            await self.admin_pace.admit(key)
+        except TooFast as error:
+            return error_response(error.http_status, str(error), [("Retry-After", str(error.seconds))])
+        if not asked:
+            # Other brokers may come from the same address, and what is under way may wait for them.
+            return await self._do(endpoint, request)
+        async with self.admin_pace.turn(key):
+            return await self._do(endpoint, request)
+
+    async def _do(self, endpoint: Endpoint, request: Request) -> Response:
         assert self._application is not None
         application = self._application
         asked = replace(application, admin=application.admin.asked_by(request.principal))

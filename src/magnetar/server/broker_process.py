@@ -17,6 +17,7 @@ from magnetar.broker.admin.all import Admin
 from magnetar.broker.policies.dynamic import Changeable
 from magnetar.config.cluster import ClusterSettings
 from magnetar.config.settings import ConfigurationError, Loaded, Settings, SettingsContradict, load
+from magnetar.http.admin_pace import AdminLimits
 from magnetar.http.audit import AUDIT
 from magnetar.http.engine.connection import HttpLimits
 from magnetar.http.engine.origins import Origins
@@ -230,6 +231,10 @@ class Assembly:
             _http_origins(settings, self.host),
             hosts_of_broker(settings, self.host),
             dashboard=settings.magnetar_dashboard_enabled,
+            admin_limits=AdminLimits(
+                settings.magnetar_max_admin_requests_per_second_per_role,
+                settings.magnetar_max_concurrent_admin_requests_per_role,
+            ),
         )
         self._http_ports: Mapping[str, int] = {}
         self._telemetry = telemetry

@@ -1,0 +1,149 @@
+"""How fast one role may administer: requests a second, and how many of them are under way at a time.
+
+Requests beyond the rate wait, so that a script that sends one after another is only slowed. A request that
+would have to wait for longer than :data:`MOST_SECONDS` is refused with status 429.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from magnetar.broker.flow.token_bucket import TokenBucket
+from magnetar.errors import TooManyRequests
+from magnetar.io.interfaces import Io
+from magnetar.io.waiting import sleep
+
+MOST_SECONDS = 5.0
+"""A request waits for the rate at most so long."""
+_BURST_SECONDS = 5.0
+"""So many seconds' requests may come at once."""
+_MOST_KNOWN = 10_000
+"""Roles and addresses that are remembered before those that have used nothing lately are forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdminLimits:
+    """0 for any number, in either."""
+
+    requests_per_second: int = 0
+    """Of one role, or of one client address where nobody is asked for a proof."""
+    at_once: int = 0
+    """Of one role."""
+
+
+class TooFast(TooManyRequests):
+    """The role has too many requests waiting."""
+
+    def __init__(self, who: str, limit: int, seconds: int) -> None:
+        """:param seconds: after which the client may ask again"""
+        super().__init__(
+            f"{who} sends more than {limit} admin requests a second "
+            f"(magnetarMaxAdminRequestsPerSecondPerRole): ask again in {seconds} s"
+        )
+        self.seconds = seconds
+
+
+class _Row:
+    """The requests of one role that are under way, and those that wait for one of them to end."""
+
+    __slots__ = ("under_way", "waiting")
+
+    def __init__(self) -> None:
+        self.under_way = 0
+        self.waiting: deque[Any] = deque()
+
+
+class AdminPace:
+    def __init__(self, io: Io, limits: AdminLimits) -> None:
+        self._io = io
+        self._limits = limits
+        self._buckets: dict[str, TokenBucket] = {}
+        self._rows: dict[str, _Row] = {}
+        self.refused = 0
+        """Requests that were refused since the start."""
+        self.slowed = 0
+        """Requests that had to wait for the rate since the start."""
+
+    @property
+    def limits_anything(self) -> bool:
+        return bool(self._limits.requests_per_second or self._limits.at_once)
+
+    def metrics(self) -> dict[str, int]:
+        """By their names."""
+        return {
+            "magnetar_refused_admin_requests": self.refused,
+            "magnetar_slowed_admin_requests": self.slowed,
+        }
+
+    async def admit(self, who: str) -> None:
+        """Waits until one more request of a role, or of an address, is within its rate.
+
+        :raises TooFast: it would have to wait for too long
+        """
+        rate = self._limits.requests_per_second
+        if not rate:
+            return
+        now = self._io.clock.monotonic()
+        bucket = self._buckets.get(who)
+        if bucket is None:
+            if len(self._buckets) >= _MOST_KNOWN:
+                self._forget(now)
+            bucket = self._buckets[who] = TokenBucket(rate, rate * _BURST_SECONDS, now)
+        bucket.available(now)
+        seconds = bucket.seconds_until(1, now)
+        if seconds > MOST_SECONDS:
+            self.refused += 1
+            raise TooFast(who, rate, int(seconds - MOST_SECONDS) + 1)
+        bucket.take(1)
+        if seconds > 0:
+            self.slowed += 1
+            await sleep(self._io.loop, seconds)
+
+    def _forget(self, now: float) -> None:
+        most = self._limits.requests_per_second * _BURST_SECONDS
+        self._buckets = {who: bucket for who, bucket in self._buckets.items() if bucket.available(now) < most}
+        if len(self._buckets) >= _MOST_KNOWN:
+            del self._buckets[next(iter(self._buckets))]
+
+    @asynccontextmanager
+    async def turn(self, role: str) -> AsyncIterator[None]:
+        """Around one request of a role: waits, first come, first served, while too many are under way."""
+        if not self._limits.at_once:
+            yield
+            return
+        row = self._rows.setdefault(role, _Row())
+        if row.under_way >= self._limits.at_once:
+            await self._wait(row)
+        else:
+            row.under_way += 1
+        try:
+            yield
+        finally:
+            self._pass_on(row)
+            if not row.under_way:
+                del self._rows[role]
+
+    async def _wait(self, row: _Row) -> None:
+        turn = self._io.loop.create_future()
+        row.waiting.append(turn)
+        try:
+            await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled():
+                # Cancelled with the turn already handed over: the next request gets it.
+                self._pass_on(row)
+            raise
+
+    @staticmethod
+    def _pass_on(row: _Row) -> None:
+        """The next one that waits takes the place of one that has ended."""
+        while row.waiting:
+            turn = row.waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        row.under_way -= 1
