@@ -6,15 +6,14 @@ would have to wait for longer than :data:`MOST_SECONDS` is refused with status 4
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from magnetar.broker.flow.token_bucket import TokenBucket
 from magnetar.errors import TooManyRequests
 from magnetar.io.interfaces import Io
+from magnetar.io.places import Places
 from magnetar.io.waiting import sleep
 
 MOST_SECONDS = 5.0
@@ -47,22 +46,12 @@ class TooFast(TooManyRequests):
         self.seconds = seconds
 
 
-class _Row:
-    """The requests of one role that are under way, and those that wait for one of them to end."""
-
-    __slots__ = ("under_way", "waiting")
-
-    def __init__(self) -> None:
-        self.under_way = 0
-        self.waiting: deque[Any] = deque()
-
-
 class AdminPace:
     def __init__(self, io: Io, limits: AdminLimits) -> None:
         self._io = io
         self._limits = limits
         self._buckets: dict[str, TokenBucket] = {}
-        self._rows: dict[str, _Row] = {}
+        self._rows: dict[str, Places] = {}
         self.refused = 0
         """Requests that were refused since the start."""
         self.slowed = 0
@@ -115,35 +104,10 @@ class AdminPace:
         if not self._limits.at_once:
             yield
             return
-        row = self._rows.setdefault(role, _Row())
-        if row.under_way >= self._limits.at_once:
-            await self._wait(row)
-        else:
-            row.under_way += 1
+        row = self._rows.setdefault(role, Places(self._io.loop, self._limits.at_once))
         try:
-            yield
+            async with row:
+                yield
         finally:
-            self._pass_on(row)
-            if not row.under_way:
-                del self._rows[role]
-
-    async def _wait(self, row: _Row) -> None:
-        turn = self._io.loop.create_future()
-        row.waiting.append(turn)
-        try:
-            await turn
-        except BaseException:
-            if turn.done() and not turn.cancelled():
-                # Cancelled with the turn already handed over: the next request gets it.
-                self._pass_on(row)
-            raise
-
-    @staticmethod
-    def _pass_on(row: _Row) -> None:
-        """The next one that waits takes the place of one that has ended."""
-        while row.waiting:
-            turn = row.waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
-        row.under_way -= 1
+            if not row.taken:
+                self._rows.pop(role, None)

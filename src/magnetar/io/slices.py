@@ -42,6 +42,12 @@ class Slice:
         processor = clock.processor() - self._processor
         self._io.slices.note(self._kind, clock.monotonic() - self._began, processor)
 
+    async def rest(self) -> None:
+        """Lets others come first, if it is over; called between two pieces of the work."""
+        if self.is_over():
+            await let_others(self._io.loop)
+            self.begin()
+
 
 async def each(
     io: Io, kind: str, items: Iterable[T], work: Callable[[T], object], *, pause: float = 0.0

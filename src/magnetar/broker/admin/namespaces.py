@@ -29,6 +29,7 @@ from magnetar.errors import (
     NotSupported,
     PreconditionFailed,
 )
+from magnetar.io.slices import Slice, each
 from magnetar.io.waiting import finished
 from magnetar.metadata.interface import MetadataError
 from magnetar.naming import errors as naming
@@ -312,11 +313,15 @@ class NamespaceAdmin:
         """
 
         async def clear(part: Bundle) -> None:
-            for topic in await self._topics(part):
+            topics = await self._topics(part)
+            running = Slice(self._broker.io, "clearing")
+            for topic in topics:
                 for name, found in list(topic.subscriptions.items()):
                     if subscription in (None, name) and found.durable:
                         found.skip_to(topic.max_read_position)
                         await found.cursor.flush()
+                    await running.rest()
+                await running.rest()
 
         path = f"/clearBacklog/{quote(subscription, '')}" if subscription else "/clearBacklog"
         await self._everywhere(namespace, bundle, clear, path, authoritative=authoritative)
@@ -364,8 +369,20 @@ class NamespaceAdmin:
     async def _topics(self, part: Bundle) -> Sequence[Topic]:
         """All persistent topics of a bundle but the system's, loaded for that."""
         texts = await self._broker.namespaces.persistent_topics(part.namespace)
-        names = [name for name in map(TopicName.parse, texts) if name in part and not name.reserved]
-        return [await self._broker.persistent_topic(name) for name in names]
+        names: list[TopicName] = []
+
+        def take(text: str) -> None:
+            name = TopicName.parse(text)
+            if name in part and not name.reserved:
+                names.append(name)
+
+        await each(self._broker.io, "listing", texts, take)
+        topics = []
+        running = Slice(self._broker.io, "loading")
+        for name in names:
+            topics.append(await self._broker.persistent_topic(name))
+            await running.rest()
+        return topics
 
 
 def _put(record: Record, field: str, value: Any) -> None:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from magnetar.broker.flow.connection import ClientConnection
 from magnetar.io.interfaces import Loop
 from magnetar.io.mutex import Mutex
+from magnetar.io.places import Places
 
 MOST = 256
 """Requests in progress beyond which a connection is not read; it is read on when half of them have ended."""
@@ -15,11 +16,17 @@ MOST = 256
 MOST_BYTES = 1024 * 1024
 """And so many bytes of them. One request may be larger, alone."""
 
+MOST_OPENING = 32
+"""Topics being loaded and subscriptions being made for one connection; further ones wait in order.
+
+All that wait for one commit of the metadata go on in one turn of the loop: this bounds how long the turn is.
+"""
+
 
 class Requests:
     """A client that pipelines faster than it is answered, or takes no answers, waits; others do not."""
 
-    __slots__ = ("_connection", "_large", "_loop", "bytes", "count", "paused")
+    __slots__ = ("_connection", "_large", "_loop", "_opening", "bytes", "count", "paused")
 
     def __init__(self, connection: ClientConnection, loop: Loop) -> None:
         self._connection = connection
@@ -29,6 +36,7 @@ class Requests:
         self.paused = False
         """Whether the connection is not read because of them."""
         self._large: Mutex | None = None
+        self._opening: Places | None = None
 
     def began(self, size: int) -> None:
         """:param size: bytes of the request"""
@@ -54,6 +62,12 @@ class Requests:
             yield
         finally:
             self.began(0)
+
+    def opening(self) -> Places:
+        """Around loading a topic or making a subscription: see :data:`MOST_OPENING`."""
+        if self._opening is None:
+            self._opening = Places(self._loop, MOST_OPENING)
+        return self._opening
 
     @asynccontextmanager
     async def large_answer(self) -> AsyncIterator[None]:

@@ -501,7 +501,12 @@ class ServedTopics:
         return [loading for name, loading in self._loading.items() if wanted(TopicName.parse(name))]
 
     def loaded_within(self, bundle: Bundle) -> list[AnyTopic]:
-        return [topic for topic in self.topics.values() if topic.name in bundle]
+        namespace, hashes = bundle.namespace, bundle.range
+        return [
+            topic
+            for topic in self.topics.values()
+            if topic.bundle_hash in hashes and topic.name.namespace_name == namespace
+        ]
 
     async def unload_topics(self, topics: list[AnyTopic]) -> None:
         """Closes some, several at a time; what goes wrong is logged."""

@@ -16,16 +16,19 @@ from magnetar.broker.stats.figures import (
     MetricsSnapshot,
     QuotaMetrics,
     SchemaMetrics,
+    SubscriptionMetrics,
     TimingMetrics,
     TopicMetrics,
 )
-from magnetar.broker.stats.taken import of_non_persistent_topic, of_topic
+from magnetar.broker.stats.taken import of_non_persistent_topic, of_subscription, of_topic
+from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.upkeep.backlog_quotas import CHECK_BOUNDS, Evictions
 from magnetar.io.slices import each
 
+_MOST_IN_A_SLICE = 50
 _QUANTILES = (0.5, 0.75, 0.95, 0.99, 0.999, 0.9999, 1.0)
 
 
@@ -124,16 +127,33 @@ def _slice_name(kind: str) -> str:
     return f"magnetar_longest_slice_{kind.replace(' ', '_')}_seconds"
 
 
+async def _many_subscriptions(broker: BrokerService) -> dict[AnyTopic, list[SubscriptionMetrics]]:
+    """Figures of the subscriptions of topics that have more than fit into a slice, taken in slices."""
+    found: dict[AnyTopic, list[SubscriptionMetrics]] = {}
+    for topic in list(broker.topics.values()):
+        if isinstance(topic, NonPersistentTopic) or len(topic.subscriptions) <= _MOST_IN_A_SLICE:
+            continue
+        figures = found[topic] = []
+
+        def take(subscription: Subscription, figures: list[SubscriptionMetrics] = figures) -> None:
+            figures.append(of_subscription(subscription))
+
+        await each(broker.io, "metrics", list(topic.subscriptions.values()), take)
+    return found
+
+
 async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
     """Everything of one moment, as far as the topics fit into one slice."""
     topics: list[TopicMetrics] = []
     ledgers: dict[str, ManagedLedgerMetrics] = {}
 
+    taken = await _many_subscriptions(broker)
+
     def take(topic: AnyTopic) -> None:
         if isinstance(topic, NonPersistentTopic):
             topics.append(of_non_persistent_topic(topic))
         else:
-            figures = _with_quotas(of_topic(topic), broker.quotas.of(topic))
+            figures = _with_quotas(of_topic(topic, taken.pop(topic, None)), broker.quotas.of(topic))
             topics.append(figures)
             _add_managed_ledger(topic, figures, ledgers)
 

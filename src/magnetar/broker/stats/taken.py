@@ -149,9 +149,14 @@ def of_non_persistent_topic(topic: NonPersistentTopic) -> TopicMetrics:
     return _of_any_topic(topic, [of_non_persistent_subscription(s) for s in topic.subscriptions.values()])
 
 
-def of_topic(topic: Topic) -> TopicMetrics:
-    """All but what its backlog quotas know of it."""
-    now = _of_any_topic(topic, [of_subscription(s) for s in topic.subscriptions.values()])
+def of_topic(topic: Topic, subscriptions: list[SubscriptionMetrics] | None = None) -> TopicMetrics:
+    """All but what its backlog quotas know of it.
+
+    :param subscriptions: those of its subscriptions, where they were taken before; None: they are taken now
+    """
+    if subscriptions is None:
+        subscriptions = [of_subscription(s) for s in topic.subscriptions.values()]
+    now = _of_any_topic(topic, subscriptions)
     now.storage_size = now.storage_logical_size = topic.managed_ledger.ledgers.total_size()
     now.backlog = sum(s.backlog for s in now.subscriptions)
     durable = [s.cursor.backlog_bytes() for s in topic.subscriptions.values() if s.durable]

@@ -102,6 +102,7 @@ class BaseTopic(ABC, Generic[S]):
         """:param shared: what bounds other topics, too; None: there is no such thing"""
         self.name = name
         self.full_name = str(name)
+        self.bundle_hash = name.bundle_hash
         self.loop = io.loop
         self.clock = io.clock
         self.wheel = wheel

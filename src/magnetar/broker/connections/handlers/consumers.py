@@ -101,7 +101,8 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
     if request.subscription == COMPACTION:
         raise NotAllowed(f"Subscription {COMPACTION} is the broker's own: nobody consumes from it")
     schema = from_wire(request.schema) if request.HasField("schema") else None
-    topic = await broker.topic(name, create=request.force_topic_creation, principal=principal)
+    async with connection.requests.opening():
+        topic = await broker.topic(name, create=request.force_topic_creation, principal=principal)
     topic.check_open()
     cap = topic.policies.max_consumers
     if cap and topic.consumer_count() >= cap:
@@ -117,14 +118,15 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
     start = await _start(topic, request)
     properties = {pair.key: pair.value for pair in request.subscription_properties}
     # A consumer that leaves while its reader's cursor waits for it takes the position that waits.
-    subscription = await topic.subscribe(
-        request.subscription,
-        start,
-        properties,
-        durable=request.durable,
-        create=_may_create(topic, request),
-        principal=principal,
-    )
+    async with connection.requests.opening():
+        subscription = await topic.subscribe(
+            request.subscription,
+            start,
+            properties,
+            durable=request.durable,
+            create=_may_create(topic, request),
+            principal=principal,
+        )
     topic.check_open()
     if request.replicate_subscription_state and isinstance(subscription, Subscription):
         await _replicate(subscription)

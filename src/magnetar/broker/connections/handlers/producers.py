@@ -55,7 +55,8 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
         raise NotAllowed("Transactions are not supported by this broker yet")
     if int(request.producer_access_mode) not in {int(mode) for mode in AccessMode}:
         raise InvalidRequest(f"unknown producer access mode {request.producer_access_mode}")
-    topic = await broker.topic(name, create=True, principal=principal)
+    async with connection.requests.opening():
+        topic = await broker.topic(name, create=True, principal=principal)
     await broker.check_producer(topic, encrypts=request.encrypted)
     schema = from_wire(request.schema) if request.HasField("schema") else None
     schema_version = await for_producer(broker.schemas, topic, schema)
