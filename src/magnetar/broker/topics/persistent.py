@@ -57,8 +57,8 @@ from magnetar.naming.topic_name import TopicName
 log = logging.getLogger(__name__)
 
 SEEK_RETURN_SECONDS = 60.0
-_TERMINATED = "Topic was already terminated"
 """How long a reader's cursor waits for its consumer to come back from a seek."""
+_TERMINATED = "Topic was already terminated"
 
 
 @lru_cache(maxsize=1024)
