@@ -20,6 +20,7 @@ from magnetar.io.simulated import (
     simulated_io,
 )
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
+from magnetar.ledger.journal.writing import MetadataJournal
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.faulty import FaultyMetadataStore
 from magnetar.metadata.interface import MetadataStore
@@ -110,6 +111,11 @@ class BrokerProcess:
     def store(self) -> EmbeddedLedgerStore | None:
         stores = self.broker._stores if self.broker is not None else None
         return stores._ledgers if stores is not None else None
+
+    @property
+    def journal(self) -> MetadataJournal | None:
+        stores = self.broker._stores if self.broker is not None else None
+        return stores._journal if stores is not None else None
 
     async def start(self) -> bool:
         """Starts a life; False when it ended before it served."""

@@ -188,6 +188,8 @@ async def fall_back(fate: Fate) -> None:
         return
     world.stay_dead = True
     try:
+        journal = broker.journal
+        recoverable = journal is not None and journal.durable
         broker.kill()
         newest = _metadata_files(broker.disk)
         _put_metadata(broker.disk, earlier)
@@ -200,7 +202,7 @@ async def fall_back(fate: Fate) -> None:
         if not isinstance(error, StoresDisagree | DatabaseDamaged) and not _is_expected(error):
             raise error
         broker.kill()
-        if fate.random.random() < 0.5:
+        if recoverable and fate.random.random() < 0.7:
             await broker.recover_metadata()
         else:
             _put_metadata(broker.disk, newest)

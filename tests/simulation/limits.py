@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from magnetar.broker.flow import outgoing
+from magnetar.broker.flow.keep_alive import KeepAlive
 from magnetar.broker.policies.values import Retention
 from magnetar.config.settings import Settings, default_settings
 from magnetar.io.simulated.worker import LONGEST_DELAY
@@ -16,6 +17,7 @@ from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
 from magnetar.server import serving, standalone
 from magnetar.server.settings import broker_settings
+from simulation.trace import Violation
 
 BROKER_PORT = 6650
 FOREVER = RetentionSettings(time_ms=-1, size_bytes=-1)
@@ -124,6 +126,18 @@ def rated(limits: Limits, random: Random) -> Limits:
     return replace(limits, settings=settings)
 
 
+def indebted(limits: Limits, random: Random) -> Limits:
+    """The same with a rate of publishing, in one seed of eight: a batch is a debt of several keep-alives."""
+    if random.random() > 0.125:
+        return limits
+    settings = replace(
+        limits.settings,
+        max_publish_rate_per_topic_in_messages=random.choice((10, 20)),
+        keep_alive_interval_seconds=1,
+    )
+    return replace(limits, settings=settings)
+
+
 def delaying(limits: Limits, random: Random) -> Limits:
     """The same with a broker that keeps few delivery times in memory."""
     settings = replace(
@@ -187,7 +201,18 @@ def in_effect(limits: Limits) -> Iterator[None]:
         retention = Retention(-1, -1) if limits.keeps_all else Retention()
         return replace(made, policies=replace(made.policies, retention=retention))
 
+    check = KeepAlive._check
+
+    def checked(self: KeepAlive) -> None:
+        """A client that the broker does not read because of a rate is not dead."""
+        connection: Any = self._connection
+        owes = connection.publishing.slowed > 0 and not connection.closed
+        check(self)
+        if owes and connection.closed:
+            raise Violation(f"{connection.address} is closed as silent, and is not read because of a rate")
+
     changed: dict[Any, dict[str, Any]] = {
+        KeepAlive: {"_check": checked},
         standalone: {
             "embedded_settings": lambda _settings: limits.store,
             "managed_ledger_settings": lambda _settings: limits.ledgers,

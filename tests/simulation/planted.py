@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from magnetar.broker.compaction.topic_compaction import TopicCompaction
+from magnetar.broker.connections.connection import Connection
 from magnetar.broker.delays.index import DelayIndex
 from magnetar.broker.delays.tracker import DelayTracker
 from magnetar.broker.dispatch.shared import SharedDispatcher
@@ -291,6 +292,11 @@ def change_not_journalled() -> AbstractContextManager[None]:
     return replaced(MetadataJournal, "_edited", forgetful)
 
 
+def debts_are_silence() -> AbstractContextManager[None]:
+    """A client that is not read because of a rate is taken for dead."""
+    return replaced(Connection, "throttled", property(lambda _self: False))
+
+
 PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "missing fsync": missing_fsync,
     "off by one in trimming": trimming_off_by_one,
@@ -310,6 +316,7 @@ PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "shared producers overtake": shared_overtake,
     "terminated all the same": terminated_all_the_same,
     "an end is not written": end_not_written,
+    "debts are silence": debts_are_silence,
     "metadata are not compared": metadata_not_compared,
     "a change is not journalled": change_not_journalled,
 }

@@ -35,6 +35,7 @@ class Scenario:
         self._once = Random(f"once {seed}")
         self.limits = limits.deduplicating(limits.draw(random), self._once)
         self.limits = limits.rated(self.limits, Random(f"rates {seed}"))
+        self.limits = limits.indebted(self.limits, Random(f"debts {seed}"))
         delays = Random(f"delays {seed}")
         self._delays = delays if delays.random() < 0.35 else None
         if self._delays is not None:

@@ -61,6 +61,11 @@ class MetadataJournal:
         """Whether the ledgers do not hold all of the metadata now."""
         return self._current is None
 
+    @property
+    def durable(self) -> bool:
+        """Whether all transactions that were answered are durable in the ledgers."""
+        return self._current is not None and self._current.is_durable
+
     async def start(self, found: list[Journal]) -> None:
         """Continues the journal that ends where the metadata are, or begins one.
 
@@ -205,6 +210,10 @@ class _Target:
     @property
     def is_large(self) -> bool:
         return self.complete and self._edit_bytes > max(_LEAST_BYTES, self._snapshot_bytes)
+
+    @property
+    def is_durable(self) -> bool:
+        return self._durable == self._last
 
     def part(self, part: Part) -> None:
         entry = encode_part(self._header(part.progress), part.after, part.upto, part.edits)
