@@ -8,6 +8,7 @@ from power_cut import Plan, each_seed, run_lives
 
 from magnetar.io.simulated import ProcessStopped
 from magnetar.io.simulated.sqlite import apsw
+from magnetar.metadata.embedded import DatabaseDamaged
 
 PLAN = Plan(most_operations=600, longest_life=0.3)
 
@@ -38,6 +39,6 @@ def test_the_workload_notices_when_a_sync_is_missing(plan: Plan) -> None:
     for seed in range(30):
         try:
             run_lives(seed, MetadataWorkload(seed), plan)
-        except (AssertionError, ProcessStopped, apsw.Error, OSError):
+        except (AssertionError, ProcessStopped, DatabaseDamaged, apsw.Error, OSError):
             failed += 1
     assert failed >= 5

@@ -148,3 +148,28 @@ def test_a_hello_that_drips_is_given_up(secured: Secured) -> None:
 
         until(is_ended, "the end of a connection that never says hello", seconds=25)
     assert shown(secured)
+
+
+MISSING = ("acme/orders/nothing-yet", "acme/no-namespace/t", "no-tenant/no-namespace/t")
+"""In a namespace that there is, in one that there is not, and in a tenant that there is not."""
+
+
+@pytest.mark.parametrize("topic", MISSING)
+def test_a_role_without_rights_does_not_learn_which_names_exist(secured: Secured, topic: str) -> None:
+    client = secured.client(pulsar.AuthenticationToken(secured.token("nobody")))
+    try:
+        for attempt in (client.create_producer, lambda name: client.subscribe(name, "s")):
+            with pytest.raises(pulsar.AuthorizationError):
+                attempt(f"persistent://{topic}")
+    finally:
+        client.close()
+
+
+@pytest.mark.parametrize("topic", MISSING[1:])
+def test_a_superuser_hears_that_a_namespace_is_missing(secured: Secured, topic: str) -> None:
+    client = secured.client(pulsar.AuthenticationToken(secured.token("admin")))
+    try:
+        with pytest.raises(pulsar.TopicNotFound):
+            client.create_producer(f"persistent://{topic}")
+    finally:
+        client.close()
