@@ -314,12 +314,12 @@ async def _serve(
     io = real_io(loop, options.data_dir or ".")
     telemetry = wanted_telemetry(os.environ)
     assembly = Assembly(io, loop, loaded, make_broker, partial(settle, stopping), telemetry=telemetry)
-    for exposure in assembly.exposures:
-        log.warning(str(exposure))
     broker = await assembly.make()
     try:
         if not await _started(broker, loop, stopping):
             return EXIT_CODE_FAILED
+        for exposure in assembly.exposures:
+            log.warning(str(exposure))
         assembly.serve_http(broker)
         say_serving(title, assembly.host, assembly.ports(broker), _data(options))
         await stopping

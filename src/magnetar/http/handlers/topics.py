@@ -13,6 +13,9 @@ from magnetar.http.shapes.fields import ACTIONS, body, choices, message_position
 from magnetar.http.shapes.names import namespace_of, partition_of, partitioned_topic_of, topic_of
 from magnetar.naming.topic_name import Domain
 
+_PARTITIONS = whole(bits=4096)
+"""However many are wanted: the broker knows how many there may be."""
+
 PARTITIONED_METADATA_TYPE = "application/vnd.partitioned-topic-metadata+json"
 
 
@@ -84,7 +87,7 @@ async def create_partitioned_topic(application: Application, request: Request) -
             raise InvalidRequest("The body must be an object with partitions and properties")
         properties = text_map("properties", value.get("properties") or {})
         value = value.get("partitions", 0)
-    await application.admin.partitions.create(topic, whole()("partitions", value), properties)
+    await application.admin.partitions.create(topic, _PARTITIONS("partitions", value), properties)
     return nothing()
 
 
