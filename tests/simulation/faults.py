@@ -189,8 +189,11 @@ async def fall_back(fate: Fate) -> None:
     world.stay_dead = True
     try:
         journal = broker.journal
-        recoverable = journal is not None and journal.durable
+        known = journal is not None and journal.durable
         broker.kill()
+        if not known:
+            # What was answered in this moment is in the metadata alone: nothing else knows of it yet.
+            return
         newest = _metadata_files(broker.disk)
         _put_metadata(broker.disk, earlier)
         await broker.start()
@@ -202,7 +205,7 @@ async def fall_back(fate: Fate) -> None:
         if not isinstance(error, StoresDisagree | DatabaseDamaged) and not _is_expected(error):
             raise error
         broker.kill()
-        if recoverable and fate.random.random() < 0.7:
+        if fate.random.random() < 0.5:
             await broker.recover_metadata()
         else:
             _put_metadata(broker.disk, newest)
