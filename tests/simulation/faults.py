@@ -198,6 +198,10 @@ async def fall_back(fate: Fate) -> None:
         _put_metadata(broker.disk, earlier)
         await broker.start()
         error = broker.start_error
+        if error is None and not broker.serving:
+            # Something else ended it while it started.
+            _put_metadata(broker.disk, newest)
+            return
         if error is None:
             # Nothing had changed, or nothing that an acknowledged entry came after: what is served tells.
             world.trace.note("fault: the earlier metadata are served")
