@@ -15,6 +15,7 @@ from magnetar.errors import ServiceNotReady
 from magnetar.io.interfaces import Loop
 from magnetar.io.waiting import outcome
 
+_PLAIN_BYTES = 16 << 10
 _GZIP_BITS = zlib.MAX_WBITS | 16
 _JOIN_SECONDS = 10.0
 """A rendering that was begun longer ago is not for new scrapes: a slow one may hold it up."""
@@ -96,9 +97,16 @@ class SharedText:
                 yield b""
 
     def plain(self) -> Iterator[bytes]:
+        """A block may be a megabyte of text, which is not to be sent in one go."""
         unpacker = zlib.decompressobj(_GZIP_BITS)
         for block in self.gzipped():
-            yield unpacker.decompress(block) if block else b""
+            if not block:
+                yield b""
+            left = block
+            while left:
+                yield unpacker.decompress(left, _PLAIN_BYTES)
+                left = unpacker.unconsumed_tail
+        yield unpacker.flush()
 
     def _render_on(self) -> None:
         piece = next(self._pieces, None)
