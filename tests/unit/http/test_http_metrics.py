@@ -63,7 +63,7 @@ def snapshot(*topics: TopicMetrics) -> MetricsSnapshot:
         cluster="standalone",
         broker="127.0.0.1",
         started_seconds=1795253396.5,
-        topics=topics,
+        topics=list(topics),
         managed_ledgers=[ManagedLedgerMetrics("public/default", add_entry_rate=1.5)],
         proofs=[Proofs("AuthenticationProviderToken", "token", 3, 1)],
         lookups=LookupMetrics(answers=23, timing=TimingMetrics(23, 12.0, {0.5: 0.115, 1.0: 0.302})),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import pairwise
 
 import pytest
 
-from magnetar.broker.stats.figures import SubscriptionMetrics, TopicMetrics
+from magnetar.broker.stats.figures import MetricsSnapshot, SubscriptionMetrics, TopicMetrics
 from magnetar.errors import ServiceNotReady
-from magnetar.http.metrics.rendering import bounded
+from magnetar.http.metrics.rendering import bounded, given_up
 from magnetar.http.metrics.shared import Scrapes
 
 PIECES = [f"line {number} of a long text\n" * 50 for number in range(200)]
@@ -80,21 +81,42 @@ def topics(tenant: str, count: int, subscriptions: int = 0) -> list[TopicMetrics
     ]
 
 
+def chosen(topics: list[TopicMetrics], most: int) -> tuple[Sequence[TopicMetrics], dict[str, int]]:
+    """What is chosen, which takes a pause for each hundred topics at least."""
+    pieces = bounded(topics, most)
+    pauses = 0
+    while True:
+        try:
+            assert next(pieces) == ""
+        except StopIteration as ended:
+            assert pauses >= (len(topics) // 100 if most else 0)
+            kept, left_out = ended.value
+            return kept, left_out
+        pauses += 1
+
+
 @pytest.mark.parametrize("most", [0, 30, 1000])
 def test_all_have_series_where_there_is_room(most: int) -> None:
     every = [*topics("large", 20), *topics("small", 5, 1)]
-    assert bounded(every, most) == (every, {})
+    assert chosen(every, most) == (every, {})
 
 
 def test_the_tenant_with_the_most_loses_series_first() -> None:
     every = [*topics("large", 1000), *topics("small", 5, 1), *topics("middle", 40)]
-    kept, left_out = bounded(every, 100)
+    kept, left_out = chosen(every, 100)
     names = [topic.name.split("/")[2] for topic in kept]
     assert (names.count("small"), names.count("middle"), names.count("large")) == (5, 40, 50)
     assert left_out == {"large": 950}
 
 
 def test_a_topic_with_more_subscriptions_than_there_is_room_for_has_none() -> None:
-    kept, left_out = bounded([*topics("t", 1, 500), *topics("t", 3)], 100)
+    kept, left_out = chosen([*topics("t", 1, 500), *topics("t", 3)], 100)
     assert [len(topic.subscriptions) for topic in kept] == [0, 0, 0]
     assert left_out == {"t": 1}
+
+
+def test_the_figures_of_many_topics_are_given_up_in_pieces() -> None:
+    snapshot = MetricsSnapshot("c", "b", topics=topics("t", 1000))
+    left = [len(snapshot.topics) for piece in given_up(snapshot) if not piece]
+    assert left[-1] == 0
+    assert all(before - after <= 100 for before, after in pairwise([1000, *left]))

@@ -333,7 +333,7 @@ class MetricsSnapshot:
     """The advertised host."""
     started_seconds: float = 0.0
     """Seconds since 1970 when the counters began."""
-    topics: Sequence[TopicMetrics] = ()
+    topics: list[TopicMetrics] = field(default_factory=list)
     managed_ledgers: Sequence[ManagedLedgerMetrics] = ()
     managed_ledger_count: int = 0
     cache: CacheMetrics = field(default_factory=CacheMetrics)

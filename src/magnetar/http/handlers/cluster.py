@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from http import HTTPStatus
+from itertools import chain
 
 from magnetar.errors import BrokerError, InvalidRequest, NotFound, ServedElsewhere
 from magnetar.http.engine.compression import takes_gzip
@@ -15,7 +16,7 @@ from magnetar.http.engine.message import (
     text_response,
 )
 from magnetar.http.metrics.described import content_type, described
-from magnetar.http.metrics.rendering import render
+from magnetar.http.metrics.rendering import given_up, render
 from magnetar.http.routing import Application
 from magnetar.http.shapes.names import cluster_of, tenant_of, topic_of
 
@@ -150,7 +151,7 @@ async def bundle(application: Application, request: Request) -> Response:
 async def metrics(application: Application, request: Request) -> Response:
     async def begin(kind: str) -> Iterator[str]:
         snapshot = await application.process.figures()
-        return described(render(snapshot, application.metrics), kind)
+        return described(chain(render(snapshot, application.metrics), given_up(snapshot)), kind)
 
     kind = content_type(request.headers.get("accept", ""))
     assert application.scrapes is not None, "no server"

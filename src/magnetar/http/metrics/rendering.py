@@ -255,7 +255,7 @@ def _topics_count(snapshot: MetricsSnapshot) -> Iterator[str]:
 
 def _topic_level(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator[str]:
     rows: list[tuple[str, TopicMetrics]] = []
-    topics, left_out = bounded(snapshot.topics, options.most_series)
+    topics, left_out = yield from bounded(snapshot.topics, options.most_series)
     if left_out:
         of = [labels_text({"cluster": snapshot.cluster, "tenant": tenant}) for tenant in left_out]
         counts = zip(of, left_out.values(), strict=True)
@@ -276,34 +276,50 @@ def _topic_level(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator
         yield from _producers(rows)
 
 
-def bounded(topics: Sequence[TopicMetrics], most: int) -> tuple[Sequence[TopicMetrics], dict[str, int]]:
+def bounded(
+    topics: Sequence[TopicMetrics], most: int
+) -> Generator[str, None, tuple[Sequence[TopicMetrics], dict[str, int]]]:
     """The topics that have series of their own, and by tenant how many have none.
 
     A tenant whose share is small keeps all: what it does not need is for the others.
 
     :param most: topics and subscriptions together; 0: all
     """
-    if not most or sum(1 + len(topic.subscriptions) for topic in topics) <= most:
-        return topics, {}
     by_tenant: dict[str, list[TopicMetrics]] = {}
-    for topic in topics:
-        by_tenant.setdefault(topic.namespace.partition("/")[0], []).append(topic)
-    sizes = {tenant: sum(1 + len(t.subscriptions) for t in own) for tenant, own in by_tenant.items()}
+    sizes: dict[str, int] = {}
+    for topic in _with_pauses(topics if most else ()):
+        if topic is None:
+            yield ""
+        else:
+            tenant = topic.namespace.partition("/")[0]
+            by_tenant.setdefault(tenant, []).append(topic)
+            sizes[tenant] = sizes.get(tenant, 0) + 1 + len(topic.subscriptions)
+    if sum(sizes.values()) <= most:
+        return topics, {}
     kept: list[TopicMetrics] = []
     left_out: dict[str, int] = {}
     room = most
     for number, tenant in enumerate(sorted(by_tenant, key=lambda tenant: (sizes[tenant], tenant))):
-        own, share = by_tenant[tenant], room // (len(by_tenant) - number)
+        share = room // (len(by_tenant) - number)
         used = count = 0
-        for topic in own:
-            if used + 1 + len(topic.subscriptions) <= share:
+        for topic in _with_pauses(by_tenant[tenant]):
+            if topic is None:
+                yield ""
+            elif used + 1 + len(topic.subscriptions) <= share:
                 kept.append(topic)
                 used += 1 + len(topic.subscriptions)
                 count += 1
         room -= used
-        if count < len(own):
-            left_out[tenant] = len(own) - count
+        if count < len(by_tenant[tenant]):
+            left_out[tenant] = len(by_tenant[tenant]) - count
     return kept, left_out
+
+
+def given_up(snapshot: MetricsSnapshot) -> Iterator[str]:
+    """Empty pieces, while the figures of topics are freed: all at once takes long when there are many."""
+    while snapshot.topics:
+        del snapshot.topics[-_TOPICS_A_PIECE:]
+        yield ""
 
 
 def _topic_labels(cluster: str, topic: TopicMetrics, options: MetricsOptions) -> str:
