@@ -36,6 +36,7 @@ MODULES = (
     "magnetar.http.engine.hot_frames",
     "magnetar.protocol.hot_client_decode",
     "magnetar.protocol.hot_client_encode",
+    "magnetar.protocol.hot_replication",
     "magnetar.spark.codec.hot_avro",
     "magnetar.spark.codec.hot_batches",
     "magnetar.spark.codec.hot_ids",

@@ -1,0 +1,442 @@
+"""Rewriting stored entries as SEND frames for another cluster; no object for each entry.
+
+A hot module: plain Python that also compiles, with the C types in ``hot_replication.pxd``. The payload is
+never looked at. What is added to the metadata and in which order is Apache Pulsar's: the source position as
+the last property, then ``replicated_from``.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+from crc32c import crc32c
+
+SKIPPED = 0
+"""Not for that cluster: it came by replication itself, names other clusters, or cannot be read."""
+SENT = 1
+EXPIRED = 2
+"""Older than the time to live."""
+MARKER = 3
+"""Sent, as a marker of replicated subscriptions: its receipt names it by its sequence id."""
+
+DONE = 0
+UNKNOWN_SCHEMA = 1
+"""The remote version of the schema of the entry is not known yet."""
+TOO_LARGE = 2
+"""With what is added the entry exceeds what the remote broker takes."""
+
+_REPLICATED_FROM = 0x2A
+_SOURCE = b"__MSG_PROP_REPL_SOURCE_POSITION"
+_COPY_LIMIT = 4096
+# More than a frame needs besides the entry, names and a schema version.
+_ROOM = 160
+
+
+class ReplicationRun:
+    """Which cluster entries go to, and what became of those of the last call of :func:`encode_replicated`."""
+
+    def __init__(self, local: bytes, remote: bytes, capacity: int = 1024) -> None:
+        """:param capacity: of a call: entries"""
+        self.capacity = capacity
+        self.remote = remote
+        self.origin = b"\x2a" + bytes((len(local),)) + local
+        """The field that names the cluster where an entry comes from; names have at most 127 bytes."""
+        self.max_frame = 0
+        """Bytes of a whole frame."""
+        self.versions: dict[bytes, bytes] = {}
+        """The remote versions of local versions of the topic's schema."""
+        self.local_version = b""
+        self.remote_version = b""
+        """Those of the entry that was encoded last."""
+        self.kinds = array("i", bytes(4 * capacity))
+        self.sequence_ids = array("q", bytes(8 * capacity))
+        self._kinds = self.kinds
+        self._sequences = self.sequence_ids
+        self.stopped = DONE
+        """Why the last call did not encode all entries."""
+        self.version = b""
+        """The version that is not known."""
+        self.frames = bytearray()
+        self.sent = 0
+        """Entries in the frames, and messages in these entries."""
+        self.messages = 0
+        # Of the entry that is looked at.
+        self.start = 0
+        self.stop = 0
+        self.insert_at = 0
+        self.sequence_id = 0
+        self.batch_size = 1
+        self.is_chunk = False
+        self.is_marker = False
+        self.plain = True
+        """Nothing of the metadata is left out or replaced."""
+        self.version_at = -1
+        self.version_end = -1
+        self.command_end = 0
+
+
+def encode_replicated(
+    run: ReplicationRun,
+    producer_id: int,
+    buffer: bytes,
+    starts: array[int],
+    ends: array[int],
+    first: int,
+    count: int,
+    ledger_id: int,
+    first_entry_id: int,
+    oldest_ms: int,
+) -> int:
+    """Encodes entries ``first`` … ``count - 1`` of a stored run; returns how far it came.
+
+    ``run.kinds[i]`` and ``run.sequence_ids[i]`` belong to entry i of the stored run, which has at most
+    ``run.capacity`` entries.
+
+    :param first_entry_id: of entry 0 of the stored run
+    :param oldest_ms: what was published before it has expired, in milliseconds since 1970
+    """
+    run.stopped = DONE
+    run.sent = 0
+    run.messages = 0
+    room = 0
+    index = first
+    while index < count:
+        room += ends[index] - starts[index] + _ROOM + len(run.origin) + 256
+        index += 1
+    out = bytearray(room)
+    # The same bytes once more: when compiled this is a view, of which parts are copied without an object.
+    source = buffer
+    at = 0
+    index = first
+    while index < count:
+        kind = _look(run, buffer, starts[index], ends[index], oldest_ms)
+        run._kinds[index] = kind
+        if kind == SENT or kind == MARKER:
+            if run.version_at >= 0 and not _find_version(run, buffer):
+                run.stopped = UNKNOWN_SCHEMA
+                break
+            entry_id = first_entry_id + index
+            after = _put_frame(run, out, at, producer_id, buffer, source, ends[index], ledger_id, entry_id)
+            if after - at > run.max_frame:
+                run.stopped = TOO_LARGE
+                break
+            _put_checksum(out, run.command_end, after)
+            run._sequences[index] = run.sequence_id
+            run.sent += 1
+            run.messages += run.batch_size
+            at = after
+        index += 1
+    del out[at:]
+    run.frames = out
+    return index
+
+
+def _find_version(run: ReplicationRun, buffer: bytes) -> bool:
+    if _same(buffer, run.version_at, run.version_end, run.local_version):
+        return True
+    version = buffer[run.version_at : run.version_end]
+    found = run.versions.get(version)
+    if found is None or len(found) > 255:
+        run.version = version
+        return False
+    run.local_version = version
+    run.remote_version = found
+    return True
+
+
+def _same(buffer: bytes, start: int, end: int, other: bytes) -> bool:
+    if end - start != len(other):
+        return False
+    index = 0
+    while index < end - start:
+        if buffer[start + index] != other[index]:
+            return False
+        index += 1
+    return True
+
+
+def _look(run: ReplicationRun, buffer: bytes, start: int, end: int, oldest_ms: int) -> int:
+    """What becomes of entry ``buffer[start:end]``; the fields say where its metadata is, and what of it
+    counts."""
+    position = _metadata_at(buffer, start, end)
+    if position < 0:
+        return SKIPPED
+    stop = position + 4 + _size_at(buffer, position)
+    position += 4
+    run.start = position
+    run.stop = stop
+    run.insert_at = -1
+    run.sequence_id = 0
+    run.batch_size = 1
+    run.is_chunk = False
+    run.is_marker = False
+    run.plain = True
+    run.version_at = run.version_end = -1
+    published_ms = 0
+    marker = -1
+    named = chosen = False
+    while position < stop:
+        field = position
+        after = _varint_end(buffer, position, stop)
+        if after < 0:
+            return SKIPPED
+        tag = _varint(buffer, position, after)
+        if tag >> 3 >= 5 and run.insert_at < 0:
+            run.insert_at = field
+        position = after
+        if tag & 7 == 2:
+            after = _varint_end(buffer, position, stop)
+            if after < 0:
+                return SKIPPED
+            size = _varint(buffer, position, after)
+            if size < 0 or size > stop - after:
+                return SKIPPED
+            position = after + size
+            if tag == _REPLICATED_FROM:
+                return SKIPPED
+            if tag == 0x3A:
+                named = True
+                chosen = chosen or _same(buffer, after, position, run.remote)
+            elif tag == 0x82:
+                run.version_at, run.version_end = after, position
+                run.plain = False
+        elif tag & 7 == 0:
+            after = _varint_end(buffer, position, stop)
+            if after < 0:
+                return SKIPPED
+            value = _varint(buffer, position, after)
+            position = after
+            if tag == 0x10:
+                run.sequence_id = value
+            elif tag == 0x18:
+                published_ms = value
+            elif tag == 0x58:
+                run.batch_size = value
+            elif tag == 0xA0:
+                marker = value
+            elif tag == 0xB0 or tag == 0xB8:
+                run.plain = False
+            elif tag == 0xD8:
+                run.is_chunk = value > 1
+        elif tag & 7 == 1:
+            position += 8
+        elif tag & 7 == 5:
+            position += 4
+        else:
+            return SKIPPED
+    if position != stop or run.batch_size < 1:
+        return SKIPPED
+    if run.insert_at < 0:
+        run.insert_at = stop
+    if marker >= 20 or (named and not chosen):
+        return SKIPPED
+    if published_ms < oldest_ms:
+        return EXPIRED
+    if marker >= 10:
+        run.is_marker = True
+        return MARKER
+    return SENT
+
+
+def _put_frame(
+    run: ReplicationRun,
+    out: bytearray,
+    at: int,
+    producer_id: int,
+    buffer: bytes,
+    source: bytes,
+    end: int,
+    ledger_id: int,
+    entry_id: int,
+) -> int:
+    """Writes the frame, without its checksum; returns the position behind it."""
+    out[at + 8] = 0x08
+    out[at + 9] = 0x06
+    out[at + 10] = 0x32
+    out[at + 12] = 0x08
+    position = _put_varint(out, at + 13, producer_id)
+    out[position] = 0x10
+    position = _put_varint(out, position + 1, run.sequence_id)
+    if run.batch_size != 1:
+        out[position] = 0x18
+        position = _put_varint(out, position + 1, run.batch_size)
+    if run.is_chunk:
+        out[position] = 0x38
+        out[position + 1] = 1
+        position += 2
+    if run.is_marker:
+        out[position] = 0x40
+        out[position + 1] = 1
+        position += 2
+    run.command_end = position
+    out[at + 11] = position - at - 12
+    _put_size(out, at + 4, position - at - 8)
+    out[position] = 0x0E
+    out[position + 1] = 0x01
+    metadata = position + 10
+    position = _copy(run, out, metadata, buffer, source, run.start, run.insert_at)
+    position = _put_source(out, position, ledger_id, entry_id)
+    position = _put_bytes(out, position, run.origin)
+    position = _copy(run, out, position, buffer, source, run.insert_at, run.stop)
+    _put_size(out, metadata - 4, position - metadata)
+    size = end - run.stop
+    out[position : position + size] = source[run.stop : end]
+    position += size
+    _put_size(out, at, position - at - 4)
+    return position
+
+
+def _put_source(out: bytearray, position: int, ledger_id: int, entry_id: int) -> int:
+    """Writes the property that names the position in the source topic."""
+    ledger_digits, entry_digits = _digits(ledger_id), _digits(entry_id)
+    size = len(_SOURCE)
+    out[position] = 0x22
+    out[position + 1] = size + 5 + ledger_digits + entry_digits
+    out[position + 2] = 0x0A
+    out[position + 3] = size
+    position = _put_bytes(out, position + 4, _SOURCE)
+    out[position] = 0x12
+    out[position + 1] = ledger_digits + 1 + entry_digits
+    _put_decimal(out, position + 2, ledger_digits, ledger_id)
+    position += 2 + ledger_digits
+    out[position] = 0x3A
+    _put_decimal(out, position + 1, entry_digits, entry_id)
+    return position + 1 + entry_digits
+
+
+def _put_bytes(out: bytearray, position: int, data: bytes) -> int:
+    end = position + len(data)
+    out[position:end] = data
+    return end
+
+
+def _put_decimal(out: bytearray, position: int, digits: int, value: int) -> None:
+    index = position + digits - 1
+    while index >= position:
+        out[index] = 48 + value % 10
+        value //= 10
+        index -= 1
+
+
+def _digits(value: int) -> int:
+    count = 1
+    while value > 9:
+        value //= 10
+        count += 1
+    return count
+
+
+def _copy(
+    run: ReplicationRun, out: bytearray, at: int, buffer: bytes, source: bytes, position: int, end: int
+) -> int:
+    """Copies fields of the metadata; returns the position behind them in ``out``."""
+    if run.plain:
+        out[at : at + end - position] = source[position:end]
+        return at + end - position
+    while position < end:
+        field = position
+        after = _varint_end(buffer, position, end)
+        tag = _varint(buffer, position, after)
+        position = after
+        if tag & 7 == 2:
+            after = _varint_end(buffer, position, end)
+            position = after + _varint(buffer, position, after)
+        elif tag & 7 == 0:
+            position = _varint_end(buffer, position, end)
+        elif tag & 7 == 1:
+            position += 8
+        else:
+            position += 4
+        if tag == 0x82:
+            size = len(run.remote_version)
+            out[at] = 0x82
+            out[at + 1] = 0x01
+            at = _put_bytes(out, _put_varint(out, at + 2, size), run.remote_version)
+        elif tag != 0xB0 and tag != 0xB8:
+            out[at : at + position - field] = source[field:position]
+            at += position - field
+    return at
+
+
+def _put_checksum(out: bytearray, command_end: int, end: int) -> None:
+    """Over the metadata's size, the metadata and the payload."""
+    position = command_end + 6
+    if end - position <= _COPY_LIMIT:
+        _put_size(out, position - 4, crc32c(bytes(out[position:end])))
+    else:
+        with memoryview(out) as view:
+            _put_size(out, position - 4, crc32c(view[position:end]))
+
+
+def _put_varint(out: bytearray, position: int, value: int) -> int:
+    """Writes a signed number as the unsigned 64-bit varint of the wire; returns the position behind it."""
+    if value < 0:
+        last = position + 9
+        while position < last:
+            out[position] = (value & 127) | 128
+            value >>= 7
+            position += 1
+        out[position] = 1
+        return position + 1
+    while value > 127:
+        out[position] = (value & 127) | 128
+        value >>= 7
+        position += 1
+    out[position] = value
+    return position + 1
+
+
+def _put_size(out: bytearray, position: int, size: int) -> None:
+    out[position] = (size >> 24) & 255
+    out[position + 1] = (size >> 16) & 255
+    out[position + 2] = (size >> 8) & 255
+    out[position + 3] = size & 255
+
+
+def _size_at(buffer: bytes, position: int) -> int:
+    size = buffer[position]
+    size = (size << 8) | buffer[position + 1]
+    size = (size << 8) | buffer[position + 2]
+    return (size << 8) | buffer[position + 3]
+
+
+def _varint_end(buffer: bytes, position: int, end: int) -> int:
+    """The position behind the varint at ``position``; -1 when it does not fit or exceeds 64 bits."""
+    index = position
+    while index < end and index < position + 10:
+        if buffer[index] < 128:
+            if index == position + 9 and buffer[index] > 1:
+                return -1
+            return index + 1
+        index += 1
+    return -1
+
+
+def _varint(buffer: bytes, position: int, end: int) -> int:
+    """The varint in [position, end) as a signed number; ``end`` comes from ``_varint_end``."""
+    value = 0
+    shift = 0
+    while position < end and shift < 63:
+        byte = buffer[position] & 127
+        value |= byte << shift
+        shift += 7
+        position += 1
+    if position < end and buffer[position] == 1:
+        # The 64th bit, taken in two halves so that no step leaves the signed range.
+        value = value - 0x4000000000000000 - 0x4000000000000000
+    return value
+
+
+def _metadata_at(buffer: bytes, start: int, end: int) -> int:
+    """Where the metadata size of an entry is, behind broker metadata and checksum; -1 when sizes lie."""
+    position = start
+    if end - position > 6 and buffer[position] == 0x0E and buffer[position + 1] == 0x02:
+        size = _size_at(buffer, position + 2)
+        if size > end - position - 6:
+            return -1
+        position += 6 + size
+    if end - position > 6 and buffer[position] == 0x0E and buffer[position + 1] == 0x01:
+        position += 6
+    if end - position < 4 or _size_at(buffer, position) > end - position - 4:
+        return -1
+    return position
