@@ -73,6 +73,8 @@ async def fill_disk(fate: Fate) -> None:
     """No room for a while: publishing is refused, and goes on when there is room again."""
     disk = fate.world.broker.disk
     fate.world.log.disk_was_full = True
+    # A cursor whose new ledger found no room for its record tries again a second later.
+    fate.world.writes_late = True
     before = disk.quota
     disk.quota = before - disk.free_bytes() + fate.random.randrange(40_000)
     await fate.world.sleep(fate.random.random())
