@@ -37,6 +37,7 @@ _HOST = (
 )
 _NAMES = {
     "clusterName": (re.compile(r"|[-=:.\w]+", re.ASCII), "letters, digits and -=:._"),
+    "replicatorPrefix": (re.compile(r"[-=:.\w]+", re.ASCII), "letters, digits and -=:._"),
     "bindAddress": _HOST,
     "advertisedAddress": _HOST,
 }
@@ -104,6 +105,7 @@ class Settings:
     broker_client_key_file_path: str
     broker_client_certificate_file_path: str
     cluster_name: str
+    replicator_prefix: str
     broker_shutdown_timeout_ms: int
     topic_load_timeout_seconds: int
     max_pending_publish_requests_per_connection: int

@@ -15,9 +15,9 @@ from magnetar.managed_ledger import records_pb2 as pb
 from magnetar.managed_ledger.exports import ExportNote, ExportState
 from magnetar.managed_ledger.records import ROOT, LedgerSummary
 from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.replicators import cluster_of_cursor
 from magnetar.naming.topic_name import Domain, TopicName, decode_path_piece
 
-_REPLICATORS = "pulsar.repl."
 _SHADOW = "PULSAR.SHADOW_SOURCE"
 _PENDING_ACKS = "__transaction_pending_ack"
 _BUFFER_SNAPSHOTS = "__transaction_buffer_snapshot"
@@ -104,10 +104,11 @@ async def _of_managed_ledger(source: Side, name: str) -> list[str]:
     if _SHADOW in topic.record.properties:
         found.append(f"{name} is a shadow topic: its ledgers belong to {topic.record.properties[_SHADOW]}")
     cursors = [decode_path_piece(piece) for piece in await source.metadata.children(f"{ROOT}/{name}")]
+    prefix = source.broker.settings.topic.replicator_prefix
     found += [
         f"{name}: the cursor {cursor} is that of a replicator to another cluster"
         for cursor in cursors
-        if cursor.startswith(_REPLICATORS)
+        if cluster_of_cursor(prefix, cursor) is not None
     ]
     return found
 

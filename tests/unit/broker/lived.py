@@ -37,6 +37,7 @@ class Lived:
         ledgers: ManagedLedgerSettings = ROLLING,
         ownership: Ownership | None = None,
         disk: SimulatedDisk | None = None,
+        topic: TopicSettings | None = None,
         **settings: Any,
     ) -> None:
         self.world = World(disk, settings=ledgers)
@@ -44,7 +45,7 @@ class Lived:
         self.clock = io.clock
         urls = ("http://127.0.0.1:8080", "pulsar://127.0.0.1:6650")
         self.world.run(bootstrap(self.world.metadata, "standalone", *urls, 4))
-        topic = TopicSettings(DispatchSettings(), batch_index_acks=True)
+        topic = topic or TopicSettings(DispatchSettings(), batch_index_acks=True)
         known = BrokerSettings("standalone", urls[1], urls[0], topic, policies=policies, **settings)
         self.broker = BrokerService(
             io,

@@ -5,23 +5,28 @@ from __future__ import annotations
 import pytest
 from lived import Lived
 
+from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import BacklogQuota
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION, DEDUPLICATION, SUBSCRIPTION, kind_of
+from magnetar.broker.topics.base import TopicSettings
 from magnetar.broker.upkeep.backlog_quotas import EVICTION, backlog_bytes, slowest
 from magnetar.broker.upkeep.expiry import expire_topic
 from magnetar.broker.upkeep.inactive_topics import CAUGHT_UP, is_used
 from magnetar.errors import NotAllowed
 from magnetar.managed_ledger.position import EARLIEST
+from magnetar.naming.replicators import DEFAULT_PREFIX
 
 _REPLICATION = "pulsar.repl.elsewhere"
 
 
 def test_names_tell_what_cursors_are_for() -> None:
-    assert kind_of("s") is kind_of("pulsar.dedup2") is kind_of("__compaction2") is SUBSCRIPTION
-    assert kind_of(COMPACTION).subscribed
-    assert not kind_of(DEDUPLICATION).subscribed
-    assert not kind_of(_REPLICATION).subscribed
+    kinds = {name: kind_of(name, DEFAULT_PREFIX) for name in ("s", "pulsar.dedup2", "__compaction2")}
+    assert set(kinds.values()) == {SUBSCRIPTION}
+    assert kind_of(COMPACTION, DEFAULT_PREFIX).subscribed
+    assert not kind_of(DEDUPLICATION, DEFAULT_PREFIX).subscribed
+    assert not kind_of(_REPLICATION, DEFAULT_PREFIX).subscribed
+    assert kind_of(_REPLICATION, "other") is SUBSCRIPTION
 
 
 @pytest.mark.parametrize("name", [DEDUPLICATION, _REPLICATION])
@@ -42,6 +47,20 @@ def test_only_subscriptions_are_made_of_cursors_that_are_found() -> None:
     again = lived.topic()
     assert set(again.subscriptions) == {COMPACTION, "s"}
     assert _REPLICATION in again.managed_ledger.cursors
+
+
+def test_the_prefix_of_replicators_is_a_setting() -> None:
+    settings = TopicSettings(DispatchSettings(), batch_index_acks=True, replicator_prefix="between")
+    lived = Lived(EffectivePolicies(), topic=settings)
+    topic = lived.topic()
+    for name in (_REPLICATION, "between.elsewhere"):
+        lived.world.run(lived.world.managed.open_cursor(topic.managed_ledger, name, EARLIEST, {}))
+    lived.world.run(lived.broker.unload_topic(topic))
+    again = lived.topic()
+    assert set(again.subscriptions) == {_REPLICATION}
+    assert again.subscriptions[_REPLICATION].kind is SUBSCRIPTION
+    with pytest.raises(NotAllowed, match="reserved"):
+        lived.subscribe(again, "between.another")
 
 
 def test_neither_time_nor_quotas_move_compaction() -> None:

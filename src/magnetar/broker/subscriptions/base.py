@@ -15,7 +15,7 @@ from magnetar.broker.dispatch.waiting import MOVING, NO_CONSUMER, Reason, Waitin
 from magnetar.broker.flow.departure import Departure
 from magnetar.broker.flow.loop_budget import RUN_PRICE
 from magnetar.broker.flow.rates import Rate
-from magnetar.broker.subscriptions.cursor_kinds import kind_of
+from magnetar.broker.subscriptions.cursor_kinds import subscription_kind
 from magnetar.errors import ConsumerBusy, MetadataFailure, ServiceNotReady, SubscriptionNotFound
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import AckRun
@@ -66,7 +66,7 @@ class BaseSubscription(ABC):
         """:param loaded_ms: now, in ms since 1970"""
         self.name = name
         self.loaded_ms = loaded_ms
-        self.kind = kind_of(name)
+        self.kind = subscription_kind(name)
         self.properties = properties
         self.type: SubscriptionType | None = None
         self.dispatcher: AnyDispatcher | None = None

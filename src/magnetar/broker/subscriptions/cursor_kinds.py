@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from magnetar.managed_ledger.owned_ledgers import COMPACTION_CURSOR
+from magnetar.naming.replicators import cluster_of_cursor
 
 COMPACTION = COMPACTION_CURSOR
 DEDUPLICATION = "pulsar.dedup"
-REPLICATION_PREFIX = "pulsar.repl."
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +41,26 @@ _NAMED = {
         "deduplication", subscribed=False, expires=False, counts_for_quota=False, keeps_topic=False
     ),
 }
-_PREFIXED = {
-    REPLICATION_PREFIX: CursorKind(
-        "replication to another cluster",
-        subscribed=False,
-        expires=True,
-        counts_for_quota=True,
-        keeps_topic=True,
-    ),
-}
+_REPLICATION = CursorKind(
+    "replication to another cluster",
+    subscribed=False,
+    expires=True,
+    counts_for_quota=True,
+    keeps_topic=True,
+)
 
 
-def kind_of(name: str) -> CursorKind:
-    """What the cursor of that name is there for."""
+def kind_of(name: str, replicator_prefix: str) -> CursorKind:
+    """What the cursor of that name is there for.
+
+    :param replicator_prefix: the setting ``replicatorPrefix``
+    """
     named = _NAMED.get(name)
     if named is not None:
         return named
-    return next((kind for prefix, kind in _PREFIXED.items() if name.startswith(prefix)), SUBSCRIPTION)
+    return SUBSCRIPTION if cluster_of_cursor(replicator_prefix, name) is None else _REPLICATION
+
+
+def subscription_kind(name: str) -> CursorKind:
+    """What a subscription of that name is there for: its cursor is none of replication or deduplication."""
+    return _NAMED[COMPACTION] if name == COMPACTION else SUBSCRIPTION

@@ -43,6 +43,7 @@ from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.position import Position
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.name_rules import check_subscription_name
+from magnetar.naming.replicators import DEFAULT_PREFIX
 from magnetar.naming.topic_name import TopicName
 from magnetar.security.principal import BROKER, Principal
 
@@ -72,6 +73,8 @@ class TopicSettings:
     """What namespaces and topics name as filters counts, and not the broker's own."""
     find_filters: FindFilters = no_filters
     """Finds those."""
+    replicator_prefix: str = DEFAULT_PREFIX
+    """``replicatorPrefix``: how names of producers and cursors of replication begin."""
 
 
 class _Addressed(Protocol):
@@ -410,7 +413,7 @@ class BaseTopic(ABC, Generic[S]):
                 check_subscription_name(name)
             except InvalidName as error:
                 raise errors.InvalidName(str(error)) from error
-            if not kind_of(name).subscribed:
+            if not kind_of(name, self.settings.replicator_prefix).subscribed:
                 raise NotAllowed(f"Subscription with reserved subscription name attempted: {name}")
             self.check_open()
             if durable:

@@ -111,7 +111,7 @@ class Topic(BaseTopic[Subscription]):
         managed_ledger.listener = self
         self._use_persistence()
         for cursor in managed_ledger.cursors.values():
-            if not kind_of(cursor.name).subscribed:
+            if not kind_of(cursor.name, settings.replicator_prefix).subscribed:
                 continue
             properties = cursor.storage.cursor_properties if cursor.storage is not None else {}
             self.subscriptions[cursor.name] = Subscription(self, cursor.name, cursor, properties)

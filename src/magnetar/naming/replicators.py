@@ -1,0 +1,57 @@
+"""Names that replication between clusters uses: of producers, cursors, and what goes with messages.
+
+They are those of Apache Pulsar 4.0, so that its clusters and ours replicate to each other.
+"""
+
+from __future__ import annotations
+
+DEFAULT_PREFIX = "pulsar.repl"
+"""The default of ``replicatorPrefix``, which must be the same in clusters that replicate to each other."""
+
+SOURCE_POSITION = "__MSG_PROP_REPL_SOURCE_POSITION"
+"""Property of a replicated message: its position in the cluster that it comes from, as ``LEDGER:ENTRY``."""
+
+LEDGER_MARK = "_LID"
+"""After a producer's name: the property of the deduplication cursor with the ledger id of the last source
+position that is stored. :data:`ENTRY_MARK` has its entry id."""
+ENTRY_MARK = "_EID"
+
+_ARROW = "-->"
+
+
+def producer_name(prefix: str, local: str, remote: str) -> str:
+    """The producer by which a cluster sends its messages to another.
+
+    :param prefix: ``replicatorPrefix``
+    """
+    return f"{prefix}.{local}{_ARROW}{remote}"
+
+
+def cursor_name(prefix: str, remote: str) -> str:
+    """The cursor with what has been sent to another cluster.
+
+    :param prefix: ``replicatorPrefix``
+    """
+    return f"{prefix}.{remote}"
+
+
+def remote_cluster_of(prefix: str, producer_name: str) -> str | None:
+    """The cluster that sends by a producer of that name; None: the producer belongs to a client.
+
+    Every name that begins with the prefix and a dot belongs to a replicator.
+
+    :param prefix: ``replicatorPrefix``
+    """
+    reserved = f"{prefix}."
+    if not producer_name.startswith(reserved):
+        return None
+    return producer_name[len(reserved) :].partition(_ARROW)[0]
+
+
+def cluster_of_cursor(prefix: str, name: str) -> str | None:
+    """The cluster to which a replicator with a cursor of that name sends; None: it is another cursor.
+
+    :param prefix: ``replicatorPrefix``
+    """
+    reserved = f"{prefix}."
+    return name[len(reserved) :] if name.startswith(reserved) else None
