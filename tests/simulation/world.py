@@ -46,7 +46,7 @@ class World:
         self.damaged = False
         """A bit of what is stored was flipped."""
         self.writes_late = False
-        """The disk was slow or full, or the metadata away, in this life of the broker: cursors are written late."""
+        """The disk was slow or full, or the metadata away, in this life: cursors are written late."""
         self.address = (HOST, BROKER_PORT)
         self.broker = BrokerProcess(
             self.loop,

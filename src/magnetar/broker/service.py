@@ -60,6 +60,7 @@ from magnetar.security.grants import Grants
 from magnetar.security.principal import BROKER, Principal
 
 if TYPE_CHECKING:
+    from magnetar.broker.replication.clusters import Reach
     from magnetar.broker.system_topics.topic_policies_of_cluster import ClusterTopicPolicies
     from magnetar.client.client import Client
 
@@ -95,6 +96,7 @@ class BrokerService(ServedTopics):
         dynamic: Dynamic | None = None,
         beside: Beside | None = None,
         load: LoadDesk | None = None,
+        reach: Reach | None = None,
     ) -> None:
         """:param authenticator: asked who clients are; None: nobody is
 
@@ -104,9 +106,9 @@ class BrokerService(ServedTopics):
 
         :param beside: the other brokers of its cluster; None: it is alone
 
-        :param ownership: see :class:`ServedTopics`
+        :param ownership: see :class:`ServedTopics`, and so is ``reach``
         """
-        super().__init__(io, wheel, metadata, managed_ledgers, settings, ownership, beside)
+        super().__init__(io, wheel, metadata, managed_ledgers, settings, ownership, beside, reach)
         self.load = load
         """None, too, where there are no other brokers."""
         if beside is not None:
@@ -235,6 +237,8 @@ class BrokerService(ServedTopics):
         if self.policies.topics is not None:
             await self.policies.topics.close()
         await self.close_all()
+        if self.replication is not None:
+            await self.replication.close()
         for connection in list(self.connections.all):
             connection.close()
         self.schemas.close()

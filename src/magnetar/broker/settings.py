@@ -9,6 +9,7 @@ from magnetar.broker.compaction.compactor import CompactionSettings
 from magnetar.broker.ownership.contract import Addresses
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import DispatchRate
+from magnetar.broker.replication.settings import ReplicationSettings
 from magnetar.broker.topics.base import TopicSettings
 
 
@@ -102,6 +103,9 @@ class BrokerSettings:
     package_copies: int = 1
     """Of each, where the ledger store keeps any number."""
     max_package_bytes: int = 100 << 20
+    replication: ReplicationSettings = field(default_factory=lambda: ReplicationSettings(""))
+    replication_buffer: int = 64 << 20
+    """Bytes that all replicators together have on their way."""
     metadata_url: str = ""
     """Where the metadata lies, as operators are told."""
     runtime: dict[str, str] = field(default_factory=dict)

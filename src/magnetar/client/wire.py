@@ -109,6 +109,7 @@ class Wire:
         "_partial",
         "_partial_size",
         "_runs",
+        "confirms_positions",
         "consumers",
         "max_frame",
         "max_message_size",
@@ -125,6 +126,8 @@ class Wire:
         self._partial_size = 0
         self._needed = 0
         self.ready = False
+        self.confirms_positions = False
+        """The broker confirms what replicators send by its position in the cluster that it comes from."""
         self.max_message_size = DEFAULT_MAX_MESSAGE_SIZE
         self.max_frame = max_frame_size(DEFAULT_MAX_MESSAGE_SIZE)
         self.next_id = 1
@@ -143,7 +146,8 @@ class Wire:
         connect = command.connect
         connect.client_version = CLIENT_VERSION
         connect.protocol_version = PROTOCOL_VERSION
-        connect.feature_flags.CopyFrom(FeatureFlags(supports_partial_producer=True))
+        flags = FeatureFlags(supports_partial_producer=True, supports_repl_dedup_by_lid_and_eid=True)
+        connect.feature_flags.CopyFrom(flags)
         if proxy_to:
             connect.proxy_to_broker_url = proxy_to
         if auth_method:
@@ -258,6 +262,7 @@ class Wire:
         if connected.max_message_size > 0:
             self.max_message_size = connected.max_message_size
             self.max_frame = max_frame_size(connected.max_message_size)
+        self.confirms_positions = connected.feature_flags.supports_repl_dedup_by_lid_and_eid
         self.ready = True
         self._owner.connected(connected)
 
@@ -299,6 +304,8 @@ class Wire:
         run = self._runs.receipts
         run.producer_id = receipt.producer_id
         run.sequence_ids[0] = signed(receipt.sequence_id)
+        highest = receipt.highest_sequence_id if receipt.HasField("highest_sequence_id") else -1
+        run.highest_sequence_ids[0] = signed(highest % 2**64)
         known = receipt.HasField("message_id")
         run.ledger_ids[0] = signed(receipt.message_id.ledgerId) if known else -1
         run.entry_ids[0] = signed(receipt.message_id.entryId) if known else -1
@@ -369,5 +376,6 @@ _ANSWERS: dict[int, str] = {
     BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE: "getLastMessageIdResponse",
     BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE: "getTopicsOfNamespaceResponse",
     BaseCommand.GET_SCHEMA_RESPONSE: "getSchemaResponse",
+    BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE: "getOrCreateSchemaResponse",
     BaseCommand.ACK_RESPONSE: "ackResponse",
 }

@@ -106,6 +106,10 @@ class Settings:
     broker_client_certificate_file_path: str
     cluster_name: str
     replicator_prefix: str
+    replication_start_at: str
+    replication_connections_per_broker: int
+    replication_producer_queue_size: int
+    magnetar_replication_buffer_bytes: int
     broker_shutdown_timeout_ms: int
     topic_load_timeout_seconds: int
     max_pending_publish_requests_per_connection: int

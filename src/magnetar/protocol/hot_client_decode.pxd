@@ -10,9 +10,11 @@ cdef class ReceiptRun:
     cdef public long long producer_id
     cdef public Py_ssize_t count
     cdef public object sequence_ids
+    cdef public object highest_sequence_ids
     cdef public object ledger_ids
     cdef public object entry_ids
     cdef long long[::1] _sequences
+    cdef long long[::1] _highest
     cdef long long[::1] _ledgers
     cdef long long[::1] _entries
 

@@ -37,10 +37,12 @@ class ReceiptRun:
         self.producer_id = 0
         self.count = 0
         self.sequence_ids = array("q", bytes(8 * capacity))
+        self.highest_sequence_ids = array("q", bytes(8 * capacity))
         self.ledger_ids = array("q", bytes(8 * capacity))
         self.entry_ids = array("q", bytes(8 * capacity))
         # The same arrays once more: when compiled these are views that cost nothing to take.
         self._sequences = self.sequence_ids
+        self._highest = self.highest_sequence_ids
         self._ledgers = self.ledger_ids
         self._entries = self.entry_ids
 
@@ -141,6 +143,7 @@ def _read_receipt(buffer: bytes, position: int, end: int, run: ReceiptRun, index
     position += 2
     producer_id = -1
     seen = 0
+    run._highest[index] = -1
     while position < end - 1:
         tag = buffer[position]
         position += 1
@@ -166,7 +169,9 @@ def _read_receipt(buffer: bytes, position: int, end: int, run: ReceiptRun, index
                 return False
             position += value
             seen |= 4
-        elif tag != 0x20:
+        elif tag == 0x20:
+            run._highest[index] = value
+        else:
             return False
     if position != end or seen != 7:
         return False

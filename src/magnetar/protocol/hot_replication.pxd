@@ -34,6 +34,30 @@ cdef class ReplicationRun:
     cdef Py_ssize_t version_end
     cdef Py_ssize_t command_end
 
+cdef class InFlight:
+    cdef public Py_ssize_t capacity
+    cdef public Py_ssize_t first
+    cdef public Py_ssize_t count
+    cdef public long long size
+    cdef long long[::1] _ledgers
+    cdef long long[::1] _entries
+    cdef long long[::1] _sequences
+    cdef long long[::1] _sizes
+
+    @cython.locals(slot='Py_ssize_t')
+    cpdef tuple head(self)
+
+    @cython.locals(capacity='Py_ssize_t', index='Py_ssize_t', slot='Py_ssize_t', ledgers='long long[::1]', entries='long long[::1]', sequences='long long[::1]', sizes='long long[::1]')
+    cdef int _grow(self, Py_ssize_t needed) except -1
+
+    @cython.locals(share='long long', index='Py_ssize_t', kind='int', slot='Py_ssize_t')
+    cpdef add(self, ReplicationRun run, Py_ssize_t first, Py_ssize_t end, long long ledger_id, long long first_entry_id)
+
+    @cython.locals(index='Py_ssize_t', slot='Py_ssize_t')
+    cpdef bint confirm(self, long long[::1] sequence_ids, long long[::1] highest_sequence_ids, Py_ssize_t count, bint by_position) except -1
+
+    cpdef clear(self)
+
 @cython.locals(room='Py_ssize_t', index='Py_ssize_t', out=bytearray, source='const unsigned char[::1]', at='Py_ssize_t', after='Py_ssize_t', kind='int', entry_id='long long')
 cpdef Py_ssize_t encode_replicated(ReplicationRun run, long long producer_id, bytes buffer, long long[::1] starts, long long[::1] ends, Py_ssize_t first, Py_ssize_t count, long long ledger_id, long long first_entry_id, long long oldest_ms) except -1
 

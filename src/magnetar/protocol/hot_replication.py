@@ -75,6 +75,97 @@ class ReplicationRun:
         self.command_end = 0
 
 
+class InFlight:
+    """Entries that were sent to another cluster and have no receipt yet, in their order."""
+
+    def __init__(self) -> None:
+        self.capacity = 0
+        self.first = 0
+        self.count = 0
+        self.size = 0
+        """Bytes of their frames, on the average of each run."""
+        self._ledgers = self._entries = self._sequences = self._sizes = array("q")
+
+    def head(self) -> tuple[int, int]:
+        """The position of the oldest; there must be one."""
+        slot = self.first % self.capacity
+        return self._ledgers[slot], self._entries[slot]
+
+    def _grow(self, needed: int) -> None:
+        capacity = 16
+        while capacity < needed:
+            capacity *= 2
+        ledgers = array("q", bytes(8 * capacity))
+        entries = array("q", bytes(8 * capacity))
+        sequences = array("q", bytes(8 * capacity))
+        sizes = array("q", bytes(8 * capacity))
+        index = 0
+        while index < self.count:
+            slot = (self.first + index) % self.capacity
+            ledgers[index] = self._ledgers[slot]
+            entries[index] = self._entries[slot]
+            sequences[index] = self._sequences[slot]
+            sizes[index] = self._sizes[slot]
+            index += 1
+        self._ledgers, self._entries, self._sequences, self._sizes = ledgers, entries, sequences, sizes
+        self.capacity = capacity
+        self.first = 0
+
+    def add(self, run: ReplicationRun, first: int, end: int, ledger_id: int, first_entry_id: int) -> None:
+        """Those of the entries ``first`` … ``end - 1`` that :func:`encode_replicated` has encoded last.
+
+        :param first_entry_id: of entry 0 of the stored run
+        """
+        if run.sent == 0:
+            return
+        if self.count + run.sent > self.capacity:
+            self._grow(self.count + run.sent)
+        share = len(run.frames) // run.sent
+        index = first
+        while index < end:
+            kind = run._kinds[index]
+            if kind == SENT or kind == MARKER:  # noqa: SIM109 - compiled, a tuple would be made
+                slot = (self.first + self.count) % self.capacity
+                self._ledgers[slot] = ledger_id
+                self._entries[slot] = first_entry_id + index
+                self._sequences[slot] = run._sequences[index]
+                self._sizes[slot] = share
+                self.count += 1
+                self.size += share
+            index += 1
+
+    def confirm(
+        self, sequence_ids: array[int], highest_sequence_ids: array[int], count: int, by_position: bool
+    ) -> bool:
+        """Takes out those of ``count`` receipts; false when a receipt is for none of them, or not the oldest.
+
+        :param by_position: receipts name ledger and entry in place of sequence ids, those of markers aside
+        """
+        index = 0
+        while index < count:
+            if self.count == 0:
+                return False
+            slot = self.first % self.capacity
+            if by_position and highest_sequence_ids[index] >= 0:
+                if (
+                    sequence_ids[index] != self._ledgers[slot]
+                    or highest_sequence_ids[index] != self._entries[slot]
+                ):
+                    return False
+            elif sequence_ids[index] != self._sequences[slot]:
+                return False
+            self.size -= self._sizes[slot]
+            self.first = (self.first + 1) % self.capacity
+            self.count -= 1
+            index += 1
+        return True
+
+    def clear(self) -> None:
+        """Forgets all of them, and the memory for them."""
+        self.capacity = self.first = self.count = self.size = 0
+        self._ledgers = self._entries = self._sequences = self._sizes = array("q")
+
+
 def encode_replicated(
     run: ReplicationRun,
     producer_id: int,
@@ -111,7 +202,7 @@ def encode_replicated(
     while index < count:
         kind = _look(run, buffer, starts[index], ends[index], oldest_ms)
         run._kinds[index] = kind
-        if kind == SENT or kind == MARKER:
+        if kind == SENT or kind == MARKER:  # noqa: SIM109 - compiled, a tuple would be made
             if run.version_at >= 0 and not _find_version(run, buffer):
                 run.stopped = UNKNOWN_SCHEMA
                 break

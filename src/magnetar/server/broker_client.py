@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from magnetar.broker.ownership.contract import Addresses
 from magnetar.client.client import Client
+from magnetar.client.exceptions import PulsarException
 from magnetar.config.settings import Settings, SettingsContradict
 from magnetar.errors import ServiceNotReady
 from magnetar.io.interfaces import Io
@@ -79,6 +80,54 @@ def own_client(
         tls_allow_insecure_connection=not tls.issuer,
         tls_validate_hostname=tls.name,
     )
+
+
+def remote_client(
+    loop: asyncio.AbstractEventLoop, settings: Settings, name: str, record: Mapping[str, Any]
+) -> Client:
+    """A client of another cluster, as the cluster's record says, or else the settings (``brokerClient…``).
+
+    :param record: ``ClusterData`` of Pulsar's
+    :raises ServiceNotReady: the record does not say how to reach the cluster, or says it in a way that is
+        not supported here; the text names the field
+    """
+    tls = bool(record.get("brokerClientTlsEnabled")) or settings.broker_client_tls_enabled
+    field = "brokerServiceUrlTls" if tls else "brokerServiceUrl"
+    url = record.get(field) or record.get("serviceUrlTls" if tls else "serviceUrl") or ""
+    if not url.startswith("pulsar"):
+        raise ServiceNotReady(f"the record of cluster {name} has no {field}")
+    if record.get("proxyServiceUrl"):
+        raise ServiceNotReady(
+            f"the record of cluster {name} has a proxyServiceUrl: proxies by SNI are not supported"
+        )
+    if record.get("brokerClientTlsEnabledWithKeyStore"):
+        raise ServiceNotReady(
+            f"the record of cluster {name} has brokerClientTlsEnabledWithKeyStore: use PEM files instead"
+        )
+    try:
+        authentication = (
+            authentication_of(record["authenticationPlugin"], record["authenticationParameters"])
+            if record.get("authenticationPlugin") and record.get("authenticationParameters")
+            else _authentication(settings)
+        )
+        files = _files(settings, authentication)
+        if record.get("brokerClientTlsEnabled"):
+            files = TlsFiles(
+                certificate=record.get("brokerClientCertificateFilePath") or "",
+                key=record.get("brokerClientKeyFilePath") or "",
+                trust=record.get("brokerClientTrustCertsFilePath") or "",
+            ).showing(authentication.certificate if authentication is not None else None)
+        return Client(
+            url,
+            io=real_client_io(loop),
+            connections_per_broker=settings.replication_connections_per_broker,
+            listener_name=record.get("listenerName") or None,
+            authentication=authentication,
+            tls_files=files if tls else None,
+            tls_allow_insecure_connection=bool(record.get("tlsAllowInsecureConnection")),
+        )
+    except (NoProof, SettingsContradict, PulsarException) as error:
+        raise ServiceNotReady(f"the record of cluster {name} cannot be used: {error}") from error
 
 
 def _authentication(settings: OwnClientSettings) -> Authentication | None:

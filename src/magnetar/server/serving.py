@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from magnetar.broker.admin.all import Admin
 from magnetar.broker.connections.connection import Connection
@@ -36,6 +36,9 @@ from magnetar.server.health import HealthCheck
 from magnetar.server.settings import broker_settings, entry_cache_settings
 from magnetar.server.taken_port import taken_port
 from magnetar.server.websockets import WebSockets
+
+if TYPE_CHECKING:
+    from magnetar.client.client import Client
 
 Announce = Callable[[BrokerSettings], Awaitable[None]]
 
@@ -130,6 +133,7 @@ class ServingBroker:
             beside=beside,
             load=stores.load() if stores.load is not None else None,
             authorizer=place.make_authorizer,
+            reach=self._reach,
             dynamic=Dynamic(
                 {**self._options.dynamic, **place.dynamic, **stores.dynamic},
                 self._options.refused,
@@ -160,6 +164,11 @@ class ServingBroker:
         self._collector = Collector(place.io, stores.wheel, broker)
         self._collector.start()
         return broker
+
+    def _reach(self, name: str, record: Mapping[str, Any]) -> Client:
+        from magnetar.server.broker_client import remote_client
+
+        return remote_client(asyncio.get_running_loop(), self._options.now, name, record)
 
     async def _settings_changed(self, stores: Stores) -> None:
         """Everything goes by what they are now."""

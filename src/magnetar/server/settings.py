@@ -21,6 +21,7 @@ from magnetar.broker.policies.values import (
 )
 from magnetar.broker.publishing.deduplication import DeduplicationSettings
 from magnetar.broker.publishing.entry_marks import EntryMarkSettings
+from magnetar.broker.replication.settings import ReplicationSettings
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.base import TopicSettings
 from magnetar.config.settings import ConfigurationError, Settings, SettingsContradict
@@ -199,6 +200,12 @@ def broker_settings(
         packages=settings.enable_packages_management,
         package_copies=settings.packages_replicas,
         max_package_bytes=settings.magnetar_max_package_size_bytes,
+        replication=ReplicationSettings(
+            cluster=settings.cluster_name,
+            queue_size=settings.replication_producer_queue_size,
+            start_at_earliest=settings.replication_start_at == "earliest",
+        ),
+        replication_buffer=settings.magnetar_replication_buffer_bytes,
         runtime=dict(runtime),
     )
 

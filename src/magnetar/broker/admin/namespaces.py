@@ -13,7 +13,7 @@ from magnetar.broker.policies.applied import counting
 from magnetar.broker.policies.effective import of_namespace
 from magnetar.broker.policies.namespaces import divided, new_policies
 from magnetar.broker.policies.records import Record
-from magnetar.broker.policies.rules import check_namespace, check_owned
+from magnetar.broker.policies.rules import check_has_own, check_namespace
 from magnetar.broker.service import BrokerService
 from magnetar.broker.serving.live_topics import LiveTopics
 from magnetar.broker.topics.persistent import Topic
@@ -70,7 +70,7 @@ class NamespaceAdmin:
         _check_allowed(name, [*own, *clusters, *given.get("allowed_clusters", ())], tenant)
         for cluster in own:
             await self._policies.clusters.get(cluster)
-        check_owned(clusters, self._broker.settings.cluster)
+        check_has_own(clusters, self._broker.settings.cluster)
         check_filters(self._broker, "entryFilters", given.get("entryFilters"))
         if not clusters and name.is_global:
             clusters = [self._broker.settings.cluster]
@@ -245,7 +245,7 @@ class NamespaceAdmin:
                 raise AuthorizationFailure(f"Invalid cluster id: {cluster}")
         _check_allowed(name, clusters, tenant)
         if field == "replication_clusters":
-            check_owned(clusters, self._broker.settings.cluster)
+            check_has_own(clusters, self._broker.settings.cluster)
         await self._policies.change_namespace(name, lambda record: _put(record, field, list(clusters)))
 
     # Local policies

@@ -9,7 +9,7 @@ from magnetar.broker.admin.entry_filters import check_filters
 from magnetar.broker.policies.applied import APPLIED, counting
 from magnetar.broker.policies.effective import of_topic
 from magnetar.broker.policies.records import Record
-from magnetar.broker.policies.rules import check_owned, check_topic
+from magnetar.broker.policies.rules import check_has_own, check_topic
 from magnetar.broker.policies.store import TopicPolicies
 from magnetar.broker.service import BrokerService
 from magnetar.errors import InvalidRequest, MetadataFailure, NotAllowed, PreconditionFailed, TopicNotFound
@@ -109,7 +109,7 @@ class TopicPolicyAdmin:
             raise PreconditionFailed(
                 "Can not remove local cluster from the local topic-level replication clusters policy"
             )
-        check_owned(clusters, own)
+        check_has_own(clusters, own)
 
     async def delete(self, topic: str) -> None:
         """Removes all policies of a topic. :raises TopicNotFound: no such topic"""

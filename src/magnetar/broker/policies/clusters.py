@@ -13,7 +13,8 @@ from magnetar.naming.namespace_name import check_part
 
 GLOBAL = "global"
 """Stands for all clusters in names of legacy namespaces; a tenant cannot be allowed it."""
-_CLUSTERS = "/admin/clusters"
+CLUSTERS = "/admin/clusters"
+"""Above their records."""
 _TENANTS = "/admin/policies"
 
 
@@ -27,7 +28,7 @@ class Clusters:
 
     async def names(self) -> Sequence[str]:
         """Sorted; ``global``, which is none, is left out."""
-        return [name for name in await self._metadata.children(_CLUSTERS) if name != GLOBAL]
+        return [name for name in await self._metadata.children(CLUSTERS) if name != GLOBAL]
 
     async def exists(self, name: str) -> bool:
         """Also answers for what could not name a cluster: there is none."""
@@ -35,23 +36,23 @@ class Clusters:
             check_part("cluster", name)
         except InvalidName:
             return False
-        return await self._metadata.exists(f"{_CLUSTERS}/{name}")
+        return await self._metadata.exists(f"{CLUSTERS}/{name}")
 
     async def get(self, name: str) -> Mapping[str, Any]:
         """:raises ClusterNotFound: there is no such cluster"""
-        found = await read(self._metadata, f"{_CLUSTERS}/{name}")
+        found = await read(self._metadata, f"{CLUSTERS}/{name}")
         if found is None:
             raise _missing()
         return {key: value for key, value in found.items() if value is not None}
 
     async def create(self, name: str, value: Mapping[str, Any]) -> None:
         """:raises AlreadyExists: there is one"""
-        if not await create(self._metadata, f"{_CLUSTERS}/{name}", value):
+        if not await create(self._metadata, f"{CLUSTERS}/{name}", value):
             raise AlreadyExists("Cluster already exists")
 
     async def change(self, name: str, work: Callable[[Record], None]) -> None:
         """:raises ClusterNotFound: there is no such cluster"""
-        await change(self._metadata, f"{_CLUSTERS}/{name}", work, _missing())
+        await change(self._metadata, f"{CLUSTERS}/{name}", work, _missing())
 
     async def delete(self, name: str) -> None:
         """:raises ClusterNotFound: there is no such cluster
@@ -62,7 +63,7 @@ class Clusters:
             if await self._metadata.children(f"{_TENANTS}/{tenant}/{name}"):
                 raise PreconditionFailed("Cluster not empty")
         try:
-            await self._metadata.delete(f"{_CLUSTERS}/{name}")
+            await self._metadata.delete(f"{CLUSTERS}/{name}")
         except NodeMissing as error:
             raise _missing() from error
         except NodeNotEmpty as error:

@@ -18,7 +18,6 @@ class NotYet(NamedTuple):
 
 _REPLICATOR = NotYet("a replicator's dispatch rate", "nothing is replicated")
 _REPLICATED = NotYet("a replicated subscription", "nothing is replicated")
-_CLUSTERS = NotYet("a choice of clusters", "nothing is replicated")
 _PERMISSIONS = NotYet("a permission", "authorizationEnabled is false, so everybody may do everything")
 _SUBSCRIPTION_MODE = NotYet("a subscription's authorization mode", _PERMISSIONS.instead)
 BY_AUTHORIZATION = frozenset((_PERMISSIONS, _SUBSCRIPTION_MODE))
@@ -151,8 +150,8 @@ MESSAGE: Mapping[str, NotYet | None] = {
             "uuid",
         )
     ),
-    "replicate_to": _CLUSTERS,
-    "replicated_from": _CLUSTERS,
+    "replicate_to": None,
+    "replicated_from": None,
 }
 """Fields of ``MessageMetadata``; None: honoured, or meant for consumers, who get it as it was sent.
 

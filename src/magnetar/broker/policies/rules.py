@@ -99,11 +99,12 @@ def check_persistence(persistence: Persistence, *, one_copy: bool) -> None:
         )
 
 
-def check_owned(clusters: Sequence[str], own: str) -> None:
-    """:raises PreconditionFailed: others than this cluster are named: there is no replication yet"""
-    others = [cluster for cluster in clusters if cluster != own]
-    if others:
-        raise PreconditionFailed(f"Replication to {', '.join(others)} is not supported by this broker yet")
+def check_has_own(clusters: Sequence[str], own: str) -> None:
+    """:raises PreconditionFailed: clusters are named, and this one is not among them"""
+    if clusters and own not in clusters:
+        raise PreconditionFailed(
+            f"A list of replication clusters without the local cluster {own} is not supported yet"
+        )
 
 
 def _fits_all(policies: EffectivePolicies) -> bool:

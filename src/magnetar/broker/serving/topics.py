@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from magnetar.broker import events
 from magnetar.broker.compaction.compactor import Compactor
@@ -25,6 +25,7 @@ from magnetar.broker.ownership.peers import Beside
 from magnetar.broker.packages.storage import PackageStorage
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.store import CHANGE_EVENTS, PolicyStore
+from magnetar.broker.replication.topics import Replication
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.schemas.storage import SchemaStorage
 from magnetar.broker.serving.recoveries import Recoveries
@@ -56,6 +57,9 @@ from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
 from magnetar.security.principal import BROKER, Principal
 
+if TYPE_CHECKING:
+    from magnetar.broker.replication.clusters import Reach
+
 log = logging.getLogger(__name__)
 
 MakeOwnership = Callable[[Callable[[int], Owner]], Ownership]
@@ -76,9 +80,11 @@ class ServedTopics:
         settings: BrokerSettings,
         ownership: MakeOwnership | None = None,
         beside: Beside | None = None,
+        reach: Reach | None = None,
     ) -> None:
         """:param beside: the other brokers of its cluster; None: it is alone
 
+        :param reach: makes clients of other clusters; None: nothing is replicated to them
         :param ownership: makes what knows which broker serves what, given what makes this broker an owner
         of a generation; None: this one serves everything
         """
@@ -110,6 +116,20 @@ class ServedTopics:
             managed_ledgers.deletions,
             settings.compaction,
             lambda: self.publish_latency.count,
+        )
+        self.replication = (
+            Replication(
+                io,
+                metadata,
+                self.policies.clusters,
+                managed_ledgers,
+                self.schemas,
+                lambda: self.settings.replication,
+                lambda: self.settings.replication_buffer,
+                reach,
+            )
+            if reach is not None
+            else None
         )
         self.topics: dict[str, AnyTopic] = {}
         """Those that are loaded, by full name."""
@@ -327,6 +347,7 @@ class ServedTopics:
         if latest is not policies:
             topic.apply_policies(latest)
             await topic.prepare()
+        self._replicate(topic)
         milliseconds = (self.io.clock.monotonic() - started) * 1000
         self.topic_loads.add(milliseconds)
         events.topic_opened(topic.full_name, made=missing, milliseconds=milliseconds)
@@ -400,6 +421,7 @@ class ServedTopics:
             try:
                 live.apply_policies(await self.policies.of_topic(live.name))
                 await live.prepare()
+                self._replicate(live)
             except NamespaceNotFound:
                 # It is being deleted, and its topics with it.
                 continue
@@ -411,6 +433,10 @@ class ServedTopics:
                 running.begin()
         if failure is not None:
             raise failure
+
+    def _replicate(self, topic: AnyTopic) -> None:
+        if self.replication is not None and not topic.closing:
+            self.replication.apply(topic)
 
     # Ending
 
@@ -440,6 +466,8 @@ class ServedTopics:
         await outcome(self.io.loop, self._start_removing(topic, self._close(topic)))
 
     async def _close(self, topic: AnyTopic) -> None:
+        if self.replication is not None:
+            await self.replication.stop(topic)
         await topic.close()
         events.topic_closed(topic.full_name)
 
@@ -455,6 +483,8 @@ class ServedTopics:
         await outcome(self.io.loop, self._start_removing(topic, self._delete(topic)))
 
     async def _delete(self, topic: AnyTopic) -> None:
+        if self.replication is not None:
+            await self.replication.stop(topic)
         await topic.delete()
         events.topic_deleted(topic.full_name)
         # Before anybody makes the topic anew: else that one's schema would go.

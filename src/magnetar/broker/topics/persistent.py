@@ -299,6 +299,11 @@ class Topic(BaseTopic[Subscription]):
         """``follower`` is called whenever entries were stored, as long as the topic is loaded."""
         self._followers.append(follower)
 
+    def unfollow(self, follower: Callable[[], None]) -> None:
+        """It is not called any more."""
+        if follower in self._followers:
+            self._followers = [each for each in self._followers if each != follower]
+
     def save_sequence_ids(self) -> None:
         """Takes a snapshot of what deduplication knows, if it is time."""
         known, now = self.deduplication, self.clock.monotonic()

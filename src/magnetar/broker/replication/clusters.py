@@ -1,0 +1,113 @@
+"""How other clusters are reached: a client for each, made from the cluster's record and made anew with it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from magnetar.broker.policies.clusters import CLUSTERS, Clusters
+from magnetar.errors import BrokerError
+from magnetar.io.interfaces import Loop
+from magnetar.io.waiting import nobody_waits, outcome
+from magnetar.metadata.interface import Change, MetadataError, MetadataStore
+from magnetar.protocol.hot_replication import ReplicationRun
+
+if TYPE_CHECKING:
+    from magnetar.client.client import Client
+
+log = logging.getLogger(__name__)
+
+Record = Mapping[str, Any]
+Reach = Callable[[str, Record], "Client"]
+"""Makes a client from the name and the record of a cluster.
+
+It raises BrokerError when the record does not say how to reach it."""
+
+
+class RemoteCluster:
+    """One cluster, as its record was when this was made."""
+
+    def __init__(self, name: str, record: Record, client: Client, local: str) -> None:
+        """:param local: the name of the broker's own cluster"""
+        self.name = name
+        self.record = record
+        self.client = client
+        self.run = ReplicationRun(local.encode(), name.encode())
+        """What its replicators encode with: one after another, each with its own schema versions."""
+        self.ended = False
+        """There is another record by now, or none."""
+
+
+class RemoteClusters:
+    def __init__(
+        self, loop: Loop, metadata: MetadataStore, clusters: Clusters, local: str, reach: Reach
+    ) -> None:
+        """:param local: the name of the broker's own cluster"""
+        self._loop = loop
+        self._clusters = clusters
+        self._local = local
+        self._reach = reach
+        self._known: dict[str, RemoteCluster] = {}
+        self._opening: dict[str, Any] = {}
+        self._closing: set[Any] = set()
+        self.changed: Callable[[str], None] = lambda _name: None
+        """Called with the name of a cluster whose record has changed, or which is gone."""
+        metadata.listen(CLUSTERS, self._metadata_changed)
+
+    async def get(self, name: str) -> RemoteCluster:
+        """The cluster of that name.
+
+        :raises BrokerError: there is no such cluster, or its record does not say how to reach it
+        :raises MetadataError: the record cannot be read now
+        """
+        known = self._known.get(name)
+        if known is not None:
+            return known
+        opening = self._opening.get(name)
+        if opening is None:
+            opening = self._opening[name] = self._loop.create_task(self._open(name))
+            opening.add_done_callback(nobody_waits)
+            opening.add_done_callback(lambda _done: self._opening.pop(name, None))
+        found: RemoteCluster = await outcome(self._loop, opening)
+        return found
+
+    async def _open(self, name: str) -> RemoteCluster:
+        record = await self._clusters.get(name)
+        made = RemoteCluster(name, record, self._reach(name, record), self._local)
+        self._known[name] = made
+        return made
+
+    def _metadata_changed(self, change: Change) -> None:
+        name = change.path.removeprefix(f"{CLUSTERS}/").partition("/")[0]
+        if name in self._known:
+            self._start(self._look_again(name))
+
+    async def _look_again(self, name: str) -> None:
+        known = self._known.get(name)
+        try:
+            record: Record | None = await self._clusters.get(name)
+        except BrokerError:
+            record = None
+        except MetadataError as error:
+            log.warning("cluster record not read", extra={"cluster": name, "error": str(error)})
+            return
+        if known is None or known is not self._known.get(name) or record == known.record:
+            return
+        del self._known[name]
+        known.ended = True
+        log.info("cluster record changed", extra={"cluster": name, "deleted": record is None})
+        self.changed(name)
+        await known.client.close()
+
+    def _start(self, work: Any) -> None:
+        task = self._loop.create_task(work)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Closes the clients."""
+        known, self._known = list(self._known.values()), {}
+        for each in known:
+            each.ended = True
+            await each.client.close()

@@ -1,0 +1,64 @@
+"""What all replicators of a broker have in common: settings, and the memory for what is on its way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from magnetar.io.interfaces import Loop
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationSettings:
+    cluster: str
+    """The broker's own, by its name."""
+    queue_size: int = 1000
+    """``replicationProducerQueueSize``: entries of a replicator on their way."""
+    start_at_earliest: bool = False
+    """``replicationStartAt``: a cluster that is added gets what is stored already."""
+    backoff: tuple[float, float] = (0.1, 60.0)
+    """The first and the longest time between two attempts, in seconds."""
+
+
+class _Waiting(Protocol):
+    def go_on(self) -> None: ...
+
+
+class InFlightBytes:
+    """The bytes that all replicators together have sent without a receipt."""
+
+    def __init__(self, loop: Loop, limit: Callable[[], int]) -> None:
+        """:param limit: ``magnetarReplicationBufferBytes``; who finds it reached waits for its turn"""
+        self._loop = loop
+        self._limit = limit
+        self.used = 0
+        self._waiting: dict[_Waiting, None] = {}
+        self._planned = False
+
+    def admits(self, taker: _Waiting) -> bool:
+        """Whether ``taker`` may send now; if not, its ``go_on`` is called when there is room."""
+        if self.used < self._limit():
+            self._waiting.pop(taker, None)
+            return True
+        self._waiting[taker] = None
+        return False
+
+    def leave(self, taker: _Waiting) -> None:
+        """It does not wait any more."""
+        self._waiting.pop(taker, None)
+
+    def take(self, size: int) -> None:
+        self.used += size
+
+    def release(self, size: int) -> None:
+        self.used -= size
+        if self._waiting and not self._planned:
+            self._planned = True
+            self._loop.call_soon(self._serve)
+
+    def _serve(self) -> None:
+        self._planned = False
+        waiting, self._waiting = self._waiting, {}
+        for taker in waiting:
+            taker.go_on()

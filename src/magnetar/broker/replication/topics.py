@@ -1,0 +1,196 @@
+"""Which clusters each loaded topic is replicated to: replicators begin and end with its list of clusters."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from magnetar.broker.policies.clusters import Clusters
+from magnetar.broker.policies.store import CHANGE_EVENTS
+from magnetar.broker.replication.settings import InFlightBytes, ReplicationSettings
+from magnetar.broker.schemas.registry import SchemaRegistry
+from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.broker.topics.persistent import Topic
+from magnetar.errors import BrokerError
+from magnetar.io.interfaces import Io
+from magnetar.io.waiting import finished, sleep
+from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
+from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.managed_ledger.position import EARLIEST, LATEST
+from magnetar.metadata.interface import MetadataError, MetadataStore
+from magnetar.naming.heartbeats import heartbeat_of
+from magnetar.naming.replicators import cluster_of_cursor, cursor_name
+
+if TYPE_CHECKING:
+    from magnetar.broker.replication.clusters import Reach, RemoteClusters
+    from magnetar.broker.replication.replicator import Replicator
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 60.0
+"""After replicators could not be begun or ended, as in Pulsar."""
+_NONE: Mapping[str, Replicator] = {}
+
+
+class Replication:
+    """The replicators of all loaded topics."""
+
+    def __init__(
+        self,
+        io: Io,
+        metadata: MetadataStore,
+        clusters: Clusters,
+        managed_ledgers: ManagedLedgers,
+        schemas: SchemaRegistry,
+        settings: Callable[[], ReplicationSettings],
+        buffer_bytes: Callable[[], int],
+        reach: Reach,
+    ) -> None:
+        """:param settings: as they are now
+
+        :param buffer_bytes: of what is on its way, over all replicators
+        :param reach: makes the clients of other clusters
+        """
+        self._io = io
+        self._metadata = metadata
+        self._clusters = clusters
+        self._managed_ledgers = managed_ledgers
+        self._schemas = schemas
+        self._settings = settings
+        self._reach = reach
+        self._in_flight = InFlightBytes(io.loop, buffer_bytes)
+        self._remote: RemoteClusters | None = None
+        self._of: dict[Topic, dict[str, Replicator]] = {}
+        self._applying: dict[Topic, Any] = {}
+        self._again: set[Topic] = set()
+
+    def of(self, topic: AnyTopic) -> Mapping[str, Replicator]:
+        """The replicators of a topic by the names of their clusters."""
+        return self._of.get(topic, _NONE) if isinstance(topic, Topic) else _NONE
+
+    def wanted(self, topic: AnyTopic) -> tuple[str, ...]:
+        """The other clusters that a topic is replicated to."""
+        name = topic.name
+        if (name.reserved and name.local != CHANGE_EVENTS) or heartbeat_of(name.namespace_name) is not None:
+            return ()
+        local = self._settings().cluster
+        return tuple(each for each in topic.policies.replication_clusters if each != local)
+
+    def apply(self, topic: AnyTopic) -> None:
+        """Begins and ends the replicators of a topic, by its policies; called when these may have changed."""
+        if not isinstance(topic, Topic):
+            return
+        if topic in self._applying:
+            self._again.add(topic)
+            return
+        prefix = topic.settings.replicator_prefix
+        wanted = self.wanted(topic)
+        known = {cluster_of_cursor(prefix, cursor.name) for cursor in topic.managed_ledger.cursors.values()}
+        if set(wanted) == known - {None} and set(wanted) == set(self.of(topic)):
+            return
+        task = self._applying[topic] = self._io.loop.create_task(self._apply(topic))
+        task.add_done_callback(lambda done: self._applied(topic, done))
+
+    def _applied(self, topic: Topic, task: Any) -> None:
+        self._applying.pop(topic, None)
+        if not task.cancelled() and task.exception() is not None:
+            error = task.exception()
+            log.error(
+                "replicators not begun",
+                extra={"topic": topic.full_name, "error": repr(error)},
+                exc_info=error,
+            )
+        if topic in self._again:
+            self._again.discard(topic)
+            self.apply(topic)
+
+    async def _apply(self, topic: Topic) -> None:
+        while not (topic.closing or topic.fenced):
+            try:
+                await self._go_by_policies(topic)
+                return
+            except ManagedLedgerFenced:
+                # Another broker owns the topic, and replicates it.
+                return
+            except (BrokerError, LedgerError, ManagedLedgerError, MetadataError) as error:
+                log.warning(
+                    "replicators not begun, trying again",
+                    extra={"topic": topic.full_name, "error": str(error), "seconds": _RETRY_SECONDS},
+                )
+            await sleep(self._io.loop, _RETRY_SECONDS)
+
+    async def _go_by_policies(self, topic: Topic) -> None:
+        wanted, prefix = self.wanted(topic), topic.settings.replicator_prefix
+        running = self._of.setdefault(topic, {})
+        try:
+            for cluster in list(running):
+                if cluster not in wanted:
+                    running.pop(cluster).stop()
+            for cursor in list(topic.managed_ledger.cursors.values()):
+                gone = cluster_of_cursor(prefix, cursor.name)
+                if gone is not None and gone not in wanted:
+                    log.info(
+                        "replication ended, what was not sent yet is not sent any more",
+                        extra={"topic": topic.full_name, "cluster": gone, "backlog": cursor.backlog()},
+                    )
+                    await topic.managed_ledger.cursors.delete(cursor.name)
+            for cluster in wanted:
+                if cluster not in running and not topic.closing:
+                    replicator = await self._begin(topic, cluster)
+                    if topic.closing:
+                        replicator.stop()
+                    else:
+                        running[cluster] = replicator
+        finally:
+            if not running:
+                self._of.pop(topic, None)
+
+    async def _begin(self, topic: Topic, cluster: str) -> Replicator:
+        # A broker without other clusters needs no client, and none of its memory.
+        from magnetar.broker.replication.clusters import RemoteClusters
+        from magnetar.broker.replication.replicator import Replicator
+
+        settings = self._settings()
+        if self._remote is None:
+            self._remote = RemoteClusters(
+                self._io.loop, self._metadata, self._clusters, settings.cluster, self._reach
+            )
+            self._remote.changed = self._cluster_changed
+        name = cursor_name(topic.settings.replicator_prefix, cluster)
+        start = EARLIEST if settings.start_at_earliest else LATEST
+        cursor = await self._managed_ledgers.open_cursor(topic.managed_ledger, name, start, {})
+        return Replicator(
+            self._io,
+            topic,
+            cluster,
+            cursor,
+            self._remote,
+            self._schemas,
+            self._settings,
+            self._in_flight,
+        )
+
+    def _cluster_changed(self, name: str) -> None:
+        for running in list(self._of.values()):
+            replicator = running.get(name)
+            if replicator is not None:
+                replicator.reconnect(f"the record of cluster {name} has changed")
+
+    async def stop(self, topic: AnyTopic) -> None:
+        """Before a topic is closed or deleted: nothing of it is sent any more when this returns."""
+        if not isinstance(topic, Topic):
+            return
+        applying = self._applying.get(topic)
+        if applying is not None:
+            self._again.discard(topic)
+            applying.cancel()
+            await finished(self._io.loop, applying)
+        for replicator in self._of.pop(topic, {}).values():
+            replicator.stop()
+
+    async def close(self) -> None:
+        """Closes the clients of other clusters."""
+        if self._remote is not None:
+            await self._remote.close()

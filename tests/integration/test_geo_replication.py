@@ -1,0 +1,163 @@
+"""Standalone brokers that replicate topics to each other, with the official client at both ends."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import pulsar
+import pytest
+from server import Server
+
+from conftest import StartServer
+
+SECONDS = 30.0
+
+
+class Site:
+    """One cluster: a standalone broker."""
+
+    def __init__(self, name: str, start: StartServer, **settings: int | str) -> None:
+        self.name = name
+        self.server: Server = start(clusterName=name, **settings)
+        self.client = pulsar.Client(self.server.url)
+
+    def ask(self, method: str, path: str, body: object = None, status: Sequence[int] = (200, 204)) -> bytes:
+        data = None if body is None else json.dumps(body)
+        found, answer = self.server.ask(method, f"/admin/v2{path}", data)
+        assert found in status, (found, answer)
+        return answer
+
+    def stats(self, topic: str) -> dict[str, object]:
+        found: dict[str, object] = json.loads(self.ask("GET", f"/persistent/{topic}/stats"))
+        return found
+
+    def cursors(self, topic: str) -> list[str]:
+        return list(json.loads(self.ask("GET", f"/persistent/{topic}/internalStats"))["cursors"])
+
+    def publish(self, topic: str, contents: Sequence[str], **options: object) -> None:
+        producer = self.client.create_producer(f"persistent://{topic}", block_if_queue_full=True)
+        for content in contents:
+            producer.send_async(content.encode(), None, **options)
+        producer.flush()
+        producer.close()
+
+    def subscribe(self, topic: str, name: str = "s") -> pulsar.Consumer:
+        return self.client.subscribe(
+            f"persistent://{topic}", name, initial_position=pulsar.InitialPosition.Earliest
+        )
+
+
+def connect(*sites: Site) -> None:
+    """Each knows the others, and a tenant ``geo`` may be in all of them."""
+    names = [site.name for site in sites]
+    for site in sites:
+        for other in sites:
+            if other is not site:
+                record = {"serviceUrl": other.server.http_url, "brokerServiceUrl": other.server.url}
+                site.ask("PUT", f"/clusters/{other.name}", record)
+        site.ask("PUT", "/tenants/geo", {"allowedClusters": names})
+
+
+def make_namespace(name: str, *sites: Site, clusters: Sequence[str] | None = None) -> str:
+    every = [site.name for site in sites]
+    for site in sites:
+        site.ask("PUT", f"/namespaces/geo/{name}", {"replication_clusters": clusters or every})
+    return f"geo/{name}"
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
+
+
+def received(consumer: pulsar.Consumer, count: int) -> list[pulsar.Message]:
+    found = []
+    for _ in range(count):
+        message = consumer.receive(int(SECONDS * 1000))
+        consumer.acknowledge(message)
+        found.append(message)
+    return found
+
+
+def nothing_more(consumer: pulsar.Consumer) -> bool:
+    try:
+        consumer.receive(300)
+    except pulsar.Timeout:
+        return True
+    return False
+
+
+@pytest.fixture(scope="module")
+def pair(start_server: StartServer) -> Iterator[tuple[Site, Site]]:
+    east, west = Site("east", start_server), Site("west", start_server)
+    connect(east, west)
+    yield east, west
+    east.client.close()
+    west.client.close()
+
+
+def test_what_is_published_in_one_cluster_arrives_in_the_other_and_goes_no_further(
+    pair: tuple[Site, Site],
+) -> None:
+    east, west = pair
+    topic = f"{make_namespace('both', *pair)}/t"
+    there, here = west.subscribe(topic), east.subscribe(topic)
+    east.publish(topic, [f"e{n}" for n in range(100)], properties={"k": "v"}, partition_key="key")
+    found = received(there, 100)
+    assert [message.data().decode() for message in found] == [f"e{n}" for n in range(100)]
+    assert found[0].partition_key() == "key"
+    assert found[0].properties().keys() == {"k", "__MSG_PROP_REPL_SOURCE_POSITION"}
+    west.publish(topic, [f"w{n}" for n in range(100)])
+    own = received(here, 200)
+    assert [message.data().decode() for message in own] == [f"{c}{n}" for c in "ew" for n in range(100)]
+    assert [message.data().decode() for message in received(there, 100)] == [f"w{n}" for n in range(100)]
+    assert nothing_more(there)
+    assert nothing_more(here)
+
+
+def test_a_cut_loses_nothing(pair: tuple[Site, Site]) -> None:
+    east, west = pair
+    topic = f"{make_namespace('cut', *pair)}/t"
+    there = west.subscribe(topic)
+    east.publish(topic, ["before"])
+    received(there, 1)
+    west.server.stop()
+    east.publish(topic, [str(n) for n in range(5000)])
+    west.server.start()
+    found: dict[str, None] = {}
+    while "4999" not in found:
+        # Each is there once at least, first in order: nothing is deduplicated in the west.
+        found[received(there, 1)[0].data().decode()] = None
+    assert [content for content in found if content != "before"] == [str(n) for n in range(5000)]
+
+
+def test_a_cluster_that_is_taken_from_the_list_gets_nothing_more(pair: tuple[Site, Site]) -> None:
+    east, west = pair
+    namespace = make_namespace("list", *pair)
+    topic = f"{namespace}/t"
+    there = west.subscribe(topic)
+    east.publish(topic, ["1"])
+    received(there, 1)
+    east.ask("POST", f"/namespaces/{namespace}/replication", ["east"])
+    east.publish(topic, ["2"])
+    until(lambda: "pulsar.repl.west" not in east.cursors(topic), "the cursor is deleted")
+    east.ask("POST", f"/namespaces/{namespace}/replication", ["east", "west"])
+    until(lambda: "pulsar.repl.west" in east.cursors(topic), "the cursor is made anew")
+    east.publish(topic, ["3"])
+    assert [message.data() for message in received(there, 1)] == [b"3"]
+
+
+def test_a_record_that_changes_counts_without_an_unload(pair: tuple[Site, Site]) -> None:
+    east, west = pair
+    topic = f"{make_namespace('record', *pair)}/t"
+    there = west.subscribe(topic)
+    right = {"serviceUrl": west.server.http_url, "brokerServiceUrl": west.server.url}
+    east.ask("POST", "/clusters/west", right | {"brokerServiceUrl": "pulsar://127.0.0.1:1"})
+    east.publish(topic, ["1"])
+    assert nothing_more(there)
+    east.ask("POST", "/clusters/west", right)
+    assert [message.data() for message in received(there, 1)] == [b"1"]
