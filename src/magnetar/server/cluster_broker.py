@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
 
+from magnetar.broker.load.host import Host
 from magnetar.broker.service import BrokerService
 from magnetar.config.cluster import ClusterSettings
 from magnetar.config.settings import SettingsContradict
@@ -25,6 +26,7 @@ from magnetar.server.broker_client import own_client, peer_admin
 from magnetar.server.broker_process import Place, ProcessOptions, run_process
 from magnetar.server.cluster_settings import metadata_places, quorums
 from magnetar.server.cluster_stores import Patience, open_bookies_metadata, open_ledgers, open_metadata
+from magnetar.server.host_usage import LinuxHost
 from magnetar.server.load_balancing import LoadBalancing
 from magnetar.server.load_settings import LoadOptions
 from magnetar.server.membership import Membership
@@ -55,8 +57,11 @@ class ClusterBroker(ServingBroker):
     It ends when its session with ZooKeeper is lost: what it served may be somebody else's from then on.
     """
 
-    def __init__(self, place: Place, wait_seconds: float | None) -> None:
-        """:raises SettingsContradict: the settings name no ZooKeeper"""
+    def __init__(self, place: Place, wait_seconds: float | None, host: Host | None = None) -> None:
+        """:param host: the machine that the broker measures; None: the one that it runs on
+
+        :raises SettingsContradict: the settings name no ZooKeeper
+        """
         super().__init__(place)
         if place.cluster is None:
             raise SettingsContradict("these are not the settings of a cluster")
@@ -72,6 +77,7 @@ class ClusterBroker(ServingBroker):
         self._ledgers: ManagedLedgers | None = None
         self._membership: Membership | None = None
         self._load_options = LoadOptions(place.cluster)
+        self._host = host or LinuxHost(self._load_options.now.report.nic_gbps)
         self._load: LoadBalancing | None = None
         self._leftovers: Any = None
 
@@ -114,7 +120,7 @@ class ClusterBroker(ServingBroker):
         loop = asyncio.get_running_loop()
         admin = peer_admin(io, loop, settings)
         load = self._load = LoadBalancing(
-            io, wheel, metadata, self._load_options, admin, settings.cluster_name
+            io, wheel, metadata, self._load_options, admin, settings.cluster_name, self._host
         )
         membership = self._membership = Membership(
             io,

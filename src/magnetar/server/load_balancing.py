@@ -9,7 +9,7 @@ from magnetar import __version__
 from magnetar.broker.load.bundle_stats import bundle_stats
 from magnetar.broker.load.desk import LoadDesk
 from magnetar.broker.load.histories import Histories
-from magnetar.broker.load.host import Meter
+from magnetar.broker.load.host import Host, Meter
 from magnetar.broker.load.manager import LoadManager
 from magnetar.broker.load.quotas import Quotas
 from magnetar.broker.load.reporter import Reporter
@@ -24,7 +24,6 @@ from magnetar.io.interfaces import Io
 from magnetar.io.wheel import TimerWheel
 from magnetar.metadata.interface import MetadataStore
 from magnetar.naming.namespace_name import NamespaceName
-from magnetar.server.host_usage import LinuxHost
 from magnetar.server.load_settings import LoadOptions
 from magnetar.server.registration import Registration
 
@@ -40,7 +39,9 @@ class LoadBalancing:
         options: LoadOptions,
         admin: PeerAdmin,
         cluster: str,
+        host: Host,
     ) -> None:
+        """:param host: the machine whose usage the load reports give"""
         self._io = io
         self._wheel = wheel
         self._metadata = metadata
@@ -54,7 +55,7 @@ class LoadBalancing:
         self.reporter = Reporter(
             io,
             wheel,
-            Meter(io.clock, LinuxHost(options.now.report.nic_gbps)),
+            Meter(io.clock, host),
             lambda: options.now,
             lambda: self._identity,
             self._stats,

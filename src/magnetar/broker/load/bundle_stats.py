@@ -49,7 +49,7 @@ async def bundle_stats(served: ServedTopics) -> Mapping[str, BundleStats]:
     """By the full names of bundles; those without a loaded topic are missing, as in Pulsar."""
     topics = list(served.topics.values())
     divided: dict[NamespaceName, Bundles] = {}
-    for namespace in {topic.name.namespace_name for topic in topics}:
+    for namespace in dict.fromkeys(topic.name.namespace_name for topic in topics):
         try:
             divided[namespace] = await served.bundles.of_namespace(namespace)
         except BrokerError:

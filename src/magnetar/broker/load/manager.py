@@ -361,7 +361,7 @@ class LoadManager:
         self._halves = {name: until for name, until in self._halves.items() if now < until}
         large = [each for each in too_large(self.load, settings.split) if each.bundle not in self._halves]
         counts: dict[str, int] = {}
-        for namespace in {namespace_of(each.bundle) for each in large}:
+        for namespace in sorted({namespace_of(each.bundle) for each in large}):
             try:
                 counts[namespace] = await count_bundles(NamespaceName.parse(namespace))
             except BrokerError as error:

@@ -66,14 +66,14 @@ class KeptRules:
         if not group:
             return Rules(isolation)
         domains = await self._domains.get(domains_path(self._cluster))
-        groups = {name: await self._group(name) for name in {namespace, *others}}
+        groups = {name: await self._group(name) for name in sorted({namespace, *others})}
         return Rules(isolation, domains, {name: found for name, found in groups.items() if found})
 
     async def of_all(self, namespaces: Iterable[str]) -> Rules:
         """What counts for bundles of several; raises as :meth:`of` does."""
         isolation = await self._isolation.get(isolation_path(self._cluster))
         domains = await self._domains.get(domains_path(self._cluster))
-        groups = {name: await self._group(name) for name in namespaces}
+        groups = {name: await self._group(name) for name in sorted(namespaces)}
         return Rules(isolation, domains, {name: found for name, found in groups.items() if found})
 
     async def _group(self, namespace: str) -> str:

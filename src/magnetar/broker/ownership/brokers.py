@@ -210,7 +210,8 @@ class LiveBrokers:
         try:
             if everything:
                 names = {*names, *self._known, *await self._metadata.children(BROKERS)}
-            found = {name: await self._record(name) for name in names}
+            # Sorted, so that the order of the reads does not depend on the hash seed of the process.
+            found = {name: await self._record(name) for name in sorted(names)}
         except MetadataError:
             self._stale |= names
             self._all_stale |= everything

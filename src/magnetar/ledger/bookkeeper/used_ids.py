@@ -44,7 +44,7 @@ async def holders_of(
         if not waiting:
             settle(answered)
 
-    for bookie_id in list(waiting):
+    for bookie_id in sorted(waiting):
         bookie(bookie_id).read(ledger_id, _LAST, partial(told, bookie_id))
     timer = loop.call_later(_SECONDS, settle, answered)
     if waiting:
