@@ -59,6 +59,7 @@ def main() -> int:
         ("ledgers", "ledgers on bookies"),
         ("brokers", "several brokers of a cluster"),
         ("deletions", "deletions in a cluster"),
+        ("recreations", "topics of a cluster that are deleted and created again"),
     ):
         stories.add_argument(
             f"--{name}",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from simulation.bookkeeper.scenario import Scenario as LedgerScenario
 from simulation.brokers.deletions import Deletions
+from simulation.brokers.recreations import Recreations
 from simulation.brokers.scenario import Scenario as BrokersScenario
 from simulation.scenario import Scenario
 
@@ -17,6 +18,7 @@ STORIES: dict[str, Callable[..., AnyScenario]] = {
     "ledgers": LedgerScenario,
     "brokers": BrokersScenario,
     "deletions": Deletions,
+    "recreations": Recreations,
 }
 """What is simulated, by name."""
 

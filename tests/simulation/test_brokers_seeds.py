@@ -7,7 +7,8 @@ import gc
 import pytest
 
 from simulation.brokers.deletions import Deletions
-from simulation.brokers.planted import PLANTED, PLANTED_IN_DELETIONS
+from simulation.brokers.planted import PLANTED, PLANTED_IN_DELETIONS, PLANTED_IN_RECREATIONS
+from simulation.brokers.recreations import Recreations
 from simulation.brokers.scenario import Scenario
 from simulation.seeds import seeds
 from simulation.trace import Violation
@@ -75,6 +76,32 @@ def test_a_bug_planted_into_deletions_is_found(name: str) -> None:
         for seed in range(DEFAULT_SEEDS):
             try:
                 Deletions(seed).run()
+            except Violation as error:
+                print(f"{name}: found at seed {seed}: {error!r}"[:500])
+                return
+    pytest.fail(f"{name}: not found by {DEFAULT_SEEDS} seeds")
+
+
+@pytest.mark.parametrize("group", range(_GROUPS))
+def test_a_former_owner_writes_nothing_to_a_topic_that_was_created_again(group: int) -> None:
+    for seed in seeds(DEFAULT_SEEDS)[group::_GROUPS]:
+        story = Recreations(seed)
+        try:
+            story.run()
+        except BaseException as error:
+            told = "\n".join(story.world.trace.last)
+            raise AssertionError(
+                f"{told}\nseed {seed} (tools/simulate --recreations --seed {seed} --trace): {error!r}"
+            ) from error
+        assert story.slept
+
+
+@pytest.mark.parametrize("name", list(PLANTED_IN_RECREATIONS))
+def test_a_bug_planted_into_recreations_is_found(name: str) -> None:
+    with PLANTED_IN_RECREATIONS[name]():
+        for seed in range(DEFAULT_SEEDS):
+            try:
+                Recreations(seed).run()
             except Violation as error:
                 print(f"{name}: found at seed {seed}: {error!r}"[:500])
                 return

@@ -30,7 +30,13 @@ def test_another_seed_is_another_run() -> None:
     assert len({_digest(seed) for seed in _SEEDS}) == len(_SEEDS)
 
 
-_STORIES = {"broker": _SEEDS, "brokers": (0, 1, 5, 11), "deletions": (0, 3), "ledgers": (0, 1)}
+_STORIES = {
+    "broker": _SEEDS,
+    "brokers": (0, 1, 5, 11),
+    "deletions": (0, 3),
+    "recreations": (0,),
+    "ledgers": (0, 1),
+}
 """Which seeds of which stories are run in several processes."""
 
 

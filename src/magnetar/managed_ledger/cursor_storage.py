@@ -72,7 +72,7 @@ class CursorStorage:
         self._settings = settings
         self.path = path
         """Of its record."""
-        self._record = OwnedRecord(io.loop, metadata, path)
+        self._record = OwnedRecord(io.loop, metadata, path, tenure=above.tenure if above else None)
         self._above = above
         self._custom = custom
         self._deletions = deletions

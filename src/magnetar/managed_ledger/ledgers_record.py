@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from magnetar.io.interfaces import Loop
 from magnetar.managed_ledger.cursor_storage import CursorStorage
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.owned_record import OwnedRecord, perhaps_written
 from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.record_deletion import delete_records
-from magnetar.managed_ledger.records import LedgerSummary, ManagedLedgerRecord, encode_managed_ledger
+from magnetar.managed_ledger.records import (
+    LedgerSummary,
+    ManagedLedgerRecord,
+    decode_managed_ledger,
+    encode_managed_ledger,
+)
 from magnetar.metadata.interface import MetadataStore
 
 
@@ -20,22 +24,20 @@ class LedgersRecord:
 
     def __init__(
         self,
-        loop: Loop,
         metadata: MetadataStore,
-        path: str,
+        stored: OwnedRecord,
         record: ManagedLedgerRecord,
-        version: int,
         deletions: DeletionQueue,
         forget: Callable[[int], None],
     ) -> None:
-        """:param version: of the record in the metadata
+        """:param stored: where ``record`` was read, or is to be written
 
         :param forget: told of each ledger that goes
         """
         self._forget = forget
         self._metadata = metadata
         self._deletions = deletions
-        self.stored = OwnedRecord(loop, metadata, path, version)
+        self.stored = stored
         """What cursors are made and deleted below."""
         self._rest = record.rest
         self._perhaps_named: list[LedgerSummary] = []
@@ -100,15 +102,21 @@ class LedgersRecord:
         await self._deletions.delete(summary.ledger_id)
 
     def abandon(self) -> None:
-        """It belongs to somebody else: it is written no more."""
-        self.stored.abandon()
+        """It belongs to somebody else, or to nobody here: neither it nor a cursor's is written any more."""
+        self.stored.tenure.end()
 
     async def still_owned(self) -> bool:
         """Whether the record is as it was last written here.
 
         :raises MetadataUnavailable: the store does not say
         """
-        return await self.stored.still_owned()
+        return await self.stored.still_owned(self._names_the_last)
+
+    def _names_the_last(self, value: bytes) -> bool:
+        """Whether a record of the same version is this one: ids of ledgers are never used again."""
+        last = self.ledgers.last()
+        found = decode_managed_ledger(value, self.stored.path).ledgers
+        return last is None or last.ledger_id in {each.ledger_id for each in found}
 
     async def delete(self, cursors: Sequence[CursorStorage]) -> bool:
         """Removes it with all ledgers and cursors; whether there was one.

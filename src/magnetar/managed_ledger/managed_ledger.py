@@ -61,26 +61,25 @@ class ManagedLedger:
     def __init__(
         self,
         name: str,
-        path: str,
         io: Io,
         store: LedgerStore,
         metadata: MetadataStore,
         settings: ManagedLedgerSettings,
         cache: EntryCache,
         record: ManagedLedgerRecord,
-        version: int,
+        stored: OwnedRecord,
         retention: RetentionSettings,
         deletions: DeletionQueue,
         lost_data: LostData,
     ) -> None:
         self.name = name
-        self.path = path
+        self.path = stored.path
         self._io = io
         self.settings = settings
         self.retention = retention
         self.lost_data = lost_data
         self._record = LedgersRecord(
-            io.loop, metadata, path, record, version, deletions, lambda gone: self.reader.forget(gone)
+            metadata, stored, record, deletions, lambda gone: self.reader.forget(gone)
         )
         self.ledgers = self._record.ledgers
         self._ending = Mutex(io.loop)
@@ -553,8 +552,12 @@ class ManagedLedger:
         async with self._ending:
             if self.state is State.CLOSED:
                 return
-            await self._end()
-            await self.cursors.close()
+            try:
+                await self._end()
+                await self.cursors.close()
+            finally:
+                # What could not be written now must not be written when somebody else owns it.
+                await self.stored_record.tenure.over()
             self.reader.close()
 
     async def _end(self) -> None:

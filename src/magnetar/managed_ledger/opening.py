@@ -21,6 +21,7 @@ from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenc
 from magnetar.managed_ledger.exports import Exports
 from magnetar.managed_ledger.lost_data import LostData
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.managed_ledger.owned_record import OwnedRecord
 from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
 from magnetar.managed_ledger.records import (
     ROOT,
@@ -31,7 +32,8 @@ from magnetar.managed_ledger.records import (
 )
 from magnetar.managed_ledger.set_aside import OrphanedLedgers
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
-from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataError, MetadataStore, Node
+from magnetar.managed_ledger.tenure import Tenure
+from magnetar.metadata.interface import MUST_NOT_EXIST, MetadataError, MetadataStore
 from magnetar.naming.topic_name import decode_path_piece, encode_path_piece
 
 log = logging.getLogger(__name__)
@@ -80,12 +82,14 @@ class ManagedLedgers:
         retention: RetentionSettings | None = None,
         quorums: Quorums | None = None,
         trims: bool = True,
+        tenure: Tenure | None = None,
     ) -> ManagedLedger:
         """Recovers a managed ledger, or makes it.
 
         :param retention: None for that of the settings
         :param quorums: None for those of the settings
         :param trims: False: nothing that was stored before goes until ``trimmer.begin`` is called
+        :param tenure: of this owner, who may end it at any time; None: nobody else can own it
         :raises ManagedLedgerNotFound: it does not exist and ``create`` is false
         :raises ManagedLedgerFenced: somebody else opened it at the same time
         :raises ManagedLedgerMoving: it is being exported
@@ -93,28 +97,30 @@ class ManagedLedgers:
         """
         await self._exports.check(name)
         path = f"{ROOT}/{name}"
+        tenure = tenure or Tenure(self._io.loop)
         node = await self._metadata.get(path)
+        version = MUST_NOT_EXIST if node is None else node.version
+        stored = OwnedRecord(self._io.loop, self._metadata, path, version, tenure)
         if node is None:
             if not create:
                 raise ManagedLedgerNotFound(f"there is no managed ledger {name}")
             record = ManagedLedgerRecord()
-            node = await self._metadata.put(path, encode_managed_ledger(record), MUST_NOT_EXIST)
+            await stored.put(lambda: encode_managed_ledger(record))
         else:
             record = decode_managed_ledger(node.value, path)
             last = record.ledgers[-1] if record.ledgers else None
             if last is not None and not last.closed_ms and self.store.may_be_written(last.ledger_id):
-                node = await self._claim(node)
+                await _claim(stored, node.value)
         empty = await self._recover_last(name, record)
         ledger = ManagedLedger(
             name,
-            path,
             self._io,
             self.store,
             self._metadata,
             self.settings if quorums is None else replace(self.settings, quorums=quorums),
             self.cache,
             record,
-            node.version,
+            stored,
             retention or self.settings.retention,
             self.deletions,
             self.lost_data,
@@ -140,13 +146,6 @@ class ManagedLedgers:
             ledger.trimmer.begin()
         self.opened[name] = ledger
         return ledger
-
-    async def _claim(self, node: Node) -> Node:
-        """Writes the record once more: an owner whose ledger is fenced then sees that it is not its own."""
-        try:
-            return await self._metadata.put(node.path, node.value, node.version)
-        except BadVersion as error:
-            raise ManagedLedgerFenced(f"{node.path} was changed by somebody else") from error
 
     async def _recover_last(self, name: str, record: ManagedLedgerRecord) -> int | None:
         """Fences and closes the last ledger; one without entries leaves the list: its id is returned.
@@ -247,6 +246,11 @@ class ManagedLedgers:
     def orphaned_ledgers(self, retention_ms: int) -> OrphanedLedgers:
         """:param retention_ms: how long they are kept"""
         return OrphanedLedgers(self._io.clock, self.store, self._metadata, retention_ms)
+
+
+async def _claim(stored: OwnedRecord, value: bytes) -> None:
+    """Writes the record once more: an owner whose ledger is fenced then sees that it is not its own."""
+    await stored.put(lambda: value)
 
 
 def start_position(ledger: ManagedLedger, start: Position) -> Position:

@@ -9,6 +9,7 @@ from magnetar.io.interfaces import Loop
 from magnetar.io.mutex import Mutex
 from magnetar.io.waiting import outcome
 from magnetar.managed_ledger.errors import ManagedLedgerFenced, ManagedLedgerOvertaken
+from magnetar.managed_ledger.tenure import Tenure
 from magnetar.metadata.interface import (
     MUST_NOT_EXIST,
     BadVersion,
@@ -40,16 +41,28 @@ class OwnedRecord:
     what that goes.
 
     :param version: what was read; somebody else's write since then is found out at the next put
+    :param tenure: while it lasts the record may be written; it began before the record was read. None: one of
+        its own
     """
 
-    def __init__(self, loop: Loop, metadata: MetadataStore, path: str, version: int = MUST_NOT_EXIST) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        metadata: MetadataStore,
+        path: str,
+        version: int = MUST_NOT_EXIST,
+        tenure: Tenure | None = None,
+    ) -> None:
         self.path = path
         self.version = version
+        self.tenure = tenure or Tenure(loop)
         self._loop = loop
         self._metadata = metadata
         self._mutex = Mutex(loop)
         self._unknown: tuple[bytes, Written] | None = None
         self._abandoned = False
+        self.deleted = False
+        """By this owner: nothing is written any more. The next record at this path has the same versions."""
 
     def abandon(self) -> None:
         """From now on nothing is written: the record belongs to somebody else."""
@@ -97,7 +110,8 @@ class OwnedRecord:
             self._check_owned()
             version = self.version
             try:
-                nodes = await self._metadata.change_together([Check(self.path, version), step])
+                with self.tenure.writing():
+                    nodes = await self._metadata.change_together([Check(self.path, version), step])
             except (BadVersion, NodeMissing) as error:
                 if error.step != 0:
                     raise
@@ -111,18 +125,22 @@ class OwnedRecord:
     async def held(self) -> AsyncIterator[int]:
         """Nobody writes it meanwhile; gives the version that was last written here.
 
+        One that is :attr:`deleted` may be held, too.
+
         :raises BadVersion: it was to be made and exists
         :raises ManagedLedgerFenced: somebody else wrote it
         :raises MetadataUnavailable: what became of the last write is still unknown
         """
         async with self._mutex:
-            await self._find_out()
-            self._check_owned()
+            if not self.deleted:
+                await self._find_out()
+                self._check_owned()
             yield self.version
 
-    async def still_owned(self) -> bool:
+    async def still_owned(self, is_same: Callable[[bytes], bool]) -> bool:
         """Whether the record is as it was last written here.
 
+        :param is_same: tells the record from one that was created later, by its contents
         :raises MetadataUnavailable: the store does not say
         """
         async with self._mutex:
@@ -131,7 +149,9 @@ class OwnedRecord:
             except (BadVersion, ManagedLedgerFenced):
                 return False
             node = await self._metadata.get(self.path)
-        return not self._abandoned and node is not None and node.version == self.version
+        if not self._owned() or node is None or node.version != self.version:
+            return False
+        return is_same(node.value)
 
     async def _put(self, encode: Callable[[], bytes], written: Written, above: OwnedRecord | None) -> None:
         async with self._mutex:
@@ -155,20 +175,28 @@ class OwnedRecord:
 
     async def _write(self, value: bytes, above: OwnedRecord | None) -> int:
         if above is None:
-            return (await self._metadata.put(self.path, value, self.version)).version
+            with self.tenure.writing():
+                return (await self._metadata.put(self.path, value, self.version)).version
         node = await above.change_below(Put(self.path, value, self.version))
         assert node is not None
         return node.version
 
     async def _delete(self, above: OwnedRecord | None) -> None:
         async with self.held() as version:
+            if self.deleted:
+                raise NodeMissing(f"{self.path} is deleted")
             try:
                 if above is None:
-                    await self._metadata.delete(self.path, version)
+                    with self.tenure.writing():
+                        await self._metadata.delete(self.path, version)
                 else:
                     await above.change_below(Delete(self.path, version))
+            except NodeMissing:
+                self.deleted = True
+                raise
             except BadVersion as error:
                 raise self._fenced() from error
+            self.deleted = True
 
     async def _find_out(self) -> None:
         """What became of a write that was not answered."""
@@ -192,8 +220,11 @@ class OwnedRecord:
         if written is not None:
             written()
 
+    def _owned(self) -> bool:
+        return not (self._abandoned or self.deleted or self.tenure.ended)
+
     def _check_owned(self) -> None:
-        if self._abandoned:
+        if not self._owned():
             raise ManagedLedgerFenced(f"{self.path} is not written any more")
 
     def _fenced(self) -> ManagedLedgerFenced:

@@ -45,9 +45,15 @@ async def delete_records(metadata: MetadataStore, own: OwnedRecord, cursors: Seq
         await cursor.stop()
     *before, last = _parts(cursors)
     async with own.held() as version:
+        if own.deleted:
+            return False
         for part in before:
-            await _delete(metadata, part, Check(own.path, version))
-        return await _delete(metadata, last, Delete(own.path, version))
+            await _delete(metadata, own, part, Check(own.path, version))
+        there = await _delete(metadata, own, last, Delete(own.path, version))
+        own.deleted = True
+        # The next records of cursors at these paths have the same versions, too.
+        own.tenure.end()
+        return there
 
 
 def _parts(cursors: Sequence[CursorStorage]) -> Iterator[list[CursorStorage]]:
@@ -64,19 +70,26 @@ def _parts(cursors: Sequence[CursorStorage]) -> Iterator[list[CursorStorage]]:
     yield part
 
 
-async def _delete(metadata: MetadataStore, cursors: Sequence[CursorStorage], own: Check | Delete) -> bool:
+async def _delete(
+    metadata: MetadataStore, own: OwnedRecord, cursors: Sequence[CursorStorage], step: Check | Delete
+) -> bool:
     async with AsyncExitStack() as stack:
         steps = []
         for cursor in cursors:
             record = await stack.enter_async_context(cursor.deleting())
-            steps.append(Delete(record.path, await stack.enter_async_context(record.held())))
-        return await _delete_those_there(metadata, steps, own)
+            version = await stack.enter_async_context(record.held())
+            if not record.deleted:
+                steps.append(Delete(record.path, version))
+        return await _delete_those_there(metadata, own, steps, step)
 
 
-async def _delete_those_there(metadata: MetadataStore, steps: Sequence[Delete], own: Check | Delete) -> bool:
+async def _delete_those_there(
+    metadata: MetadataStore, own: OwnedRecord, steps: Sequence[Delete], last: Check | Delete
+) -> bool:
     while True:
         try:
-            await metadata.change_together([*steps, own])
+            with own.tenure.writing():
+                await metadata.change_together([*steps, last])
             return True
         except NodeMissing as error:
             if error.step == len(steps):

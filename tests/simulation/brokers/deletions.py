@@ -82,12 +82,7 @@ class Deletions:
             await world.sleep(0.1)
         keeper, watch = world.spawn(self._fate.keep_alive()), world.spawn(self._watch())
         losing = world.spawn(self._lose_answers())
-        for number in range(_ROUNDS):
-            world.trace.note("round", number)
-            await self._create()
-            await self._delete_what_is_held()
-            await self._delete_while_a_producer_comes()
-            await self._delete_namespace()
+        await self._rounds()
         world.quiet = True
         await world.finished(losing)
         await self._client.close()
@@ -95,6 +90,14 @@ class Deletions:
             await member.stop()
         keeper.cancel()
         watch.cancel()
+
+    async def _rounds(self) -> None:
+        for number in range(_ROUNDS):
+            self.world.trace.note("round", number)
+            await self._create()
+            await self._delete_what_is_held()
+            await self._delete_while_a_producer_comes()
+            await self._delete_namespace()
 
     async def _watch(self) -> None:
         await self.world.sleep(_END_SECONDS)

@@ -20,6 +20,7 @@ from magnetar.broker.policies.namespaces import LOCAL, NamespaceRecords
 from magnetar.broker.policies.records import Record, create
 from magnetar.broker.serving.live_topics import LiveTopics
 from magnetar.broker.serving.unloading import Unloads
+from magnetar.managed_ledger.tenure import Tenure
 from magnetar.metadata import resolving
 from magnetar.metadata.interface import SessionEvent
 from magnetar.naming.namespace_name import NamespaceName
@@ -147,6 +148,22 @@ PLANTED_IN_DELETIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "looks at its own topics only": looks_at_its_own_topics_only,
     "deletes what it looked at before": deletes_what_it_looked_at_before,
     "leaves local policies behind": leaves_local_policies_behind,
+}
+
+# Of topics that are created again (recreations.py)
+
+
+def writes_after_its_tenure() -> AbstractContextManager[None]:
+    """Only the version of a record tells who may write it."""
+
+    def goes_on(_self: Tenure) -> None:
+        return
+
+    return replaced(Tenure, "end", goes_on)
+
+
+PLANTED_IN_RECREATIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    "writes after its tenure": writes_after_its_tenure,
 }
 
 PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {

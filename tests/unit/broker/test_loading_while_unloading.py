@@ -73,3 +73,41 @@ def test_who_came_before_is_served_and_sent_on_and_who_comes_after_is_not(
     lived.world.run(unloading)
     assert owned.gone
     assert not broker.topics
+
+
+def test_what_is_not_loaded_in_time_writes_nothing_once_the_bundle_is_given_up(
+    lived: Lived, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next owner may have deleted the topic, and created it again with a record of the same version."""
+    topic = lived.topic()
+    lived.world.run(lived.broker.unload_topic(topic))
+    owned = OneBundle(lived, monkeypatch)
+    broker, loop = lived.broker, lived.broker.io.loop
+    bundle = lived.world.run(broker.bundles.of_topic(NAME))
+    broker.unloads.patience = lambda: 0.5
+    loading = loop.create_task(broker.topic(NAME, create=True))
+    lived.world.wait(0.1)
+    lived.world.run(broker.unloads.unload(bundle))
+    assert owned.gone
+    assert not loading.done()
+    record = lived.world.run(lived.world.metadata.get(topic.managed_ledger.path))
+    with pytest.raises(ServiceNotReady, match="not served by this broker any more"):
+        lived.world.run(loading)
+    assert lived.world.run(lived.world.metadata.get(topic.managed_ledger.path)) == record
+
+
+def test_what_is_being_loaded_when_its_bundle_is_lost_writes_nothing(
+    lived: Lived, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = lived.topic()
+    lived.world.run(lived.broker.unload_topic(topic))
+    OneBundle(lived, monkeypatch)
+    broker, loop = lived.broker, lived.broker.io.loop
+    bundle = lived.world.run(broker.bundles.of_topic(NAME))
+    loading = loop.create_task(broker.topic(NAME, create=True))
+    lived.world.wait(0.1)
+    record = lived.world.run(lived.world.metadata.get(topic.managed_ledger.path))
+    broker._lost(bundle)
+    with pytest.raises(ServiceNotReady, match="not served by this broker any more"):
+        lived.world.run(loading)
+    assert lived.world.run(lived.world.metadata.get(topic.managed_ledger.path)) == record

@@ -49,8 +49,9 @@ from magnetar.io.slices import Slice, each, let_others
 from magnetar.io.waiting import finished, nobody_waits, outcome
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError, Quorums
-from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerNotFound
+from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced, ManagedLedgerNotFound
 from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.managed_ledger.tenure import Tenure
 from magnetar.metadata.interface import MetadataError, MetadataStore
 from magnetar.naming.heartbeats import heartbeat_of
 from magnetar.naming.namespace_name import NamespaceName
@@ -167,6 +168,8 @@ class ServedTopics:
         self.stopping = False
         """Nothing is loaded any more."""
         self._loading: dict[str, Any] = {}
+        self._tenures: dict[str, Tenure] = {}
+        """Of topics that are being loaded, or deleted without being loaded."""
         self._unloading: dict[str, Any] = {}
 
     async def use(self, settings: BrokerSettings) -> None:
@@ -201,6 +204,8 @@ class ServedTopics:
         log.warning("topics are not owned any more", extra={"bundle": bundle or "all", "topics": len(lost)})
         for topic in lost:
             topic.disown()
+        for tenure in self._tenures_within(bundle):
+            tenure.end()
         for _ in range(min(_UNLOADS, len(lost))):
             self.io.loop.create_task(self._unload_each(lost))
 
@@ -301,6 +306,7 @@ class ServedTopics:
 
     def _load_ended(self, full_name: str) -> None:
         self._loading.pop(full_name, None)
+        self._tenures.pop(full_name, None)
         self.recoveries.over(full_name)
 
     async def _load(self, name: TopicName, *, create: bool, unasked: bool) -> AnyTopic:
@@ -312,6 +318,9 @@ class ServedTopics:
         if not owner.here:
             told = owner.addresses
             raise ServedElsewhere(f"{bundle} is served by {owner.broker_id}", told.http, told.http_tls)
+        tenure = self._tenures[str(name)] = Tenure(self.io.loop)
+        if not self.ownership.is_current(bundle, owner):
+            raise _not_served(bundle)
         if name.partition_index < 0 and await self.namespaces.partitions(name):
             raise NotAllowed(f"{name} is a partitioned topic: its partitions take producers and consumers")
         policies = await self.policies.of_topic(name)
@@ -322,17 +331,17 @@ class ServedTopics:
                 create = await self.creation.may_create(name, policies)
         if name.persistent:
             async with self.recoveries.turn(str(name)):
-                topic: AnyTopic = await self._open_stored(name, policies, create=create)
+                topic: AnyTopic = await self._open_stored(name, policies, tenure, create=create)
         elif create or await self.creation.is_partition(name):
             topic = self._make_non_persistent(name, policies)
             await topic.prepare()
         else:
             raise TopicNotFound(f"Topic {name} not found")
-        if not self.ownership.is_current(bundle, owner):
+        if tenure.ended or not self.ownership.is_current(bundle, owner):
             # It was opened by a right that has ended.
             topic.disown()
             await topic.close()
-            raise ServiceNotReady(f"{bundle} is not served by this broker any more")
+            raise _not_served(bundle)
         self.topics[topic.full_name] = topic
         self.creation.loaded(topic.name)
         # They may have changed since it was made; then its policies have, too.
@@ -353,7 +362,9 @@ class ServedTopics:
         events.topic_opened(topic.full_name, made=missing, milliseconds=milliseconds)
         return topic
 
-    async def _open_stored(self, name: TopicName, policies: EffectivePolicies, *, create: bool) -> Topic:
+    async def _open_stored(
+        self, name: TopicName, policies: EffectivePolicies, tenure: Tenure, *, create: bool
+    ) -> Topic:
         try:
             ledger = await self.managed_ledgers.open(
                 name.path,
@@ -361,9 +372,14 @@ class ServedTopics:
                 retention=retention_settings(policies.retention),
                 quorums=policies.quorums,
                 trims=False,
+                tenure=tenure,
             )
         except ManagedLedgerNotFound as error:
             raise TopicNotFound(f"Topic {name} not found") from error
+        except ManagedLedgerFenced as error:
+            if not tenure.ended:
+                raise
+            raise ServiceNotReady(f"{name} is not served by this broker any more") from error
         topic = Topic(
             name,
             ledger,
@@ -507,11 +523,13 @@ class ServedTopics:
         # From here on nobody loads it: who comes has the topic made anew.
         removing = self._unloading[full_name] = self.io.loop.create_task(self._delete_stored(name))
         removing.add_done_callback(lambda _done: self._unloading.pop(full_name))
+        removing.add_done_callback(lambda _done: self._tenures.pop(full_name, None))
         await outcome(self.io.loop, removing)
 
     async def _delete_stored(self, name: TopicName) -> None:
+        tenure = self._tenures[str(name)] = Tenure(self.io.loop)
         try:
-            ledger = await self.managed_ledgers.open(name.path, create=False)
+            ledger = await self.managed_ledgers.open(name.path, create=False, tenure=tenure)
         except ManagedLedgerNotFound:
             return
         await self.managed_ledgers.delete(ledger)
@@ -537,6 +555,25 @@ class ServedTopics:
             for topic in self.topics.values()
             if topic.bundle_hash in hashes and topic.name.namespace_name == namespace
         ]
+
+    def _tenures_within(self, bundle: Bundle | None) -> list[Tenure]:
+        """Of topics that are not loaded yet."""
+        return [
+            tenure
+            for name, tenure in self._tenures.items()
+            if bundle is None or TopicName.parse(name) in bundle
+        ]
+
+    async def end_tenures(self, bundle: Bundle) -> None:
+        """From now on no record of a topic of the bundle is written; returns when no write is in progress."""
+        tenures = self._tenures_within(bundle)
+        for topic in self.loaded_within(bundle):
+            if isinstance(topic, Topic):
+                tenures.append(topic.managed_ledger.stored_record.tenure)
+        for tenure in tenures:
+            tenure.end()
+        for tenure in tenures:
+            await tenure.over()
 
     async def unload_topics(self, topics: list[AnyTopic]) -> None:
         """Closes some, several at a time; what goes wrong is logged."""
@@ -565,3 +602,7 @@ class ServedTopics:
                 del self.topics[topic.full_name]
                 self.creation.unloaded(topic.name)
             self.busy.pop(topic, None)
+
+
+def _not_served(bundle: Bundle) -> ServiceNotReady:
+    return ServiceNotReady(f"{bundle} is not served by this broker any more")

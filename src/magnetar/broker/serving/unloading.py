@@ -30,6 +30,8 @@ class Topics(Protocol):
 
     async def unload_topics(self, topics: list[AnyTopic]) -> None: ...
 
+    async def end_tenures(self, bundle: Bundle) -> None: ...
+
 
 class Unloads:
     """One at a time of each bundle; who asks for one under way waits for it."""
@@ -82,6 +84,8 @@ class Unloads:
         try:
             await self._close(bundle, topics, deadline)
             if began:
+                # Topics that were not loaded or closed in time must not write to what the next owner stores.
+                await self._topics.end_tenures(bundle)
                 await ownership.release(bundle, towards)
             if target is not None and departure is not None and departure.waiting and self.handing_over:
                 assigned = await self.handing_over.take(target, names[0])
