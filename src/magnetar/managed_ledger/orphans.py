@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
 
 from magnetar.ledger.interface import LedgerMetadata, LedgerState, LedgerStore, NoSuchLedger
 from magnetar.managed_ledger.owned_ledgers import COMPACTION_CURSOR, owned_ledgers
@@ -15,18 +14,28 @@ from magnetar.naming.topic_name import TopicName, encode_path_piece
 
 _MANAGED_LEDGER = "pulsar/managed-ledger"
 _CURSOR = "pulsar/cursor"
-_COMPACTED_TOPIC = "pulsar/compactedTopic"
+COMPACTED_TOPIC = "pulsar/compactedTopic"
+"""Of a ledger's custom metadata: the topic that was compacted into it."""
 _SCHEMA = "pulsar/schemaId"
 _PACKAGE = "magnetar/package"
+_OTHERS = {_SCHEMA: "schema of", _PACKAGE: "package", COMPACTED_TOPIC: "compacted topic"}
+"""What else ledgers are made for, in words."""
 
 
-@dataclass(frozen=True)
-class Orphan:
-    """A ledger that nothing names."""
+def owner_of(metadata: LedgerMetadata) -> str:
+    """What a ledger was made for, in words, as its own metadata says."""
+    told = _texts(metadata)
+    if (name := told.get(_MANAGED_LEDGER)) is not None:
+        return f"subscription {told[_CURSOR]} of {name}" if _CURSOR in told else f"topic {name}"
+    for key, kind in _OTHERS.items():
+        if key in told:
+            return f"{kind} {told[key]}"
+    return "unknown"
 
-    metadata: LedgerMetadata
-    whose: str
-    """For whom it was made, in words."""
+
+def _texts(metadata: LedgerMetadata) -> dict[str, str]:
+    """A ledger's custom metadata."""
+    return {key: value.decode("utf-8", "replace") for key, value in metadata.custom.items()}
 
 
 class NamedLedgers:
@@ -130,7 +139,7 @@ class OrphanSearch:
         self._of_schemas = of_schemas
         self._of_packages = of_packages
 
-    async def find(self, candidates: Sequence[int], made_before_ms: int) -> list[Orphan]:
+    async def find(self, candidates: Sequence[int], made_before_ms: int) -> list[LedgerMetadata]:
         """
         :param candidates: the ledgers there were before this was asked
         :param made_before_ms: what is younger may be named any moment
@@ -144,14 +153,9 @@ class OrphanSearch:
             metadata = None if ledger_id in named else await self._look(ledger_id)
             if metadata is None or not 0 < metadata.ctime_ms < made_before_ms:
                 continue
-            orphan = await self._judged(metadata)
-            if orphan is not None:
-                found.append(orphan)
+            if await self.is_orphan(metadata):
+                found.append(metadata)
         return found
-
-    async def still(self, orphan: Orphan) -> bool:
-        """Whether nothing names it now, either; raises as :meth:`find` does."""
-        return await self._judged(orphan.metadata) is not None
 
     async def _look(self, ledger_id: int) -> LedgerMetadata | None:
         try:
@@ -161,22 +165,19 @@ class OrphanSearch:
         reader.close()
         return reader.metadata
 
-    async def _judged(self, metadata: LedgerMetadata) -> Orphan | None:
-        """None: something names it, or it is not known for whom it was made."""
-        ledger_id = metadata.ledger_id
-        told = {key: value.decode("utf-8", "replace") for key, value in metadata.custom.items()}
+    async def is_orphan(self, metadata: LedgerMetadata) -> bool:
+        """Whether a ledger says what it was made for and nothing names it; raises as :meth:`find` does."""
+        ledger_id, told = metadata.ledger_id, _texts(metadata)
         if told.get("application") != "pulsar":
-            return None
+            return False
         if (name := told.get(_MANAGED_LEDGER)) is not None:
             named: Collection[int] = await self._named.named_by(name)
-            whose = f"subscription {told[_CURSOR]} of {name}" if _CURSOR in told else f"topic {name}"
-        elif (schema := told.get(_SCHEMA)) is not None:
-            named, whose = await self._of_schemas(), f"schema of {schema}"
-        elif (package := told.get(_PACKAGE)) is not None:
-            named, whose = await self._of_packages(), f"package {package}"
-        elif (topic := told.get(_COMPACTED_TOPIC)) is not None:
-            written = await self._named.is_compacted(ledger_id, topic, written=True)
-            named, whose = {ledger_id} if written else (), f"compacted topic {topic}"
+        elif _SCHEMA in told:
+            named = await self._of_schemas()
+        elif _PACKAGE in told:
+            named = await self._of_packages()
+        elif (topic := told.get(COMPACTED_TOPIC)) is not None:
+            return not await self._named.is_compacted(ledger_id, topic, written=True)
         else:
-            return None
-        return None if ledger_id in named else Orphan(metadata, whose)
+            return False
+        return ledger_id not in named

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from magnetar.io.interfaces import Clock
 from magnetar.ledger.interface import LedgerMetadata, LedgerStore, NoSuchLedger
 from magnetar.ledger.journal.records import COMPONENT
-from magnetar.managed_ledger.orphans import NamedLedgers
+from magnetar.managed_ledger.orphans import COMPACTED_TOPIC, NamedLedgers, owner_of
 from magnetar.metadata.interface import MetadataStore, NodeMissing
 
 log = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ class OrphanedLedgers:
         reader.close()
         if metadata.custom.get("component") == COMPONENT:
             return None
-        topic = metadata.custom.get("pulsar/compactedTopic")
+        topic = metadata.custom.get(COMPACTED_TOPIC)
         if topic is not None and await names.is_compacted(ledger_id, topic.decode()):
             return None
         return metadata
@@ -136,22 +136,6 @@ class OrphanedLedgers:
             await self._metadata.delete(f"{ROOT}/{ledger_id}")
         except NodeMissing:
             log.debug("the note of an orphaned ledger is gone already", extra={"ledger": ledger_id})
-
-
-def owner_of(metadata: LedgerMetadata) -> str:
-    """What a ledger was made for, in words, as its own metadata says."""
-    told = {key: value.decode("utf-8", "replace") for key, value in metadata.custom.items()}
-    topic, cursor = told.get("pulsar/managed-ledger"), told.get("pulsar/cursor")
-    if topic is not None:
-        return f"topic {topic}" if cursor is None else f"subscription {cursor} of {topic}"
-    for key, kind in (
-        ("pulsar/schemaId", "schema of"),
-        ("magnetar/package", "package"),
-        ("pulsar/compactedTopic", "compacted topic"),
-    ):
-        if key in told:
-            return f"{kind} {told[key]}"
-    return "unknown"
 
 
 def _fields(orphan: SetAside) -> dict[str, object]:

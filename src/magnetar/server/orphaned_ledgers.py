@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 
 from magnetar.config.cluster import ClusterSettings
 from magnetar.config.settings import Settings
-from magnetar.managed_ledger.orphans import Orphan, OrphanSearch
+from magnetar.ledger.interface import LedgerMetadata
+from magnetar.managed_ledger.orphans import OrphanSearch, owner_of
 from magnetar.server.export_sides import cluster_side
 
 _HOUR_MS = 3_600_000
@@ -55,15 +56,14 @@ async def _work(
         candidates = await side.ledgers.ledger_ids()
         found = await search.find(candidates, side.io.clock.wall_ms() - hours * _HOUR_MS)
         for orphan in found:
-            if delete and await search.still(orphan):
-                await side.ledgers.delete(orphan.metadata.ledger_id)
+            if delete and await search.is_orphan(orphan):
+                await side.ledgers.delete(orphan.ledger_id)
                 tell(f"{_described(orphan)}: deleted")
             else:
                 tell(_described(orphan))
         return len(found)
 
 
-def _described(orphan: Orphan) -> str:
-    known = orphan.metadata
-    made = datetime.fromtimestamp(known.ctime_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
-    return f"ledger {known.ledger_id}, made {made} for {orphan.whose}, {known.state.value}"
+def _described(orphan: LedgerMetadata) -> str:
+    made = datetime.fromtimestamp(orphan.ctime_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+    return f"ledger {orphan.ledger_id}, made {made} for {owner_of(orphan)}, {orphan.state.value}"

@@ -12,7 +12,7 @@ from magnetar.managed_ledger.cursor_storage import CursorStorage
 from magnetar.managed_ledger.custom_metadata import custom_metadata
 from magnetar.managed_ledger.errors import MetadataDamaged
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
-from magnetar.managed_ledger.orphans import OrphanSearch
+from magnetar.managed_ledger.orphans import OrphanSearch, owner_of
 from magnetar.managed_ledger.owned_ledgers import COMPACTED_LEDGER, COMPACTION_CURSOR
 from magnetar.managed_ledger.position import EARLIEST
 
@@ -50,7 +50,7 @@ class Life:
     def found(self) -> list[int]:
         candidates = self.world.run(self.world.store.ledger_ids())
         before = self.world.simulation.io.clock.wall_ms() - _HOUR_MS
-        return [orphan.metadata.ledger_id for orphan in self.world.run(self.search.find(candidates, before))]
+        return [orphan.ledger_id for orphan in self.world.run(self.search.find(candidates, before))]
 
 
 @pytest.fixture
@@ -100,10 +100,10 @@ def test_what_is_named_meanwhile_is_no_orphan(life: Life) -> None:
     candidates = life.world.run(life.world.store.ledger_ids())
     before = life.world.simulation.io.clock.wall_ms() - _HOUR_MS
     (orphan,) = life.world.run(life.search.find(candidates, before))
-    assert "t/n/topic" in orphan.whose
-    assert life.world.run(life.search.still(orphan))
+    assert owner_of(orphan) == "schema of t/n/topic"
+    assert life.world.run(life.search.is_orphan(orphan))
     life.of_schemas.add(schema)
-    assert not life.world.run(life.search.still(orphan))
+    assert not life.world.run(life.search.is_orphan(orphan))
 
 
 def compacted(life: Life) -> tuple[ManagedLedger, CursorStorage, int, int]:
