@@ -6,10 +6,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 
 from magnetar.http.engine.message import Request
-
-_GZIP_BITS = zlib.MAX_WBITS | 16
-_GZIP_LEVEL = 1
-"""Text of so many repetitions gets hardly smaller by more."""
+from magnetar.http.gzipped import GZIP_BITS, GZIP_LEVEL
 
 
 def takes_gzip(request: Request) -> bool:
@@ -23,7 +20,7 @@ def takes_gzip(request: Request) -> bool:
 
 def compressed(pieces: Iterable[str]) -> Iterator[bytes]:
     """The same text, gzipped, a piece for each of it; some may be empty."""
-    packer = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_BITS)
+    packer = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, GZIP_BITS)
     for piece in pieces:
         yield packer.compress(piece.encode())
     yield packer.flush()

@@ -12,15 +12,13 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from magnetar.errors import ServiceNotReady
+from magnetar.http.gzipped import GZIP_BITS, GZIP_LEVEL
 from magnetar.io.interfaces import Loop
 from magnetar.io.waiting import outcome
 
 _PLAIN_BYTES = 16 << 10
-_GZIP_BITS = zlib.MAX_WBITS | 16
 _JOIN_SECONDS = 10.0
 """A rendering that was begun longer ago is not for new scrapes: a slow one may hold it up."""
-_GZIP_LEVEL = 1
-"""Text of so many repetitions gets hardly smaller by more."""
 
 Render = Callable[[str], Awaitable[Iterator[str]]]
 """Takes figures, and gives their text piece by piece in the form of a content type."""
@@ -69,7 +67,7 @@ class SharedText:
         self.figures = figures
         self.done = False
         self._pieces: Iterator[str] = iter(())
-        self._packer = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_BITS)
+        self._packer = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, GZIP_BITS)
         self._blocks: list[bytes] = []
 
     def begin(self, pieces: Iterator[str]) -> None:
@@ -98,7 +96,7 @@ class SharedText:
 
     def plain(self) -> Iterator[bytes]:
         """A block may be a megabyte of text, which is not to be sent in one go."""
-        unpacker = zlib.decompressobj(_GZIP_BITS)
+        unpacker = zlib.decompressobj(GZIP_BITS)
         for block in self.gzipped():
             if not block:
                 yield b""

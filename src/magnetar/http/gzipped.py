@@ -1,0 +1,10 @@
+"""How text is compressed for HTTP."""
+
+from __future__ import annotations
+
+import zlib
+
+GZIP_BITS = zlib.MAX_WBITS | 16
+"""The ``wbits`` of zlib for the format gzip."""
+GZIP_LEVEL = 1
+"""Answers repeat themselves so often that more effort makes them hardly smaller."""
