@@ -11,18 +11,21 @@ from magnetar.io.interfaces import Loop
 class Places:
     """``async with places:`` waits, first come, first served, until one of them is free."""
 
-    __slots__ = ("_loop", "_most", "_waiters", "taken")
+    __slots__ = ("_free", "_loop", "_most", "_waiters")
 
-    def __init__(self, loop: Loop, most: int) -> None:
+    def __init__(self, loop: Loop, most: int = 1) -> None:
         """:param most: how many there are, at least 1"""
         self._loop = loop
-        self._most = most
+        self._most = self._free = most
         self._waiters: deque[Any] = deque()
-        self.taken = 0
+
+    @property
+    def taken(self) -> int:
+        return self._most - self._free
 
     async def __aenter__(self) -> None:
-        if self.taken < self._most:
-            self.taken += 1
+        if self._free:
+            self._free -= 1
             return
         waiter = self._loop.create_future()
         self._waiters.append(waiter)
@@ -43,4 +46,4 @@ class Places:
             if not waiter.done():
                 waiter.set_result(None)
                 return
-        self.taken -= 1
+        self._free += 1
