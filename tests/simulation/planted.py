@@ -27,9 +27,9 @@ from magnetar.ledger.embedded.log import CommitLog
 from magnetar.ledger.embedded.segment_supply import LogSegment
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.ledger.journal.writing import MetadataJournal
+from magnetar.managed_ledger.ending import Ending
 from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.ledgers_record import LedgersRecord
-from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.state import State
 from magnetar.metadata.progress import Edits
 from magnetar.protocol.hot_codec import AckRun
@@ -255,11 +255,11 @@ def shared_overtake() -> AbstractContextManager[None]:
 def terminated_all_the_same() -> AbstractContextManager[None]:
     """A topic whose end could not be written takes no more entries."""
 
-    def ended(self: ManagedLedger) -> None:
-        if self.state is State.TERMINATING:
-            self.state = State.TERMINATED
+    def ended(self: Ending) -> None:
+        if self._owner.state is State.TERMINATING:
+            self._owner.state = State.TERMINATED
 
-    return replaced(ManagedLedger, "_go_on", ended)
+    return replaced(Ending, "_go_on", ended)
 
 
 def end_not_written() -> AbstractContextManager[None]:

@@ -16,7 +16,6 @@ from typing import Any
 
 from magnetar.invariants import must
 from magnetar.io.interfaces import Cancellable, Io
-from magnetar.io.mutex import Mutex
 from magnetar.io.telling import report
 from magnetar.io.waiting import finished
 from magnetar.ledger.interface import (
@@ -32,6 +31,7 @@ from magnetar.managed_ledger.append import Append, AppendListener, AppendQueue
 from magnetar.managed_ledger.current_ledger import CurrentLedger
 from magnetar.managed_ledger.cursors import Cursors
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
+from magnetar.managed_ledger.ending import Ending
 from magnetar.managed_ledger.entry_cache import EntryCache, LedgerCache
 from magnetar.managed_ledger.entry_reader import EntryReader
 from magnetar.managed_ledger.errors import (
@@ -82,7 +82,6 @@ class ManagedLedger:
             metadata, stored, record, deletions, lambda gone: self.reader.forget(gone)
         )
         self.ledgers = self._record.ledgers
-        self._ending = Mutex(io.loop)
         self.cache = LedgerCache(cache)
         self.reader = EntryReader(store, self.ledgers, self.cache, settings)
         self.cursors = Cursors(
@@ -112,6 +111,7 @@ class ManagedLedger:
         self._next_roll: Cancellable | None = None
         """Runs while appends wait for the pause after a failed roll."""
         self.trimmer = Trimmer(self, self._record, io)
+        self._ending = Ending(self, self._record, self._current, io.loop)
         self.state = State.TERMINATED if record.terminated is not None else State.NEEDS_LEDGER
         self.last_confirmed: Position = self.ledgers.last_stored()
         self.entries_added = 0
@@ -191,14 +191,14 @@ class ManagedLedger:
             raise ManagedLedgerClosed(f"{self.name} is closed")
         self.appends.waiting.append(operation)
         if self.state is State.NEEDS_LEDGER:
-            self._start_roll()
+            self.start_roll()
 
     def _write(self, operation: Append) -> None:
         current = self._current
         room = current.room(self.settings)
         if room == 0:
             self.appends.waiting.appendleft(operation)
-            self._start_roll()
+            self.start_roll()
             return
         full = operation.count > room
         if full:
@@ -214,7 +214,7 @@ class ManagedLedger:
             # The writer ended and on_failed is about to say so: this one is written again with the rest.
             self.appends.waiting.appendleft(operation)
             self.state = State.NEEDS_LEDGER
-            self._start_roll()
+            self.start_roll()
             return
         except EntryTooLarge as error:
             self._refuse_entry(operation, error)
@@ -222,14 +222,14 @@ class ManagedLedger:
         except LedgerError as error:
             self._refuse(operation, error)
             if full:
-                self._start_roll()
+                self.start_roll()
             return
         operation.ledger_id = writer.ledger_id
         current.entries += operation.count
         current.size += operation.size
         self.appends.written.append(operation)
         if full:
-            self._start_roll()
+            self.start_roll()
 
     def _refuse_entry(self, operation: Append, error: EntryTooLarge) -> None:
         """Refuses the one entry that is too large; what stands before and behind it is written."""
@@ -270,7 +270,7 @@ class ManagedLedger:
         if last_entry_id >= current.entries:
             self._confirm(current, last_entry_id)
         if self._current.room(self.settings) == 0 and self.state is State.OPEN:
-            self._start_roll()
+            self.start_roll()
 
     def _report_between(self, current: LedgerSummary, last_entry_id: int) -> None:
         """Tells of refused appends and of the durable ones before each of them, in their order."""
@@ -303,7 +303,7 @@ class ManagedLedger:
         )
         self.append_errors += 1
         self._current.writer = None
-        self._write_again()
+        self.write_again()
         if isinstance(reason, LedgerFenced):
             # Whoever takes the managed ledger over has written its record before; else it was a mistake.
             self._writer_fenced = True
@@ -311,17 +311,18 @@ class ManagedLedger:
             # A new ledger would have no room either; one is made when somebody appends again.
             if self.state is State.OPEN:
                 self.state = State.NEEDS_LEDGER
-            self._fail_waiting(reason)
+            self.fail_waiting(reason)
             return
         if self.state in (State.OPEN, State.NEEDS_LEDGER):
             self.state = State.NEEDS_LEDGER
-            self._start_roll()
+            self.start_roll()
         elif self.state not in (State.ROLLING, State.TERMINATING):
-            self._fail_waiting(ManagedLedgerClosed(f"{self.name} takes no more entries: {reason}"))
+            self.fail_waiting(ManagedLedgerClosed(f"{self.name} takes no more entries: {reason}"))
 
     # Rolling over
 
-    def _start_roll(self) -> None:
+    def start_roll(self) -> None:
+        """Goes on in a new ledger, at once or after the pause that follows a failure."""
         if self._roll is not None or self.state not in (State.OPEN, State.NEEDS_LEDGER):
             return
         pause = self.creation.seconds_left
@@ -335,7 +336,13 @@ class ManagedLedger:
     def _end_pause(self) -> None:
         self._next_roll = None
         if self.appends.waiting or self._writer_fenced:
-            self._start_roll()
+            self.start_roll()
+
+    def stop_rolling(self) -> None:
+        """No roll begins by itself any more."""
+        if self._next_roll is not None:
+            self._next_roll.cancel()
+            self._next_roll = None
 
     async def _run_roll(self) -> None:
         try:
@@ -354,7 +361,7 @@ class ManagedLedger:
         self._drain()
         if self._writer_fenced:
             # Nobody may append any more: it finds out all the same whose it is.
-            self._start_roll()
+            self.start_roll()
 
     def _roll_failed(self, error: Exception) -> None:
         log.error("no new ledger", extra={"managed_ledger": self.name, "error": str(error)})
@@ -362,7 +369,7 @@ class ManagedLedger:
         self.creation.failed()
         if self.state is State.ROLLING:
             self.state = State.NEEDS_LEDGER
-        self._fail_waiting(error)
+        self.fail_waiting(error)
 
     async def roll(self) -> None:
         """Closes the current ledger and goes on in a new one."""
@@ -395,7 +402,7 @@ class ManagedLedger:
         if gone is not None:
             await self._record.let_go(gone)
         # What the last one never told of is stored anew: its count says that it does not have it.
-        self._write_again()
+        self.write_again()
         writer.set_listener(self)
         self._current.begin(writer, summary, now)
         if self.state in (State.ROLLING, State.NEEDS_LEDGER):
@@ -419,7 +426,8 @@ class ManagedLedger:
         """Whether it is closed, or belongs to somebody else: its record is not to be written any more."""
         return self.state in (State.CLOSED, State.FENCED)
 
-    def _write_again(self) -> None:
+    def write_again(self) -> None:
+        """What the current ledger does not have for certain waits for the next one."""
         self.appends.write_again()
         self._refused.report_all()
 
@@ -433,9 +441,10 @@ class ManagedLedger:
                 report(self._io.loop, self._write, error)
                 self._refuse(operation, error)
         if self.state in (State.CLOSED, State.FENCED, State.TERMINATED):
-            self._fail_waiting(ManagedLedgerClosed(f"{self.name} is closed"))
+            self.fail_waiting(ManagedLedgerClosed(f"{self.name} is closed"))
 
-    def _fail_waiting(self, error: Exception) -> None:
+    def fail_waiting(self, error: Exception) -> None:
+        """Appends that wait for a ledger fail."""
         self._refused.report_all()
         failed = list(self.appends.waiting)
         self.appends.waiting.clear()
@@ -444,19 +453,20 @@ class ManagedLedger:
 
     def fenced(self) -> None:
         """Somebody else owns it now: ends all appends."""
-        self._fail_waiting(ManagedLedgerFenced(f"{self.name} belongs to somebody else now"))
+        self.fail_waiting(ManagedLedgerFenced(f"{self.name} belongs to somebody else now"))
         if self.lost:
             return
         log.error("lost to another owner", extra={"managed_ledger": self.name})
-        self._disown()
+        self.end_ownership()
 
     def disown(self) -> None:
         """The right to it has ended, with the session that had it: nothing is written any more."""
-        self._fail_waiting(ManagedLedgerFenced(f"{self.name} is not owned any more"))
+        self.fail_waiting(ManagedLedgerFenced(f"{self.name} is not owned any more"))
         if not self.lost:
-            self._disown()
+            self.end_ownership()
 
-    def _disown(self) -> None:
+    def end_ownership(self) -> None:
+        """Nothing is written any more, and the listener is told."""
         self.state = State.FENCED
         self._record.abandon()
         self.cursors.abandon()
@@ -494,12 +504,12 @@ class ManagedLedger:
     def check_rollover(self) -> None:
         """Rolls a ledger that reached its age; called now and then."""
         if self.state is State.OPEN and self._current.entries and self._current.room(self.settings) == 0:
-            self._start_roll()
+            self.start_roll()
 
     def start_over(self) -> None:
         """Goes on in a new ledger, if there is anything in the current one."""
         if self.state is State.OPEN and self._current.entries:
-            self._start_roll()
+            self.start_roll()
 
     # Ending
 
@@ -513,80 +523,15 @@ class ManagedLedger:
         :raises LedgerError: the last ledger can neither be closed nor recovered
         :raises MetadataError: the end cannot be written
         """
-        async with self._ending:
-            if self.terminated is not None:
-                return self.terminated
-            await self.rolled()
-            if self.lost:
-                raise ManagedLedgerClosed(f"{self.name} is closed")
-            self.state = State.TERMINATING
-            try:
-                await self._current.close()
-                end = self.last_confirmed
-                await self._record.terminate(end)
-            except ManagedLedgerFenced:
-                self.fenced()
-                raise
-            except BaseException:
-                self._go_on()
-                raise
-            if not self.lost:
-                self.state = State.TERMINATED
-            self._write_again()
-            self._fail_waiting(ManagedLedgerTerminated(f"{self.name} is terminated"))
-            return end
-
-    def _go_on(self) -> None:
-        """Its end could not be made durable."""
-        if self.state is State.TERMINATING:
-            self.state = State.NEEDS_LEDGER
-            if self.appends.waiting:
-                self._start_roll()
-
-    async def _settle(self) -> None:
-        await self.rolled()
-        await self.trimmer.settle()
+        return await self._ending.terminate()
 
     async def close(self) -> None:
         """Waits for appends in flight, writes all cursors, releases everything. Idempotent."""
-        async with self._ending:
-            if self.state is State.CLOSED:
-                return
-            try:
-                await self._end()
-                await self.cursors.close()
-            finally:
-                # What could not be written now must not be written when somebody else owns it.
-                await self.stored_record.tenure.over()
-            self.reader.close()
-
-    async def _end(self) -> None:
-        """No append is under way when this returns, and none begins."""
-        await self._settle()
-        owned = not self.lost
-        self.state = State.CLOSED
-        if owned:
-            await self._current.release()
-        self._fail_waiting(ManagedLedgerClosed(f"{self.name} is closed"))
-        if self._next_roll is not None:
-            self._next_roll.cancel()
-            self._next_roll = None
-        await self._settle()
+        await self._ending.close()
 
     async def delete(self) -> None:
         """Removes it with all cursors and ledgers. One whose record is gone is fine.
 
         :raises ManagedLedgerFenced: it belongs to somebody else
         """
-        async with self._ending:
-            was_lost = self.lost
-            await self._end()
-            try:
-                if not await self._record.delete(self.cursors.storages()):
-                    log.info("record was gone already", extra={"managed_ledger": self.name})
-            except ManagedLedgerFenced:
-                if not was_lost:
-                    self._disown()
-                raise
-            self.cursors.remove_all()
-            self.reader.close()
+        await self._ending.delete()

@@ -1,0 +1,139 @@
+"""How a managed ledger ends: terminated for ever, closed by its owner, or deleted."""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from magnetar.io.interfaces import Loop
+from magnetar.io.mutex import Mutex
+from magnetar.managed_ledger.append import AppendQueue
+from magnetar.managed_ledger.current_ledger import CurrentLedger
+from magnetar.managed_ledger.cursors import Cursors
+from magnetar.managed_ledger.entry_reader import EntryReader
+from magnetar.managed_ledger.errors import (
+    ManagedLedgerClosed,
+    ManagedLedgerFenced,
+    ManagedLedgerTerminated,
+)
+from magnetar.managed_ledger.ledgers_record import LedgersRecord
+from magnetar.managed_ledger.position import Position
+from magnetar.managed_ledger.state import State
+from magnetar.managed_ledger.trimming import Trimmer
+
+log = logging.getLogger(__name__)
+
+
+class EndingLedger(Protocol):
+    """What an end asks of a managed ledger, which is made of this module."""
+
+    name: str
+    state: State
+    appends: AppendQueue
+    cursors: Cursors
+    reader: EntryReader
+    trimmer: Trimmer
+    last_confirmed: Position
+
+    @property
+    def lost(self) -> bool: ...
+
+    async def rolled(self) -> None: ...
+    def start_roll(self) -> None: ...
+    def stop_rolling(self) -> None: ...
+    def write_again(self) -> None: ...
+    def fail_waiting(self, error: Exception) -> None: ...
+    def fenced(self) -> None: ...
+    def end_ownership(self) -> None: ...
+
+
+class Ending:
+    """The ends of one managed ledger, one at a time."""
+
+    def __init__(
+        self, managed_ledger: EndingLedger, record: LedgersRecord, current: CurrentLedger, loop: Loop
+    ) -> None:
+        self._owner = managed_ledger
+        self._record = record
+        self._current = current
+        self._mutex = Mutex(loop)
+
+    async def terminate(self) -> Position:
+        """See :meth:`magnetar.managed_ledger.managed_ledger.ManagedLedger.terminate`."""
+        owner = self._owner
+        async with self._mutex:
+            if self._record.terminated is not None:
+                return self._record.terminated
+            await owner.rolled()
+            if owner.lost:
+                raise ManagedLedgerClosed(f"{owner.name} is closed")
+            owner.state = State.TERMINATING
+            try:
+                await self._current.close()
+                end = owner.last_confirmed
+                await self._record.terminate(end)
+            except ManagedLedgerFenced:
+                owner.fenced()
+                raise
+            except BaseException:
+                self._go_on()
+                raise
+            if not owner.lost:
+                owner.state = State.TERMINATED
+            owner.write_again()
+            owner.fail_waiting(ManagedLedgerTerminated(f"{owner.name} is terminated"))
+            return end
+
+    def _go_on(self) -> None:
+        """Its end could not be made durable."""
+        owner = self._owner
+        if owner.state is State.TERMINATING:
+            owner.state = State.NEEDS_LEDGER
+            if owner.appends.waiting:
+                owner.start_roll()
+
+    async def close(self) -> None:
+        """See :meth:`magnetar.managed_ledger.managed_ledger.ManagedLedger.close`."""
+        owner = self._owner
+        async with self._mutex:
+            if owner.state is State.CLOSED:
+                return
+            try:
+                await self._end()
+                await owner.cursors.close()
+            finally:
+                # What could not be written now must not be written when somebody else owns it.
+                await self._record.stored.tenure.over()
+            owner.reader.close()
+
+    async def _end(self) -> None:
+        """No append is under way when this returns, and none begins."""
+        owner = self._owner
+        await self._settle()
+        owned = not owner.lost
+        owner.state = State.CLOSED
+        if owned:
+            await self._current.release()
+        owner.fail_waiting(ManagedLedgerClosed(f"{owner.name} is closed"))
+        owner.stop_rolling()
+        await self._settle()
+
+    async def _settle(self) -> None:
+        await self._owner.rolled()
+        await self._owner.trimmer.settle()
+
+    async def delete(self) -> None:
+        """See :meth:`magnetar.managed_ledger.managed_ledger.ManagedLedger.delete`."""
+        owner = self._owner
+        async with self._mutex:
+            was_lost = owner.lost
+            await self._end()
+            try:
+                if not await self._record.delete(owner.cursors.storages()):
+                    log.info("record was gone already", extra={"managed_ledger": owner.name})
+            except ManagedLedgerFenced:
+                if not was_lost:
+                    owner.end_ownership()
+                raise
+            owner.cursors.remove_all()
+            owner.reader.close()
