@@ -12,6 +12,7 @@ from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import AutoTopics
 from magnetar.errors import NotAllowed, PartitionCountRefused, PreconditionFailed, TopicNotFound
 from magnetar.managed_ledger.position import EARLIEST
+from magnetar.naming.topic_name import TopicName
 from magnetar.security.principal import ANONYMOUS
 
 PARTITIONED = "persistent://public/default/partitioned"
@@ -66,6 +67,31 @@ def test_topics_of_a_tenant() -> None:
     make(refused[0])
     with pytest.raises(NotAllowed):
         make(refused[1])
+
+
+@pytest.mark.parametrize("domain", ["persistent", "non-persistent"])
+def test_partitions_made_on_use_count_for_the_tenant(domain: str) -> None:
+    """Topics whose partitions nobody has used yet do not count: any number of them may be made."""
+    policies = EffectivePolicies(auto_topics=AutoTopics(allowed=True, partitions=3))
+    lived = Lived(policies, max_topics_per_tenant=4)
+    creation = lived.broker.creation
+    names = [lived.broker.parse_topic(f"{domain}://public/default/{each}") for each in ("a", "b")]
+    for name in names:
+        assert lived.world.run(creation.partitions_or_create(name, ANONYMOUS)) == 3
+
+    def use(name: TopicName) -> None:
+        lived.world.run(lived.broker.topic(name, create=True, principal=ANONYMOUS))
+
+    used = [*(names[0].partition(index) for index in range(3)), names[1].partition(0)]
+    for partition in used:
+        use(partition)
+    with pytest.raises(NotAllowed, match="Exceed maximum number of topics in tenant: 4"):
+        use(names[1].partition(1))
+    assert creation.refused_topics == 1
+    for partition in used:
+        use(partition)
+    lived.world.run(lived.broker.unload_topic(lived.broker.topics[str(used[0])]))
+    use(used[0])
 
 
 def test_subscriptions_of_a_topic() -> None:

@@ -153,10 +153,12 @@ class TopicCreation:
     async def may_create(self, name: TopicName, policies: EffectivePolicies) -> bool:
         """Whether a missing topic is made on use: by policy, or because it is a partition of one that exists.
 
-        :raises NotAllowed: the namespace has as many topics as it may
+        :raises NotAllowed: the namespace or its tenant has as many topics as it may
         """
         if await self.is_partition(name):
-            # Its partitioned topic was let in with all of them.
+            # The namespace has let its partitioned topic in with all of them. The tenant's topics are counted
+            # as they are made: else topics whose partitions nobody has used would be let in without end.
+            await self._check_tenant(name, 1)
             return True
         if await self.is_beyond(name):
             return False
@@ -192,6 +194,19 @@ class TopicCreation:
                 there += len(self.non_persistent(name.namespace_name))
             if there + more > cap:
                 raise NotAllowed("Exceed maximum number of topics in namespace.")
+        await self._check_tenant(name, more)
+
+    async def check_use(self, name: TopicName) -> None:
+        """Checks a non-persistent partition that is about to be loaded, which makes it.
+
+        :raises NotAllowed: its tenant has as many topics as it may
+        """
+        if await self.is_partition(name):
+            await self._check_tenant(name, 1)
+
+    async def _check_tenant(self, name: TopicName, more: int) -> None:
+        if name.reserved:
+            return
         cap = self._limits().max_topics_per_tenant
         if cap:
             there = await self._counts.of_tenant(name.tenant) + self._non_persistent.get(name.tenant, 0)

@@ -333,6 +333,8 @@ class ServedTopics:
             async with self.recoveries.turn(str(name)):
                 topic: AnyTopic = await self._open_stored(name, policies, tenure, create=create)
         elif create or await self.creation.is_partition(name):
+            if unasked and not missing:
+                await self.creation.check_use(name)
             topic = self._make_non_persistent(name, policies)
             await topic.prepare()
         else:
