@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 from magnetar.broker.stats.figures import MetricsSnapshot
+from magnetar.errors import InvalidRequest
 from magnetar.http.admin_pace import AdminLimits, AdminPace, TooFast
 from magnetar.http.dashboard.endpoints import dashboard as endpoints_of_dashboard
 from magnetar.http.door import Door, named
@@ -15,7 +17,7 @@ from magnetar.http.endpoints.whole import WHOLE
 from magnetar.http.engine.connection import HttpLimits
 from magnetar.http.engine.etags import tagged
 from magnetar.http.engine.hosts import Hosts
-from magnetar.http.engine.large_json import LARGE_BYTES, parse_large
+from magnetar.http.engine.large_json import LARGE_BYTES, MOST_SPACE, parse_in_pieces
 from magnetar.http.engine.message import Request, Response, error_response
 from magnetar.http.engine.origins import Origins
 from magnetar.http.large_messages import LargeMessages
@@ -25,9 +27,9 @@ from magnetar.http.partitions import at_each_partition
 from magnetar.http.routing import Application, Endpoint
 from magnetar.http.shapes.names import topic_of
 from magnetar.http.warnings import warned, without_effect
-from magnetar.io.interfaces import Io, Worker
-from magnetar.io.jobs import run_job
+from magnetar.io.interfaces import Io
 from magnetar.io.mutex import Mutex
+from magnetar.io.slices import PAUSE_SECONDS, gone_through
 from magnetar.security.operations import BrokerOperation
 from magnetar.security.target import BROKER_ITSELF
 
@@ -60,7 +62,6 @@ class HttpServer(Door[Endpoint]):
         endpoints = (*with_description(WHOLE), *(endpoints_of_dashboard() if dashboard else ()))
         super().__init__(io, endpoints, limits, origins, hosts)
         self._large = Mutex(io.loop)
-        self._parser: Worker | None = None
         self._messages = LargeMessages(io)
         self._scrapes = Scrapes(io.loop)
         self.admin_pace = AdminPace(io, admin_limits or AdminLimits())
@@ -83,9 +84,6 @@ class HttpServer(Door[Endpoint]):
     async def stop(self, grace_seconds: float) -> None:
         await super().stop(grace_seconds)
         self._messages.close()
-        if self._parser is not None:
-            self._parser.close()
-            self._parser = None
 
     async def _carry_out(self, endpoint: Endpoint, request: Request) -> Response:
         limited = self.admin_pace.limits_anything and endpoint.path.startswith(_ADMIN)
@@ -125,11 +123,12 @@ class HttpServer(Door[Endpoint]):
     async def _answer_large(self, application: Application, endpoint: Endpoint, request: Request) -> Response:
         """One after another: what a large body is parsed to may be many times its size."""
         async with self._large:
-            if self._parser is None:
-                self._parser = self.io.start_worker("http-json")
+            if request.body[:MOST_SPACE].isspace() and len(request.body) > MOST_SPACE:
+                reason = f"The body begins with more than {MOST_SPACE} bytes of white space"
+                return error_response(HTTPStatus.BAD_REQUEST, reason)
             try:
-                value = await run_job(self.io.loop, self._parser, partial(parse_large, request.body))
-            except (ValueError, RecursionError) as error:
+                value = await gone_through(self.io, "json", parse_in_pieces(request.body), PAUSE_SECONDS)
+            except (ValueError, RecursionError, InvalidRequest) as error:
                 parse = partial(_raise, error)
             else:
                 parse = partial(_give, value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -65,6 +65,28 @@ async def each(
             await let_others(io.loop, pause)
             running.begin()
     running.end()
+
+
+async def gone_through(io: Io, kind: str, work: Generator[None, None, T], pause: float = 0.0) -> T:
+    """Runs ``work`` about a millisecond at a time, and returns what it returns.
+
+    :param kind: names it among the slices
+    :param work: yields wherever it may be interrupted
+    :param pause: seconds between slices; 0 for one turn of the loop
+    """
+    running = Slice(io, kind)
+    try:
+        while True:
+            next(work)
+            if running.is_over():
+                running.end()
+                await let_others(io.loop, pause)
+                running.begin()
+    except StopIteration as end:
+        found: T = end.value
+        return found
+    finally:
+        running.end()
 
 
 async def let_others(loop: Loop, pause: float = 0.0) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, cast
@@ -384,6 +385,19 @@ def test_a_large_body_does_not_keep_the_loop() -> None:
     serve(test, replace(LIMITS, body_bytes=8 << 20))
 
 
+def test_a_large_body_is_parsed_in_slices_and_not_beside_the_loop() -> None:
+    """Another thread would keep Python's lock for as long as a call of the decoder in C takes."""
+
+    async def test(server: HttpServer, admin: StandInAdmin) -> None:
+        threads = threading.active_count()
+        body = b'"' + b"x" * 4_000_000 + b'"'
+        assert (await exchange(server, _body_head(len(body)) + body))[0] == 400
+        assert threading.active_count() == threads
+        assert server.io.slices.longest().keys() >= {"json"}
+
+    serve(test, replace(LIMITS, body_bytes=8 << 20))
+
+
 @pytest.mark.parametrize(
     ("body", "status", "reason"),
     [
@@ -392,6 +406,9 @@ def test_a_large_body_does_not_keep_the_loop() -> None:
         (b"[" * 70_000, 400, b"nested too deeply"),
         (b'"' + b"\xff" * 70_000 + b'"', 400, b"The body is not JSON"),
         (b"\xef\xbb\xbf" + b" " * 70_000 + b"4", 204, b""),
+        (b" " * 1_048_575 + b"4", 204, b""),
+        (b" " * 1_048_577 + b"4", 400, b"begins with more than 1048576 bytes of white space"),
+        (b"[" + b"1," * 200_000 + b"1]", 400, b"The body has more than 100000 values"),
     ],
 )
 def test_large_bodies_are_read_as_small_ones_are(body: bytes, status: int, reason: bytes) -> None:

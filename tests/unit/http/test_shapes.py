@@ -8,9 +8,19 @@ from typing import Any
 import pytest
 
 from magnetar.errors import InvalidRequest
-from magnetar.http.engine.large_json import parse_large
+from magnetar.http.engine.large_json import parse_in_pieces
 from magnetar.http.engine.message import Request
 from magnetar.http.shapes.fields import number, text_map, texts, truth, whole
+from magnetar.http.shapes.shown import shown
+
+
+def parse_large(body: bytes) -> Any:
+    pieces = parse_in_pieces(body)
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as end:
+            return end.value
 
 
 @pytest.mark.parametrize(("given", "taken"), [(5, 5), ("10240", 10240), (" 5 ", 5), ("-1", -1), (12.0, 12)])
@@ -90,3 +100,12 @@ def test_what_is_checked_one_by_one_is_bounded() -> None:
         with pytest.raises(InvalidRequest, match="f: 20001 items are given, at most 20000 are taken"):
             check("f", given)
     assert texts("f", ["a"] * 20_000) == ["a"]
+
+
+def test_an_error_shows_the_first_items_of_an_object_without_sorting_all() -> None:
+    given = {f"k{number}": [number] for number in range(8, 0, -1)}
+    assert shown(given) == "{'k8': [8], 'k7': [7], 'k6': [6], 'k5': [5], 'k4': [4], 'k3': [3], ...}"
+    assert (shown({}), shown({"a": {"b": {"c": {}, "d": {"e": 1}}}})) == (
+        "{}",
+        "{'a': {'b': {'c': {}, 'd': {...}}}}",
+    )

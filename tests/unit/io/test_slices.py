@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from magnetar.io.simulated import simulated_io
 from magnetar.io.slice_times import Slices
-from magnetar.io.slices import each
+from magnetar.io.slices import each, gone_through
 from magnetar.io.wheel import TimerWheel
 
 
@@ -57,6 +59,24 @@ def test_with_a_pause_it_gets_a_share_of_the_loop() -> None:
 
     loop.run_until(each(simulation.io, "kind", range(10), work, pause=0.004))
     assert loop.time() >= 0.05
+
+
+def test_a_generator_is_interrupted_where_it_yields_and_its_value_is_kept() -> None:
+    simulation = simulated_io(1)
+    io, loop = simulation.io, simulation.loop
+    others: list[int] = []
+
+    def work() -> Generator[None, None, str]:
+        for piece in range(10):
+            loop.call_soon(others.append, piece)
+            loop.timeline.now += 0.0006
+            yield
+        assert others[:4] == [0, 1, 2, 3], "the loop had its turn after a millisecond"
+        return "done"
+
+    assert loop.run_until(gone_through(io, "kind", work(), pause=0.004)) == "done"
+    assert loop.time() >= 5 * 0.004
+    assert 0.001 <= io.slices.longest()["kind"] < 0.0016
 
 
 def test_a_wheel_tells_how_late_the_loop_was() -> None:

@@ -1,32 +1,239 @@
-"""Large bodies are parsed beside the loop, and so that the loop goes on meanwhile."""
+"""Large JSON bodies are parsed on the event loop in small pieces, and refused when they hold too many values.
+
+The C decoder of :mod:`json` keeps Python's lock from the first byte of a body to the last, whatever thread it
+runs on: a body of 8 MB, and the release of the objects made from it, then stop the event loop for up to
+200 ms. The decoder here yields after every piece instead.
+"""
 
 from __future__ import annotations
 
+import codecs
 import json
-import json.scanner
+import re
+from collections.abc import Generator
 from typing import Any
 
+from magnetar.errors import InvalidRequest
 from magnetar.http.engine.written_number import WrittenNumber
 
 LARGE_BYTES = 64 * 1024
-"""Bodies beyond this are parsed here; up to this the loop takes less than a millisecond for most."""
+"""A body beyond this size is parsed here; the event loop parses a smaller one in about a millisecond."""
+MOST_VALUES = 100_000
+"""In one large body, those in lists and objects included: a list or an object takes 20,000 at most."""
+MOST_SPACE = 1 << 20
+"""Bytes of white space before the first value of a large body."""
+_DEEPEST = 500
+"""Lists and objects in one another; the C decoder gives up at about 1,000, less what the call stack holds."""
+_WINDOW_BYTES = 64 * 1024
+_TOKENS = 256
+"""Between two pauses: about a third of a millisecond."""
+_AHEAD = 5_000
+"""Characters that are decoded beyond the one being looked at. Python reads no integer of more than 4,300."""
+
+_TOKEN = re.compile(
+    r"""[ \t\n\r]*+(?:
+        ([\[\]{},:"])
+        | (-?(?:0|[1-9][0-9]*+)(\.[0-9]++)?([eE][-+]?[0-9]++)?)
+        | (null|true|false|NaN|-?Infinity)
+    )""",
+    re.VERBOSE,
+)
+_SPACE = re.compile(r"[ \t\n\r]*+")
+_PLAIN_TEXT = re.compile(r'([^"\\\x00-\x1f]*+)"')
+_TEXT = re.compile(
+    # A high surrogate belongs to the low one after it, so it is taken with it or where none follows.
+    r"""(?:[^"\\\x00-\x1f]++ | \\["\\/bfnrt] | \\u(?![dD][89abAB])[0-9a-fA-F]{4}
+        | \\u[dD][89abAB][0-9a-fA-F]{2}
+          (?:\\u[dD][c-fC-F][0-9a-fA-F]{2} | (?=[^\\]|\\[^u]|\\u[^dD]|\\u[dD][^c-fC-F]))
+    ){1,1000}+""",
+    re.VERBOSE,
+)
+_WORDS = {
+    "null": None,
+    "true": True,
+    "false": False,
+    "NaN": float("nan"),
+    "Infinity": float("inf"),
+    "-Infinity": -float("inf"),
+}
+_VALUE, _FIRST_VALUE, _NAME, _FIRST_NAME, _COLON, _AFTER = range(6)
+"""What is expected next; first ones may also be the end of an empty list or object."""
+_BEFORE_TEXTS = (_VALUE, _FIRST_VALUE, _NAME, _FIRST_NAME)
 
 
-class _Interruptible(json.JSONDecoder):
-    """The decoder in C holds Python's lock from the first byte to the last, whatever thread it runs on.
+def parse_in_pieces(
+    body: bytes | bytearray, window: int = _WINDOW_BYTES, ahead: int = _AHEAD
+) -> Generator[None, None, Any]:
+    """Yields after every piece of work of less than a millisecond, and returns the value.
 
-    This one, in Python, gives it up now and then.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(parse_float=WrittenNumber)
-        self.scan_once = getattr(json.scanner, "py_make_scanner")(self)  # noqa: B009 - typeshed hides it
-
-
-def parse_large(body: bytes | bytearray) -> Any:
-    """For a worker.
-
+    :param window: bytes that are decoded at a time
+    :param ahead: the longest number, in characters, at least 12
     :raises ValueError: it is not JSON
     :raises RecursionError: it is nested too deeply
+    :raises InvalidRequest: it has more than :data:`MOST_VALUES` values
     """
-    return _Interruptible().decode(body.decode(json.detect_encoding(body), "surrogatepass"))
+    return _Parser(body, window, ahead).run()
+
+
+class _Parser:
+    """``text`` is the decoded part of the body that is being looked at, ``at`` the place in it."""
+
+    def __init__(self, body: bytes | bytearray, window: int, ahead: int) -> None:
+        self._body = body
+        self._window = window
+        self._ahead = ahead
+        self._decoder = codecs.getincrementaldecoder(json.detect_encoding(body))("surrogatepass")
+        self._decoded = 0
+        self._dropped = 0
+        self._text = ""
+        self._at = 0
+        self._values = 0
+        self._open: list[Any] = []
+        """Lists and objects whose end has not come, the innermost last."""
+        self._names: list[str] = []
+        """Of the values that are being read, in the objects among them."""
+        self._expected = _VALUE
+        self._value: Any = None
+        """The value that was completed last."""
+
+    def run(self) -> Generator[None, None, Any]:
+        tokens = 0
+        while True:
+            if self._needs_more():
+                self._decode_more()
+                yield
+                continue
+            found = _TOKEN.match(self._text, self._at)
+            if found is None:
+                self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
+                if self._needs_more():
+                    continue
+                if self._expected == _AFTER and not self._open and self._at == len(self._text):
+                    return self._value
+                raise self._wrong()
+            tokens += 1
+            if tokens % _TOKENS == 0:
+                yield
+            sign = found[1]
+            if sign == '"' and self._expected in _BEFORE_TEXTS:
+                self._at = found.end()
+                self._take_text((yield from self._string()))
+            elif sign is None and self._expected in (_VALUE, _FIRST_VALUE):
+                self._at = found.start(5) if found[2] is None else found.start(2)
+                if self._needs_more():
+                    # White space before it took up the window: its end may be missing.
+                    continue
+                self._count()
+                self._keep(self._simple(found))
+                self._at = found.end()
+            else:
+                self._take_sign(sign)
+                self._at = found.end()
+
+    @property
+    def _whole(self) -> bool:
+        """Whether the rest of the body is decoded."""
+        return self._decoded >= len(self._body)
+
+    def _needs_more(self) -> bool:
+        return not self._whole and len(self._text) - self._at < self._ahead
+
+    def _decode_more(self) -> None:
+        upto = self._decoded + self._window
+        more = self._decoder.decode(bytes(self._body[self._decoded : upto]), upto >= len(self._body))
+        self._decoded = upto
+        self._dropped += self._at
+        self._text = self._text[self._at :] + more
+        self._at = 0
+
+    def _wrong(self, reason: str = "") -> ValueError:
+        if not reason:
+            after = self._expected == _AFTER and not self._open
+            reason = "Extra data" if after else _WANTED[self._expected]
+        return ValueError(f"{reason} at character {self._dropped + self._at}")
+
+    def _count(self) -> None:
+        self._values += 1
+        if self._values > MOST_VALUES:
+            raise InvalidRequest(
+                f"The body has more than {MOST_VALUES} values: send them in several requests"
+            )
+
+    def _take_sign(self, sign: str | None) -> None:
+        expected, around = self._expected, self._open[-1] if self._open else None
+        if sign in ("[", "{") and expected in (_VALUE, _FIRST_VALUE):
+            self._count()
+            if len(self._open) >= _DEEPEST:
+                raise RecursionError
+            self._open.append([] if sign == "[" else {})
+            self._expected = _FIRST_VALUE if sign == "[" else _FIRST_NAME
+        elif sign == ":" and expected == _COLON:
+            self._expected = _VALUE
+        elif sign == "," and expected == _AFTER and around is not None:
+            self._expected = _NAME if isinstance(around, dict) else _VALUE
+        elif (sign == "]" and expected in (_FIRST_VALUE, _AFTER) and isinstance(around, list)) or (
+            sign == "}" and expected in (_FIRST_NAME, _AFTER) and isinstance(around, dict)
+        ):
+            self._keep(self._open.pop())
+        else:
+            raise self._wrong()
+
+    def _take_text(self, text: str) -> None:
+        if self._expected in (_NAME, _FIRST_NAME):
+            self._names.append(text)
+            self._expected = _COLON
+        else:
+            self._count()
+            self._keep(text)
+
+    def _keep(self, value: Any) -> None:
+        """Puts a complete value into the list or object around it."""
+        self._value = value
+        self._expected = _AFTER
+        if not self._open:
+            return
+        around = self._open[-1]
+        if isinstance(around, dict):
+            around[self._names.pop()] = value
+        else:
+            around.append(value)
+
+    def _simple(self, found: re.Match[str]) -> Any:
+        number = found[2]
+        if number is None:
+            return _WORDS[found[5]]
+        if found.end() == len(self._text) and not self._whole:
+            raise self._wrong(f"A number of more than {self._ahead} characters")
+        return int(number) if found[3] is None and found[4] is None else WrittenNumber(number)
+
+    def _string(self) -> Generator[None, None, str]:
+        """From behind its first quotation mark to behind its last."""
+        plain = _PLAIN_TEXT.match(self._text, self._at)
+        if plain is not None:
+            self._at = plain.end()
+            return plain[1]
+        pieces: list[str] = []
+        while True:
+            found = _TEXT.match(self._text, self._at)
+            if found is not None:
+                pieces.append(json.loads(f'"{found[0]}"'))
+                self._at = found.end()
+                yield
+            elif self._needs_more():
+                self._decode_more()
+                yield
+            elif self._text.startswith('"', self._at):
+                self._at += 1
+                return "".join(pieces)
+            else:
+                raise self._wrong("A text without end, a control character or an unknown escape")
+
+
+_WANTED = {
+    _VALUE: "Expecting value",
+    _FIRST_VALUE: "Expecting value",
+    _NAME: "Expecting property name enclosed in double quotes",
+    _FIRST_NAME: "Expecting property name enclosed in double quotes",
+    _COLON: "Expecting ':' delimiter",
+    _AFTER: "Expecting ',' delimiter",
+}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from magnetar.errors import InvalidRequest, PreconditionFailed
+from magnetar.http.engine.large_json import LARGE_BYTES
 from magnetar.http.engine.message import Request
 from magnetar.http.engine.written_number import WrittenNumber
 from magnetar.http.shapes.shown import shown
@@ -197,6 +198,9 @@ def body(check: Check, name: str, *, required: str | None = EMPTY) -> Shape:
 
 def bare_text(request: Request, name: str) -> str:
     """A text, as JSON or bare, as Pulsar's clients send some. :raises InvalidRequest: it is no text"""
+    if len(request.body) > LARGE_BYTES:
+        # Bare, it would be longer than any name.
+        return text(name, request.json())
     try:
         given = request.body.decode().strip()
     except UnicodeDecodeError as error:
