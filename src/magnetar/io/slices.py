@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -65,6 +65,27 @@ async def each(
             await let_others(io.loop, pause)
             running.begin()
     running.end()
+
+
+def start_each(io: Io, kind: str, steps: Iterator[Callable[[], object]]) -> None:
+    """Calls each step: a millisecond of them before this returns, the others in later turns of the loop.
+
+    What a step raises is raised here, or told to the loop; the steps after it are carried out all the same.
+
+    :param kind: names it among the slices
+    """
+    running = Slice(io, kind)
+    try:
+        for step in steps:
+            step()
+            if running.is_over():
+                io.loop.call_soon(start_each, io, kind, steps)
+                return
+    except Exception:
+        io.loop.call_soon(start_each, io, kind, steps)
+        raise
+    finally:
+        running.end()
 
 
 async def gone_through(io: Io, kind: str, work: Generator[None, None, T], pause: float = 0.0) -> T:

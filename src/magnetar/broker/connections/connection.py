@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from magnetar.broker.connections import answers
@@ -27,6 +28,7 @@ from magnetar.broker.publishing.producer import Producer
 from magnetar.broker.service import BrokerService
 from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Buffer
+from magnetar.io.slices import start_each
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.frames import encode_command
@@ -58,7 +60,8 @@ class Connection:
         self.listener = listener
         self._handle = handle
         self.transport: Any = None
-        self.session = Session()
+        # A client may have ten thousand producers and consumers: to let go of all takes the loop 0.2 s.
+        self.session = Session(partial(start_each, broker.io, "departures"))
         self.non_persistent_pending = 0
         """Publishes in flight that were sent on by non-persistent topics."""
         self._reader = Reader(broker.max_frame, broker.send_run, broker.ack_run)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from magnetar.broker.consumers.consumer import Consumer
@@ -36,10 +38,19 @@ _FOLLOWING = {
 }
 
 
+Steps = Iterator[Callable[[], object]]
+
+
+def _at_once(steps: Steps) -> None:
+    for step in steps:
+        step()
+
+
 class Session:
     """Of one connection."""
 
     __slots__ = (
+        "_carry_out",
         "_closed_producers",
         "address",
         "client_version",
@@ -58,7 +69,9 @@ class Session:
         "topic_watchers",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, carry_out: Callable[[Steps], None] = _at_once) -> None:
+        """:param carry_out: takes producers and consumers from their topics, one with each step"""
+        self._carry_out = carry_out
         self.state = SessionState.NEW
         self.principal = ANONYMOUS
         self.proving: Any = None
@@ -104,7 +117,7 @@ class Session:
         self.proving = proving
 
     def closing(self) -> None:
-        """Ends it for the broker: what was opened is gone at once, whether or not the client knows."""
+        """Ends it for the broker: what was opened takes and gets nothing more, whoever knows of it."""
         self._move(SessionState.CLOSING)
         self._release()
 
@@ -120,12 +133,13 @@ class Session:
         if self.proving is not None:
             self.proving.stop()
         opening = [o.producer for o in self.opening_producers.values() if o.producer is not None]
-        for producer in [*self.producers.values(), *opening]:
-            producer.topic.remove_producer(producer)
+        producers, consumers = [*self.producers.values(), *opening], list(self.consumers.values())
         self.producers.clear()
-        for consumer in list(self.consumers.values()):
-            consumer.subscription.remove(consumer)
         self.consumers.clear()
+        for consumer in consumers:
+            # Until it is taken from its subscription others get what it would have got.
+            consumer.permits = 0
+        self._carry_out(_departures(producers, consumers))
 
     # Producers and consumers that go
 
@@ -148,3 +162,12 @@ class Session:
     def forget_consumer(self, consumer: Consumer[Any]) -> None:
         if self.consumers.get(consumer.consumer_id) is consumer:
             del self.consumers[consumer.consumer_id]
+
+
+def _departures(producers: Sequence[Producer], consumers: Sequence[Consumer[BaseSubscription]]) -> Steps:
+    """Takes each from its topic, unless the topic has let go of it meanwhile."""
+    for producer in producers:
+        yield partial(producer.topic.remove_producer, producer)
+    for consumer in consumers:
+        if not consumer.closed:
+            yield partial(consumer.subscription.remove, consumer)

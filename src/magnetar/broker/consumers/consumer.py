@@ -36,6 +36,10 @@ class ConsumerConnection(Protocol):
     def address(self) -> str: ...
     @property
     def client_version(self) -> str: ...
+    @property
+    def closed(self) -> bool:
+        """Whether nothing of its client counts any more."""
+        ...
 
     async def is_alive(self) -> bool:
         """Asks the client; False when it does not answer: the connection is closed then."""

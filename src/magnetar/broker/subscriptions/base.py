@@ -147,6 +147,11 @@ class BaseSubscription(ABC):
         :raises ServiceNotReady: it is closing, or a seek is going on: the client comes again
         """
 
+    def drop_gone(self) -> None:
+        """Consumers whose connection is closed go now; of a client with many they may still be here."""
+        for consumer in [one for one in self.consumers if one.connection.closed]:
+            self.remove(consumer)
+
     @abstractmethod
     def remove(self, consumer: AnyConsumer) -> None:
         """It has gone, or is being closed."""

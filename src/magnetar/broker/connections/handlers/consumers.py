@@ -104,6 +104,9 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
     async with connection.requests.opening():
         topic = await broker.topic(name, create=request.force_topic_creation, principal=principal)
     topic.check_open()
+    known = topic.subscriptions.get(request.subscription)
+    if known is not None:
+        known.drop_gone()
     cap = topic.policies.max_consumers
     if cap and topic.consumer_count() >= cap:
         raise ConsumerBusy("Topic reached max consumers limit")
@@ -241,6 +244,7 @@ async def _check_taken(subscription: BaseSubscription, kind: SubscriptionType) -
     """An exclusive consumer may be dead without the broker knowing: ask it before refusing another."""
     if kind is SubscriptionType.Exclusive and subscription.consumers:
         await subscription.consumers[0].connection.is_alive()
+        subscription.drop_gone()
 
 
 async def _start(topic: AnyTopic, request: CommandSubscribe) -> Position:
