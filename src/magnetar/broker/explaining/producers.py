@@ -27,8 +27,9 @@ async def explain_producers(broker: BrokerService, topic: AnyTopic) -> Explanati
     if found is None:
         found = _refused_lately(topic)
     if found is None:
-        producers = counted(len(topic.producers), "producer")
-        verb = "is" if len(topic.producers) == 1 else "are"
+        connected = len(topic.local_producers())
+        producers = counted(connected, "producer")
+        verb = "is" if connected == 1 else "are"
         found = Explanation(
             Hindrance.NOTHING.value, f"Nothing is in the way: {producers} {verb} connected.", None
         )
@@ -173,7 +174,7 @@ def _in_flight(broker: BrokerService, topic: AnyTopic) -> Explanation | None:
 
 def _caps(topic: AnyTopic) -> Explanation | None:
     """Who is connected keeps others out; only where somebody was kept out."""
-    cap, count = topic.policies.max_producers, len(topic.producers)
+    cap, count = topic.policies.max_producers, len(topic.local_producers())
     known = _known(topic, Hindrance.MAX_PRODUCERS)
     if known is not None and cap and count >= cap:
         attempt = command("pulsar-admin", "topics", "set-max-producers", "-p", cap * 2, str(topic.name.base))

@@ -196,6 +196,7 @@ class Producer:
         "principal",
         "producer_id",
         "rate_in",
+        "remote_cluster",
         "schema_version",
         "submitted",
         "topic",
@@ -218,8 +219,12 @@ class Producer:
         connected_ms: int,
         schema_version: bytes = b"",
         principal: Principal = BROKER,
+        remote_cluster: str | None = None,
     ) -> None:
-        """:param principal: for whom it publishes"""
+        """:param principal: for whom it publishes
+
+        :param remote_cluster: the cluster whose replicator it belongs to; None: it belongs to a client
+        """
         self.topic = topic
         self.connection = connection
         self.producer_id = producer_id
@@ -232,6 +237,7 @@ class Producer:
         self.connected_ms = connected_ms
         self.schema_version = schema_version
         self.principal = principal
+        self.remote_cluster = remote_cluster
         self.address = connection.address
         self.client_version = connection.client_version
         self.partial_producer = connection.supports_partial_producer

@@ -87,7 +87,7 @@ def topic_stats(topic: NonPersistentTopic, owner: str, *, publishers: bool, cons
     subscription what none of its consumers took; of the topic both.
     """
     now = of_non_persistent_topic(topic)
-    producers = zip(topic.producers.values(), now.producers, strict=True)
+    producers = zip(topic.local_producers(), now.producers, strict=True)
     subscriptions = {
         s.name: subscription_stats(s, of_it, consumers=consumers)
         for s, of_it in zip(topic.subscriptions.values(), now.subscriptions, strict=True)

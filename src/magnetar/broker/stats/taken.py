@@ -126,7 +126,7 @@ def _of_any_topic(topic: BaseTopic[Any], subscriptions: list[SubscriptionMetrics
         name=topic.full_name,
         namespace=str(topic.name.namespace_name),
         subscriptions=subscriptions,
-        producer_count=len(topic.producers),
+        producer_count=len(topic.local_producers()),
         consumer_count=topic.consumer_count(),
         rate_in=topic.rate_in.per_second,
         rate_out=topic.rate_out.per_second,
@@ -138,7 +138,7 @@ def _of_any_topic(topic: BaseTopic[Any], subscriptions: list[SubscriptionMetrics
         bytes_out=topic.rate_out.bytes,
         messages_out=topic.rate_out.messages,
         publish_rate_limited=0 if topic.publish_limiter is None else topic.publish_limiter.exceeded,
-        producers=[of_producer(p) for p in topic.producers.values()],
+        producers=[of_producer(p) for p in topic.local_producers()],
         refused={kind.value: each.times for kind, each in topic.refusals.known.items()}
         if topic.refusals is not None
         else {},

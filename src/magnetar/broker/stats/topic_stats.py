@@ -243,7 +243,7 @@ def traffic_stats(topic: BaseTopic[Any], now: TopicMetrics) -> Json:
 def topic_stats(topic: Topic, owner: str, *, backlog_size: bool, publishers: bool, consumers: bool) -> Json:
     """``TopicStats``; ``owner`` is the broker's ``host:port``."""
     now = of_topic(topic)
-    producers = zip(topic.producers.values(), now.producers, strict=True)
+    producers = zip(topic.local_producers(), now.producers, strict=True)
     subscriptions = {
         s.name: subscription_stats(s, of_it, backlog_size=backlog_size, consumers=consumers)
         for s, of_it in zip(topic.subscriptions.values(), now.subscriptions, strict=True)

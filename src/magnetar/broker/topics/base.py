@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from magnetar import errors
 from magnetar.broker import events
@@ -29,6 +29,7 @@ from magnetar.broker.publishing.hindrances import Hindrance, Refusals
 from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.subscriptions.base import BaseSubscription
 from magnetar.broker.subscriptions.cursor_kinds import kind_of
+from magnetar.broker.topics.producer_caps import of_host, reached_by_producer
 from magnetar.errors import (
     ConsumerBusy,
     NotAllowed,
@@ -77,17 +78,6 @@ class TopicSettings:
     """``replicatorPrefix``: how names of producers and cursors of replication begin."""
 
 
-class _Addressed(Protocol):
-    @property
-    def address(self) -> str: ...
-
-
-def _of_host(address: str, clients: Iterable[_Addressed]) -> int:
-    """How many of some clients come from the host of an address."""
-    host = address.rpartition(":")[0]
-    return sum(client.address.rpartition(":")[0] == host for client in clients)
-
-
 class BaseTopic(ABC, Generic[S]):
     """Owned by this broker as long as it is open; everything here runs in the loop."""
 
@@ -119,6 +109,8 @@ class BaseTopic(ABC, Generic[S]):
         self._mark_busy = mark_busy
         self.is_busy = False
         self.producers: dict[str, Producer] = {}
+        self.remote_producers = 0
+        """How many of them belong to replicators of other clusters."""
         self.subscriptions: dict[str, S] = {}
         self.access = ExclusiveAccess(self)
         self.deduplication: Deduplication | None = None
@@ -275,14 +267,16 @@ class BaseTopic(ABC, Generic[S]):
             self.admit(producer)
         return admitted
 
+    def local_producers(self) -> Collection[Producer]:
+        """Those of clients: limits and statistics of producers leave replicators of other clusters out."""
+        connected = self.producers.values()
+        if not self.remote_producers:
+            return connected
+        return [each for each in connected if each.remote_cluster is None]
+
     def _check_caps(self, producer: Producer) -> None:
         """:raises ProducerBusy: there are as many as may be"""
-        text, cap = "", self.policies.max_producers
-        if cap and len(self.producers) >= cap and producer.name not in self.producers:
-            text = f"Topic '{self.full_name}' reached max producers limit"
-        cap = self.settings.max_same_address_producers
-        if not text and cap and _of_host(producer.address, self.producers.values()) >= cap:
-            text = f"Topic '{self.full_name}' reached max same address producers limit"
+        text = reached_by_producer(self, producer)
         if text:
             self.hindered(Hindrance.MAX_PRODUCERS, text)
             raise ProducerBusy(text)
@@ -306,7 +300,10 @@ class BaseTopic(ABC, Generic[S]):
         if self.producers.get(producer.name) is producer:
             del self.producers[producer.name]
             events.producer_left(self.full_name, producer)
-            self.last_active = self.clock.monotonic()
+            if producer.remote_cluster is None:
+                self.last_active = self.clock.monotonic()
+            else:
+                self.remote_producers -= 1
             self.producer_left(producer)
 
     @abstractmethod
@@ -324,6 +321,8 @@ class BaseTopic(ABC, Generic[S]):
     def admit(self, producer: Producer) -> None:
         """From now on it publishes; it may have waited for exclusive access."""
         self.producers[producer.name] = producer
+        if producer.remote_cluster is not None:
+            self.remote_producers += 1
         events.producer_came(self.full_name, producer)
 
     def remove_producer(self, producer: Producer) -> None:
@@ -463,7 +462,7 @@ class BaseTopic(ABC, Generic[S]):
     def check_consumers_of(self, address: str) -> None:
         """:raises ConsumerBusy: too many come from that host"""
         cap = self.settings.max_same_address_consumers
-        if cap and _of_host(address, (c for s in self.subscriptions.values() for c in s.consumers)) >= cap:
+        if cap and of_host(address, (c for s in self.subscriptions.values() for c in s.consumers)) >= cap:
             raise ConsumerBusy("Topic reached max same address consumers limit")
 
     def consumer_count(self) -> int:

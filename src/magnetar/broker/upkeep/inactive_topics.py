@@ -27,8 +27,11 @@ CAUGHT_UP = "delete_when_subscriptions_caught_up"
 
 
 def is_used(topic: AnyTopic, mode: str) -> bool:
-    """Whether anything keeps a topic: who is connected, its subscriptions or their backlog."""
-    if topic.producers or topic.is_awaited:
+    """Whether anything keeps a topic: who is connected, its subscriptions or their backlog.
+
+    Replicators of other clusters keep nothing: else no replicated topic would ever be inactive.
+    """
+    if topic.local_producers() or topic.is_awaited:
         return True
     if isinstance(topic, NonPersistentTopic):
         # Its subscriptions keep nothing: only who is connected counts.
@@ -40,6 +43,16 @@ def is_used(topic: AnyTopic, mode: str) -> bool:
 
 
 def is_due(topic: AnyTopic, now: float) -> bool:
+    """Whether a topic is to be deleted: nobody has used it for so long, and no replicator is connected to it.
+
+    A replicator of another cluster closes its producer when its own topic is inactive.
+
+    :param now: seconds of the monotonic clock
+    """
+    return is_inactive(topic, now) and not topic.remote_producers
+
+
+def is_inactive(topic: AnyTopic, now: float) -> bool:
     """Whether a topic has not been used for as long as its policies say; takes note when it is used.
 
     :param now: seconds of the monotonic clock

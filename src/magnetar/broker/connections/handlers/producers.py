@@ -16,6 +16,7 @@ from magnetar.errors import (
     ServiceNotReady,
 )
 from magnetar.managed_ledger.position import LATEST
+from magnetar.naming.replicators import remote_cluster_of
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandProducer
 from magnetar.protocol.wire_ids import signed
 
@@ -71,11 +72,12 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
         )
     if not _is_wanted(connection, producer_id, opening):
         return
+    producer_name = request.producer_name or broker.producer_names.next()
     producer = opening.producer = Producer(
         topic,
         connection,
         producer_id,
-        request.producer_name or broker.producer_names.next(),
+        producer_name,
         user_provided_name=request.user_provided_producer_name and bool(request.producer_name),
         epoch=request.epoch,
         access_mode=AccessMode(request.producer_access_mode),
@@ -84,6 +86,7 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
         connected_ms=broker.io.clock.wall_ms(),
         schema_version=schema_version,
         principal=principal,
+        remote_cluster=remote_cluster_of(broker.settings.topic.replicator_prefix, producer_name),
     )
     admitted = await topic.add_producer(producer)
     if admitted is not None:

@@ -1,0 +1,91 @@
+"""Producers of replicators: they are connected, and count neither for limits nor for statistics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lived import Lived
+from peers import TOPIC, Brokers, Peer
+from replicating import NAME, Replicator
+
+from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.values import InactiveTopics
+from magnetar.broker.stats.topic_stats import topic_stats
+from magnetar.broker.topics.persistent import Topic
+from magnetar.broker.upkeep.inactive_topics import is_due, is_inactive
+from magnetar.naming.topic_name import TopicName
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+
+
+def the_topic(world: Brokers) -> Topic:
+    topic = world.broker.topics[TOPIC]
+    assert isinstance(topic, Topic)
+    return topic
+
+
+def refused(world: Brokers, name: str) -> str:
+    peer = Peer(world)
+    peer.send(BaseCommand.PRODUCER, "producer", topic=TOPIC, producer_id=1, request_id=1, producer_name=name)
+    world.until(lambda: peer.count(BaseCommand.ERROR))
+    return peer.received(BaseCommand.ERROR)[0].error.message
+
+
+def test_limits_neither_count_nor_keep_out_replicators() -> None:
+    world = Brokers()
+    topic_settings = replace(world.broker.settings.topic, max_same_address_producers=1)
+    world.broker.settings = replace(world.broker.settings, topic=topic_settings)
+    Replicator(world)
+    topic = the_topic(world)
+    topic.apply_policies(replace(topic.policies, max_producers=1))
+    world.publisher()
+    assert "max producers" in refused(world, "another")
+    assert Replicator(world, name="pulsar.repl.west-->standalone").count(BaseCommand.PRODUCER_SUCCESS) == 1
+
+
+def test_the_name_of_a_connected_replicator_is_taken() -> None:
+    world = Brokers()
+    Replicator(world)
+    peer = Peer(world)
+    peer.send(BaseCommand.PRODUCER, "producer", topic=TOPIC, producer_id=1, request_id=1, producer_name=NAME)
+    for _ in range(10):
+        world.one_turn()
+    assert not peer.count(BaseCommand.PRODUCER_SUCCESS)
+
+
+def test_statistics_have_no_publisher_and_count_the_messages() -> None:
+    world = Brokers()
+    sender = Replicator(world)
+    world.publish(sender, 3)
+    topic = the_topic(world)
+    known = topic_stats(topic, "here", backlog_size=False, publishers=True, consumers=True)
+    assert known["publishers"] == []
+    assert known["msgInCounter"] == 3
+    world.publisher()
+    known = topic_stats(topic, "here", backlog_size=False, publishers=True, consumers=True)
+    assert len(known["publishers"]) == 1
+    assert len(topic.producers) == 2
+
+
+def test_replicators_do_not_make_a_topic_active_but_keep_it_while_they_are_connected() -> None:
+    world = Brokers()
+    sender = Replicator(world)
+    topic = the_topic(world)
+    topic.apply_policies(replace(topic.policies, inactive_topics=InactiveTopics(True, 10)))
+    topic.last_active = world.broker.io.clock.monotonic()
+    later = topic.last_active + 11
+    assert is_inactive(topic, later)
+    assert not is_due(topic, later)
+    sender.send(BaseCommand.CLOSE_PRODUCER, "close_producer", producer_id=1, request_id=2)
+    world.until(lambda: not topic.producers)
+    assert is_due(topic, later), "leaving is no use, either"
+
+
+def test_a_topic_with_a_local_producer_is_active() -> None:
+    lived = Lived(EffectivePolicies(inactive_topics=InactiveTopics(True, 10)))
+    world = Brokers()
+    Replicator(world)
+    world.publisher()
+    topic = the_topic(world)
+    topic.apply_policies(replace(topic.policies, inactive_topics=InactiveTopics(True, 10)))
+    assert not is_inactive(topic, world.broker.io.clock.monotonic() + 11)
+    assert is_inactive(lived.topic(TopicName.parse(TOPIC)), lived.clock.monotonic() + 11)
