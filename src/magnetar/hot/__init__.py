@@ -27,6 +27,7 @@ SERVING = (
     "magnetar.protocol.hot_decode",
     "magnetar.protocol.hot_encode",
     "magnetar.protocol.hot_keys",
+    "magnetar.protocol.hot_origin",
 )
 """Those that a broker runs: a first start compiles no others."""
 

@@ -256,6 +256,7 @@ def topic_settings(settings: Settings) -> TopicSettings:
         max_same_address_consumers=settings.max_same_address_consumers_per_topic,
         override_filters=settings.allow_override_entry_filters,
         find_filters=find_filters(settings.entry_filter_names),
+        cluster=settings.cluster_name,
         replicator_prefix=settings.replicator_prefix,
         batch_index_acks=settings.acknowledgment_at_batch_index_level_enabled,
         deduplication=DeduplicationSettings(

@@ -15,9 +15,10 @@ from magnetar.broker.namespaces.bootstrap import bootstrap
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.base import TopicSettings
-from magnetar.io.interfaces import Buffer
+from magnetar.io.interfaces import Buffer, Loop
 from magnetar.io.simulated import SimulatedDisk
 from magnetar.io.wheel import TimerWheel
+from magnetar.ledger.interface import LedgerStore
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
 from magnetar.protocol.frames import decode_command, encode_command, encode_with_payload, split
 from magnetar.protocol.metadata import build_entry
@@ -145,20 +146,23 @@ class Brokers:
         dispatch: DispatchSettings | None = None,
         disk: SimulatedDisk | None = None,
         ledgers: ManagedLedgerSettings | None = None,
+        wrap: Callable[[LedgerStore, Loop], LedgerStore] | None = None,
+        topic: TopicSettings | None = None,
         **settings: Any,
     ) -> None:
         """:param disk: what a life before left
+        :param wrap: puts something between the managed ledgers and the ledger store
         :param settings: of the broker
         """
         self.written = 0
         self.turns: list[int] = []
         """Bytes written in each turn of the loop that is watched."""
-        self.world = World(disk, settings=ledgers or ManagedLedgerSettings())
+        self.world = World(disk, settings=ledgers or ManagedLedgerSettings(), wrap=wrap)
         self.loop = self.world.simulation.loop
         io = self.world.simulation.io
         urls = ("http://127.0.0.1:8080", "pulsar://127.0.0.1:6650")
         self.world.run(bootstrap(self.world.metadata, "standalone", *urls, 4))
-        topic = TopicSettings(dispatch or DispatchSettings())
+        topic = topic or TopicSettings(dispatch or DispatchSettings())
         known = BrokerSettings(
             "standalone", urls[1], urls[0], topic, keep_alive_seconds=keep_alive, **settings
         )

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from peers import TOPIC, Brokers, Peer, frame
 
 from magnetar.broker.connections.session import SessionState
+from magnetar.broker.topics.persistent import Topic
 from magnetar.naming.replicators import DEFAULT_PREFIX, SOURCE_POSITION, producer_name
 from magnetar.protocol.frames import encode_command, encode_with_payload
 from magnetar.protocol.metadata import build_entry
-from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandSendError, MessageMetadata
 
+NONE = 2**64 - 1
+"""As ``highest_sequence_id``: none; and as ids of a message: it is stored already."""
 NAME = producer_name(DEFAULT_PREFIX, "east", "standalone")
 
 
@@ -79,3 +83,38 @@ def told(receipt: BaseCommand) -> Mapping[str, int]:
         "ledger": sent.message_id.ledgerId,
         "entry": sent.message_id.entryId,
     }
+
+
+def receipts(sender: Replicator, count: int) -> list[tuple[int, int, int]]:
+    """Sequence ids, highest ones, and entry ids of the next receipts."""
+    sender.world.until(lambda: sender.count(BaseCommand.SEND_RECEIPT) >= count)
+    found = [told(each) for each in sender.received(BaseCommand.SEND_RECEIPT)]
+    sender.forget()
+    return [(each["sequence_id"], each["highest_sequence_id"], each["entry"]) for each in found]
+
+
+def refusal(sender: Replicator) -> CommandSendError:
+    sender.world.until(lambda: sender.count(BaseCommand.SEND_ERROR))
+    [found] = sender.received(BaseCommand.SEND_ERROR)
+    sender.forget()
+    return found.send_error
+
+
+def publish(sender: Replicator, *frames: bytes) -> None:
+    sender.connection.data_received(b"".join(frames))
+
+
+def the_topic(world: Brokers) -> Topic:
+    [topic] = world.broker.topics.values()
+    assert isinstance(topic, Topic)
+    return topic
+
+
+def stored(world: Brokers) -> int:
+    return the_topic(world).managed_ledger.last_confirmed[1] + 1
+
+
+def deduplicate(world: Brokers) -> None:
+    topic = the_topic(world)
+    topic.apply_policies(replace(topic.policies, deduplication=True))
+    world.world.run(topic.prepare())

@@ -7,6 +7,7 @@ from typing import Any
 
 from magnetar.broker.publishing.admission import Admission, Part, Verdict
 from magnetar.broker.publishing.deduplication import Deduplication, DeduplicationSettings
+from magnetar.broker.publishing.source_positions import SourcePositions
 from magnetar.errors import EncryptionRequired, InternalError, NotAllowed
 from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
@@ -22,7 +23,7 @@ class Cursor:
 def known(**durable: int) -> Deduplication:
     ledger: Any = None
     cursor: Any = Cursor()
-    found = Deduplication(ledger, cursor, DeduplicationSettings(), {})
+    found = Deduplication(ledger, cursor, DeduplicationSettings(), {}, SourcePositions("pulsar.repl", "here"))
     for name, mark in durable.items():
         found.stored(name, mark, -1, 1)
     return found

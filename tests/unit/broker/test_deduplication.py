@@ -15,6 +15,7 @@ from magnetar.broker.publishing.deduplication import (
     Deduplication,
     DeduplicationSettings,
 )
+from magnetar.broker.publishing.source_positions import SourcePositions
 
 
 class _Storage:
@@ -51,7 +52,13 @@ def deduplication(
 ) -> Deduplication:
     cursor: Any = _Cursor(properties or {})
     ledger: Any = _Ledger()
-    return Deduplication(ledger, cursor, DeduplicationSettings(**settings), dict.fromkeys(connected))
+    return Deduplication(
+        ledger,
+        cursor,
+        DeduplicationSettings(**settings),
+        dict.fromkeys(connected),
+        SourcePositions("pulsar.repl", "here"),
+    )
 
 
 def ids(*values: int) -> array[int]:

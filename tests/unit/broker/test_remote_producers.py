@@ -6,21 +6,14 @@ from dataclasses import replace
 
 from lived import Lived
 from peers import TOPIC, Brokers, Peer
-from replicating import NAME, Replicator
+from replicating import NAME, Replicator, the_topic
 
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import InactiveTopics
 from magnetar.broker.stats.topic_stats import topic_stats
-from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.upkeep.inactive_topics import is_due, is_inactive
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
-
-
-def the_topic(world: Brokers) -> Topic:
-    topic = world.broker.topics[TOPIC]
-    assert isinstance(topic, Topic)
-    return topic
 
 
 def refused(world: Brokers, name: str) -> str:
@@ -54,7 +47,7 @@ def test_the_name_of_a_connected_replicator_is_taken() -> None:
 
 def test_statistics_have_no_publisher_and_count_the_messages() -> None:
     world = Brokers()
-    sender = Replicator(world)
+    sender = Replicator(world, by_position=False)
     world.publish(sender, 3)
     topic = the_topic(world)
     known = topic_stats(topic, "here", backlog_size=False, publishers=True, consumers=True)

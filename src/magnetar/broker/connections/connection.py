@@ -100,6 +100,11 @@ class Connection:
         return self.session.topic_watchers
 
     @property
+    def entry(self) -> bytes:
+        """What is behind the command, while a SEND is handled that is not per message."""
+        return self._reader.entry
+
+    @property
     def pending_publishes(self) -> int:
         return self.publishing.pending
 

@@ -7,6 +7,7 @@ from array import array
 
 from magnetar.broker.connections import answers
 from magnetar.broker.connections.reading import CHECKSUM_MISMATCH
+from magnetar.broker.connections.replicated import publish_marker, publish_replicated
 from magnetar.broker.connections.session import Session, SessionState
 from magnetar.broker.consumers.non_persistent_run import DROPPED_ID, NON_PERSISTENT_ID
 from magnetar.broker.flow.connection import ClientConnection
@@ -17,8 +18,10 @@ from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.service import BrokerService
 from magnetar.errors import BrokerError, EncryptionRequired, ServerErrorCode, ServiceNotReady, TopicTerminated
+from magnetar.protocol.errors import EntryError
 from magnetar.protocol.frames import encode_command
 from magnetar.protocol.hot_codec import SendRun, encode_receipts
+from magnetar.protocol.metadata import ChecksumMismatch, parse_entry
 
 log = logging.getLogger(__name__)
 
@@ -53,8 +56,8 @@ class Publishing:
         """Hands a run to its producer's topic, as far as that lets it in."""
         count = sends.count
         producer = self._session.producers.get(sends.producer_id)
-        if producer is None or producer.closed:
-            self.unknown_producer(sends.producer_id, producer)
+        if producer is None or producer.apart:
+            self._publish_apart(producer, buffer, sends)
             return
         ids, highest = sends.sequence_ids[:count], sends.highest_sequence_ids[:count]
         starts, ends = sends.starts[:count], sends.ends[:count]
@@ -68,7 +71,28 @@ class Publishing:
                 self._publish_parts(producer, parts, buffer, sends, now)
                 return
         messages = sends.num_messages[0] if count == 1 else sum(sends.num_messages[:count])
-        self._submit(producer, Publish(producer, ids, highest, messages, now), buffer, starts, ends)
+        self.submit(producer, Publish(producer, ids, highest, messages, now), buffer, starts, ends)
+
+    def _publish_apart(self, producer: Producer | None, buffer: bytes, sends: SendRun) -> None:
+        """A run whose producer is a replicator's, or not open."""
+        if producer is None or producer.closed:
+            self.unknown_producer(sends.producer_id, producer)
+            return
+        producer.chunks.messages += sends.chunks
+        publish_replicated(self, producer, buffer, sends, self._broker.io.clock.monotonic())
+
+    def publish_marker(self, producer: Producer, sequence_id: int, raw: bytes) -> None:
+        """Hands a marker of a replicator to the topic."""
+        try:
+            entry = parse_entry(raw)
+        except ChecksumMismatch:
+            text = "Checksum failed on the broker"
+            self._refuse(producer.producer_id, sequence_id, ServerErrorCode.CHECKSUM, text)
+        except EntryError:
+            text = "The entry has no readable metadata"
+            self._refuse(producer.producer_id, sequence_id, ServerErrorCode.UNKNOWN, text)
+        else:
+            publish_marker(self, producer, entry, raw, sequence_id, self._broker.io.clock.monotonic())
 
     def _publish_parts(
         self, producer: Producer, parts: list[Part], buffer: bytes, sends: SendRun, now: float
@@ -91,14 +115,14 @@ class Publishing:
                     self.refuse(producer.producer_id, sequence_id, part.verdict)
             elif part.verdict is Verdict.DUPLICATE:
                 for sequence_id, high in zip(ids, highest, strict=True):
-                    self._send_duplicate_receipt(producer, sequence_id, high)
+                    self.send_duplicate_receipt(producer, sequence_id, high)
             else:
                 publish = Publish(producer, ids, highest, sum(sends.num_messages[some]), now)
                 publish.completes = part.verdict is Verdict.STORE
-                if not self._submit(producer, publish, buffer, sends.starts[some], sends.ends[some]):
+                if not self.submit(producer, publish, buffer, sends.starts[some], sends.ends[some]):
                     return
 
-    def _submit(
+    def submit(
         self, producer: Producer, publish: Publish, buffer: bytes, starts: array[int], ends: array[int]
     ) -> bool:
         """Hands entries to the topic; what it refuses is told to the client. False: the topic is moving."""
@@ -110,7 +134,7 @@ class Publishing:
             # Its producers are being closed and their clients send again.
             return False
         except TopicTerminated as error:
-            for sequence_id in publish.sequence_ids:
+            for sequence_id in publish.sent_ids:
                 self.refuse(producer.producer_id, sequence_id, error)
             return True
         producer.rate_in.messages += publish.messages
@@ -142,6 +166,17 @@ class Publishing:
     def _go_on(self) -> None:
         self.slowed -= 1
         self._connection.resume_reading()
+
+    def close_in_order(self, producer: Producer) -> None:
+        """Takes no more of a producer, and closes it once all that it sent has its receipts."""
+        self._session.stop_producer(producer)
+        self._broker.io.loop.create_task(self._close_drained(producer))
+
+    async def _close_drained(self, producer: Producer) -> None:
+        await producer.topic.drained((producer,))
+        if not producer.closed:
+            producer.topic.remove_producer(producer)
+            producer.connection.close_producer(producer)
 
     def unknown_producer(self, producer_id: int, producer: Producer | None) -> None:
         """A SEND for a producer that is not open: ignored when it was closed a moment ago."""
@@ -222,7 +257,7 @@ class Publishing:
     ) -> None:
         """They will never be stored: the client is told, and sends again when its producer was closed."""
         if not producer.closed:
-            for sequence_id in publish.sequence_ids[first : first + count]:
+            for sequence_id in publish.sent_ids[first : first + count]:
                 self.refuse(producer.producer_id, sequence_id, error)
         self._settled(producer, count, size)
 
@@ -237,7 +272,7 @@ class Publishing:
             self.paused = False
             self._connection.resume_reading()
 
-    def _send_duplicate_receipt(self, producer: Producer, sequence_id: int, highest: int) -> None:
+    def send_duplicate_receipt(self, producer: Producer, sequence_id: int, highest: int) -> None:
         """Says that an entry is stored already, after the receipts of everything before it."""
         ids, highest_ids = array("q", (sequence_id,)), array("q", (highest,))
         receipt = encode_receipts(producer.producer_id, -1, -1, ids, highest_ids, 0, 1)

@@ -10,6 +10,7 @@ from magnetar.protocol.frames import decode_command
 from magnetar.protocol.hot_codec import (
     AckRun,
     SendRun,
+    command_bounds,
     frame_end,
     next_frame,
     read_acks,
@@ -39,6 +40,7 @@ class Reader:
         "_pieces",
         "acks",
         "buffer",
+        "entry",
         "flow",
         "kind",
         "limit",
@@ -55,6 +57,8 @@ class Reader:
         self.acks = acks
         self.flow = (0, 0)
         """The consumer and the permits of the FLOW that was found last."""
+        self.entry = b""
+        """What was behind the command, where the last COMMAND is a SEND."""
         self.kind = 0
         """The type of the first frame of what was found last."""
         self.buffer = b""
@@ -123,8 +127,11 @@ class Reader:
 
         :raises FrameError: it is none
         """
-        command = decode_command(self.buffer, self.position)
-        self.position = frame_end(self.buffer, self.position)
+        start = self.position
+        command = decode_command(self.buffer, start)
+        self.position = frame_end(self.buffer, start)
+        if self.kind == _SEND:
+            self.entry = self.buffer[command_bounds(self.buffer, start)[1] : self.position]
         return command
 
     def _keep_partial(self) -> None:

@@ -66,6 +66,7 @@ class Session:
         "state",
         "supports_entry_metadata",
         "supports_partial_producer",
+        "supports_source_positions",
         "topic_watchers",
     )
 
@@ -84,6 +85,8 @@ class Session:
         self.client_version = ""
         self.protocol_version = 0
         self.supports_partial_producer = False
+        self.supports_source_positions = False
+        """As a replicator it takes receipts with source positions."""
         self.supports_entry_metadata = False
         """It takes what a broker wrote in front of entries."""
         self.producers: dict[int, Producer] = {}

@@ -141,6 +141,7 @@ MESSAGE: Mapping[str, NotYet | None] = {
             "producer_name",
             "properties",
             "publish_time",
+            "replicated_from",
             "schema_version",
             "sequence_id",
             "total_chunk_msg_size",
@@ -151,11 +152,10 @@ MESSAGE: Mapping[str, NotYet | None] = {
         )
     ),
     "replicate_to": None,
-    "replicated_from": None,
 }
 """Fields of ``MessageMetadata``; None: honoured, or meant for consumers, who get it as it was sent.
 
-Messages of transactions are refused by their SEND, and markers are the brokers' own.
+Messages of transactions are refused by their SEND; markers come from the replicators of other brokers.
 """
 
 PRODUCER: Mapping[str, NotYet | None] = dict.fromkeys(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
@@ -44,8 +45,8 @@ class Admission:
     def __init__(
         self, deduplication: Deduplication | None, *, encrypted: bool, max_size: int, max_delay_ms: int = 0
     ) -> None:
-        self._deduplication = deduplication
-        self._encrypted = encrypted
+        self.deduplication = deduplication
+        self.encrypted = encrypted
         self._max_size = max_size
         self._max_delay_ms = max_delay_ms
 
@@ -70,48 +71,69 @@ class Admission:
         :param highest: of batches; -1 where the producer gave none
         :param chunked: whether there are chunks among the entries
         """
-        known, count = self._deduplication, len(first)
-        plain = not (self._encrypted or self._max_size or self._max_delay_ms or chunked)
+        known, count = self.deduplication, len(first)
+        plain = not (self.encrypted or self._max_size or self._max_delay_ms or chunked)
         if plain and (known is None or known.admit_all(name, first, highest, count)):
             return None
-        verdicts = [
+        verdicts: list[Verdict | BrokerError] = [
             self._compare(name, first[i], highest[i]) if looked is None else looked
             for i in range(count)
             for looked in (self._look(buffer, starts[i], ends[i], chunked=chunked),)
         ]
-        parts = []
-        at = 0
-        for verdict, group in groupby(verdicts):
-            end = at + len(list(group))
-            parts.append(Part(at, end, verdict))
-            at = end
-        return parts
+        return parts_of(verdicts)
 
-    def _look(self, buffer: bytes, start: int, end: int, *, chunked: bool) -> Verdict | BrokerError | None:
-        """What is to be done with an entry for what it is; None: that is up to its sequence id."""
+    @property
+    def measures(self) -> bool:
+        """Whether sizes or delivery times of entries have bounds."""
+        return self._max_size > 0 or self._max_delay_ms > 0
+
+    def refusal(self, buffer: bytes, start: int, end: int, *, encrypted: bool) -> BrokerError | None:
+        """Why an entry is refused for what it is, whoever sends it; None: it is not.
+
+        :param encrypted: whether it is, or need not be
+        """
         if self._max_size and end - start > self._max_size:
             return NotAllowed("Exceed maximum message size")
         longest = self._max_delay_ms
         due = deliver_at(buffer, start, end) if longest else 0
         if due > 0 and due - publish_time(buffer, start, end) > longest:
             return NotAllowed(f"Exceeds max allowed delivery delay of {longest} milliseconds")
-        if not (self._encrypted or chunked):
+        if self.encrypted and not encrypted:
+            return EncryptionRequired("Messages must be encrypted")
+        return None
+
+    def _look(self, buffer: bytes, start: int, end: int, *, chunked: bool) -> Verdict | BrokerError | None:
+        """What is to be done with an entry for what it is; None: that is up to its sequence id."""
+        refusal = self.refusal(buffer, start, end, encrypted=True)
+        if refusal is not None:
+            return refusal
+        if not (self.encrypted or chunked):
             return None
         try:
             metadata = parse_entry(buffer[start:end], verify_checksum=False).metadata
         except EntryError as error:
             return InternalError(f"The entry has no readable metadata: {error}")
-        if self._encrypted and not metadata.encryption_keys:
+        if self.encrypted and not metadata.encryption_keys:
             return EncryptionRequired("Messages must be encrypted")
         return Verdict.STORE_CHUNK if chunked and chunks_follow(metadata) else None
 
     def _compare(self, name: str, first: int, highest: int) -> Verdict | BrokerError:
         """What is to be done with an entry for its sequence ids."""
-        if self._deduplication is None:
+        if self.deduplication is None:
             return Verdict.STORE
-        found = self._deduplication.admit(name, first, highest)
+        found = self.deduplication.admit(name, first, highest)
         if found == FRESH:
             return Verdict.STORE
         if found == DUPLICATE:
             return Verdict.DUPLICATE
         return InternalError("Cannot determine whether the message is a duplicate at this time")
+
+
+def parts_of(verdicts: Sequence[Verdict | BrokerError]) -> list[Part]:
+    """One part for entries next to each other with the same verdict."""
+    parts, at = [], 0
+    for verdict, group in groupby(verdicts):
+        end = at + len(list(group))
+        parts.append(Part(at, end, verdict))
+        at = end
+    return parts

@@ -6,13 +6,20 @@ from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from magnetar.broker.publishing.source_positions import (
+    DUPLICATE,
+    FRESH,
+    UNDECIDED,
+    SourcePositions,
+)
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.protocol.errors import EntryError
+from magnetar.protocol.hot_origin import MARKER, POSITION, REPLICATED, read_origins
 from magnetar.protocol.metadata import chunks_follow, parse_entry
 
-FRESH, DUPLICATE, UNDECIDED = range(3)
+__all__ = ["DUPLICATE", "FRESH", "UNDECIDED", "Deduplication", "DeduplicationSettings"]
 
 _READ_ENTRIES = 1_000
 _READ_BYTES = 1 << 20
@@ -40,13 +47,18 @@ class Deduplication:
         cursor: Cursor,
         settings: DeduplicationSettings,
         connected: Mapping[str, object],
+        sources: SourcePositions,
     ) -> None:
-        """:param connected: by their names, the producers that are connected now; looked at by snapshots"""
+        """:param connected: by their names, the producers that are connected now; looked at by snapshots
+
+        :param sources: of replicators of other clusters; filled here
+        """
         self._ledger = ledger
         self.cursor = cursor
         self._settings = settings
         self._connected = connected
-        self._persisted: dict[str, int] = dict(cursor.describe_properties())
+        self.sources = sources
+        self._persisted: dict[str, int] = sources.load(cursor.describe_properties())
         """Those that published last are at the end."""
         self._pushed: dict[str, int] = {}
         self._left: dict[str, float] = {}
@@ -69,12 +81,20 @@ class Deduplication:
         self._saved_at = now
 
     def _learn(self, run: EntryRun) -> None:
+        ledger_ids, entry_ids = array("q", bytes(8 * run.count)), array("q", bytes(8 * run.count))
+        marks = array("i", bytes(4 * run.count))
+        read_origins(run.buffer, run.starts, run.ends, 0, run.count, ledger_ids, entry_ids, marks)
         for index in range(run.count):
             self._unsaved += 1
             try:
                 metadata = parse_entry(run.entry(index), verify_checksum=False).metadata
             except EntryError:
                 # Stored as it came: what its producer wrote into it says nothing here.
+                continue
+            if marks[index] & (POSITION | REPLICATED) == POSITION | REPLICATED:
+                if not marks[index] & MARKER:
+                    position = ledger_ids[index], entry_ids[index]
+                    self.sources.learn(metadata.replicated_from, position)
                 continue
             if chunks_follow(metadata):
                 continue
@@ -163,7 +183,7 @@ class Deduplication:
         self._forget(now)
         storage = self.cursor.storage
         if storage is not None:
-            storage.properties = self._most_wanted()
+            storage.properties = self._most_wanted() | self.sources.properties()
         self._unsaved = 0
         self._saved_at = now
         self.cursor.mark_delete_to(self._ledger.last_confirmed)

@@ -13,9 +13,11 @@ from magnetar.broker.flow.publish_rates import PublishLimiter
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.flow.resource_groups import ResourceGroup
 from magnetar.broker.publishing.admission import Admission
+from magnetar.broker.publishing.deduplication import Deduplication
 from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Loop
+from magnetar.managed_ledger.position import Position
 from magnetar.naming.topic_name import TopicName
 from magnetar.security.principal import BROKER, Principal
 
@@ -171,7 +173,38 @@ class Publish:
         self.left = len(sequence_ids)
         self.started = started
         self.completes = True
-        """False: chunks that further chunks of their message follow."""
+        """False: markers, or chunks that further chunks of their message follow."""
+
+    @property
+    def sent_ids(self) -> array[int]:
+        """The sequence ids of the SENDs, which is what a client knows them by when they are refused."""
+        return self.sequence_ids
+
+    # What deduplication is told
+
+    def note_stored(self, known: Deduplication, first: int, count: int) -> None:
+        """Slots [first, first + count) are durable."""
+        if self.completes:
+            last = first + count - 1
+            name = self.producer.name
+            known.stored(name, self.sequence_ids[last], self.highest_sequence_ids[last], count)
+        else:
+            known.counted(count)
+
+    def note_failed(self, known: Deduplication, first: int, count: int) -> None:
+        """Slots [first, first + count) will not become durable."""
+
+    def sequence_marks(self, first: int, count: int) -> Sequence[tuple[str, int]]:
+        """Names and highest sequence ids of slots [first, first + count)."""
+        if not self.completes:
+            return ()
+        last = first + count - 1
+        mark = max(self.sequence_ids[last], self.highest_sequence_ids[last])
+        return ((self.producer.name, mark),)
+
+    def source_marks(self, first: int, count: int) -> Sequence[tuple[str, Position]]:
+        """Names of replicators and the highest source positions of slots [first, first + count)."""
+        return ()
 
 
 class Producer:
@@ -180,6 +213,8 @@ class Producer:
     __slots__ = (
         "access_mode",
         "address",
+        "apart",
+        "by_position",
         "chunks",
         "client_version",
         "closed",
@@ -220,10 +255,12 @@ class Producer:
         schema_version: bytes = b"",
         principal: Principal = BROKER,
         remote_cluster: str | None = None,
+        by_position: bool = False,
     ) -> None:
         """:param principal: for whom it publishes
 
         :param remote_cluster: the cluster whose replicator it belongs to; None: it belongs to a client
+        :param by_position: whether its replicator wants receipts with source positions
         """
         self.topic = topic
         self.connection = connection
@@ -253,6 +290,9 @@ class Producer:
         """Receipts of entries that were not stored again, each with how many were submitted before it."""
         self.closed = False
         self.fenced = False
+        self.by_position = by_position
+        self.apart = remote_cluster is not None and topic.name.persistent
+        """Whether what it sends does not go the way of ordinary messages: it is a replicator's, or closed."""
 
     def replaces(self, other: Producer) -> bool:
         """Whether this is the same producer come back on the same connection, with a higher epoch."""

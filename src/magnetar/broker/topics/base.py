@@ -74,6 +74,8 @@ class TopicSettings:
     """What namespaces and topics name as filters counts, and not the broker's own."""
     find_filters: FindFilters = no_filters
     """Finds those."""
+    cluster: str = "standalone"
+    """The name of this one."""
     replicator_prefix: str = DEFAULT_PREFIX
     """``replicatorPrefix``: how names of producers and cursors of replication begin."""
 
@@ -295,7 +297,7 @@ class BaseTopic(ABC, Generic[S]):
         raise ProducerBusy(text)
 
     def _drop_producer(self, producer: Producer) -> None:
-        producer.closed = True
+        producer.closed = producer.apart = True
         self.chunks_published = self.chunks_published or producer.chunks.messages > 0
         if self.producers.get(producer.name) is producer:
             del self.producers[producer.name]

@@ -23,6 +23,7 @@ from magnetar.broker.publishing.entry_marks import EntryMarks, bytes_in_front, r
 from magnetar.broker.publishing.exclusive_access import EPOCH_PROPERTY
 from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.publishing.producer import Producer, Publish
+from magnetar.broker.publishing.source_positions import SourcePositions
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION, DEDUPLICATION, kind_of
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.base import BaseTopic, TopicSettings
@@ -187,7 +188,10 @@ class Topic(BaseTopic[Subscription]):
 
     async def _deduplicate(self) -> None:
         cursor = await self._managed_ledgers.open_cursor(self.managed_ledger, DEDUPLICATION, LATEST, {})
-        known = Deduplication(self.managed_ledger, cursor, self.settings.deduplication, self.producers)
+        sources = SourcePositions(self.settings.replicator_prefix, self.settings.cluster)
+        known = Deduplication(
+            self.managed_ledger, cursor, self.settings.deduplication, self.producers, sources
+        )
         await known.replay(self.clock.monotonic())
         for name in self.producers:
             known.came(name)
@@ -263,7 +267,7 @@ class Topic(BaseTopic[Subscription]):
                 self._sent_size(operation),
             )
             if self.deduplication is not None:
-                self._stored(self.deduplication, publish, operation)
+                publish.note_stored(self.deduplication, operation.first, operation.count)
             milliseconds = (now - publish.started) * 1000.0
             self.write_latency.add(milliseconds, operation.count)
             self._record_latency(milliseconds)
@@ -286,14 +290,6 @@ class Topic(BaseTopic[Subscription]):
             return operation.size
         marks = bytes_in_front(operation.buffer, operation.starts, operation.first, operation.count)
         return operation.size - marks
-
-    def _stored(self, known: Deduplication, publish: Publish, operation: Append) -> None:
-        last = operation.first + operation.count - 1
-        if publish.completes:
-            sequence_id, highest = publish.sequence_ids[last], publish.highest_sequence_ids[last]
-            known.stored(publish.producer.name, sequence_id, highest, operation.count)
-        else:
-            known.counted(operation.count)
 
     def follow(self, follower: Callable[[], None]) -> None:
         """``follower`` is called whenever entries were stored, as long as the topic is loaded."""
@@ -327,6 +323,7 @@ class Topic(BaseTopic[Subscription]):
         # That a client publishes what cannot be published is no error of the broker.
         level = logging.ERROR if isinstance(reason, PersistenceFailure) else logging.INFO
         log.log(level, "entries not stored", extra={"topic": self.full_name, "error": str(error)})
+        known = self.deduplication
         for operation in appends:
             publish = operation.context
             if publish is not None:
@@ -338,8 +335,11 @@ class Topic(BaseTopic[Subscription]):
                     self._sent_size(operation),
                     reason,
                 )
-        if self.deduplication is not None:
-            self.deduplication.failed(self._on_their_way())
+                if known is not None:
+                    publish.note_failed(known, operation.first, operation.count)
+        if known is not None:
+            known.failed(self._on_their_way())
+            known.sources.failed(self._sources_on_their_way())
         if not too_large:
             self.disconnect_producers()
         self._wake_drained()
@@ -347,11 +347,14 @@ class Topic(BaseTopic[Subscription]):
     def _on_their_way(self) -> Iterator[tuple[str, int]]:
         """Names and highest sequence ids of what is published and not durable yet."""
         for operation in self.managed_ledger.appends:
-            publish = operation.context
-            if publish is not None and publish.completes:
-                last = operation.first + operation.count - 1
-                mark = max(publish.sequence_ids[last], publish.highest_sequence_ids[last])
-                yield publish.producer.name, mark
+            if operation.context is not None:
+                yield from operation.context.sequence_marks(operation.first, operation.count)
+
+    def _sources_on_their_way(self) -> Iterator[tuple[str, Position]]:
+        """Names of replicators and source positions of what is published and not durable yet."""
+        for operation in self.managed_ledger.appends:
+            if operation.context is not None:
+                yield from operation.context.source_marks(operation.first, operation.count)
 
     def on_fenced(self) -> None:
         """Somebody else owns the managed ledger: whoever asks for the topic next has it loaded anew."""

@@ -73,6 +73,7 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
     if not _is_wanted(connection, producer_id, opening):
         return
     producer_name = request.producer_name or broker.producer_names.next()
+    remote_cluster = remote_cluster_of(broker.settings.topic.replicator_prefix, producer_name)
     producer = opening.producer = Producer(
         topic,
         connection,
@@ -86,7 +87,10 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
         connected_ms=broker.io.clock.wall_ms(),
         schema_version=schema_version,
         principal=principal,
-        remote_cluster=remote_cluster_of(broker.settings.topic.replicator_prefix, producer_name),
+        remote_cluster=remote_cluster,
+        by_position=(
+            remote_cluster is not None and name.persistent and connection.session.supports_source_positions
+        ),
     )
     admitted = await topic.add_producer(producer)
     if admitted is not None:
@@ -138,16 +142,19 @@ async def close_producer(connection: Connection, request: Any) -> None:
 
 
 def send_slowly(connection: Connection, command: BaseCommand) -> None:
-    """A SEND that the fast path does not take: all of them are refused, each for its reason."""
+    """A SEND that the fast path does not take: but for markers of replicators each is refused."""
     send = command.send
     producer_id = signed(send.producer_id)
     producer = connection.session.producers.get(producer_id)
-    if producer is None:
+    if producer is None or producer.closed:
         connection.publishing.unknown_producer(producer_id, producer)
         return
     error: BrokerError
     if send.HasField("txnid_most_bits") or send.HasField("txnid_least_bits"):
         error = NotAllowed("Transactions are not supported by this broker yet")
+    elif send.marker and producer.remote_cluster is not None and not send.HasField("message_id"):
+        connection.publishing.publish_marker(producer, signed(send.sequence_id), connection.entry)
+        return
     elif send.marker:
         error = NotAllowed("Markers are for brokers")
     elif send.HasField("message_id"):

@@ -34,6 +34,7 @@ def connect(connection: Connection, command: BaseCommand) -> None:
     session.protocol_version = min(request.protocol_version, MAX_PROTOCOL_VERSION)
     session.supports_partial_producer = request.feature_flags.supports_partial_producer
     session.supports_entry_metadata = request.feature_flags.supports_broker_entry_metadata
+    session.supports_source_positions = request.feature_flags.supports_repl_dedup_by_lid_and_eid
     connection.pause_reading()
     session.handshake = connection.broker.io.loop.create_task(_authenticate(connection, request))
 
@@ -61,6 +62,7 @@ async def _authenticate(connection: Connection, request: CommandConnect) -> None
     connected.max_message_size = broker.max_message_size
     connected.feature_flags.supports_topic_watchers = broker.topic_lists.enabled
     connected.feature_flags.supports_get_partitioned_metadata_without_auto_creation = True
+    connected.feature_flags.supports_repl_dedup_by_lid_and_eid = True
     connection.send(answer)
     if proving is not None:
         proving.proven(principal)

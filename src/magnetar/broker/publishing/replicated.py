@@ -1,0 +1,219 @@
+"""What replicators of other clusters publish: runs of entries, and what is to be done with them."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from magnetar.broker.publishing.admission import Admission, Part, Verdict, parts_of
+from magnetar.broker.publishing.deduplication import Deduplication
+from magnetar.broker.publishing.producer import Producer, Publish
+from magnetar.broker.publishing.source_positions import DUPLICATE, FRESH
+from magnetar.errors import BrokerError, InternalError, PersistenceFailure
+from magnetar.managed_ledger.position import Position
+from magnetar.protocol.errors import EntryError
+from magnetar.protocol.hot_origin import ENCRYPTED, LACKING, MARKER, POSITION, read_origins
+from magnetar.protocol.metadata import chunks_follow, metadata_of
+from magnetar.protocol.wire_ids import signed
+
+MARKER_RECEIPT = -(2**63)
+"""In the place of ``highest_sequence_id`` in the receipt of a marker."""
+
+_MARKERS = range(10, 14)
+"""Types of the markers of replicated subscriptions (PIP-33)."""
+
+_NOT_DECIDED = "Cannot determine whether the message is a duplicate at this time"
+_NO_POSITION = (
+    "Message can not determine whether the message is duplicated due to the acquired messages props were are "
+    "invalid"
+)
+"""The sentence of Apache Pulsar 4.0, which replicators may have seen."""
+
+
+def is_marker(marker_type: int) -> bool:
+    """Whether that type is one of replicated subscriptions."""
+    return marker_type in _MARKERS
+
+
+def holds_back(verdict: Verdict | BrokerError) -> bool:
+    """Whether what comes behind such an entry is not stored: its replicator is to send both again.
+
+    An entry that is refused for what it is may be taken later, when a policy has changed.
+    """
+    return isinstance(verdict, BrokerError) and not isinstance(verdict, PersistenceFailure)
+
+
+class ReplicatedPublish(Publish):
+    """Entries with source positions: these, not sequence ids, are in their receipts."""
+
+    __slots__ = ("_sent_ids",)
+
+    def __init__(
+        self,
+        producer: Producer,
+        sent_ids: array[int],
+        ledger_ids: array[int],
+        entry_ids: array[int],
+        messages: int,
+        started: float,
+    ) -> None:
+        """:param sent_ids: the sequence ids of the SENDs"""
+        super().__init__(producer, ledger_ids, entry_ids, messages, started)
+        self._sent_ids = sent_ids
+
+    @property
+    def sent_ids(self) -> array[int]:
+        return self._sent_ids
+
+    def positions(self, first: int, count: int) -> list[Position]:
+        some = slice(first, first + count)
+        return list(zip(self.sequence_ids[some], self.highest_sequence_ids[some], strict=True))
+
+    def note_stored(self, known: Deduplication, first: int, count: int) -> None:
+        some = slice(first, first + count)
+        name = self.producer.name
+        known.sources.stored(name, self.sequence_ids[some], self.highest_sequence_ids[some])
+        known.counted(count)
+
+    def note_failed(self, known: Deduplication, first: int, count: int) -> None:
+        known.sources.refused(self.producer.name, self.positions(first, count))
+
+    def source_marks(self, first: int, count: int) -> Sequence[tuple[str, Position]]:
+        return [(self.producer.name, max(self.positions(first, count)))]
+
+    def sequence_marks(self, first: int, count: int) -> Sequence[tuple[str, int]]:
+        return ()
+
+
+class NamedPublish(Publish):
+    """Entries of a replicator without source positions: each counts for its own producer."""
+
+    __slots__ = ("marks",)
+
+    def __init__(
+        self,
+        producer: Producer,
+        sequence_ids: array[int],
+        highest_sequence_ids: array[int],
+        marks: list[tuple[str, int]],
+        messages: int,
+        started: float,
+    ) -> None:
+        """:param marks: the name of each entry's producer, and its highest sequence id; -1: none"""
+        super().__init__(producer, sequence_ids, highest_sequence_ids, messages, started)
+        self.marks = marks
+
+    def note_stored(self, known: Deduplication, first: int, count: int) -> None:
+        for name, mark in self.sequence_marks(first, count):
+            known.stored(name, mark, mark, 0)
+        known.counted(count)
+
+    def sequence_marks(self, first: int, count: int) -> Sequence[tuple[str, int]]:
+        return [each for each in self.marks[first : first + count] if each[1] >= 0]
+
+
+class ReplicatedRun:
+    """SENDs of one replicator, with what their metadata say of where they come from."""
+
+    def __init__(self, producer: Producer, buffer: bytes, starts: array[int], ends: array[int]) -> None:
+        self.producer = producer
+        self.buffer = buffer
+        self.starts = starts
+        self.ends = ends
+        count = len(starts)
+        self.ledger_ids = array("q", bytes(8 * count))
+        self.entry_ids = array("q", bytes(8 * count))
+        self.marks = array("i", bytes(4 * count))
+        self._all = read_origins(buffer, starts, ends, 0, count, self.ledger_ids, self.entry_ids, self.marks)
+
+    def judge_positions(self) -> list[Part] | None:
+        """What is to be done with entries, by their source positions; None: all are stored as they are.
+
+        What is to be stored counts as on its way, as for :meth:`Admission.judge`. The last part ends before
+        the last entry where that part holds back what comes behind it.
+        """
+        topic, name = self.producer.topic, self.producer.name
+        checks = topic.admission
+        known = checks.deduplication if checks is not None else None
+        sound = not self._all & (POSITION << LACKING) and (checks is None or self._meets(checks))
+        if sound and (
+            known is None or known.sources.admit_all(name, self.ledger_ids, self.entry_ids, len(self.starts))
+        ):
+            return None
+        verdicts = []
+        for index in range(len(self.starts)):
+            verdicts.append(self._judge_position(index, checks))
+            if holds_back(verdicts[-1]):
+                break
+        return parts_of(verdicts)
+
+    def _meets(self, checks: Admission) -> bool:
+        """Whether nothing has to be looked at in single entries."""
+        encrypted = not checks.encrypted or not self._all & (ENCRYPTED << LACKING)
+        return encrypted and not checks.measures
+
+    def _judge_position(self, index: int, checks: Admission | None) -> Verdict | BrokerError:
+        producer = self.producer
+        known = checks.deduplication if checks is not None else None
+        if not self.marks[index] & POSITION:
+            return PersistenceFailure(self._not_decided() if known is not None else _NO_POSITION)
+        position = self.ledger_ids[index], self.entry_ids[index]
+        refusal = self._refusal(index, checks)
+        if refusal is not None:
+            if known is not None:
+                known.sources.refused(producer.name, [position])
+            return refusal
+        found = FRESH if known is None else known.sources.admit(producer.name, position)
+        if found == FRESH:
+            return Verdict.STORE
+        return Verdict.DUPLICATE if found == DUPLICATE else PersistenceFailure(self._not_decided())
+
+    def judge_names(self) -> tuple[list[Part], list[tuple[str, int]]]:
+        """What is to be done with entries by the names and sequence ids of their own producers, and these.
+
+        The highest sequence id is -1 where an entry says nothing: not the last chunk of its message, or
+        nothing readable.
+        """
+        checks = self.producer.topic.admission
+        verdicts: list[Verdict | BrokerError] = []
+        marks: list[tuple[str, int]] = []
+        for index in range(len(self.starts)):
+            mark, verdict = self._judge_name(index, checks)
+            marks.append(mark)
+            verdicts.append(verdict)
+        return parts_of(verdicts), marks
+
+    def _judge_name(
+        self, index: int, checks: Admission | None
+    ) -> tuple[tuple[str, int], Verdict | BrokerError]:
+        nothing = "", -1
+        refusal = self._refusal(index, checks)
+        if refusal is not None:
+            return nothing, refusal
+        known = checks.deduplication if checks is not None else None
+        if known is None:
+            return nothing, Verdict.STORE
+        try:
+            metadata = metadata_of(self.buffer, self.starts[index], self.ends[index])
+        except EntryError as error:
+            return nothing, InternalError(f"The entry has no readable metadata: {error}")
+        if chunks_follow(metadata) or metadata.HasField("marker_type"):
+            return nothing, Verdict.STORE
+        first = signed(metadata.sequence_id)
+        highest = max(first, signed(metadata.highest_sequence_id))
+        found = known.admit(metadata.producer_name, first, highest)
+        if found == FRESH:
+            return (metadata.producer_name, highest), Verdict.STORE
+        if found == DUPLICATE:
+            return nothing, Verdict.DUPLICATE
+        return nothing, PersistenceFailure(self._not_decided())
+
+    def _refusal(self, index: int, checks: Admission | None) -> BrokerError | None:
+        """Why an entry is refused for what it is; brokers do not encrypt their markers."""
+        if checks is None:
+            return None
+        encrypted = bool(self.marks[index] & (ENCRYPTED | MARKER))
+        return checks.refusal(self.buffer, self.starts[index], self.ends[index], encrypted=encrypted)
+
+    def _not_decided(self) -> str:
+        return f"[{self.producer.topic.name}][{self.producer.name}]{_NOT_DECIDED}"

@@ -1,0 +1,158 @@
+"""Which messages of other clusters a topic has already: the highest source position of each replicator.
+
+The position of a message in its source topic comes with it, as a property. Sequence ids say nothing of
+replicated messages: those of all producers of the source are mixed.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping
+
+from magnetar.managed_ledger.position import Position
+from magnetar.naming.replicators import ENTRY_MARK, LEDGER_MARK, cluster_of_cursor, producer_name
+
+FRESH, DUPLICATE, UNDECIDED = range(3)
+
+_NOTHING: Position = (-1, -1)
+_MISSING_KEPT = 10_000
+"""Positions of one replicator that were refused and may come again; far more than it has in flight."""
+
+
+class SourcePositions:
+    """By names of replicators' producers: what is on its way to the disk, and what is durable.
+
+    A message whose write failed, or that was refused, may come again after later ones were stored: its
+    position is remembered as missing, and is not a duplicate when it comes. That memory ends with the topic's
+    stay at this broker.
+    """
+
+    def __init__(self, prefix: str, cluster: str) -> None:
+        """:param prefix: the setting ``replicatorPrefix``
+
+        :param cluster: the name of this one
+        """
+        self._prefix = prefix
+        self._cluster = cluster
+        self._stored: dict[str, Position] = {}
+        self._pushed: dict[str, Position] = {}
+        self._missing: dict[str, dict[Position, None]] = {}
+        self._returning: dict[str, set[Position]] = {}
+        """Of what was missing, that which is on its way now."""
+
+    # Snapshots
+
+    def load(self, properties: Mapping[str, int]) -> dict[str, int]:
+        """Takes what a snapshot has of replicators; returns the rest of its properties.
+
+        A ledger id alone counts from before its first entry: Apache Pulsar may have written the two apart.
+        """
+        rest = {}
+        for key, value in properties.items():
+            name, mark = key[: -len(LEDGER_MARK)], key[-len(LEDGER_MARK) :]
+            if mark not in (LEDGER_MARK, ENTRY_MARK) or cluster_of_cursor(self._prefix, name) is None:
+                rest[key] = value
+            elif mark == LEDGER_MARK:
+                self._stored[name] = (value, properties.get(name + ENTRY_MARK, -1))
+        self._pushed = dict(self._stored)
+        return rest
+
+    def properties(self) -> dict[str, int]:
+        """What a snapshot has of it, as Apache Pulsar 4.0 writes it."""
+        found = {}
+        for name, (ledger_id, entry_id) in self._stored.items():
+            found[name + LEDGER_MARK] = ledger_id
+            found[name + ENTRY_MARK] = entry_id
+        return found
+
+    def learn(self, cluster: str, position: Position) -> None:
+        """An entry that is stored came from there."""
+        name = producer_name(self._prefix, cluster, self._cluster)
+        if position > self._stored.get(name, _NOTHING):
+            self._stored[name] = self._pushed[name] = position
+
+    def last(self, name: str) -> Position | None:
+        """The highest durable one; None when there is none."""
+        return self._stored.get(name)
+
+    # Publishing
+
+    def admit_all(self, name: str, ledger_ids: array[int], entry_ids: array[int], count: int) -> bool:
+        """Takes slots [0, count) as on their way if all of them are new, in order; else changes nothing."""
+        if name in self._missing:
+            return False
+        mark = self._pushed.get(name, _NOTHING)
+        for index in range(count):
+            position = ledger_ids[index], entry_ids[index]
+            if position <= mark:
+                return False
+            mark = position
+        self._pushed[name] = mark
+        return True
+
+    def admit(self, name: str, position: Position) -> int:
+        """Takes one message as on its way if it is FRESH.
+
+        DUPLICATE: it is durable already; UNDECIDED: it is on its way already.
+        """
+        missing = self._missing.get(name)
+        if missing is not None and position in missing:
+            del missing[position]
+            if not missing:
+                del self._missing[name]
+            self._returning.setdefault(name, set()).add(position)
+            if position > self._pushed.get(name, _NOTHING):
+                self._pushed[name] = position
+            return FRESH
+        if position > self._pushed.get(name, _NOTHING):
+            self._pushed[name] = position
+            return FRESH
+        if position > self._stored.get(name, _NOTHING) or position in self._returning.get(name, ()):
+            return UNDECIDED
+        return DUPLICATE
+
+    def stored(self, name: str, ledger_ids: Iterable[int], entry_ids: Iterable[int]) -> None:
+        """Messages at these positions are durable."""
+        returning = self._returning.get(name)
+        highest = self._stored.get(name, _NOTHING)
+        for position in zip(ledger_ids, entry_ids, strict=True):
+            highest = max(highest, position)
+            if returning:
+                returning.discard(position)
+        if returning is not None and not returning:
+            del self._returning[name]
+        self._stored[name] = highest
+        if highest > self._pushed.get(name, _NOTHING):
+            # It was on its way before deduplication was switched on.
+            self._pushed[name] = highest
+
+    def refused(self, name: str, positions: Iterable[Position]) -> None:
+        """Messages at these positions will not become durable, and may come again."""
+        missing = self._missing.setdefault(name, {})
+        returning = self._returning.get(name, set())
+        for position in positions:
+            returning.discard(position)
+            missing[position] = None
+        while len(missing) > _MISSING_KEPT:
+            del missing[next(iter(missing))]
+        if not missing:
+            del self._missing[name]
+
+    def failed(self, on_their_way: Iterable[tuple[str, Position]]) -> None:
+        """Something will not become durable, of which :meth:`refused` is told.
+
+        :param on_their_way: names and positions of what still may, in the order it was published
+        """
+        self._pushed = dict(self._stored)
+        for name, position in on_their_way:
+            if position > self._pushed.get(name, _NOTHING):
+                self._pushed[name] = position
+
+    def forget(self, name: str) -> bool:
+        """Takes the next message of a replicator as new, wherever it is in its source.
+
+        For a source whose ledgers were made anew: its positions begin again. False: nothing was known.
+        """
+        self._pushed.pop(name, None)
+        self._missing.pop(name, None)
+        return self._stored.pop(name, None) is not None

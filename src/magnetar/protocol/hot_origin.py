@@ -1,0 +1,249 @@
+"""What the metadata of entries say of where these come from: of replication between clusters.
+
+A hot module: plain Python that also compiles, with the C types in ``hot_origin.pxd``. Nothing here raises for
+what is in an entry: what cannot be read is not there.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+POSITION = 1
+"""There is a source position."""
+REPLICATED = 2
+"""``replicated_from`` is set."""
+MARKER = 4
+"""``marker_type`` is set: brokers wrote it for brokers."""
+ENCRYPTED = 8
+"""There are encryption keys."""
+LACKING = 4
+"""By how many bits what some entry lacks is shifted in the answer of :func:`read_origins`."""
+
+# The property with the source position, as magnetar.naming.replicators has it; and the size of its name.
+_KEY = b"__MSG_PROP_REPL_SOURCE_POSITION"
+_KEY_SIZE = len(_KEY)
+
+# Tags of the metadata: properties, replicated_from, encryption_keys and marker_type.
+_PROPERTIES = 0x22
+_REPLICATED_FROM = 0x2A
+_ENCRYPTION_KEYS = 0x6A
+_MARKER_TYPE = 0xA0
+
+# So many digits are a number of 63 bits, whatever they are.
+_DIGITS = 18
+
+
+def read_origins(
+    buffer: bytes,
+    starts: array[int],
+    ends: array[int],
+    first: int,
+    count: int,
+    ledger_ids: array[int],
+    entry_ids: array[int],
+    marks: array[int],
+) -> int:
+    """Looks at the metadata of entries [first, first + count), one slot of the last three arrays for each.
+
+    :param ledger_ids: of source positions; -1 where there is none, or it is no ``LEDGER:ENTRY``
+    :param entry_ids: likewise
+    :param marks: sums of POSITION, REPLICATED, MARKER and ENCRYPTED
+    :return: all marks that some entry has; and, shifted by LACKING, all that some entry lacks
+    """
+    index = 0
+    some = 0
+    lacking = 0
+    while index < count:
+        found = _look(buffer, starts[first + index], ends[first + index], ledger_ids, entry_ids, index)
+        marks[index] = found
+        some |= found
+        lacking |= found ^ 15
+        index += 1
+    return some | (lacking << LACKING)
+
+
+def first_foreign(buffer: bytes, starts: array[int], ends: array[int], count: int) -> int:
+    """The first of ``count`` entries that brokers alone may send: replicated, or a marker; -1: none."""
+    index = 0
+    while index < count:
+        if _is_foreign(buffer, starts[index], ends[index]):
+            return index
+        index += 1
+    return -1
+
+
+def _is_foreign(buffer: bytes, start: int, end: int) -> bool:
+    position = _metadata_at(buffer, start, end)
+    if position < 0:
+        return False
+    end = position + 4 + _size_at(buffer, position)
+    position += 4
+    while position < end:
+        tag = buffer[position]
+        after = position + 1
+        if tag > 127:
+            after = _varint_end(buffer, position, end)
+            if after < 0:
+                return False
+            tag = _varint(buffer, position, after)
+        if tag in (_REPLICATED_FROM, _MARKER_TYPE):
+            return True
+        position = _skip(buffer, after, end, tag)
+        if position < 0:
+            return False
+    return False
+
+
+def _look(
+    buffer: bytes, start: int, end: int, ledger_ids: array[int], entry_ids: array[int], index: int
+) -> int:
+    """The marks of one entry; its source position goes to slot ``index``."""
+    ledger_ids[index] = -1
+    entry_ids[index] = -1
+    position = _metadata_at(buffer, start, end)
+    if position < 0:
+        return 0
+    found = 0
+    end = position + 4 + _size_at(buffer, position)
+    position += 4
+    while position < end:
+        tag = buffer[position]
+        after = position + 1
+        if tag > 127:
+            after = _varint_end(buffer, position, end)
+            if after < 0:
+                return found
+            tag = _varint(buffer, position, after)
+        position = _skip(buffer, after, end, tag)
+        if position < 0:
+            return found
+        if tag == _PROPERTIES:
+            value = _position_at(buffer, _varint_end(buffer, after, position), position)
+            if value >= 0:
+                # The last one counts: a client may have copied that of a message which it consumed.
+                found &= ~POSITION
+                if _put(buffer, value, position, ledger_ids, entry_ids, index):
+                    found |= POSITION
+        elif tag == _REPLICATED_FROM:
+            found |= REPLICATED
+        elif tag == _MARKER_TYPE:
+            found |= MARKER
+        elif tag == _ENCRYPTION_KEYS:
+            found |= ENCRYPTED
+    return found
+
+
+def _position_at(buffer: bytes, position: int, end: int) -> int:
+    """Where the value of the property in [position, end) begins; -1: it is another than the source position.
+
+    Key and value are in this order, from every client; both are short.
+    """
+    if position < 0 or end - position < _KEY_SIZE + 4:
+        return -1
+    if buffer[position] != 0x0A or buffer[position + 1] != _KEY_SIZE:
+        return -1
+    position += 2
+    if buffer[position : position + _KEY_SIZE] != _KEY:
+        return -1
+    position += _KEY_SIZE
+    if buffer[position] != 0x12 or buffer[position + 1] != end - position - 2:
+        return end
+    return position + 2
+
+
+def _put(
+    buffer: bytes, position: int, end: int, ledger_ids: array[int], entry_ids: array[int], index: int
+) -> bool:
+    """Reads ``LEDGER:ENTRY`` in [position, end) into slot ``index``; false, and -1 there: it is none."""
+    ledger_ids[index] = -1
+    entry_ids[index] = -1
+    middle = _number_end(buffer, position, end)
+    if middle < 0 or middle >= end or buffer[middle] != 0x3A:
+        return False
+    if _number_end(buffer, middle + 1, end) != end:
+        return False
+    ledger_ids[index] = _number(buffer, position, middle)
+    entry_ids[index] = _number(buffer, middle + 1, end)
+    return True
+
+
+def _number_end(buffer: bytes, position: int, end: int) -> int:
+    """The position behind the decimal digits at ``position``; -1: there are none, or too many."""
+    start = position
+    while position < end and 0x30 <= buffer[position] <= 0x39:
+        position += 1
+    return position if 0 < position - start <= _DIGITS else -1
+
+
+def _number(buffer: bytes, position: int, end: int) -> int:
+    value = 0
+    while position < end:
+        value = value * 10 + (buffer[position] - 0x30)
+        position += 1
+    return value
+
+
+def _metadata_at(buffer: bytes, start: int, end: int) -> int:
+    """Where the metadata size of an entry is, behind broker metadata and checksum; -1 when sizes lie."""
+    position = start
+    if end - position > 6 and buffer[position] == 0x0E and buffer[position + 1] == 0x02:
+        size = _size_at(buffer, position + 2)
+        if size > end - position - 6:
+            return -1
+        position += 6 + size
+    if end - position > 6 and buffer[position] == 0x0E and buffer[position + 1] == 0x01:
+        position += 6
+    if end - position < 4 or _size_at(buffer, position) > end - position - 4:
+        return -1
+    return position
+
+
+def _size_at(buffer: bytes, position: int) -> int:
+    size = buffer[position]
+    size = (size << 8) | buffer[position + 1]
+    size = (size << 8) | buffer[position + 2]
+    return (size << 8) | buffer[position + 3]
+
+
+def _varint_end(buffer: bytes, position: int, end: int) -> int:
+    """The position behind the varint at ``position``; -1 when it does not fit or exceeds 64 bits."""
+    index = position
+    while index < end and index < position + 10:
+        if buffer[index] < 128:
+            if index == position + 9 and buffer[index] > 1:
+                return -1
+            return index + 1
+        index += 1
+    return -1
+
+
+def _varint(buffer: bytes, position: int, end: int) -> int:
+    """The varint in [position, end), of at most 63 bits; more are negative."""
+    value = 0
+    shift = 0
+    while position < end and shift < 63:
+        byte = buffer[position] & 127
+        value |= byte << shift
+        shift += 7
+        position += 1
+    return value if position == end else -1
+
+
+def _skip(buffer: bytes, position: int, end: int, tag: int) -> int:
+    """The position behind the value of a field with ``tag``; -1 when it does not fit."""
+    wire = tag & 7
+    if wire == 0:
+        return _varint_end(buffer, position, end)
+    if wire == 2:
+        after = _varint_end(buffer, position, end)
+        if after < 0:
+            return -1
+        size = _varint(buffer, position, after)
+        if size < 0 or size > end - after:
+            return -1
+        return after + size
+    if wire == 1:
+        return position + 8 if end - position >= 8 else -1
+    if wire == 5:
+        return position + 4 if end - position >= 4 else -1
+    return -1
