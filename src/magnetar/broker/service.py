@@ -306,7 +306,7 @@ class BrokerService(ServedTopics):
     async def check_producer(self, topic: AnyTopic, *, encrypts: bool) -> None:
         """What a producer has to meet before a topic is asked to let it in.
 
-        :param encrypts: whether it says that it encrypts what it publishes
+        :param encrypts: whether it says that it encrypts what it publishes, or need not say so
         :raises EncryptionRequired: it does not, and has to
         :raises QuotaExceeded: a backlog quota is exceeded, or the disk is full
         :raises QuotaExceededHold: likewise, and it is to wait

@@ -19,8 +19,9 @@ from replicating import (
     the_topic,
 )
 
+from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.errors import ServerErrorCode
-from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand, EncryptionKeys
 
 _MARKER = 2**63
 
@@ -165,3 +166,32 @@ def refusal_and_close(sender: Replicator) -> tuple[int, int]:
     [found] = sender.received(BaseCommand.SEND_ERROR)
     sender.forget()
     return found.send_error.sequence_id, found.send_error.error
+
+
+@pytest.mark.parametrize("by_position", [True, False])
+def test_where_encryption_is_required_the_messages_of_replicators_are_looked_at(by_position: bool) -> None:
+    """Their producers never say that they encrypt: it is the original ones that did."""
+    world = Brokers(policies=EffectivePolicies(encryption_required=True))
+    sender = sender_of(world, deduplication=False, by_position=by_position)
+    key = EncryptionKeys(key="k", value=b"v")
+    publish(sender, replicated(0, "7:0", encryption_keys=[key]), replicated(0, "7:1", marker=10))
+    assert [each[2] for each in receipts(sender, 2)] == [0, 1]
+    publish(sender, replicated(3, "7:2"))
+    found = refusal(sender)
+    assert (found.sequence_id, found.error) == (3, ServerErrorCode.METADATA)
+    assert found.message == "Messages must be encrypted"
+    assert stored(world) == 2
+
+
+def test_where_encryption_is_required_clients_have_to_say_that_they_encrypt() -> None:
+    world = Brokers(policies=EffectivePolicies(encryption_required=True))
+    sender = Replicator(world, name="alpha")
+    [found] = sender.received(BaseCommand.ERROR)
+    assert found.error.message.startswith("Encryption is required in")
+
+
+def test_messages_of_replicators_on_non_persistent_topics_are_looked_at_too() -> None:
+    world = Brokers(policies=EffectivePolicies(encryption_required=True))
+    sender = Replicator(world, topic="non-persistent://public/default/np")
+    publish(sender, replicated(3, None))
+    assert refusal(sender).message == "Messages must be encrypted"

@@ -58,7 +58,9 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
         raise InvalidRequest(f"unknown producer access mode {request.producer_access_mode}")
     async with connection.requests.opening():
         topic = await broker.topic(name, create=True, principal=principal)
-    await broker.check_producer(topic, encrypts=request.encrypted)
+    remote_cluster = remote_cluster_of(broker.settings.topic.replicator_prefix, request.producer_name)
+    # Replicators say nothing of what the original producers did: each of their messages is looked at.
+    await broker.check_producer(topic, encrypts=request.encrypted or remote_cluster is not None)
     schema = from_wire(request.schema) if request.HasField("schema") else None
     schema_version = await for_producer(broker.schemas, topic, schema)
     if request.initial_subscription_name and name.persistent:
@@ -72,13 +74,11 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
         )
     if not _is_wanted(connection, producer_id, opening):
         return
-    producer_name = request.producer_name or broker.producer_names.next()
-    remote_cluster = remote_cluster_of(broker.settings.topic.replicator_prefix, producer_name)
     producer = opening.producer = Producer(
         topic,
         connection,
         producer_id,
-        producer_name,
+        request.producer_name or broker.producer_names.next(),
         user_provided_name=request.user_provided_producer_name and bool(request.producer_name),
         epoch=request.epoch,
         access_mode=AccessMode(request.producer_access_mode),
