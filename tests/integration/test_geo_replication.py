@@ -10,15 +10,13 @@ import pulsar
 import pytest
 from server import Server
 
-from conftest import StartServer
-
 SECONDS = 30.0
 
 
 class Site:
     """One cluster: a standalone broker."""
 
-    def __init__(self, name: str, start: StartServer, **settings: int | str) -> None:
+    def __init__(self, name: str, start: Callable[..., Server], **settings: int | str) -> None:
         self.name = name
         self.server: Server = start(clusterName=name, **settings)
         self.client = pulsar.Client(self.server.url)
@@ -92,7 +90,7 @@ def nothing_more(consumer: pulsar.Consumer) -> bool:
 
 
 @pytest.fixture(scope="module")
-def pair(start_server: StartServer) -> Iterator[tuple[Site, Site]]:
+def pair(start_server: Callable[..., Server]) -> Iterator[tuple[Site, Site]]:
     east, west = Site("east", start_server), Site("west", start_server)
     connect(east, west)
     yield east, west
