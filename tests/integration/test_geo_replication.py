@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pulsar
 import pytest
@@ -27,12 +28,16 @@ class Site:
         assert found in status, (found, answer)
         return answer
 
-    def stats(self, topic: str) -> dict[str, object]:
-        found: dict[str, object] = json.loads(self.ask("GET", f"/persistent/{topic}/stats"))
+    def stats(self, topic: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.ask("GET", f"/persistent/{topic}/stats"))
         return found
 
     def cursors(self, topic: str) -> list[str]:
         return list(json.loads(self.ask("GET", f"/persistent/{topic}/internalStats"))["cursors"])
+
+    def replication(self, topic: str, cluster: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.stats(topic)["replication"][cluster]
+        return found
 
     def publish(self, topic: str, contents: Sequence[str], **options: object) -> None:
         producer = self.client.create_producer(f"persistent://{topic}", block_if_queue_full=True)
@@ -159,3 +164,28 @@ def test_a_record_that_changes_counts_without_an_unload(pair: tuple[Site, Site])
     assert nothing_more(there)
     east.ask("POST", "/clusters/west", right)
     assert [message.data() for message in received(there, 1)] == [b"1"]
+
+
+def test_statistics_and_metrics_tell_of_replication(pair: tuple[Site, Site]) -> None:
+    east, west = pair
+    topic = f"{make_namespace('figures', *pair)}/t"
+    there = west.subscribe(topic)
+    east.publish(topic, ["1", "2"])
+    received(there, 2)
+    until(lambda: not east.replication(topic, "west")["replicationBacklog"], "all is confirmed")
+    sent, came = east.replication(topic, "west"), west.replication(topic, "east")
+    assert (sent["msgOutCount"], sent["connected"], "magnetarHindrance" in sent) == (2, True, False)
+    assert sent["outboundConnection"].endswith(west.server.url.removeprefix("pulsar://") + "]")
+    assert (came["msgInCount"], "inboundConnection" in came) == (2, True)
+    assert west.stats(topic)["publishers"] == []
+    east.ask("POST", "/clusters/west", {"brokerServiceUrl": "pulsar://127.0.0.1:1"})
+    east.publish(topic, ["3"])
+    until(lambda: "Connection refused" in east.replication(topic, "west").get("magnetarHindrance", ""), "why")
+    assert east.replication(topic, "west")["replicationBacklog"] == 1
+    status, text = east.server.ask("GET", "/metrics")
+    assert status == 200
+    labels = f'cluster="east",namespace="geo/figures",topic="persistent://{topic}",remote_cluster="west"'
+    assert f"pulsar_replication_backlog{{{labels}}} 1\n" in text.decode()
+    assert f"pulsar_replication_disconnected_count{{{labels}}} 1\n" in text.decode()
+    east.ask("POST", "/clusters/west", {"brokerServiceUrl": west.server.url})
+    received(there, 1)

@@ -188,6 +188,13 @@ class Connection:
             transport.abort()
         self._end(error)
 
+    def ends(self) -> tuple[str, str] | None:
+        """``host:port`` of both ends, the own one first; None: there is no socket."""
+        if self._transport is None:
+            return None
+        own, other = (self._transport.get_extra_info(name) for name in ("sockname", "peername"))
+        return f"{own[0]}:{own[1]}", f"{other[0]}:{other[1]}"
+
     def close(self) -> None:
         """Sends what has gathered and ends the connection."""
         if self.closed:

@@ -14,6 +14,7 @@ from magnetar.broker.stats.figures import (
     ManagedLedgerMetrics,
     MetricsSnapshot,
     ProducerMetrics,
+    ReplicationMetrics,
     SubscriptionMetrics,
     TimingMetrics,
     TopicMetrics,
@@ -24,7 +25,12 @@ from magnetar.security.proof_counts import Proofs
 
 SAMPLE = re.compile(r'([a-zA-Z_]\w*)\{((?:[a-zA-Z_]+="(?:[^"\\\n]|\\[\\"n])*",?)*)\} (\S+)')
 LABEL = re.compile(r'([a-zA-Z_]+)="((?:[^"\\]|\\.)*)"')
-OWN = ("magnetar_subscription_waiting_seconds", "magnetar_topic_refused")
+OWN = (
+    "magnetar_subscription_waiting_seconds",
+    "magnetar_topic_refused",
+    "magnetar_replication_lag_seconds",
+    "magnetar_replication_unreplicated_total",
+)
 """Pulsar has nothing like them."""
 OPTIONS = MetricsOptions(version="9", consumer_level=True, producer_level=True)
 
@@ -52,6 +58,7 @@ def topic(
         ledger_write_latency_ms=Histogram([0, 1, 2, 0, 0, 0, 0, 0, 0, 0], 4000),
         entry_size_bytes=Histogram([3, 0, 0, 0, 0, 0, 0, 0, 0], 300),
         producers=[ProducerMetrics("p", 0, rate_in=40.0)],
+        replication=[ReplicationMetrics("west", rate_in=1.5, backlog=7, connected=True, lag_seconds=2.5)],
         compaction=CompactionMetrics(
             removed=9, succeeded=1, entries=4, write_latency_ms=Histogram([4, 0, 0, 0, 0, 0, 0, 0, 0, 0], 80)
         ),

@@ -54,6 +54,8 @@ _READ_AGAIN = (1.0, 60.0)
 _LOOK_AGAIN_SECONDS = 1.0
 """Between two looks whether an operator has skipped the entry that is too large."""
 _KEPT_SLOTS = 64
+_SAMPLE_SECONDS = 0.1
+_MOST_SAMPLES = 32
 _EMPTY: dict[bytes, bytes] = {}
 
 
@@ -100,6 +102,8 @@ class Replicator:
         """Read and not sent: the run, and the first and the last index."""
         self._versions = _EMPTY
         self._oldest_sent = 0.0
+        self._stored_at: list[tuple[Position, float]] = []
+        """Some positions that are not confirmed, and when each was the last one of the topic."""
         self._tasks: dict[str, Any] = {}
         """What is under way: connecting, reading, declaring a schema."""
         self._backoff = Backoff(io.randomness, *settings().backoff)
@@ -107,7 +111,9 @@ class Replicator:
         self._blocked_at: Position | None = None
         self._timer: Any = None
         self._ended = False
-        topic.follow(self.go_on)
+        if cursor.has_more():
+            self._stored_at.append((topic.max_read_position, self._loop.time()))
+        topic.follow(self._stored)
         self._start("connecting", self._keep_connecting)
 
     @property
@@ -122,6 +128,18 @@ class Replicator:
     @property
     def connection(self) -> Connection | None:
         return self._connection
+
+    def link(self) -> tuple[str, str] | None:
+        """``host:port`` of both ends of its connection, the own one first; None: there is none."""
+        return self._connection.ends() if self._connection is not None else None
+
+    def lag_seconds(self) -> float:
+        """Age of the oldest entry that is not confirmed, at most since the topic was loaded; else 0."""
+        mark_delete = self.cursor.mark_delete
+        for position, stored in self._stored_at:
+            if position > mark_delete:
+                return self._loop.time() - stored
+        return 0.0
 
     def delay_seconds(self) -> float:
         """How long the oldest entry without a receipt has been on its way; 0: there is none."""
@@ -295,6 +313,9 @@ class Replicator:
             self.cursor.mark_delete_to(self._processed)
             if in_flight.capacity > _KEPT_SLOTS:
                 in_flight.clear()
+        known = self._stored_at
+        while known and known[0][0] <= self.cursor.mark_delete:
+            del known[0]
 
     def send_failed(self, sequence_id: int, error: PulsarException) -> None:
         self._detach(f"cluster {self.remote} refused a message: {error}")
@@ -310,6 +331,15 @@ class Replicator:
         self._detach(str(error))
 
     # Sending
+
+    def _stored(self) -> None:
+        """Something was published."""
+        known, now = self._stored_at, self._loop.time()
+        if not known or now - known[-1][1] >= _SAMPLE_SECONDS:
+            if len(known) >= _MOST_SAMPLES:
+                del known[1::2]
+            known.append((self.topic.max_read_position, now))
+        self.go_on()
 
     def go_on(self) -> None:
         """Sends what can be sent now."""
@@ -506,7 +536,7 @@ class Replicator:
         if self._ended:
             return
         self._ended = True
-        self.topic.unfollow(self.go_on)
+        self.topic.unfollow(self._stored)
         for task in list(self._tasks.values()):
             task.cancel()
         if self._timer is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from magnetar.broker.policies.clusters import Clusters
@@ -31,7 +31,6 @@ log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 60.0
 """After replicators could not be begun or ended, as in Pulsar."""
-_NONE: Mapping[str, Replicator] = {}
 
 
 class Replication:
@@ -62,13 +61,9 @@ class Replication:
         self._reach = reach
         self._in_flight = InFlightBytes(io.loop, buffer_bytes)
         self._remote: RemoteClusters | None = None
-        self._of: dict[Topic, dict[str, Replicator]] = {}
+        self._running: dict[tuple[Topic, str], Replicator] = {}
         self._applying: dict[Topic, Any] = {}
         self._again: set[Topic] = set()
-
-    def of(self, topic: AnyTopic) -> Mapping[str, Replicator]:
-        """The replicators of a topic by the names of their clusters."""
-        return self._of.get(topic, _NONE) if isinstance(topic, Topic) else _NONE
 
     def wanted(self, topic: AnyTopic) -> tuple[str, ...]:
         """The other clusters that a topic is replicated to."""
@@ -88,7 +83,7 @@ class Replication:
         prefix = topic.settings.replicator_prefix
         wanted = self.wanted(topic)
         known = {cluster_of_cursor(prefix, cursor.name) for cursor in topic.managed_ledger.cursors.values()}
-        if set(wanted) == known - {None} and set(wanted) == set(self.of(topic)):
+        if set(wanted) == known - {None} and set(wanted) == topic.replicators.keys():
             return
         task = self._applying[topic] = self._io.loop.create_task(self._apply(topic))
         task.add_done_callback(lambda done: self._applied(topic, done))
@@ -123,31 +118,28 @@ class Replication:
 
     async def _go_by_policies(self, topic: Topic) -> None:
         wanted, prefix = self.wanted(topic), topic.settings.replicator_prefix
-        running = self._of.setdefault(topic, {})
-        try:
-            for cluster in list(running):
-                if cluster not in wanted:
-                    running.pop(cluster).stop()
-            for cursor in list(topic.managed_ledger.cursors.values()):
-                gone = cluster_of_cursor(prefix, cursor.name)
-                if gone is not None and gone not in wanted:
-                    log.info(
-                        "replication ended, what was not sent yet is not sent any more",
-                        extra={"topic": topic.full_name, "cluster": gone, "backlog": cursor.backlog()},
-                    )
-                    await topic.managed_ledger.cursors.delete(cursor.name)
-            for cluster in wanted:
-                if cluster not in running and not topic.closing:
-                    replicator = await self._begin(topic, cluster)
-                    if topic.closing:
-                        replicator.stop()
-                    else:
-                        running[cluster] = replicator
-        finally:
-            if not running:
-                self._of.pop(topic, None)
+        for cluster in list(topic.replicators):
+            if cluster not in wanted:
+                self._end(topic, cluster)
+        for cursor in list(topic.managed_ledger.cursors.values()):
+            gone = cluster_of_cursor(prefix, cursor.name)
+            if gone is not None and gone not in wanted:
+                log.info(
+                    "replication ended, what was not sent yet is not sent any more",
+                    extra={"topic": topic.full_name, "cluster": gone, "backlog": cursor.backlog()},
+                )
+                await topic.managed_ledger.cursors.delete(cursor.name)
+        for cluster in wanted:
+            if cluster not in topic.replicators and not topic.closing:
+                await self._begin(topic, cluster)
 
-    async def _begin(self, topic: Topic, cluster: str) -> Replicator:
+    def _end(self, topic: Topic, cluster: str) -> None:
+        topic.replicators.pop(cluster, None)
+        replicator = self._running.pop((topic, cluster), None)
+        if replicator is not None:
+            replicator.stop()
+
+    async def _begin(self, topic: Topic, cluster: str) -> None:
         # A broker without other clusters needs no client, and none of its memory.
         from magnetar.broker.replication.clusters import RemoteClusters
         from magnetar.broker.replication.replicator import Replicator
@@ -161,7 +153,9 @@ class Replication:
         name = cursor_name(topic.settings.replicator_prefix, cluster)
         start = EARLIEST if settings.start_at_earliest else LATEST
         cursor = await self._managed_ledgers.open_cursor(topic.managed_ledger, name, start, {})
-        return Replicator(
+        if topic.closing:
+            return
+        replicator = Replicator(
             self._io,
             topic,
             cluster,
@@ -171,11 +165,11 @@ class Replication:
             self._settings,
             self._in_flight,
         )
+        self._running[topic, cluster] = topic.replicators[cluster] = replicator
 
     def _cluster_changed(self, name: str) -> None:
-        for running in list(self._of.values()):
-            replicator = running.get(name)
-            if replicator is not None:
+        for (_topic, cluster), replicator in list(self._running.items()):
+            if cluster == name:
                 replicator.reconnect(f"the record of cluster {name} has changed")
 
     async def stop(self, topic: AnyTopic) -> None:
@@ -187,8 +181,8 @@ class Replication:
             self._again.discard(topic)
             applying.cancel()
             await finished(self._io.loop, applying)
-        for replicator in self._of.pop(topic, {}).values():
-            replicator.stop()
+        for cluster in list(topic.replicators):
+            self._end(topic, cluster)
 
     async def close(self) -> None:
         """Closes the clients of other clusters."""

@@ -123,6 +123,28 @@ class CompactionMetrics:
     write_latency_ms: Histogram | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicationMetrics:
+    """The replication of one topic to one other cluster; rates are per second."""
+
+    cluster: str
+    rate_in: float = 0.0
+    """Of what that cluster replicates to this one."""
+    throughput_in: float = 0.0
+    rate_out: float = 0.0
+    throughput_out: float = 0.0
+    rate_expired: float = 0.0
+    backlog: int = 0
+    """Entries."""
+    connected: bool = False
+    delay_seconds: float = 0.0
+    """Age of the oldest entry without a receipt."""
+    lag_seconds: float = 0.0
+    """Age of the oldest entry that is not confirmed, sent or not."""
+    unreplicated: int = 0
+    """Messages that left without being sent, since the topic was loaded."""
+
+
 @dataclass(slots=True)
 class TopicMetrics:
     """One topic (each partition is one); rates are per second, in entries for storage, else in messages."""
@@ -170,6 +192,8 @@ class TopicMetrics:
     """Queueing included."""
     ledger_write_latency_ms: Histogram | None = None
     entry_size_bytes: Histogram | None = None
+    replication: Sequence[ReplicationMetrics] = ()
+    """By the other cluster."""
     compaction: CompactionMetrics | None = None
     """None: it was not compacted."""
     producers: Sequence[ProducerMetrics] = ()

@@ -18,6 +18,7 @@ from magnetar.broker.stats.figures import (
     SubscriptionMetrics,
     TopicMetrics,
 )
+from magnetar.broker.stats.replication_stats import replication_metrics
 from magnetar.broker.subscriptions.base import BaseSubscription
 from magnetar.broker.subscriptions.cursor_kinds import SUBSCRIPTION
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
@@ -170,6 +171,8 @@ def of_topic(topic: Topic, subscriptions: list[SubscriptionMetrics] | None = Non
     now.read_cache_misses_rate = topic.misses.per_second
     now.write_latency_ms = now.ledger_write_latency_ms = _histogram(topic.write_latency, 1000)
     now.entry_size_bytes = _histogram(topic.entry_sizes, 1)
+    if topic.replicators:
+        now.replication = replication_metrics(topic)
     if topic.compaction.figures is not None:
         now.compaction = _of_compaction(topic.compaction.figures)
     return now

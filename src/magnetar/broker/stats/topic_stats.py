@@ -11,6 +11,7 @@ from magnetar.broker.dispatch.contract import AnyConsumer
 from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
 from magnetar.broker.publishing.producer import Producer
 from magnetar.broker.stats.figures import ConsumerMetrics, ProducerMetrics, SubscriptionMetrics, TopicMetrics
+from magnetar.broker.stats.replication_stats import replication_stats
 from magnetar.broker.stats.taken import of_topic
 from magnetar.broker.subscriptions.base import BaseSubscription
 from magnetar.broker.subscriptions.persistent import Subscription
@@ -268,6 +269,7 @@ def topic_stats(topic: Topic, owner: str, *, backlog_size: bool, publishers: boo
             s["delayedMessageIndexSizeInBytes"] for s in subscriptions.values()
         ),
         "ownerBroker": owner,
+        "replication": replication_stats(topic),
         "compaction": _compaction_stats(topic.compaction.figures),
     }
 

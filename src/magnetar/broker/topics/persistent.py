@@ -29,6 +29,7 @@ from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.base import BaseTopic, TopicSettings
 from magnetar.broker.topics.dispatch_rates import TopicDispatchRates
 from magnetar.broker.topics.entries import batch_size_or_zero, first_published_at
+from magnetar.broker.topics.replicating import Replicating
 from magnetar.errors import (
     BrokerError,
     NotAllowed,
@@ -106,6 +107,8 @@ class Topic(BaseTopic[Subscription]):
         self.reads = Rate()
         self.misses = Rate()
         self.mark_deletes = Rate()
+        self.replicators: dict[str, Replicating] = {}
+        """By the names of the other clusters."""
         self._marks: EntryMarks | None = None
         self._followers: list[Callable[[], None]] = []
         self._preparing = Mutex(io.loop)
@@ -476,6 +479,8 @@ class Topic(BaseTopic[Subscription]):
         for rate in rates:
             rate.tick(seconds)
         acknowledged = self._tick_clients(seconds)
+        for replicator in self.replicators.values():
+            acknowledged = replicator.tick(seconds) or acknowledged
         # A rate that is not worked out once more after its last window stays what it was.
         return acknowledged or any(rate.per_second > 0 for rate in rates)
 

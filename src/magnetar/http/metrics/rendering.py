@@ -16,7 +16,7 @@ from magnetar.broker.stats.figures import (
     SubscriptionMetrics,
     TopicMetrics,
 )
-from magnetar.http.metrics import exposition, metadata_stores, quotas, waiting
+from magnetar.http.metrics import exposition, metadata_stores, quotas, replication, waiting
 from magnetar.http.metrics.exposition import Number, family, labels_text
 from magnetar.http.metrics.tables import (
     COMPACTION,
@@ -272,6 +272,7 @@ def _topic_level(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator
     yield from quotas.evictions(rows)
     yield from _subscriptions(rows, options)
     yield from waiting.of_topics(rows)
+    yield from replication.of_topics(rows)
     if options.producer_level:
         yield from _producers(rows)
 
@@ -422,3 +423,4 @@ def _namespace_level(snapshot: MetricsSnapshot) -> Iterator[str]:
     yield from family("pulsar_msg_backlog", "gauge", backlog)
     yield from _histograms(rows)
     yield from quotas.evictions(rows)
+    yield from replication.of_namespaces(snapshot.cluster, snapshot.topics)

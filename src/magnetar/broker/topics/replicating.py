@@ -1,0 +1,43 @@
+"""What a topic knows of its replicators, which are made a room above it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from magnetar.broker.flow.rates import Rate
+from magnetar.managed_ledger.cursor import Cursor
+
+
+class Replicating(Protocol):
+    """A topic's replicator to one other cluster."""
+
+    remote: str
+    """The name of the cluster."""
+    cursor: Cursor
+    hindrance: str
+    """Why nothing is sent, in words; empty: nothing keeps it from sending."""
+    connected_ms: int
+    """When it was connected, in milliseconds since 1970; 0: it is not."""
+    sent: Rate
+    """Messages and bytes that were sent, those that were sent again among them."""
+    expired: Rate
+    """Messages that were not sent because they had expired."""
+
+    @property
+    def connected(self) -> bool: ...
+    def link(self) -> tuple[str, str] | None:
+        """``host:port`` of both ends of its connection, the own one first; None: there is none."""
+        ...
+
+    def delay_seconds(self) -> float:
+        """How long the oldest entry without a receipt has been on its way; 0: there is none."""
+        ...
+
+    def lag_seconds(self) -> float:
+        """Age of the oldest entry that the other cluster has not confirmed, by when it was stored here or
+        found at the last load; 0: there is none."""
+        ...
+
+    def tick(self, seconds: float) -> bool:
+        """Works out rates over the last window; returns whether anything still moves."""
+        ...

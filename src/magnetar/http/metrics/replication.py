@@ -1,0 +1,62 @@
+"""Metrics of replication by the remote cluster: Pulsar's, and Magnetar's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from magnetar.broker.stats.figures import ReplicationMetrics, TopicMetrics
+from magnetar.http.metrics.exposition import Number, family, labels_text
+
+_TOPICS_A_PIECE = 100
+_FIGURES: Sequence[tuple[str, Callable[[ReplicationMetrics], Number]]] = (
+    ("pulsar_replication_rate_in", lambda it: it.rate_in),
+    ("pulsar_replication_rate_out", lambda it: it.rate_out),
+    ("pulsar_replication_throughput_in", lambda it: it.throughput_in),
+    ("pulsar_replication_throughput_out", lambda it: it.throughput_out),
+    ("pulsar_replication_rate_expired", lambda it: it.rate_expired),
+    ("pulsar_replication_backlog", lambda it: it.backlog),
+    ("pulsar_replication_connected_count", lambda it: int(it.connected)),
+    ("pulsar_replication_disconnected_count", lambda it: int(not it.connected)),
+    ("pulsar_replication_delay_in_seconds", lambda it: it.delay_seconds),
+    ("magnetar_replication_lag_seconds", lambda it: it.lag_seconds),
+    ("magnetar_replication_unreplicated_total", lambda it: it.unreplicated),
+)
+
+
+def of_topics(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]:
+    """Nothing of topics that are not replicated.
+
+    :param rows: label texts and topics; of the empty pieces one comes for each so many topics
+    """
+    known: list[tuple[str, ReplicationMetrics]] = []
+    for number, (labels, topic) in enumerate(rows):
+        if not number % _TOPICS_A_PIECE:
+            yield ""
+        for each in topic.replication:
+            known.append((f"{labels},{labels_text({'remote_cluster': each.cluster})}", each))
+    yield from _families(known)
+
+
+def of_namespaces(cluster: str, topics: Sequence[TopicMetrics]) -> Iterator[str]:
+    """The same, summed over the topics of each namespace; ages are those of the worst."""
+    sums: dict[tuple[str, str], list[ReplicationMetrics]] = {}
+    for number, topic in enumerate(topics):
+        if not number % _TOPICS_A_PIECE:
+            yield ""
+        for each in topic.replication:
+            sums.setdefault((topic.namespace, each.cluster), []).append(each)
+    for name, figure in _FIGURES if sums else ():
+        combine = max if name.endswith("_seconds") else sum
+        samples = [
+            (
+                labels_text({"cluster": cluster, "namespace": namespace, "remote_cluster": remote}),
+                combine([figure(each) for each in of_one]),
+            )
+            for (namespace, remote), of_one in sums.items()
+        ]
+        yield from family(name, "gauge", samples)
+
+
+def _families(known: Sequence[tuple[str, ReplicationMetrics]]) -> Iterator[str]:
+    for name, figure in _FIGURES if known else ():
+        yield from family(name, "gauge", ((labels, figure(each)) for labels, each in known))
