@@ -189,3 +189,121 @@ def test_statistics_and_metrics_tell_of_replication(pair: tuple[Site, Site]) -> 
     assert f"pulsar_replication_disconnected_count{{{labels}}} 1\n" in text.decode()
     east.ask("POST", "/clusters/west", {"brokerServiceUrl": west.server.url})
     received(there, 1)
+
+
+def test_each_message_arrives_once_and_in_order_where_the_other_cluster_deduplicates(
+    pair: tuple[Site, Site],
+) -> None:
+    east, west = pair
+    namespace = make_namespace("once", *pair)
+    west.ask("POST", f"/namespaces/{namespace}/deduplication", True)
+    topic = f"{namespace}/t"
+    there = west.subscribe(topic)
+    producer = east.client.create_producer(f"persistent://{topic}", block_if_queue_full=True)
+    for part, kill in enumerate((west, east, west)):
+        for number in range(1000):
+            producer.send_async(f"{part}-{number}".encode(), None)
+            if number == 500:
+                producer.flush()
+                kill.server.restart(kill=True)
+        producer.flush()
+    found = []
+    seen = set()
+    while len(seen) < 3000:
+        message = there.receive(int(SECONDS * 1000))
+        there.acknowledge(message)
+        # A consumer may get again what it had not acknowledged when its broker was killed.
+        if (position := str(message.message_id())) not in seen:
+            seen.add(position)
+            found.append(message.data().decode())
+    assert found == [f"{part}-{number}" for part in range(3) for number in range(1000)]
+    assert nothing_more(there)
+    producer.close()
+
+
+def refused(site: Site, topic: str, cluster: str, words: str) -> None:
+    until(lambda: words in site.replication(topic, cluster).get("magnetarHindrance", ""), words)
+
+
+def test_a_topic_whose_quota_is_exceeded_there_waits_and_goes_on(pair: tuple[Site, Site]) -> None:
+    east, west = pair
+    namespace = make_namespace("quota", *pair)
+    topic = f"{namespace}/t"
+    there = west.subscribe(topic)
+    east.publish(topic, ["0"])
+    west.ask(
+        "POST",
+        f"/namespaces/{namespace}/backlogQuota?backlogQuotaType=destination_storage",
+        {"limitSize": 1, "policy": "producer_exception"},
+    )
+    west.ask("PUT", f"/persistent/{topic}/unload")
+    east.publish(topic, ["1"])
+    refused(east, topic, "west", "backlog quota")
+    west.ask("DELETE", f"/namespaces/{namespace}/backlogQuota?backlogQuotaType=destination_storage")
+    assert [message.data() for message in received(there, 2)] == [b"0", b"1"]
+
+
+def test_a_terminated_topic_there_is_told_and_a_new_one_gets_what_follows(pair: tuple[Site, Site]) -> None:
+    east, west = pair
+    topic = f"{make_namespace('ended', *pair)}/t"
+    west.subscribe(topic).close()
+    east.publish(topic, ["1"])
+    until(lambda: not east.replication(topic, "west")["replicationBacklog"], "it is confirmed")
+    west.ask("POST", f"/persistent/{topic}/terminate")
+    east.publish(topic, ["2"])
+    refused(east, topic, "west", "terminated")
+    west.ask("DELETE", f"/persistent/{topic}?force=true")
+    until(lambda: not east.replication(topic, "west")["replicationBacklog"], "it is confirmed")
+
+
+def test_a_schema_is_declared_there_and_versions_are_translated(pair: tuple[Site, Site]) -> None:
+    class First(pulsar.schema.Record):
+        a = pulsar.schema.String()
+
+    class Second(pulsar.schema.Record):
+        a = pulsar.schema.String()
+        b = pulsar.schema.String(default="x", required=True)
+
+    class Other(pulsar.schema.Record):
+        c = pulsar.schema.String()
+
+    east, west = pair
+    namespace = make_namespace("schema", *pair)
+    topic = f"{namespace}/t"
+    for site in pair:
+        site.ask("PUT", f"/namespaces/{namespace}/schemaCompatibilityStrategy", "ALWAYS_COMPATIBLE")
+    # So the versions differ.
+    west.client.create_producer(f"persistent://{topic}", schema=pulsar.schema.AvroSchema(Other)).close()
+    for record in (First, Second):
+        producer = east.client.create_producer(
+            f"persistent://{topic}", schema=pulsar.schema.AvroSchema(record)
+        )
+        producer.send(record(a="content"))
+        producer.close()
+    there = west.subscribe(topic)
+    versions = [message.schema_version().encode() for message in received(there, 2)]
+    assert versions == [number.to_bytes(8, "big") for number in (1, 2)]
+    known = json.loads(west.ask("GET", f"/schemas/{topic}/schemas"))["getSchemaResponses"]
+    assert [each["data"].count('"name"') for each in known] == [2, 2, 3]
+
+
+def test_an_incompatible_schema_stops_the_topic_until_it_is_allowed(pair: tuple[Site, Site]) -> None:
+    class Here(pulsar.schema.Record):
+        a = pulsar.schema.String(required=True)
+
+    class There(pulsar.schema.Record):
+        b = pulsar.schema.Integer(required=True)
+
+    east, west = pair
+    namespace = make_namespace("strict", *pair)
+    topic = f"{namespace}/t"
+    west.client.create_producer(f"persistent://{topic}", schema=pulsar.schema.AvroSchema(There)).close()
+    until(lambda: "west" in east.stats(topic)["replication"], "the topic is there, too")
+    east.ask("PUT", f"/namespaces/{namespace}/schemaCompatibilityStrategy", "ALWAYS_COMPATIBLE")
+    producer = east.client.create_producer(f"persistent://{topic}", schema=pulsar.schema.AvroSchema(Here))
+    producer.send(Here(a="1"))
+    refused(east, topic, "west", "does not take the schema")
+    west.ask("PUT", f"/namespaces/{namespace}/schemaCompatibilityStrategy", "ALWAYS_COMPATIBLE")
+    there = west.subscribe(topic)
+    assert len(received(there, 1)) == 1
+    producer.close()
