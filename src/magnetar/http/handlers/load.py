@@ -8,7 +8,7 @@ from typing import Any
 from magnetar.errors import InvalidRequest, PreconditionFailed
 from magnetar.http.engine.message import Request, Response, json_response, nothing
 from magnetar.http.routing import Application
-from magnetar.http.shapes.fields import Field, body, choice, fields, number, text_map, texts, truth
+from magnetar.http.shapes.fields import Field, body, choice, fields, number, texts, texts_given, truth
 from magnetar.http.shapes.names import cluster_of, namespace_of
 
 _QUOTA = fields(
@@ -21,7 +21,7 @@ _QUOTA = fields(
         "dynamic": Field(truth, True),
     }
 )
-_FAILOVER = fields({"policy_type": Field(choice("min_available")), "parameters": Field(text_map)})
+_FAILOVER = fields({"policy_type": Field(choice("min_available")), "parameters": Field(texts_given)})
 _POLICY = fields(
     {
         "namespaces": Field(texts),

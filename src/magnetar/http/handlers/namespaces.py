@@ -7,7 +7,7 @@ from typing import Any
 from magnetar.errors import InvalidRequest, TenantNotFound
 from magnetar.http.engine.message import Request, Response, json_response, nothing
 from magnetar.http.routing import Application
-from magnetar.http.shapes.fields import ACTIONS, body, choice, choices, string_list, text_map
+from magnetar.http.shapes.fields import ACTIONS, body, choice, choices, string_list, text_changes
 from magnetar.http.shapes.names import namespace_of, new_namespace_of, tenant_of
 from magnetar.http.shapes.new_namespace import new_namespace
 from magnetar.http.shapes.policies import quota, quota_type
@@ -138,7 +138,7 @@ async def _change(
 
 
 async def set_properties(application: Application, request: Request) -> Response:
-    await _change(application, request, "properties", text_map("properties", request.json()))
+    await _change(application, request, "properties", text_changes("properties", request.json()))
     return nothing()
 
 

@@ -9,7 +9,16 @@ from magnetar.broker.stats.assembled import Wanted
 from magnetar.errors import BrokerError, InvalidRequest, NotFound
 from magnetar.http.engine.message import Request, Response, json_response, nothing
 from magnetar.http.routing import Application, Handler
-from magnetar.http.shapes.fields import ACTIONS, body, choices, message_position, text_map, whole
+from magnetar.http.shapes.fields import (
+    ACTIONS,
+    body,
+    choices,
+    message_position,
+    text_changes,
+    text_map,
+    texts_given,
+    whole,
+)
 from magnetar.http.shapes.names import namespace_of, partition_of, partitioned_topic_of, topic_of
 from magnetar.naming.topic_name import Domain
 
@@ -85,7 +94,7 @@ async def create_partitioned_topic(application: Application, request: Request) -
     if media_type == PARTITIONED_METADATA_TYPE:
         if not isinstance(value, dict):
             raise InvalidRequest("The body must be an object with partitions and properties")
-        properties = text_map("properties", value.get("properties") or {})
+        properties = texts_given("properties", value.get("properties") or {})
         value = value.get("partitions", 0)
     await application.admin.partitions.create(topic, _PARTITIONS("partitions", value), properties)
     return nothing()
@@ -189,7 +198,7 @@ async def properties(application: Application, request: Request) -> Response:
 
 
 async def set_properties(application: Application, request: Request) -> Response:
-    changes = body(text_map, "properties")(request)
+    changes = body(text_changes, "properties")(request)
     await application.admin.topics.set_properties(topic_of(request.variables), changes)
     return nothing()
 

@@ -152,8 +152,19 @@ def an_object(name: str, value: Any) -> dict[str, Any]:
     return value
 
 
+def _text_or_null(name: str, value: Any) -> str | None:
+    return None if value is None else text(name, value)
+
+
 text_map = by_name(text)
 """An object of texts."""
+text_changes = by_name(_text_or_null)
+"""Likewise; null stands for one that is to be removed."""
+
+
+def texts_given(name: str, value: Any) -> dict[str, str]:
+    """An object of texts, without those that are null."""
+    return {key: item for key, item in text_changes(name, value).items() if item is not None}
 
 
 @dataclass(frozen=True, slots=True)

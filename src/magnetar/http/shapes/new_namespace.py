@@ -20,8 +20,8 @@ from magnetar.http.shapes.fields import (
     choices,
     fields,
     text,
-    text_map,
     texts,
+    texts_given,
     truth,
     whole,
 )
@@ -78,7 +78,7 @@ _CHECKS: Mapping[str, Check] = {
     "clusterDispatchRate": by_name(DISPATCH_RATE),
     "dispatcherPauseOnAckStatePersistentEnabled": truth,
     "migrated": _migrated,
-    "properties": text_map,
+    "properties": texts_given,
     "replication_clusters": texts,
     "resource_group_name": text,
 }
