@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import count
 
@@ -11,7 +12,9 @@ import pytest
 from kazoo.client import KazooClient
 from zookeeper_server import TIMEOUT_MS, ZooKeeperServer, opened
 
+from magnetar.managed_ledger.owned_record import OwnedRecord
 from magnetar.metadata.interface import Change, ChangeKind, MetadataUnavailable, SessionEvent
+from magnetar.metadata.resolving import ResolvingStore
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
 
 _roots = count()
@@ -94,6 +97,32 @@ def kazoo(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
     yield client
     client.stop()
     client.close()
+
+
+def test_an_owner_that_slept_through_its_session_does_not_write_to_a_record_that_was_created_again(
+    zookeeper: ZooKeeperServer, root: str, kazoo: KazooClient
+) -> None:
+    """The record has the version that the owner knows: only the session tells the two apart."""
+    path = f"{root}/record"
+
+    async def life(store: ZooKeeperMetadataStore, events: list[SessionEvent]) -> None:
+        loop = asyncio.get_running_loop()
+        record = OwnedRecord(loop, ResolvingStore(store, loop), "/record")
+        for value in (b"of the former owner", b"and its first ledger"):
+            await record.put(lambda value=value: value)
+        await store.put("/bundle", b"", ephemeral=True)
+        # Nothing of this process runs meanwhile, as when it is stopped by a signal.
+        while kazoo.exists(f"{root}/bundle"):
+            time.sleep(0.1)  # noqa: ASYNC251
+        kazoo.delete(path)
+        kazoo.create(path, b"of the next owner")
+        assert kazoo.set(path, b"and its ledger").version == record.version
+        with pytest.raises(MetadataUnavailable):
+            await record.put(lambda: b"of the former owner, which is awake")
+        assert SessionEvent.LOST in events
+        assert kazoo.get(path)[0] == b"and its ledger"
+
+    live(zookeeper, root, life)
 
 
 def test_another_client_library_agrees(zookeeper: ZooKeeperServer, root: str, kazoo: KazooClient) -> None:
