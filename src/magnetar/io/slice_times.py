@@ -1,6 +1,9 @@
-"""How long pieces of background work kept the loop."""
+"""How long pieces of background work kept the loop, and which work waits for its next piece."""
 
 from __future__ import annotations
+
+from collections import deque
+from typing import Any
 
 
 class Slices:
@@ -11,6 +14,10 @@ class Slices:
         self._before: dict[str, float] = {}
         self._processor = 0.0
         self._processor_before = 0.0
+        self.waiting: deque[Any] = deque()
+        """Futures of works whose next slice is due, in the order in which they get a turn."""
+        self.giving = False
+        """Whether the next of them gets the coming turn of the loop."""
 
     def note(self, kind: str, seconds: float, processor: float = 0.0) -> None:
         """A piece of work kept the loop for so long.

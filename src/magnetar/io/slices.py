@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from magnetar.io.interfaces import Io, Loop
@@ -45,7 +45,7 @@ class Slice:
     async def rest(self) -> None:
         """Lets others come first, if it is over; called between two pieces of the work."""
         if self.is_over():
-            await let_others(self._io.loop)
+            await next_turn(self._io)
             self.begin()
 
 
@@ -62,7 +62,7 @@ async def each(
         work(item)
         if running.is_over():
             running.end()
-            await let_others(io.loop, pause)
+            await next_turn(io, pause)
             running.begin()
     running.end()
 
@@ -79,10 +79,10 @@ def start_each(io: Io, kind: str, steps: Iterator[Callable[[], object]]) -> None
         for step in steps:
             step()
             if running.is_over():
-                io.loop.call_soon(start_each, io, kind, steps)
+                _turn(io).add_done_callback(lambda _turn: start_each(io, kind, steps))
                 return
     except Exception:
-        io.loop.call_soon(start_each, io, kind, steps)
+        _turn(io).add_done_callback(lambda _turn: start_each(io, kind, steps))
         raise
     finally:
         running.end()
@@ -101,13 +101,48 @@ async def gone_through(io: Io, kind: str, work: Generator[None, None, T], pause:
             next(work)
             if running.is_over():
                 running.end()
-                await let_others(io.loop, pause)
+                await next_turn(io, pause)
                 running.begin()
     except StopIteration as end:
         found: T = end.value
         return found
     finally:
         running.end()
+
+
+async def next_turn(io: Io, pause: float = 0.0) -> None:
+    """Returns when the next slice may begin: in another turn of the loop, and not in one with another slice.
+
+    So a hundred works that run at the same time keep the loop no longer at a stretch than one of them.
+
+    :param pause: seconds that pass before
+    """
+    if pause:
+        await let_others(io.loop, pause)
+    await _turn(io)
+
+
+def _turn(io: Io) -> Any:
+    """A future that is done when the next slice may begin."""
+    slices, turn = io.slices, io.loop.create_future()
+    slices.waiting.append(turn)
+    if not slices.giving:
+        slices.giving = True
+        io.loop.call_soon(_give_turn, io)
+    return turn
+
+
+def _give_turn(io: Io) -> None:
+    slices = io.slices
+    while slices.waiting:
+        turn = slices.waiting.popleft()
+        if not turn.done():
+            # Else whoever waited was cancelled.
+            turn.set_result(None)
+            break
+    slices.giving = bool(slices.waiting)
+    if slices.giving:
+        io.loop.call_soon(_give_turn, io)
 
 
 async def let_others(loop: Loop, pause: float = 0.0) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from magnetar.io.interfaces import Io
-from magnetar.io.slices import Slice, let_others
+from magnetar.io.slices import Slice, next_turn
 from magnetar.managed_ledger import records_pb2 as pb
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.errors import MetadataDamaged
@@ -62,7 +62,7 @@ async def encode_large(
         if running.is_over():
             running.end()
             spent += io.clock.monotonic() - began
-            await let_others(io.loop)
+            await next_turn(io)
             began = io.clock.monotonic()
             running.begin()
     entries = _joined(state, parts, properties(), max_batches)
@@ -115,7 +115,7 @@ async def decode_newest(
                     state.ranges[ledger_id] = ranges
         if running.is_over():
             running.end()
-            await let_others(io.loop)
+            await next_turn(io)
             running.begin()
     running.end()
     return state, {name: value for name, value in properties.items() if name not in (_PART, _PARTS)}

@@ -25,7 +25,7 @@ from magnetar.broker.delays.saved_state import (
     pack_marks,
     unpack_marks,
 )
-from magnetar.io.slices import Slice, let_others
+from magnetar.io.slices import Slice, let_others, next_turn
 from magnetar.ledger.interface import DataDamaged, LedgerError, NoSuchEntry, NoSuchLedger
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.errors import ManagedLedgerError
@@ -147,7 +147,7 @@ class DelayIndex:
                 yield encode_block(block)
                 if running.is_over():
                     running.end()
-                    await let_others(self._side.io.loop)
+                    await next_turn(self._side.io)
                     running.begin()
             running.end()
 
@@ -187,7 +187,7 @@ class DelayIndex:
                 marks[ledger_id] = packed
             if running.is_over():
                 running.end()
-                await let_others(self._side.io.loop)
+                await next_turn(self._side.io)
                 running.begin()
         running.end()
         state = encode_state(SavedState(self.covers, version, runs, marks))
@@ -240,7 +240,7 @@ class DelayIndex:
             waiting.take_marks(ledger_id, marks)
             if running.is_over():
                 running.end()
-                await let_others(self._side.io.loop)
+                await next_turn(self._side.io)
                 running.begin()
         running.end()
         waiting.drop_through(state.mark_delete)

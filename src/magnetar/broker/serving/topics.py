@@ -45,7 +45,7 @@ from magnetar.errors import (
     TopicNotFound,
 )
 from magnetar.io.interfaces import Io
-from magnetar.io.slices import Slice, each, let_others
+from magnetar.io.slices import Slice, each, next_turn
 from magnetar.io.waiting import finished, nobody_waits, outcome
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError, Quorums
@@ -447,7 +447,7 @@ class ServedTopics:
                 failure = failure or error
             if running.is_over():
                 running.end()
-                await let_others(self.io.loop)
+                await next_turn(self.io)
                 running.begin()
         if failure is not None:
             raise failure

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Io
-from magnetar.io.slices import Slice, let_others
+from magnetar.io.slices import Slice, next_turn
 from magnetar.io.wheel import TimerWheel
 from magnetar.metadata.interface import MetadataError
 from magnetar.naming.namespace_name import NamespaceName
@@ -135,7 +135,7 @@ class Revocation:
                 failure = error
             if running.is_over():
                 running.end()
-                await let_others(self._io.loop)
+                await next_turn(self._io)
                 running.begin()
         if failure is not None:
             log.warning("permissions cannot be read, trying again", extra={"error": str(failure)})

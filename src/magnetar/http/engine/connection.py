@@ -16,7 +16,7 @@ from magnetar.http.engine.arriving import ArrivingBody
 from magnetar.http.engine.bodies import Bodies
 from magnetar.http.engine.message import Abandoned, Request, Response, Streamed, Upgraded, error_response
 from magnetar.io.interfaces import Cancellable, Io, Transport
-from magnetar.io.slices import Slice, let_others
+from magnetar.io.slices import Slice, next_turn
 
 log = logging.getLogger("magnetar.http")
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -349,7 +349,7 @@ class HttpConnection:
             if running.is_over():
                 running.end()
                 await self._drain()
-                await let_others(self._loop)
+                await next_turn(self._owner.io)
                 running.begin()
 
     async def _send_streamed(self, streamed: Streamed) -> None:
