@@ -8,7 +8,9 @@ import pytest
 from served import Served
 
 from magnetar.broker.topics.persistent import Topic
+from magnetar.http.engine.message import Request
 from magnetar.managed_ledger.position import EARLIEST
+from magnetar.naming.namespace_name import NamespaceName
 from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
 
@@ -60,3 +62,30 @@ def test_a_subscription_of_a_bundle_is_deleted() -> None:
     assert all(set(topic.subscriptions) == {"t"} for topic in inside)
     assert all(set(topic.subscriptions) == {"s", "t"} for topic in outside)
     assert served.ask("POST", f"{NAMESPACE}/0x00000000_0x00000001/unsubscribe/t").status == 412
+
+
+def test_calls_that_come_while_backlogs_are_cleared_share_one_more_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each would load all topics of the namespace anew."""
+    served = Served()
+    topics = topics_of(served)
+    loop, namespaces = served.world.simulation.loop, served.broker.namespaces
+    listed = 0
+    look = namespaces.persistent_topics
+
+    async def counted(namespace: NamespaceName) -> list[str]:
+        nonlocal listed
+        listed += 1
+        return await look(namespace)
+
+    monkeypatch.setattr(namespaces, "persistent_topics", counted)
+    request = Request("POST", f"{NAMESPACE}/clearBacklog")
+    first = loop.create_task(served.http.answer(request))
+    while listed < 4:
+        served.world.wait(0.0001)
+    assert not first.done()
+    others = [loop.create_task(served.http.answer(request)) for _ in range(10)]
+    assert [served.world.run(task).status for task in (first, *others)] == [204] * 11
+    assert listed == 8
+    assert [topic.subscriptions["s"].backlog() for topic in topics] == [0] * len(topics)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -308,11 +309,16 @@ class NamespaceAdmin:
     ) -> None:
         """Acknowledges everything, of all subscriptions or those of one name.
 
+        Of one bundle one call at a time does so; those that come meanwhile share the next run.
+
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: no such bundle
         """
 
         async def clear(part: Bundle) -> None:
+            await self._broker.clearings.run((part, subscription), partial(clear_now, part))
+
+        async def clear_now(part: Bundle) -> None:
             topics = await self._topics(part)
             running = Slice(self._broker.io, "clearing")
             for topic in topics:

@@ -45,6 +45,7 @@ from magnetar.errors import (
     TopicNotFound,
 )
 from magnetar.io.interfaces import Io
+from magnetar.io.shared_runs import SharedRuns
 from magnetar.io.slices import Slice, each, next_turn
 from magnetar.io.waiting import finished, nobody_waits, outcome
 from magnetar.io.wheel import TimerWheel
@@ -152,6 +153,8 @@ class ServedTopics:
         )
         self.ownership.listen(self._lost)
         self.unloads = Unloads(io.loop, io.clock, self)
+        self.clearings = SharedRuns(io.loop)
+        """Of backlogs, by bundle and name of subscription."""
         self.budget = LoopBudget(io.loop, io.clock)
         self.unacked_limit = (
             UnackedLimit(settings.max_unacked, settings.unacked_share_when_blocked)
