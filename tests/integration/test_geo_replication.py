@@ -307,3 +307,33 @@ def test_an_incompatible_schema_stops_the_topic_until_it_is_allowed(pair: tuple[
     there = west.subscribe(topic)
     assert len(received(there, 1)) == 1
     producer.close()
+
+
+def partitions(site: Site, topic: str) -> int:
+    answer: dict[str, int] = json.loads(site.ask("GET", f"/persistent/{topic}/partitions", None, (200, 404)))
+    return answer.get("partitions", -1)
+
+
+def test_partitions_are_made_and_grow_there_too(pair: tuple[Site, Site]) -> None:
+    east, west = pair
+    namespace = make_namespace("parts", *pair)
+    topic = f"{namespace}/t"
+    east.ask("PUT", f"/persistent/{topic}/partitions", 3)
+    until(lambda: partitions(west, topic) == 3, "it is made in the west")
+    east.ask("POST", f"/persistent/{topic}/partitions", 5)
+    until(lambda: partitions(west, topic) == 5, "it grows in the west")
+    there = west.subscribe(topic)
+    east.publish(topic, [str(n) for n in range(50)])
+    assert sorted(int(message.data()) for message in received(there, 50)) == list(range(50))
+
+
+def test_partitions_made_on_use_are_made_there_too(pair: tuple[Site, Site]) -> None:
+    east, west = pair
+    namespace = make_namespace("used", *pair)
+    rule = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 2}
+    east.ask("POST", f"/namespaces/{namespace}/autoTopicCreation", rule)
+    topic = f"{namespace}/t"
+    east.publish(topic, [str(n) for n in range(20)])
+    until(lambda: partitions(west, topic) == 2, "it is made in the west")
+    there = west.subscribe(topic)
+    assert sorted(int(message.data()) for message in received(there, 20)) == list(range(20))

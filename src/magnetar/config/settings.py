@@ -106,6 +106,7 @@ class Settings:
     broker_client_certificate_file_path: str
     cluster_name: str
     replicator_prefix: str
+    create_topic_to_remote_cluster_for_replication: bool
     replication_start_at: str
     replication_connections_per_broker: int
     replication_producer_queue_size: int

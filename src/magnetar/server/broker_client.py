@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from magnetar.broker.ownership.contract import Addresses
+from magnetar.broker.ownership.peers import PeerAnswer
+from magnetar.broker.replication.clusters import Way
 from magnetar.client.client import Client
 from magnetar.client.exceptions import PulsarException
 from magnetar.config.settings import Settings, SettingsContradict
@@ -18,7 +20,7 @@ from magnetar.io.tls import ClientContext, ClientTls, TlsFiles, TlsRefused
 from magnetar.security.proofs.plugins import authentication_of
 from magnetar.security.proofs.proof import Authentication, NoProof
 from magnetar.server.door_settings import OwnClientSettings
-from magnetar.server.peer_admin import HttpPeerAdmin
+from magnetar.server.peer_admin import Headers, HttpPeerAdmin
 
 
 class TlsChecks(NamedTuple):
@@ -43,6 +45,12 @@ def peer_admin(io: Io, loop: asyncio.AbstractEventLoop, settings: Settings) -> H
             raise SettingsContradict(f"brokerClientTlsEnabled: {error}") from error
         secured = TlsClientNetwork(loop, context)
 
+    return HttpPeerAdmin(io.loop, io.network, secured, _prover(loop, authentication))
+
+
+def _prover(loop: asyncio.AbstractEventLoop, authentication: Authentication | None) -> Headers:
+    """What gives the headers that prove who asks."""
+
     async def prove() -> Mapping[str, str]:
         if authentication is None:
             return {}
@@ -50,7 +58,7 @@ def peer_admin(io: Io, loop: asyncio.AbstractEventLoop, settings: Settings) -> H
             return authentication.headers()
         return await loop.run_in_executor(None, authentication.headers)
 
-    return HttpPeerAdmin(io.loop, io.network, secured, prove)
+    return prove
 
 
 def own_client(
@@ -82,10 +90,10 @@ def own_client(
     )
 
 
-def remote_client(
-    loop: asyncio.AbstractEventLoop, settings: Settings, name: str, record: Mapping[str, Any]
-) -> Client:
-    """A client of another cluster, as the cluster's record says, or else the settings (``brokerClient…``).
+def way_to(
+    io: Io, loop: asyncio.AbstractEventLoop, settings: Settings, name: str, record: Mapping[str, Any]
+) -> Way:
+    """How another cluster is reached, as the cluster's record says, or else the settings (``brokerClient…``).
 
     :param record: ``ClusterData`` of Pulsar's
     :raises ServiceNotReady: the record does not say how to reach the cluster, or says it in a way that is
@@ -117,7 +125,7 @@ def remote_client(
                 key=record.get("brokerClientKeyFilePath") or "",
                 trust=record.get("brokerClientTrustCertsFilePath") or "",
             ).showing(authentication.certificate if authentication is not None else None)
-        return Client(
+        client = Client(
             url,
             io=real_client_io(loop),
             connections_per_broker=settings.replication_connections_per_broker,
@@ -126,8 +134,34 @@ def remote_client(
             tls_files=files if tls else None,
             tls_allow_insecure_connection=bool(record.get("tlsAllowInsecureConnection")),
         )
+        secured = _secured(loop, files, authentication, record) if tls else None
     except (NoProof, SettingsContradict, PulsarException) as error:
         raise ServiceNotReady(f"the record of cluster {name} cannot be used: {error}") from error
+    admin = HttpPeerAdmin(io.loop, io.network, secured, _prover(loop, authentication))
+    http_url = record.get("serviceUrlTls" if tls else "serviceUrl") or ""
+
+    async def ask(method: str, path: str, query: Mapping[str, str], body: bytes) -> PeerAnswer:
+        if not http_url.startswith("http"):
+            raise ServiceNotReady(f"the record of cluster {name} has no serviceUrl{'Tls' if tls else ''}")
+        return await admin.ask(http_url, f"cluster {name}", method, path, query, body)
+
+    return Way(client, ask)
+
+
+def _secured(
+    loop: asyncio.AbstractEventLoop,
+    files: TlsFiles,
+    authentication: Authentication | None,
+    record: Mapping[str, Any],
+) -> TlsClientNetwork:
+    """:raises SettingsContradict: files cannot be used"""
+    insecure = bool(record.get("tlsAllowInsecureConnection"))
+    context = ClientContext(ClientTls(files, verify=not insecure, verify_host=not insecure))
+    try:
+        context()
+    except TlsRefused as error:
+        raise SettingsContradict(f"brokerClientTlsEnabled: {error}") from error
+    return TlsClientNetwork(loop, context)
 
 
 def _authentication(settings: OwnClientSettings) -> Authentication | None:

@@ -57,16 +57,32 @@ class HttpPeerAdmin:
         url = told.http_tls if self._secured is not None else told.http
         if url is None:
             raise ServiceNotReady(f"The broker {broker.broker_id} has no address for such requests")
+        return await self.ask(url, f"broker {broker.broker_id}", method, path, query, body)
+
+    async def ask(
+        self,
+        url: str,
+        who: str,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> PeerAnswer:
+        """As :meth:`call`, of whoever answers at an address.
+
+        :param url: ``http://host:port``, or with TLS ``https://host:port``
+        :param who: is asked there, for errors
+        """
         target = f"{path}?{urlencode(query)}" if query else path
         work = self._loop.create_task(self._exchange(url, method, target, body))
         if not await finished(self._loop, work, lambda end: self._loop.call_later(self._seconds, end)):
             work.cancel()
-            raise ServiceNotReady(f"The broker {broker.broker_id} does not answer within {self._seconds} s")
+            raise ServiceNotReady(f"The {who} does not answer within {self._seconds} s")
         try:
             answer: PeerAnswer = work.result()
         except (OSError, TlsRefused, NoProof, h11.ProtocolError, UnicodeError) as error:
             # Of those the last is said of names that are none.
-            raise ServiceNotReady(f"The broker {broker.broker_id} cannot be asked: {error}") from error
+            raise ServiceNotReady(f"The {who} cannot be asked: {error}") from error
         if answer.status >= 300:
             raise PeerRefused(answer.status, _reason(answer), answer.location)
         return answer

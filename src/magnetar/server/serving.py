@@ -38,7 +38,7 @@ from magnetar.server.taken_port import taken_port
 from magnetar.server.websockets import WebSockets
 
 if TYPE_CHECKING:
-    from magnetar.client.client import Client
+    from magnetar.broker.replication.clusters import Way
 
 Announce = Callable[[BrokerSettings], Awaitable[None]]
 
@@ -165,10 +165,11 @@ class ServingBroker:
         self._collector.start()
         return broker
 
-    def _reach(self, name: str, record: Mapping[str, Any]) -> Client:
-        from magnetar.server.broker_client import remote_client
+    def _reach(self, name: str, record: Mapping[str, Any]) -> Way:
+        # A broker without other clusters needs no client, and none of its memory.
+        from magnetar.server.broker_client import way_to
 
-        return remote_client(asyncio.get_running_loop(), self._options.now, name, record)
+        return way_to(self._place.io, asyncio.get_running_loop(), self._options.now, name, record)
 
     async def _settings_changed(self, stores: Stores) -> None:
         """Everything goes by what they are now."""

@@ -203,6 +203,7 @@ def broker_settings(
         replication=ReplicationSettings(
             cluster=settings.cluster_name,
             queue_size=settings.replication_producer_queue_size,
+            makes_topics=settings.create_topic_to_remote_cluster_for_replication,
             start_at_earliest=settings.replication_start_at == "earliest",
         ),
         replication_buffer=settings.magnetar_replication_buffer_bytes,

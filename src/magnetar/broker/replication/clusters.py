@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from magnetar.broker.policies.clusters import CLUSTERS, Clusters
 from magnetar.errors import BrokerError
@@ -19,8 +19,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Record = Mapping[str, Any]
-Reach = Callable[[str, Record], "Client"]
-"""Makes a client from the name and the record of a cluster.
+Ask = Callable[[str, str, Mapping[str, str], bytes], Awaitable[object]]
+"""Sends an administrative request to a cluster: method, path, query and a JSON body.
+
+It raises BrokerError when the cluster refuses it, or does not answer."""
+
+
+class Way(NamedTuple):
+    """How a cluster is reached."""
+
+    client: Client
+    ask: Ask
+
+
+Reach = Callable[[str, Record], Way]
+"""Makes the way to a cluster from its name and its record.
 
 It raises BrokerError when the record does not say how to reach it."""
 
@@ -28,11 +41,12 @@ It raises BrokerError when the record does not say how to reach it."""
 class RemoteCluster:
     """One cluster, as its record was when this was made."""
 
-    def __init__(self, name: str, record: Record, client: Client, local: str) -> None:
+    def __init__(self, name: str, record: Record, way: Way, local: str) -> None:
         """:param local: the name of the broker's own cluster"""
         self.name = name
         self.record = record
-        self.client = client
+        self.client = way.client
+        self.ask = way.ask
         self.run = ReplicationRun(local.encode(), name.encode())
         """What its replicators encode with: one after another, each with its own schema versions."""
         self.ended = False

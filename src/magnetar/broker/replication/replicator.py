@@ -8,8 +8,10 @@ in this cluster; another one stores it twice.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote
 
 from magnetar.broker.flow.loop_budget import READ_PRICE, RUN_PRICE
 from magnetar.broker.flow.rates import Rate
@@ -33,6 +35,7 @@ from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import Position
 from magnetar.metadata.interface import MetadataError
 from magnetar.naming.replicators import producer_name
+from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.hot_client_decode import ReceiptRun
 from magnetar.protocol.hot_replication import (
@@ -70,9 +73,11 @@ class Replicator:
         cursor: Cursor,
         clusters: RemoteClusters,
         schemas: SchemaRegistry,
+        partitions: Callable[[TopicName], Awaitable[int]],
         settings: Callable[[], ReplicationSettings],
         in_flight_bytes: InFlightBytes,
     ) -> None:
+        """:param partitions: how many a topic has here; 0: it has none"""
         self.topic = topic
         self.remote = remote
         self.cursor = cursor
@@ -89,6 +94,7 @@ class Replicator:
         self._loop = io.loop
         self._clusters = clusters
         self._schemas = schemas
+        self._partitions = partitions
         self._settings = settings
         self._bytes = in_flight_bytes
         self._cluster: RemoteCluster | None = None
@@ -189,8 +195,7 @@ class Replicator:
         cluster = await self._clusters.get(self.remote)
         services = cluster.client.services
         name = self.topic.full_name
-        if self.topic.name.partition_index < 0:
-            await self._check_partitions(cluster)
+        await self._prepare_there(cluster)
         owner = await services.lookup.owner(name)
         connection = await services.pool.next(owner.broker, owner.through)
         wire, producer_id = connection.wire, services.new_id()
@@ -218,17 +223,46 @@ class Replicator:
         if not self.cursor.has_more():
             self._backoff.reset()
 
-    async def _check_partitions(self, cluster: RemoteCluster) -> None:
-        """:raises BrokerError: the remote cluster has a partitioned topic of this name"""
+    async def _prepare_there(self, cluster: RemoteCluster) -> None:
+        """Sees to it that the topic can be in the other cluster.
+
+        :raises BrokerError: it has partitions in one of the clusters only, or must not be made
+        """
+        name = self.topic.name
+        base, makes = name.base, self._settings().makes_topics
+        wanted = await self._partitions(base) if name.partition_index >= 0 else 0
         try:
-            count = await cluster.client.services.lookup.partitions(self.topic.full_name, makes_topic=False)
+            count = await cluster.client.services.lookup.partitions(str(base), makes_topic=False)
         except TopicNotFound:
+            if not makes:
+                raise
+            count = 0
+            if wanted:
+                # Clients that use it first would make it with another number of partitions.
+                await self._ask_for_partitions(cluster, "PUT", "createLocalTopicOnly", wanted)
             return
-        if count:
+        if bool(count) != bool(wanted) and name.partition_index < 0:
             raise BrokerError(
-                f"{self.topic.full_name} has no partitions here and {count} in cluster {self.remote}: "
-                "delete one of the two topics, or make them alike"
+                f"{base} has no partitions here and {count} in cluster {self.remote}: delete one of the two "
+                "topics, or make them alike"
             )
+        if makes and 0 < count < wanted:
+            await self._ask_for_partitions(cluster, "POST", "updateLocalTopicOnly", wanted)
+
+    async def _ask_for_partitions(
+        self, cluster: RemoteCluster, method: str, local_only: str, partitions: int
+    ) -> None:
+        base = self.topic.name.base
+        query = {local_only: "true"} | ({"force": "false"} if method == "POST" else {})
+        root = "/admin" if base.namespace_name.legacy else "/admin/v2"
+        namespace, local = base.namespace_name.path, quote(base.local, safe="")
+        path = f"{root}/{base.domain.value}/{namespace}/{local}/partitions"
+        try:
+            await cluster.ask(method, path, query, str(partitions).encode())
+        except BrokerError as error:
+            # Another partition's replicator, or a client, was first.
+            if error.http_status != HTTPStatus.CONFLICT:
+                raise
 
     def _command(self, request_id: int, producer_id: int) -> BaseCommand:
         command = BaseCommand(type=BaseCommand.PRODUCER)

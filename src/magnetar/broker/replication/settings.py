@@ -17,6 +17,8 @@ class ReplicationSettings:
     """``replicationProducerQueueSize``: entries of a replicator on their way."""
     start_at_earliest: bool = False
     """``replicationStartAt``: a cluster that is added gets what is stored already."""
+    makes_topics: bool = True
+    """``createTopicToRemoteClusterForReplication``: topics come into being in the other clusters, too."""
     backoff: tuple[float, float] = (0.1, 60.0)
     """The first and the longest time between two attempts, in seconds."""
 

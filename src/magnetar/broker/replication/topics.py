@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from magnetar.broker.policies.clusters import Clusters
@@ -22,6 +22,7 @@ from magnetar.managed_ledger.position import EARLIEST, LATEST
 from magnetar.metadata.interface import MetadataError, MetadataStore
 from magnetar.naming.heartbeats import heartbeat_of
 from magnetar.naming.replicators import cluster_of_cursor, cursor_name
+from magnetar.naming.topic_name import TopicName
 
 if TYPE_CHECKING:
     from magnetar.broker.replication.clusters import Reach, RemoteClusters
@@ -43,12 +44,14 @@ class Replication:
         clusters: Clusters,
         managed_ledgers: ManagedLedgers,
         schemas: SchemaRegistry,
+        partitions: Callable[[TopicName], Awaitable[int]],
         settings: Callable[[], ReplicationSettings],
         buffer_bytes: Callable[[], int],
         reach: Reach,
     ) -> None:
-        """:param settings: as they are now
+        """:param partitions: how many a topic has; 0: it has none
 
+        :param settings: as they are now
         :param buffer_bytes: of what is on its way, over all replicators
         :param reach: makes the clients of other clusters
         """
@@ -57,6 +60,7 @@ class Replication:
         self._clusters = clusters
         self._managed_ledgers = managed_ledgers
         self._schemas = schemas
+        self._partitions = partitions
         self._settings = settings
         self._reach = reach
         self._in_flight = InFlightBytes(io.loop, buffer_bytes)
@@ -162,6 +166,7 @@ class Replication:
             cursor,
             self._remote,
             self._schemas,
+            self._partitions,
             self._settings,
             self._in_flight,
         )

@@ -126,6 +126,7 @@ class ServedTopics:
                 self.policies.clusters,
                 managed_ledgers,
                 self.schemas,
+                self.namespaces.partitions,
                 lambda: self.settings.replication,
                 lambda: self.settings.replication_buffer,
                 reach,
