@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -337,3 +338,84 @@ def test_partitions_made_on_use_are_made_there_too(pair: tuple[Site, Site]) -> N
     until(lambda: partitions(west, topic) == 2, "it is made in the west")
     there = west.subscribe(topic)
     assert sorted(int(message.data()) for message in received(there, 20)) == list(range(20))
+
+
+def away(east: Site, west: Site, namespace: str) -> str:
+    """A topic of a namespace whose replicator to the west cannot connect; it has sent what came before."""
+    topic = f"{namespace}/t"
+    there = west.subscribe(topic)
+    east.publish(topic, ["before"])
+    received(there, 1)
+    there.close()
+    until(lambda: not east.replication(topic, "west")["replicationBacklog"], "all is confirmed")
+    east.ask("POST", "/clusters/west", {"brokerServiceUrl": "pulsar://127.0.0.1:1"})
+    until(lambda: not east.replication(topic, "west")["connected"], "the record counts")
+    return topic
+
+
+def back(east: Site, west: Site) -> None:
+    east.ask(
+        "POST", "/clusters/west", {"serviceUrl": west.server.http_url, "brokerServiceUrl": west.server.url}
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "left"),
+    [
+        ("/persistent/{topic}/subscription/pulsar.repl.west/skip/2", ["2"]),
+        ("/persistent/{topic}/subscription/pulsar.repl.west/skip_all", []),
+        ("/namespaces/{namespace}/clearBacklog", []),
+        ("/namespaces/{namespace}/clearBacklog/pulsar.repl.west", []),
+    ],
+)
+def test_what_an_operator_skips_is_not_sent(pair: tuple[Site, Site], path: str, left: list[str]) -> None:
+    east, west = pair
+    namespace = make_namespace(f"skip-{abs(hash(path))}", *pair)
+    topic = away(east, west, namespace)
+    there = west.subscribe(topic)
+    east.publish(topic, ["0", "1", "2"])
+    east.ask("POST", path.format(topic=topic, namespace=namespace))
+    east.publish(topic, ["end"])
+    back(east, west)
+    found = [message.data().decode() for message in received(there, 1 + len(left))]
+    assert [content for content in found if content != "before"] == [*left, "end"]
+    assert nothing_more(there)
+    status, text = east.server.ask("GET", "/metrics")
+    assert status == 200
+    skipped = re.search(
+        rf'unreplicated_total{{[^}}]*topic="persistent://{topic}"[^}}]*}} (\d+)', text.decode()
+    )
+    assert skipped is not None
+    assert int(skipped[1]) == 3 - len(left)
+
+
+def test_what_has_expired_is_not_sent(pair: tuple[Site, Site]) -> None:
+    east, west = pair
+    namespace = make_namespace("ttl", *pair)
+    topic = away(east, west, namespace)
+    there = west.subscribe(topic)
+    east.publish(topic, ["old"])
+    time.sleep(1.1)
+    east.ask("POST", f"/namespaces/{namespace}/messageTTL", 1)
+    east.publish(topic, ["new"])
+    back(east, west)
+    assert [message.data() for message in received(there, 1)] == [b"new"]
+    assert nothing_more(there)
+    assert east.replication(topic, "west")["msgExpiredCount"] == 1
+
+
+def test_the_backlog_of_a_replicator_counts_for_quotas(pair: tuple[Site, Site]) -> None:
+    east, west = pair
+    namespace = make_namespace("full", *pair)
+    topic = away(east, west, namespace)
+    east.publish(topic, ["x" * 1000])
+    east.ask(
+        "POST",
+        f"/namespaces/{namespace}/backlogQuota?backlogQuotaType=destination_storage",
+        {"limitSize": 100, "policy": "producer_exception"},
+    )
+    with pytest.raises(pulsar.PulsarException, match="ProducerBlockedQuotaExceeded"):
+        east.client.create_producer(f"persistent://{topic}")
+    back(east, west)
+    until(lambda: not east.replication(topic, "west")["replicationBacklog"], "all is sent")
+    east.publish(topic, ["more"])

@@ -12,6 +12,7 @@ from magnetar.broker.stats.backlog_scan import scan
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.any_topic import persistent
 from magnetar.broker.topics.persistent import Topic
+from magnetar.broker.topics.replicating import Replicating
 from magnetar.broker.upkeep.expiry import count_expired, expire, has_expired
 from magnetar.errors import (
     Conflict,
@@ -61,7 +62,7 @@ class BacklogAdmin:
         :raises InvalidRequest: ``seconds`` is below 0
         """
         parts = await self._parts(topic)
-        there = [found for part in parts if (found := part.subscriptions.get(subscription)) is not None]
+        there = [found for part in parts if (found := part.consuming_as(subscription)) is not None]
         if not there:
             raise missing(topic, subscription)
         await self._expire_each(there, seconds)
@@ -74,11 +75,9 @@ class BacklogAdmin:
         :raises InvalidRequest: ``seconds`` is below 0
         """
         parts = await self._parts(topic)
-        await self._expire_each(
-            [each for part in parts for each in list(part.subscriptions.values())], seconds
-        )
+        await self._expire_each([each for part in parts for each in list(part.consuming())], seconds)
 
-    async def _expire_each(self, subscriptions: Sequence[Subscription], seconds: int) -> None:
+    async def _expire_each(self, subscriptions: Sequence[Subscription | Replicating], seconds: int) -> None:
         if seconds < 0:
             raise InvalidRequest(f"expireTimeInSeconds: at least 0 is wanted, not {seconds}")
         # 0 is never, as it is of a time to live.
@@ -92,13 +91,16 @@ class BacklogAdmin:
                 "please check stats of individual partition."
             )
 
-    async def _expire_one(self, subscription: Subscription, before_ms: int) -> bool:
+    async def _expire_one(self, subscription: Subscription | Replicating, before_ms: int) -> bool:
         """False when there is nothing to do."""
         cursor = subscription.cursor
         backlog = cursor.backlog()
         if not backlog or subscription.expiring or subscription.closing:
             return False
-        nearly = subscription.consumers and backlog < _NEARLY_CAUGHT_UP
+        connected = (
+            subscription.consumers if isinstance(subscription, Subscription) else subscription.connected
+        )
+        nearly = connected and backlog < _NEARLY_CAUGHT_UP
         if nearly and not await has_expired(subscription, before_ms):
             return False
         await expire(subscription, before_ms)

@@ -322,8 +322,8 @@ class NamespaceAdmin:
             topics = await self._topics(part)
             running = Slice(self._broker.io, "clearing")
             for topic in topics:
-                for name, found in list(topic.subscriptions.items()):
-                    if subscription in (None, name) and found.durable:
+                for found in list(topic.consuming()):
+                    if subscription in (None, found.name) and found.cursor.durable:
                         found.skip_to(topic.max_read_position)
                         await found.cursor.flush()
                     await running.rest()

@@ -10,6 +10,8 @@ from magnetar.broker.service import BrokerService
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.broker.topics.persistent import Topic
+from magnetar.broker.topics.replicating import Replicating
 from magnetar.errors import (
     AlreadyExists,
     InUse,
@@ -51,6 +53,15 @@ class SubscriptionAdmin:
 
     async def _each(self, topic: str, subscription: str) -> Sequence[Subscription]:
         return [_with_cursor(found) for found in await self._any(topic, subscription)]
+
+    async def _consuming(self, topic: str, name: str) -> Sequence[Subscription | Replicating]:
+        """The subscription of that name, or the replicator with such a cursor; of each partition.
+
+        :raises SubscriptionNotFound: there is none
+        """
+        parts = [part for part in await self._parts(topic) if isinstance(part, Topic)]
+        replicators = [r for part in parts for r in part.replicators.values() if r.name == name]
+        return replicators or await self._each(topic, name)
 
     async def _any(self, topic: str, subscription: str) -> Sequence[Subscription | NonPersistentSubscription]:
         found = [part.subscriptions.get(subscription) for part in await self._parts(topic)]
@@ -142,7 +153,7 @@ class SubscriptionAdmin:
 
     async def skip_all(self, topic: str, subscription: str) -> None:
         """Acknowledges everything. :raises SubscriptionNotFound: there is none"""
-        for found in await self._each(topic, subscription):
+        for found in await self._consuming(topic, subscription):
             found.skip_to(found.topic.managed_ledger.max_read_position)
             await found.cursor.flush()
 
@@ -152,7 +163,10 @@ class SubscriptionAdmin:
         :raises SubscriptionNotFound: there is none
         :raises NotAllowed: the topic is partitioned
         """
-        found = await self.one(topic, subscription, "Skip messages on a partitioned topic is not allowed")
+        refusal = "Skip messages on a partitioned topic is not allowed"
+        if await self._broker.namespaces.partitions(self._broker.parse_topic(topic)):
+            raise NotAllowed(refusal)
+        (found,) = await self._consuming(topic, subscription)
         found.skip_to(found.cursor.nth_unconsumed(count))
         await found.cursor.flush()
 

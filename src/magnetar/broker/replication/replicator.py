@@ -88,8 +88,9 @@ class Replicator:
         self.sent = Rate()
         """Messages and bytes that were sent, those that were sent again among them."""
         self.expired = Rate()
-        self.unreplicated: dict[str, int] = {}
-        """Entries that left without being sent though they were meant to be, by the reason."""
+        self.skipped = 0
+        self.expiring = False
+        self.last_expire_ms = 0
         self._io = io
         self._loop = io.loop
         self._clusters = clusters
@@ -124,7 +125,27 @@ class Replicator:
 
     @property
     def name(self) -> str:
-        """That of its producer in the remote cluster."""
+        """That of its cursor, as operators call it."""
+        return self.cursor.name
+
+    @property
+    def closing(self) -> bool:
+        return self._ended
+
+    def backlog(self) -> int:
+        """Entries that the other cluster has not confirmed."""
+        return self.cursor.backlog()
+
+    def skip_to(self, position: Position) -> int:
+        """Has everything up to a position never be sent; returns how many entries that were."""
+        count = self.cursor.mark_delete_to(position)
+        self.skipped += count
+        self.go_on()
+        return count
+
+    @property
+    def producer(self) -> str:
+        """The name of its producer in the other cluster."""
         return producer_name(self.topic.settings.replicator_prefix, self._settings().cluster, self.remote)
 
     @property
@@ -270,7 +291,7 @@ class Replicator:
         producer.topic = self.topic.full_name
         producer.producer_id = producer_id
         producer.request_id = request_id
-        producer.producer_name = self.name
+        producer.producer_name = self.producer
         producer.encrypted = False
         producer.epoch = self._epoch
         producer.user_provided_producer_name = True
@@ -330,7 +351,7 @@ class Replicator:
             run.sequence_ids, run.highest_sequence_ids, run.count, connection.wire.confirms_positions
         )
         if not confirmed:
-            raise FrameError(f"a receipt of {self.remote} for {self.name} is not for the oldest entry")
+            raise FrameError(f"a receipt of {self.remote} for {self.producer} is not for the oldest entry")
         self._bytes.release(before - in_flight.size)
         self._backoff.reset()
         self._oldest_sent = self._loop.time()
@@ -490,7 +511,6 @@ class Replicator:
         count = sum(kinds[index] == EXPIRED for index in range(first, end))
         if count:
             self.expired.messages += count
-            self.unreplicated["expired"] = self.unreplicated.get("expired", 0) + count
 
     def _too_large(self, position: Position) -> None:
         self._blocked_at = position

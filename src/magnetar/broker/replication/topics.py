@@ -14,7 +14,7 @@ from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Io
-from magnetar.io.waiting import finished, sleep
+from magnetar.io.waiting import finished, settle, sleep
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
 from magnetar.managed_ledger.opening import ManagedLedgers
@@ -77,20 +77,31 @@ class Replication:
         local = self._settings().cluster
         return tuple(each for each in topic.policies.replication_clusters if each != local)
 
-    def apply(self, topic: AnyTopic) -> None:
-        """Begins and ends the replicators of a topic, by its policies; called when these may have changed."""
+    async def begin(self, topic: AnyTopic) -> None:
+        """Of a topic that has just been loaded; what fails is tried again later."""
+        tried = self._io.loop.create_future()
+        if self.apply(topic, tried):
+            await tried
+
+    def apply(self, topic: AnyTopic, tried: Any = None) -> bool:
+        """Begins and ends the replicators of a topic, by its policies; called when these may have changed.
+
+        :param tried: a future that is done when it has been tried once
+        :return: whether there is anything to do
+        """
         if not isinstance(topic, Topic):
-            return
+            return False
         if topic in self._applying:
             self._again.add(topic)
-            return
+            return False
         prefix = topic.settings.replicator_prefix
         wanted = self.wanted(topic)
         known = {cluster_of_cursor(prefix, cursor.name) for cursor in topic.managed_ledger.cursors.values()}
         if set(wanted) == known - {None} and set(wanted) == topic.replicators.keys():
-            return
-        task = self._applying[topic] = self._io.loop.create_task(self._apply(topic))
+            return False
+        task = self._applying[topic] = self._io.loop.create_task(self._apply(topic, tried))
         task.add_done_callback(lambda done: self._applied(topic, done))
+        return True
 
     def _applied(self, topic: Topic, task: Any) -> None:
         self._applying.pop(topic, None)
@@ -105,7 +116,7 @@ class Replication:
             self._again.discard(topic)
             self.apply(topic)
 
-    async def _apply(self, topic: Topic) -> None:
+    async def _apply(self, topic: Topic, tried: Any) -> None:
         while not (topic.closing or topic.fenced):
             try:
                 await self._go_by_policies(topic)
@@ -118,6 +129,9 @@ class Replication:
                     "replicators not begun, trying again",
                     extra={"topic": topic.full_name, "error": str(error), "seconds": _RETRY_SECONDS},
                 )
+            finally:
+                if tried is not None:
+                    settle(tried)
             await sleep(self._io.loop, _RETRY_SECONDS)
 
     async def _go_by_policies(self, topic: Topic) -> None:

@@ -362,7 +362,8 @@ class ServedTopics:
         if latest is not policies:
             topic.apply_policies(latest)
             await topic.prepare()
-        self._replicate(topic)
+        if self.replication is not None:
+            await self.replication.begin(topic)
         milliseconds = (self.io.clock.monotonic() - started) * 1000
         self.topic_loads.add(milliseconds)
         events.topic_opened(topic.full_name, made=missing, milliseconds=milliseconds)

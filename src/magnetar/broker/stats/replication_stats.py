@@ -37,7 +37,7 @@ def replication_metrics(topic: Topic) -> list[ReplicationMetrics]:
                 connected=replicator.connected,
                 delay_seconds=replicator.delay_seconds(),
                 lag_seconds=replicator.lag_seconds(),
-                unreplicated=replicator.expired.messages,
+                unreplicated=replicator.expired.messages + replicator.skipped,
             )
         )
     return found

@@ -152,6 +152,16 @@ class Topic(BaseTopic[Subscription]):
     def _published(self) -> tuple[int, int]:
         return self.rate_in.messages, self.rate_in.bytes
 
+    def consuming(self) -> Iterator[Subscription | Replicating]:
+        """All that have a backlog of their own: subscriptions, and replicators."""
+        yield from self.subscriptions.values()
+        yield from self.replicators.values()
+
+    def consuming_as(self, name: str) -> Subscription | Replicating | None:
+        """The subscription of that name, or the replicator whose cursor has it."""
+        found = self.subscriptions.get(name)
+        return found or next((each for each in self.replicators.values() if each.name == name), None)
+
     async def _compaction_cursor(self) -> Cursor:
         known = self.subscriptions.get(COMPACTION)
         if known is None:

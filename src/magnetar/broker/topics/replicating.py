@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from magnetar.broker.flow.rates import Rate
 from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.position import Position
 
 
 class Replicating(Protocol):
@@ -13,7 +14,11 @@ class Replicating(Protocol):
 
     remote: str
     """The name of the cluster."""
+    topic: Any
     cursor: Cursor
+    expiring: bool
+    """It is being looked up what has expired."""
+    last_expire_ms: int
     hindrance: str
     """Why nothing is sent, in words; empty: nothing keeps it from sending."""
     connected_ms: int
@@ -21,7 +26,24 @@ class Replicating(Protocol):
     sent: Rate
     """Messages and bytes that were sent, those that were sent again among them."""
     expired: Rate
-    """Messages that were not sent because they had expired."""
+    """Entries that were not sent because they had expired."""
+    skipped: int
+    """Entries that operators and backlog quotas had skipped."""
+
+    @property
+    def name(self) -> str:
+        """That of its cursor, as operators call it."""
+        ...
+
+    @property
+    def closing(self) -> bool: ...
+    def backlog(self) -> int:
+        """Entries that the other cluster has not confirmed."""
+        ...
+
+    def skip_to(self, position: Position) -> int:
+        """Has everything up to a position never be sent; returns how many entries that were."""
+        ...
 
     @property
     def connected(self) -> bool: ...

@@ -19,6 +19,7 @@ from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.entries import published_at
 from magnetar.broker.topics.persistent import Topic
+from magnetar.broker.topics.replicating import Replicating
 from magnetar.broker.upkeep.expiry import last_published_before
 from magnetar.errors import QuotaExceeded, QuotaExceededHold
 from magnetar.io.slices import PAUSE_SECONDS, each, let_others
@@ -64,17 +65,20 @@ def _has_quota(topic: Topic) -> bool:
     return policies.storage_quota.limit_bytes >= 0 or policies.age_quota.limit_seconds > 0
 
 
-def counted(topic: Topic) -> list[Subscription]:
+def counted(topic: Topic) -> list[Subscription | Replicating]:
     """Those with a backlog that quotas count."""
-    return [
+    subscriptions = [
         s
         for s in topic.subscriptions.values()
         if s.durable and s.kind.counts_for_quota and s.cursor.backlog()
     ]
+    if not topic.replicators:
+        return list[Subscription | Replicating](subscriptions)
+    return [*subscriptions, *(each for each in topic.replicators.values() if each.backlog())]
 
 
-def slowest(topic: Topic) -> Subscription | None:
-    """The durable subscription with a backlog that is farthest behind."""
+def slowest(topic: Topic) -> Subscription | Replicating | None:
+    """The durable subscription, or replicator, with a backlog that is farthest behind."""
     return min(counted(topic), key=lambda s: s.cursor.mark_delete, default=None)
 
 
@@ -281,7 +285,9 @@ class BacklogQuotas:
         age_ms = await self._age_ms(topic)
         self._known_age(topic, -1 if age_ms is None else age_ms // 1000)
 
-    def _evict(self, topic: Topic, subscription: Subscription, last: Position, quota: Quota) -> int:
+    def _evict(
+        self, topic: Topic, subscription: Subscription | Replicating, last: Position, quota: Quota
+    ) -> int:
         count = subscription.skip_to(last)
         if count:
             log.info(

@@ -14,6 +14,7 @@ from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.entries import last_before, published_at
 from magnetar.broker.topics.persistent import Topic
+from magnetar.broker.topics.replicating import Replicating
 from magnetar.io.slices import PAUSE_SECONDS, each, let_others
 from magnetar.ledger.interface import LedgerError, NoSuchLedger
 from magnetar.managed_ledger.errors import ManagedLedgerError
@@ -42,7 +43,7 @@ async def last_published_before(ledger: ManagedLedger, start: Position, time_ms:
     return await last_before(ledger, first, time_ms)
 
 
-async def has_expired(subscription: Subscription, time_ms: int) -> bool:
+async def has_expired(subscription: Subscription | Replicating, time_ms: int) -> bool:
     """Whether anything that a subscription has not consumed was published before a time.
 
     :raises LedgerError: it cannot be read
@@ -59,7 +60,7 @@ async def has_expired(subscription: Subscription, time_ms: int) -> bool:
     return False
 
 
-async def expire(subscription: Subscription, time_ms: int) -> int:
+async def expire(subscription: Subscription | Replicating, time_ms: int) -> int:
     """Consumes what was published before a time (ms since 1970); returns how many entries that were.
 
     :raises LedgerError: an entry cannot be read
@@ -85,9 +86,11 @@ async def expire(subscription: Subscription, time_ms: int) -> int:
     return count_expired(subscription, last)
 
 
-def count_expired(subscription: Subscription, last: Position) -> int:
+def count_expired(subscription: Subscription | Replicating, last: Position) -> int:
     """Consumes everything up to a position as expired; returns how many entries that were."""
     expired = subscription.skip_to(last)
+    if expired and not isinstance(subscription, Subscription):
+        subscription.skipped -= expired
     if expired:
         subscription.expired.messages += expired
         subscription.topic.busy()
@@ -95,7 +98,7 @@ def count_expired(subscription: Subscription, last: Position) -> int:
 
 
 async def expire_topic(topic: Topic) -> None:
-    """Consumes for all durable subscriptions what is older than the topic's time to live."""
+    """Consumes what is older than the topic's time to live, for all durable subscriptions and replicators."""
     seconds = topic.policies.message_ttl_seconds
     if seconds <= 0 or topic.closing or topic.fenced:
         return
@@ -103,6 +106,8 @@ async def expire_topic(topic: Topic) -> None:
     for subscription in list(topic.subscriptions.values()):
         if subscription.durable and subscription.kind.expires and not subscription.closing:
             await expire(subscription, time_ms)
+    for replicator in list(topic.replicators.values()):
+        await expire(replicator, time_ms)
 
 
 class ExpiryCheck:
