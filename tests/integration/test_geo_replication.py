@@ -188,7 +188,7 @@ def test_statistics_and_metrics_tell_of_replication(pair: tuple[Site, Site]) -> 
     labels = f'cluster="east",namespace="geo/figures",topic="persistent://{topic}",remote_cluster="west"'
     assert f"pulsar_replication_backlog{{{labels}}} 1\n" in text.decode()
     assert f"pulsar_replication_disconnected_count{{{labels}}} 1\n" in text.decode()
-    east.ask("POST", "/clusters/west", {"brokerServiceUrl": west.server.url})
+    back(east, west)
     received(there, 1)
 
 
