@@ -419,3 +419,47 @@ def test_the_backlog_of_a_replicator_counts_for_quotas(pair: tuple[Site, Site]) 
     back(east, west)
     until(lambda: not east.replication(topic, "west")["replicationBacklog"], "all is sent")
     east.publish(topic, ["more"])
+
+
+def test_a_replicated_topic_is_deleted_by_force_only(pair: tuple[Site, Site]) -> None:
+    east = pair[0]
+    namespace = make_namespace("delete", *pair)
+    east.publish(f"{namespace}/t", ["1"])
+    answer = json.loads(east.ask("DELETE", f"/persistent/{namespace}/t", status=(422,)))
+    assert answer == {"reason": "Delete forbidden topic is replicated on clusters [west]"}
+    answer = json.loads(east.ask("DELETE", f"/namespaces/{namespace}", status=(412,)))
+    assert answer["reason"].startswith(f"Cannot delete the global namespace {namespace}. ")
+    for site in pair:
+        site.ask("POST", f"/namespaces/{namespace}/replication", [site.name])
+    for site in pair:
+        site.ask("DELETE", f"/persistent/{namespace}/t?force=true")
+        site.ask("DELETE", f"/namespaces/{namespace}")
+
+
+def test_a_topic_that_is_idle_on_both_sides_goes_on_both(start_server: Callable[..., Server]) -> None:
+    idle: dict[str, int | str] = {
+        "brokerDeleteInactiveTopicsFrequencySeconds": 1,
+        "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": 1,
+        "brokerDeleteInactiveTopicsMode": "delete_when_subscriptions_caught_up",
+    }
+    north, south = Site("north", start_server, **idle), Site("south", start_server, **idle)
+    connect(north, south)
+    namespace = make_namespace("idle", north, south)
+    north.publish(f"{namespace}/t", ["1"])
+    for site in (north, south):
+
+        def gone(site: Site = site) -> bool:
+            answer = site.ask("GET", f"/persistent/{namespace}/t/stats", None, (200, 404, 503))
+            return b"not found" in answer
+
+        until(gone, f"it is deleted in the {site.name}")
+    south.server.stop()
+    north.publish(f"{namespace}/u", ["1"])
+    time.sleep(3)
+    # What has not arrived there keeps it.
+    assert north.stats(f"{namespace}/u")["replication"]["south"]["replicationBacklog"] == 1
+    south.server.start()
+    there = south.subscribe(f"{namespace}/u")
+    assert [message.data() for message in received(there, 1)] == [b"1"]
+    north.client.close()
+    south.client.close()

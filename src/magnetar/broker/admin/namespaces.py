@@ -99,6 +99,11 @@ class NamespaceAdmin:
         if not await self._records.exists(name):
             raise NamespaceNotFound(f"Namespace {name} does not exist.")
         await self._records.check_nothing_below(name)
+        if len((await self._records.get(name)).get("replication_clusters") or ()) > 1:
+            raise PreconditionFailed(
+                f"Cannot delete the global namespace {name}. There are still more than one replication "
+                "clusters configured."
+            )
         if force:
             if not self._broker.settings.force_delete_namespaces:
                 raise NotAllowed("Broker doesn't allow forced deletion of namespaces")

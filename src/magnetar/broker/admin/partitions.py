@@ -13,6 +13,7 @@ from magnetar.broker.service import BrokerService
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import (
     AlreadyExists,
     BrokerError,
@@ -45,6 +46,16 @@ class _Kept(NamedTuple):
 def is_used(topic: AnyTopic) -> bool:
     """Whether clients are connected to a topic, or just being let in."""
     return bool(topic.producers or topic.consumer_count() or topic.is_awaited)
+
+
+def check_not_replicated(topic: AnyTopic) -> None:
+    """Before a topic is deleted that is not to be deleted by force.
+
+    :raises Unprocessable: it is replicated: the other clusters keep it, and would make it anew here
+    """
+    if isinstance(topic, Topic) and topic.replicators:
+        clusters = ", ".join(sorted(topic.replicators))
+        raise Unprocessable(f"Delete forbidden topic is replicated on clusters [{clusters}]")
 
 
 def in_use() -> InUse:
@@ -264,7 +275,9 @@ class PartitionAdmin:
                 raise in_use()
 
     async def _is_used(self, partition: TopicName) -> bool:
-        return is_used(await self._broker.topic(partition, create=False))
+        topic = await self._broker.topic(partition, create=False)
+        check_not_replicated(topic)
+        return is_used(topic)
 
     async def _delete_partitions(self, partitions: Sequence[TopicName], *, force: bool) -> None:
         for loading in self._broker.loading_in(partitions[0].namespace_name):

@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from magnetar.broker.admin.partitions import PartitionAdmin, check_room, in_use, is_used
+from magnetar.broker.admin.partitions import (
+    PartitionAdmin,
+    check_not_replicated,
+    check_room,
+    in_use,
+    is_used,
+)
 from magnetar.broker.policies.records import Record
 from magnetar.broker.service import BrokerService
 from magnetar.broker.stats.assembled import Wanted, internal_stats_of, stats_of
@@ -145,8 +151,10 @@ class TopicAdmin:
         if not name.persistent and not await self._broker.creation.exists(name):
             return
         found = await self._broker.topic(name, create=False)
-        if not force and is_used(found):
-            raise in_use()
+        if not force:
+            check_not_replicated(found)
+            if is_used(found):
+                raise in_use()
         await self._broker.delete_topic(found)
         if name.partition_index < 0:
             await self._broker.forget_policies(name)

@@ -118,6 +118,8 @@ class Replicator:
         self._blocked_at: Position | None = None
         self._timer: Any = None
         self._ended = False
+        self._resting = False
+        """Disconnected until something is published."""
         if cursor.has_more():
             self._stored_at.append((topic.max_read_position, self._loop.time()))
         topic.follow(self._stored)
@@ -331,7 +333,7 @@ class Replicator:
             self.topic.managed_ledger.cursors.set_active(self.cursor, False)
         self._in_flight_cleared()
         self._left = None
-        if not self._ended:
+        if not self._ended and not self._resting:
             self._hindered(reason)
             self._start("connecting", self._reconnect)
 
@@ -387,8 +389,17 @@ class Replicator:
 
     # Sending
 
+    def rest(self) -> None:
+        """Disconnects until something is published: the topic is not used."""
+        if self._connection is not None and not self.backlog():
+            self._resting = True
+            self._detach("")
+
     def _stored(self) -> None:
         """Something was published."""
+        if self._resting:
+            self._resting = False
+            self._start("connecting", self._keep_connecting)
         known, now = self._stored_at, self._loop.time()
         if not known or now - known[-1][1] >= _SAMPLE_SECONDS:
             if len(known) >= _MOST_SAMPLES:

@@ -41,6 +41,10 @@ class Replicating(Protocol):
         """Entries that the other cluster has not confirmed."""
         ...
 
+    def rest(self) -> None:
+        """Disconnects until something is published: the topic is not used."""
+        ...
+
     def skip_to(self, position: Position) -> int:
         """Has everything up to a position never be sent; returns how many entries that were."""
         ...

@@ -13,6 +13,7 @@ from magnetar.broker.serving.live_topics import LiveTopics
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
+from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import BrokerError
 from magnetar.io.slices import PAUSE_SECONDS, each
 from magnetar.ledger.interface import LedgerError
@@ -29,13 +30,16 @@ CAUGHT_UP = "delete_when_subscriptions_caught_up"
 def is_used(topic: AnyTopic, mode: str) -> bool:
     """Whether anything keeps a topic: who is connected, its subscriptions or their backlog.
 
-    Replicators of other clusters keep nothing: else no replicated topic would ever be inactive.
+    Replicators of other clusters keep nothing: else no replicated topic would ever be inactive. What is still
+    to be sent to them does.
     """
     if topic.local_producers() or topic.is_awaited:
         return True
     if isinstance(topic, NonPersistentTopic):
         # Its subscriptions keep nothing: only who is connected counts.
         return topic.consumer_count() > 0
+    if any(replicator.backlog() for replicator in topic.replicators.values()):
+        return True
     keeping = [s for s in topic.subscriptions.values() if s.kind.keeps_topic or s.consumers]
     if mode == CAUGHT_UP:
         return any(s.consumers or (s.durable and s.cursor.backlog()) for s in keeping)
@@ -43,13 +47,16 @@ def is_used(topic: AnyTopic, mode: str) -> bool:
 
 
 def is_due(topic: AnyTopic, now: float) -> bool:
-    """Whether a topic is to be deleted: nobody has used it for so long, and no replicator is connected to it.
+    """Whether a topic is to be deleted: nobody has used it for so long, and no replicator is connected to it
+    or from it.
 
     A replicator of another cluster closes its producer when its own topic is inactive.
 
     :param now: seconds of the monotonic clock
     """
-    return is_inactive(topic, now) and not topic.remote_producers
+    if not is_inactive(topic, now) or topic.remote_producers:
+        return False
+    return isinstance(topic, NonPersistentTopic) or not any(r.connected for r in topic.replicators.values())
 
 
 def is_inactive(topic: AnyTopic, now: float) -> bool:
@@ -77,14 +84,21 @@ class InactiveTopicsCheck:
     async def run(self) -> None:
         """Deletes what is due; one topic after the other."""
         due: list[AnyTopic] = []
+        resting: list[Topic] = []
         clock = self._served.io.clock
 
         def look(topic: AnyTopic) -> None:
             if is_due(topic, clock.monotonic()):
                 due.append(topic)
+            elif isinstance(topic, Topic) and topic.replicators and is_inactive(topic, clock.monotonic()):
+                resting.append(topic)
 
         topics: Mapping[str, AnyTopic] = self._served.topics
         await each(self._served.io, "inactive topics", list(topics.values()), look, pause=PAUSE_SECONDS)
+        for idle in resting:
+            # The replicators of the other clusters do the same when it is inactive there: then it may go.
+            for replicator in idle.replicators.values():
+                replicator.rest()
         for topic in due:
             # Somebody may have come meanwhile. From here to its closing nobody can.
             if topics.get(topic.full_name) is topic and is_due(topic, clock.monotonic()):
