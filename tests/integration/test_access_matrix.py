@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from access_matrix import websockets
+from access_matrix import replicating, websockets
+from access_matrix.binary import connect
 from access_matrix.calls import Calls
 from access_matrix.cells import NOT_ASKED, Asking, Matrix
 from access_matrix.columns import COLUMNS, SETTINGS
@@ -23,6 +24,7 @@ from access_matrix.comparison import (
 )
 from access_matrix.objects import make_namespaces
 from access_matrix.rows import LEGACY, rows
+from raw_client import Refused
 from server import Server
 
 pytestmark = pytest.mark.timeout(900)  # a minute of processor time; all of it is the first test's fixture
@@ -119,3 +121,24 @@ def test_a_topic_named_in_a_parameter_wants_what_the_topic_wants_in_the_path(
         assert differing == []
     finally:
         calls.close()
+
+
+def test_who_may_replicate(start_server: Callable[..., Server]) -> None:
+    """Superusers, and whom the setting names if they may produce; in Apache Pulsar whoever may produce."""
+    server = start_server(**replicating.SETTINGS_WITH_ROLES)
+    calls = Calls(server.http_url)
+    make_namespaces(calls)
+    replicating.let_produce(calls)
+    calls.close()
+    found = {}
+    for column in (column for column in replicating.ALL if not column.unknown):
+        for what in replicating.ASKED:
+            try:
+                client = connect(server.port, column)
+            except (ConnectionError, Refused):
+                continue
+            found[column.name, what] = replicating.outcome_of(client, what)
+            client.close()
+    assert {column for column, _ in found} >= {"producer", "tenant-admin", "superuser", "replicator"}
+    for (column, what), outcome in found.items():
+        assert outcome == ("ok" if column in replicating.ALLOWED else "AuthorizationError"), (column, what)

@@ -82,6 +82,12 @@ def test_who_may_is_let_in_and_nobody_else(secured: SecuredServer, path: str, ma
     assert status(secured, path, may, in_query=True) == 101
 
 
+def test_names_of_replicators_are_not_for_everybody(secured: SecuredServer) -> None:
+    path = f"/ws/v2/producer/{TOPIC}?producerName=pulsar.repl.east--%3Estandalone"
+    assert status(secured, path, "writer") == 403
+    assert status(secured, path, SUPERUSER) == 101
+
+
 def test_one_that_may_not_of_several_topics(secured: SecuredServer) -> None:
     topics = f"{TOPIC.replace('/', '://', 1)},persistent://public/elsewhere/t"
     assert status(secured, f"/ws/v3/consumer/v3?topics={topics}", "reader") == 403

@@ -81,6 +81,7 @@ class Settings:
     authorization_allow_wildcards_matching: bool
     super_user_roles: tuple[str, ...]
     proxy_roles: tuple[str, ...]
+    magnetar_replication_roles: tuple[str, ...]
     anonymous_user_role: str
     authenticate_original_auth_data: bool
     authenticate_metrics_endpoint: bool

@@ -91,6 +91,11 @@ class WebSocketProcessSettings:
         return ()
 
     @property
+    def magnetar_replication_roles(self) -> tuple[str, ...]:
+        """Nobody replicates through WebSockets."""
+        return ()
+
+    @property
     def tls_protocols(self) -> tuple[str, ...]:
         """It has no binary door."""
         return ()

@@ -137,6 +137,9 @@ class TopicOperation(_Named):
     DELETE_SCHEMA = auto()
     READ_FILES = auto()
     """Magnetar's own: read plans."""
+    REPLICATE = auto()
+    """Magnetar's own: to publish, beside producing, what brokers alone may: messages of other clusters, and
+    markers."""
 
 
 class PolicyName(_Named):

@@ -95,14 +95,21 @@ class PulsarRules:
     asks = True
 
     def __init__(
-        self, grants: Grants, superusers: Callable[[], frozenset[str]], *, wildcards: bool = False
+        self,
+        grants: Grants,
+        superusers: Callable[[], frozenset[str]],
+        *,
+        replicators: Callable[[], frozenset[str]] = frozenset,
+        wildcards: bool = False,
     ) -> None:
         """:param superusers: as they are now
 
+        :param replicators: roles of other clusters' brokers, as they are now
         :param wildcards: roles in permissions may hold a ``*``
         """
         self._grants = grants
         self._superusers = superusers
+        self._replicators = replicators
         self._wildcards = wildcards
 
     def listen(self, changed: Changed) -> None:
@@ -124,6 +131,8 @@ class PulsarRules:
     async def _refusal_of(self, role: str, operation: Operation, target: Target) -> str | None:
         if operation in ANYBODY or (role and role in self._superusers()):
             return None
+        if operation is TopicOperation.REPLICATE:
+            return self._refusal_to_replicate(role, target)
         if _superusers_only(operation, target):
             return f"Only superusers may {_words(operation)}"
         if role and role in await self._grants.tenant_admins(target.tenant):
@@ -136,6 +145,15 @@ class PulsarRules:
         assert target.namespace is not None
         grants = await self._grants.of_namespace(target.namespace)
         return self._refusal_by(grants, role, wanted, operation, target)
+
+    def _refusal_to_replicate(self, role: str, target: Target) -> str | None:
+        """Whoever may could move any subscription: no permission of a tenant's admin gives it."""
+        if role and role in self._replicators():
+            return None
+        return (
+            f"{role or 'Nobody'} may not send messages of other clusters, or markers, to {target}: "
+            "only superusers and the roles in magnetarReplicationRoles may"
+        )
 
     def _refusal_by(
         self, grants: NamespaceGrants, role: str, wanted: frozenset[str], operation: Operation, target: Target

@@ -77,6 +77,8 @@ class Roles:
     def __init__(self, settings: AccessSettings) -> None:
         self._of_file = frozenset(settings.super_user_roles), frozenset(settings.proxy_roles)
         self._superusers, self._proxies = self._of_file
+        self._replicators_of_file = frozenset(settings.magnetar_replication_roles)
+        self._replicators = self._replicators_of_file
 
     @property
     def dynamic(self) -> Mapping[str, Changeable]:
@@ -84,6 +86,7 @@ class Roles:
         return {
             "superUserRoles": Changeable(self._take_superusers, says_who_may=True),
             "proxyRoles": Changeable(self._take_proxies, says_who_may=True),
+            "magnetarReplicationRoles": Changeable(self._take_replicators, says_who_may=True),
         }
 
     def _take_superusers(self, text: str | None) -> bool:
@@ -94,11 +97,18 @@ class Roles:
         before, self._proxies = self._proxies, _roles(text, self._of_file[1])
         return before != self._proxies
 
+    def _take_replicators(self, text: str | None) -> bool:
+        before, self._replicators = self._replicators, _roles(text, self._replicators_of_file)
+        return before != self._replicators
+
     def superusers(self) -> frozenset[str]:
         return self._superusers
 
     def proxies(self) -> frozenset[str]:
         return self._proxies
+
+    def replicators(self) -> frozenset[str]:
+        return self._replicators
 
 
 def _roles(text: str | None, of_file: frozenset[str]) -> frozenset[str]:
@@ -189,7 +199,12 @@ def authorizer(
         make = _entry_point(AUTHORIZERS_GROUP, settings.authorization_provider, "authorizationProvider")
         made: Authorizer = make(io, Options(given), grants, roles.superusers)
         return made
-    return PulsarRules(grants, roles.superusers, wildcards=settings.authorization_allow_wildcards_matching)
+    return PulsarRules(
+        grants,
+        roles.superusers,
+        replicators=roles.replicators,
+        wildcards=settings.authorization_allow_wildcards_matching,
+    )
 
 
 def tls_files(settings: DoorSettings) -> TlsFiles:

@@ -62,6 +62,7 @@ class WebSockets:
             real_client_io(self._loop),
             lambda: own_client(self._loop, settings, self._addresses()),
             limits_of(settings),
+            settings.replicator_prefix,
         )
 
     async def close(self) -> None:

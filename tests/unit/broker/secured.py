@@ -11,6 +11,7 @@ from magnetar.errors import AuthenticationFailure
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 from magnetar.security.authentication import Claim
+from magnetar.security.grants import Grants
 from magnetar.security.principal import Principal
 from magnetar.security.rules import PulsarRules
 
@@ -54,9 +55,16 @@ class Secured(Brokers):
     def __init__(self) -> None:
         self.words = Words()
         self.superusers = {"admin"}
-        super().__init__(
-            self.words, make_authorizer=lambda grants: PulsarRules(grants, lambda: frozenset(self.superusers))
-        )
+        self.replicators = {"broker-of-east"}
+
+        def rules(grants: Grants) -> PulsarRules:
+            return PulsarRules(
+                grants,
+                lambda: frozenset(self.superusers),
+                replicators=lambda: frozenset(self.replicators),
+            )
+
+        super().__init__(self.words, make_authorizer=rules)
 
     def now(self) -> float:
         return self.world.simulation.io.clock.wall_ms() / 1000
@@ -83,9 +91,11 @@ class Secured(Brokers):
         self.until(lambda: peer.closed or peer.count(BaseCommand.CONNECTED))
         return peer
 
-    def producer(self, role: str) -> Peer:
+    def producer(self, role: str, name: str = "") -> Peer:
+        """:param name: of the producer; empty: the broker gives it one"""
         peer = self.peer(role)
-        peer.send(BaseCommand.PRODUCER, "producer", topic=TOPIC, producer_id=1, request_id=1)
+        named = {"producer_name": name, "user_provided_producer_name": True} if name else {}
+        peer.send(BaseCommand.PRODUCER, "producer", topic=TOPIC, producer_id=1, request_id=1, **named)
         self.until(lambda: peer.count(BaseCommand.PRODUCER_SUCCESS) or peer.count(BaseCommand.ERROR))
         return peer
 

@@ -13,7 +13,7 @@ from magnetar.broker.topics.base import TopicSettings
 from magnetar.broker.upkeep.backlog_quotas import EVICTION, backlog_bytes, slowest
 from magnetar.broker.upkeep.expiry import expire_topic
 from magnetar.broker.upkeep.inactive_topics import CAUGHT_UP, is_used
-from magnetar.errors import NotAllowed
+from magnetar.errors import ProducerBusy
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.naming.replicators import DEFAULT_PREFIX
 
@@ -33,7 +33,7 @@ def test_names_tell_what_cursors_are_for() -> None:
 def test_clients_cannot_take_the_names_of_other_kinds(name: str) -> None:
     lived = Lived(EffectivePolicies())
     topic = lived.topic()
-    with pytest.raises(NotAllowed, match="reserved"):
+    with pytest.raises(ProducerBusy, match="reserved"):
         lived.subscribe(topic, name)
     assert name not in topic.managed_ledger.cursors
 
@@ -59,7 +59,7 @@ def test_the_prefix_of_replicators_is_a_setting() -> None:
     again = lived.topic()
     assert set(again.subscriptions) == {_REPLICATION}
     assert again.subscriptions[_REPLICATION].kind is SUBSCRIPTION
-    with pytest.raises(NotAllowed, match="reserved"):
+    with pytest.raises(ProducerBusy, match="reserved"):
         lived.subscribe(again, "between.another")
 
 

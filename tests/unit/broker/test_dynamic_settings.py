@@ -46,7 +46,7 @@ def stored(world: World) -> Any:
 
 def test_what_is_set_counts_at_once_and_in_the_next_life_until_it_is_deleted(world: World) -> None:
     life = Life(world)
-    assert life.dynamic.names == ["superUserRoles", "proxyRoles"]
+    assert life.dynamic.names == ["superUserRoles", "proxyRoles", "magnetarReplicationRoles"]
     assert life.roles.superusers() == {"admin", "root"}
     world.run(life.dynamic.set("superUserRoles", "root,,  other "))
     assert life.roles.superusers() == {"root", "other"}
@@ -57,6 +57,10 @@ def test_what_is_set_counts_at_once_and_in_the_next_life_until_it_is_deleted(wor
     again = Life(world)
     assert again.roles.superusers() == {"root", "other"}
     assert again.roles.proxies() == {"p2"}
+    world.run(again.dynamic.set("magnetarReplicationRoles", "east, west"))
+    assert again.roles.replicators() == {"east", "west"}
+    world.run(again.dynamic.delete("magnetarReplicationRoles"))
+    assert again.roles.replicators() == set()
     world.run(again.dynamic.delete("superUserRoles"))
     assert again.roles.superusers() == {"admin", "root"}
     assert stored(world) == {"proxyRoles": "p2"}

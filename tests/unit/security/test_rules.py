@@ -103,6 +103,7 @@ OF_ADMINS = {
     NamespaceOperation.UPDATE_BUNDLE_QUOTA,
     PolicyOperation(PolicyName.BOOKIE_AFFINITY, write=False),
     PolicyOperation(PolicyName.BOOKIE_AFFINITY, write=True),
+    TopicOperation.REPLICATE,
 }
 
 
@@ -128,6 +129,18 @@ def test_who_is_a_superuser_is_asked_each_time(world: World) -> None:
     world.superusers = frozenset({"another"})
     assert allowed(world, "root") == ANYBODY
     assert allowed(world, "another") == set(EVERY_OPERATION)
+
+
+def test_replicators_are_named_by_a_setting_and_still_want_the_permission_to_produce(world: World) -> None:
+    roles = frozenset({"other-cluster", ""})
+    world.rules = PulsarRules(world.given, lambda: world.superusers, replicators=lambda: roles)
+    assert allowed(world, "other-cluster") == ANYBODY | {TopicOperation.REPLICATE}
+    assert TopicOperation.REPLICATE not in allowed(world, "owner") | allowed(world, "")
+    behind = Principal("proxy", "token", "other-cluster")
+    assert not world.may(behind, TopicOperation.REPLICATE), "the proxy has to be allowed, too"
+    reason = asyncio.run(world.rules.refusal(principal("owner"), TopicOperation.REPLICATE, TOPIC))
+    assert reason is not None
+    assert "magnetarReplicationRoles" in reason
 
 
 def test_nobody_is_a_superuser_by_an_empty_name() -> None:

@@ -17,7 +17,7 @@ from magnetar.server.doors import Advertised
 from magnetar.server.settings import broker_settings, entry_cache_settings
 
 NOBODY = Advertised(Addresses(None), {})
-OF_ROLES = {"superUserRoles", "proxyRoles"}
+OF_ROLES = {"superUserRoles", "proxyRoles", "magnetarReplicationRoles"}
 """They are taken where roles are (server.security)."""
 
 COUNTS_WITH = {"defaultNumPartitions": {"allow_auto_topic_creation_type": "partitioned"}}

@@ -30,10 +30,14 @@ from magnetar.errors import (
 from magnetar.io.slices import each
 from magnetar.io.waiting import sleep
 from magnetar.naming.hashes import java_string_hash
+from magnetar.naming.replicators import remote_cluster_of
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
+from magnetar.security.authorization import check
+from magnetar.security.operations import TopicOperation
 from magnetar.security.principal import Principal
+from magnetar.security.target import Target
 
 _TRY_AGAIN, _REFUSED = 1, 2
 """Codes of messages that are stored nowhere."""
@@ -123,6 +127,7 @@ class PublishingAdmin:
 
         :param address: ``host:port`` of whoever publishes
         :param partition: where all of it goes; None: wherever it should
+        :raises AuthorizationFailure: the producer's name is for replicators of other clusters
         :raises TopicNotFound: no such topic or partition
         :raises NotFound: there is no such version of a schema
         :raises InvalidRequest: a message is not what the schema says, or too large; nothing is published
@@ -131,6 +136,7 @@ class PublishingAdmin:
         :raises BrokerError: there is one place where all of it goes, and nothing can be published there
         """
         name = self._broker.parse_topic(topic)
+        await self._check_name(name, wanted.producer_name)
         places = await self._places(name, partition)
         schema = await self._schema(name, wanted.schema)
         encoded = await self._broker.schemas.run(lambda: _encoded(schema, wanted.messages))
@@ -210,6 +216,13 @@ class PublishingAdmin:
                     f"Message {number} has {size} bytes with its key and properties; at most "
                     f"{most_together} are allowed, {most_together - most} more than maxMessageSize"
                 )
+
+    async def _check_name(self, topic: TopicName, producer: str) -> None:
+        """:raises AuthorizationFailure: the producer's name is for replicators of other clusters"""
+        prefix = self._broker.settings.topic.replicator_prefix
+        if remote_cluster_of(prefix, producer) is not None:
+            target = Target.of_topic(topic)
+            await check(self._broker.authorizer, self._principal, TopicOperation.REPLICATE, target)
 
     async def _publish_at(
         self,

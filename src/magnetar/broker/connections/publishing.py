@@ -7,7 +7,7 @@ from array import array
 
 from magnetar.broker.connections import answers
 from magnetar.broker.connections.reading import CHECKSUM_MISMATCH
-from magnetar.broker.connections.replicated import publish_marker, publish_replicated
+from magnetar.broker.connections.replicated import part_of, publish_marker, publish_replicated
 from magnetar.broker.connections.session import Session, SessionState
 from magnetar.broker.consumers.non_persistent_run import DROPPED_ID, NON_PERSISTENT_ID
 from magnetar.broker.flow.connection import ClientConnection
@@ -17,10 +17,18 @@ from magnetar.broker.publishing.admission import Part, Verdict
 from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.service import BrokerService
-from magnetar.errors import BrokerError, EncryptionRequired, ServerErrorCode, ServiceNotReady, TopicTerminated
+from magnetar.errors import (
+    AuthorizationFailure,
+    BrokerError,
+    EncryptionRequired,
+    ServerErrorCode,
+    ServiceNotReady,
+    TopicTerminated,
+)
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.frames import encode_command
 from magnetar.protocol.hot_codec import SendRun, encode_receipts
+from magnetar.protocol.hot_origin import first_foreign
 from magnetar.protocol.metadata import ChecksumMismatch, parse_entry
 
 log = logging.getLogger(__name__)
@@ -56,7 +64,7 @@ class Publishing:
         """Hands a run to its producer's topic, as far as that lets it in."""
         count = sends.count
         producer = self._session.producers.get(sends.producer_id)
-        if producer is None or producer.apart:
+        if producer is None or (producer.apart and not self._is_ordinary(producer, buffer, sends)):
             self._publish_apart(producer, buffer, sends)
             return
         ids, highest = sends.sequence_ids[:count], sends.highest_sequence_ids[:count]
@@ -73,13 +81,35 @@ class Publishing:
         messages = sends.num_messages[0] if count == 1 else sum(sends.num_messages[:count])
         self.submit(producer, Publish(producer, ids, highest, messages, now), buffer, starts, ends)
 
+    def _is_ordinary(self, producer: Producer, buffer: bytes, sends: SendRun) -> bool:
+        """Whether a run of a producer that is ``apart`` goes the ordinary way all the same."""
+        if producer.closed or producer.replicates:
+            return False
+        return first_foreign(buffer, sends.starts, sends.ends, sends.count) < 0
+
     def _publish_apart(self, producer: Producer | None, buffer: bytes, sends: SendRun) -> None:
-        """A run whose producer is a replicator's, or not open."""
+        """A run whose producer is a replicator's, or not open, or sends what it may not."""
         if producer is None or producer.closed:
             self.unknown_producer(sends.producer_id, producer)
-            return
-        producer.chunks.messages += sends.chunks
-        publish_replicated(self, producer, buffer, sends, self._broker.io.clock.monotonic())
+        elif producer.replicates:
+            producer.chunks.messages += sends.chunks
+            publish_replicated(self, producer, buffer, sends, self._broker.io.clock.monotonic())
+        else:
+            self._publish_around_foreign(producer, buffer, sends)
+
+    def _publish_around_foreign(self, producer: Producer, buffer: bytes, sends: SendRun) -> None:
+        """Refuses each entry that brokers alone may send; the rest goes the ordinary way."""
+        error = AuthorizationFailure(producer.guarded)
+        rest = sends
+        while (first := first_foreign(buffer, rest.starts, rest.ends, rest.count)) >= 0:
+            if first:
+                self.publish(buffer, part_of(rest, 0, first))
+            producer.topic.hindered(Hindrance.MESSAGE_REFUSED, producer.guarded)
+            self.refuse(producer.producer_id, rest.sequence_ids[first], error)
+            if first + 1 == rest.count:
+                return
+            rest = part_of(rest, first + 1, rest.count)
+        self.publish(buffer, rest)
 
     def publish_marker(self, producer: Producer, sequence_id: int, raw: bytes) -> None:
         """Hands a marker of a replicator to the topic."""

@@ -90,6 +90,20 @@ def _publish_names(door: Door, run: ReplicatedRun, sends: SendRun, started: floa
                 return
 
 
+def part_of(sends: SendRun, first: int, end: int) -> SendRun:
+    """SENDs [first, end) of a run, at least one; of chunks it counts as many as the whole run has."""
+    some, count = slice(first, end), end - first
+    part = SendRun(count)
+    part.producer_id, part.count = sends.producer_id, count
+    part.chunks = min(sends.chunks, count)
+    part.sequence_ids[:count] = sends.sequence_ids[some]
+    part.highest_sequence_ids[:count] = sends.highest_sequence_ids[some]
+    part.num_messages[:count] = sends.num_messages[some]
+    part.starts[:count] = sends.starts[some]
+    part.ends[:count] = sends.ends[some]
+    return part
+
+
 def publish_marker(
     door: Door, producer: Producer, entry: Entry, raw: bytes, sequence_id: int, started: float
 ) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from magnetar.naming.replicators import remote_cluster_of
 from magnetar.protocol.wire_ids import signed
 from magnetar.security.authorization import check
 from magnetar.security.operations import NamespaceOperation, Operation, TopicOperation
@@ -64,9 +65,15 @@ def _of_topic(operation: Operation) -> Targets:
 
 
 def _produces(connection: Connection, message: Any) -> Sequence[tuple[Operation, Target]]:
-    """A subscription that is made along with the producer is one that it may consume from."""
+    """A subscription that is made along with the producer is one that it may consume from.
+
+    Names of replicators are for those who may replicate: whoever has one sends what no client may.
+    """
     name = connection.broker.parse_topic(message.topic)
     asked: list[tuple[Operation, Target]] = [(TopicOperation.PRODUCE, Target.of_topic(name))]
+    prefix = connection.broker.settings.topic.replicator_prefix
+    if remote_cluster_of(prefix, message.producer_name) is not None:
+        asked.append((TopicOperation.REPLICATE, Target.of_topic(name)))
     if message.initial_subscription_name:
         asked.append((TopicOperation.SUBSCRIBE, Target.of_topic(name, message.initial_subscription_name)))
     return asked

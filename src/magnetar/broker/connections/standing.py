@@ -11,6 +11,7 @@ from magnetar.broker.publishing.producer import Producer
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.security.authorization import Authorizer
 from magnetar.security.operations import NamespaceOperation, TopicOperation
+from magnetar.security.principal import Principal
 from magnetar.security.target import Target
 
 Touched = Set[NamespaceName | str] | None
@@ -40,6 +41,8 @@ async def ask_again(connection: Holder, authorizer: Authorizer, touched: Touched
         if not _is_touched(name.namespace_name, touched):
             continue
         reason = await authorizer.refusal(session.principal, TopicOperation.PRODUCE, Target.of_topic(name))
+        if reason is None:
+            reason = await guard(authorizer, session.principal, producer)
         if reason is not None and session.producers.get(producer.producer_id) is producer:
             _tell(connection, "producer", reason)
             producer.topic.remove_producer(producer)
@@ -62,6 +65,22 @@ async def ask_again(connection: Holder, authorizer: Authorizer, touched: Touched
         if reason is not None:
             _tell(connection, "topic list", reason)
             connection.stop_watching(watcher_id)
+
+
+async def guard(authorizer: Authorizer, principal: Principal, producer: Producer) -> str | None:
+    """Looks from now on for what brokers alone may send, where the client may not send it.
+
+    :return: why a replicator's producer may not go on; None: it may, or it is a client's
+    :raises MetadataFailure: it cannot be known now
+    """
+    if not authorizer.asks:
+        return None
+    target = Target.of_topic(producer.topic.name)
+    reason = await authorizer.refusal(principal, TopicOperation.REPLICATE, target)
+    if producer.remote_cluster is not None:
+        return reason
+    producer.guard(reason or "")
+    return None
 
 
 def _tell(connection: Holder, what: str, reason: str) -> None:

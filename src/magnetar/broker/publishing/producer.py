@@ -223,6 +223,7 @@ class Producer:
         "drops",
         "epoch",
         "fenced",
+        "guarded",
         "held_receipts",
         "metadata",
         "name",
@@ -232,6 +233,7 @@ class Producer:
         "producer_id",
         "rate_in",
         "remote_cluster",
+        "replicates",
         "schema_version",
         "submitted",
         "topic",
@@ -291,8 +293,17 @@ class Producer:
         self.closed = False
         self.fenced = False
         self.by_position = by_position
-        self.apart = remote_cluster is not None and topic.name.persistent
-        """Whether what it sends does not go the way of ordinary messages: it is a replicator's, or closed."""
+        self.guarded = ""
+        """Why it may not send what brokers alone may, which is looked for in each entry; empty: it may."""
+        self.replicates = remote_cluster is not None and topic.name.persistent
+        """Whether what it sends is taken as that of a replicator."""
+        self.apart = self.replicates
+        """Whether what it sends is not simply published: it replicates, is guarded or closed."""
+
+    def guard(self, why: str) -> None:
+        """:param why: as :attr:`guarded` from now on"""
+        self.guarded = why
+        self.apart = bool(why) or self.replicates or self.closed
 
     def replaces(self, other: Producer) -> bool:
         """Whether this is the same producer come back on the same connection, with a higher epoch."""

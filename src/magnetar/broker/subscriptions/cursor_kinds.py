@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from magnetar.errors import InvalidName, ProducerBusy
 from magnetar.managed_ledger.owned_ledgers import COMPACTION_CURSOR
+from magnetar.naming.errors import InvalidName as UnusableName
+from magnetar.naming.name_rules import check_subscription_name
 from magnetar.naming.replicators import cluster_of_cursor
 
 COMPACTION = COMPACTION_CURSOR
@@ -59,6 +62,20 @@ def kind_of(name: str, replicator_prefix: str) -> CursorKind:
     if named is not None:
         return named
     return SUBSCRIPTION if cluster_of_cursor(replicator_prefix, name) is None else _REPLICATION
+
+
+def check_new_subscription(name: str, replicator_prefix: str) -> None:
+    """:param replicator_prefix: the setting ``replicatorPrefix``; all names that begin with it are kept free
+
+    :raises InvalidName: no subscription may have such a name
+    :raises ProducerBusy: it is reserved; the error is the one that Pulsar has for taken names
+    """
+    try:
+        check_subscription_name(name)
+    except UnusableName as error:
+        raise InvalidName(str(error)) from error
+    if name.startswith(replicator_prefix) or not kind_of(name, replicator_prefix).subscribed:
+        raise ProducerBusy("Subscription with reserved subscription name attempted")
 
 
 def subscription_kind(name: str) -> CursorKind:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from magnetar import errors
 from magnetar.broker import events
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.dispatch.filters import EntryFilter, FindFilters, UnknownFilter, no_filters
@@ -28,7 +27,7 @@ from magnetar.broker.publishing.exclusive_access import ExclusiveAccess
 from magnetar.broker.publishing.hindrances import Hindrance, Refusals
 from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.subscriptions.base import BaseSubscription
-from magnetar.broker.subscriptions.cursor_kinds import kind_of
+from magnetar.broker.subscriptions.cursor_kinds import check_new_subscription
 from magnetar.broker.topics.producer_caps import of_host, reached_by_producer
 from magnetar.errors import (
     ConsumerBusy,
@@ -42,8 +41,6 @@ from magnetar.io.interfaces import Io
 from magnetar.io.waiting import settle
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.position import Position
-from magnetar.naming.errors import InvalidName
-from magnetar.naming.name_rules import check_subscription_name
 from magnetar.naming.replicators import DEFAULT_PREFIX
 from magnetar.naming.topic_name import TopicName
 from magnetar.security.principal import BROKER, Principal
@@ -402,7 +399,8 @@ class BaseTopic(ABC, Generic[S]):
         :param start: first position to deliver of a new one
         :param principal: who asks
         :raises SubscriptionNotFound: it is missing and ``create`` is false
-        :raises errors.InvalidName: it is missing, and none may have such a name
+        :raises magnetar.errors.InvalidName: it is missing, and none may have such a name
+        :raises ProducerBusy: it is missing, and its name is reserved
         :raises NotAllowed: durable and non-durable do not match, or a cap is reached
         :raises ServiceNotReady: it is missing, and the topic is closing or lost
         """
@@ -410,12 +408,7 @@ class BaseTopic(ABC, Generic[S]):
         if known is None:
             if not create:
                 raise SubscriptionNotFound(f"Subscription {name} does not exist")
-            try:
-                check_subscription_name(name)
-            except InvalidName as error:
-                raise errors.InvalidName(str(error)) from error
-            if not kind_of(name, self.settings.replicator_prefix).subscribed:
-                raise NotAllowed(f"Subscription with reserved subscription name attempted: {name}")
+            check_new_subscription(name, self.settings.replicator_prefix)
             self.check_open()
             if durable:
                 self._check_room_for(name)

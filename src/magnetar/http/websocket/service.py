@@ -44,6 +44,7 @@ from magnetar.http.websocket.reading import Reading
 from magnetar.http.websocket.user import User
 from magnetar.io.interfaces import ClientIo
 from magnetar.io.room import Room
+from magnetar.naming.replicators import DEFAULT_PREFIX, remote_cluster_of
 from magnetar.naming.topic_name import TopicName
 from magnetar.security.authentication import Authenticator
 from magnetar.security.authorization import Authorizer
@@ -81,9 +82,17 @@ _WAIT_SECONDS = 60.0
 
 class WebSocketService:
     def __init__(
-        self, io: ClientIo, make_client: Callable[[], Client], limits: WebSocketLimits | None = None
+        self,
+        io: ClientIo,
+        make_client: Callable[[], Client],
+        limits: WebSocketLimits | None = None,
+        replicator_prefix: str = DEFAULT_PREFIX,
     ) -> None:
-        """:param make_client: called when the first WebSocket comes"""
+        """:param make_client: called when the first WebSocket comes
+
+        :param replicator_prefix: how names of producers begin that are for replicators of other clusters
+        """
+        self._replicator_prefix = replicator_prefix
         self._io = io
         self._make_client = make_client
         self._limits = limits or WebSocketLimits()
@@ -125,7 +134,8 @@ class WebSocketService:
         :raises AuthorizationFailure: the user may not publish
         """
         options = producer_options(request.query)
-        await user.check_produce(topic)
+        named = remote_cluster_of(self._replicator_prefix, options.get("producer_name") or "")
+        await user.check_produce(topic, replicates=named is not None)
         name = str(topic)
 
         async def make() -> Producing | Consuming:

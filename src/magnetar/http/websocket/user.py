@@ -69,9 +69,14 @@ class User:
 
     # what the user may do
 
-    async def check_produce(self, topic: TopicName) -> None:
-        """:raises AuthorizationFailure: the user may not publish to the topic"""
+    async def check_produce(self, topic: TopicName, *, replicates: bool = False) -> None:
+        """:param replicates: the producer has a name that is for replicators of other clusters
+
+        :raises AuthorizationFailure: the user may not publish to the topic
+        """
         await self._check(TopicOperation.PRODUCE, Target.of_topic(topic))
+        if replicates:
+            await self._check(TopicOperation.REPLICATE, Target.of_topic(topic))
 
     async def check_consume(self, topic: TopicName, subscription: str = "") -> None:
         """:raises AuthorizationFailure: the user may not consume from the topic with the subscription"""

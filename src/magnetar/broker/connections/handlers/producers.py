@@ -6,6 +6,7 @@ from typing import Any
 
 from magnetar.broker.connections import rules
 from magnetar.broker.connections.connection import Connection
+from magnetar.broker.connections.standing import guard
 from magnetar.broker.publishing.producer import AccessMode, Opening, Producer
 from magnetar.broker.schemas.data import from_wire
 from magnetar.broker.topics.schemas import for_producer
@@ -101,6 +102,7 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
             return
     try:
         await standing.check()
+        await guard(connection.broker.authorizer, principal, producer)
     except BrokerError:
         topic.remove_producer(producer)
         raise
