@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -183,6 +185,10 @@ def test_statistics_and_metrics_tell_of_replication(pair: tuple[Site, Site]) -> 
     east.publish(topic, ["3"])
     until(lambda: "Connection refused" in east.replication(topic, "west").get("magnetarHindrance", ""), "why")
     assert east.replication(topic, "west")["replicationBacklog"] == 1
+    explain = [sys.executable, "-m", "magnetar", "explain", topic, "--admin-url", east.server.http_url]
+    told = subprocess.run(explain, capture_output=True, text=True, check=True).stdout
+    assert "replication to west: not_replicated" in told
+    assert "Connection refused. 1 entry waits." in " ".join(told.split())
     status, text = east.server.ask("GET", "/metrics")
     assert status == 200
     labels = f'cluster="east",namespace="geo/figures",topic="persistent://{topic}",remote_cluster="west"'

@@ -15,7 +15,7 @@ from magnetar.cli.printable import printable
 
 _WIDTH = 100
 """Of sentences, in characters; commands stay on one line."""
-_WELL = ("nothing", "at_end")
+_WELL = ("nothing", "at_end", "replicating", "resting")
 """Reasons that are none."""
 _BOLD, _GREEN, _YELLOW, _CYAN = "1", "32", "33", "36"
 Paint = Callable[[str, str], str]
@@ -94,6 +94,8 @@ def _topic(found: dict[str, Any], paint: Paint) -> str:
     lines += ["", *_side("producers", found["producers"], paint)]
     for name, each in found["subscriptions"].items():
         lines += ["", *_side(f"subscription {name}", each, paint)]
+    for name, each in found.get("replication", {}).items():
+        lines += ["", *_side(f"replication to {name}", each, paint)]
     if not found["subscriptions"]:
         lines += ["", "There is no subscription: nothing is kept for anybody."]
     return "\n".join(lines)
