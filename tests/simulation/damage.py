@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 _PATIENCE = 30.0
-"""Virtual seconds for reading all there is."""
+"""Virtual seconds without an entry: what is dispatched at a low rate takes longer than that in all."""
 
 
 async def flip_and_read(world: World, random: Random) -> None:
@@ -45,9 +45,11 @@ async def flip_and_read(world: World, random: Random) -> None:
         for number, topic in enumerate(world.model.topics.values())
     ]
     tasks = [world.spawn(reader.run()) for reader in readers]
-    end = world.loop.time() + _PATIENCE
+    end, came = world.loop.time() + _PATIENCE, ""
     while world.loop.time() < end and not all(reader.idle for reader in readers):
         await world.sleep(0.5)
+        if (now := ", ".join(map(str, readers))) != came:
+            end, came = world.loop.time() + _PATIENCE, now
     # A topic that cannot be loaded names the damage to its clients.
     told = any(path in reader.refusal for reader in readers)
     if not all(reader.idle for reader in readers) and not world.log.errors and not told:
