@@ -469,3 +469,20 @@ def test_a_topic_that_is_idle_on_both_sides_goes_on_both(start_server: Callable[
     assert [message.data() for message in received(there, 1)] == [b"1"]
     north.client.close()
     south.client.close()
+
+
+def test_a_dispatch_rate_bounds_what_is_sent(pair: tuple[Site, Site]) -> None:
+    east, west = pair
+    namespace = make_namespace("rate", *pair)
+    topic = f"{namespace}/t"
+    there = west.subscribe(topic)
+    rate = {"dispatchThrottlingRateInMsg": 5, "dispatchThrottlingRateInByte": -1, "ratePeriodInSecond": 3600}
+    east.ask("POST", f"/namespaces/{namespace}/replicatorDispatchRate", rate)
+    east.publish(topic, [str(n) for n in range(20)])
+    found = [message.data() for message in received(there, 5)]
+    until(lambda: east.replication(topic, "west")["msgOutCount"] >= 5, "what the rate allows is sent")
+    # Messages are counted once for a run of them: the last one may exceed the rate.
+    assert 5 <= east.replication(topic, "west")["msgOutCount"] < 20
+    east.ask("DELETE", f"/namespaces/{namespace}/replicatorDispatchRate")
+    found += [message.data() for message in received(there, 15)]
+    assert found == [str(n).encode() for n in range(20)]

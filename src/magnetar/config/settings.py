@@ -171,6 +171,8 @@ class Settings:
     dispatch_throttling_rate_per_topic_in_byte: int
     dispatch_throttling_rate_per_subscription_in_msg: int
     dispatch_throttling_rate_per_subscription_in_byte: int
+    dispatch_throttling_rate_per_replicator_in_msg: int
+    dispatch_throttling_rate_per_replicator_in_byte: int
     dispatch_throttling_rate_relative_to_publish_rate: bool
     dispatch_throttling_on_batch_message_enabled: bool
     dispatch_throttling_on_non_backlog_consumer_enabled: bool

@@ -317,6 +317,10 @@ def broker_policies(settings: Settings) -> EffectivePolicies:
             settings.dispatch_throttling_rate_per_subscription_in_byte,
             settings.dispatch_throttling_rate_relative_to_publish_rate,
         ),
+        replicator_dispatch_rate=DispatchRate(
+            settings.dispatch_throttling_rate_per_replicator_in_msg,
+            settings.dispatch_throttling_rate_per_replicator_in_byte,
+        ),
         subscribe_rate=SubscribeRate(
             settings.subscribe_throttling_rate_per_consumer,
             settings.subscribe_rate_period_per_consumer_in_second,

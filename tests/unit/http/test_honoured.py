@@ -102,20 +102,20 @@ def test_permissions_have_no_effect_only_where_nobody_is_asked() -> None:
     with served.access(Access(authorizer=Asks())):
         for method, path, body in asked:
             assert warned(served.ask(method, path, body)) == [], path
-        assert len(warned(served.ask("POST", f"{NAMESPACE}/replicatorDispatchRate", RATE))) == 1
+        assert len(warned(served.ask("POST", f"{NAMESPACE}/allowedClusters", '["standalone"]'))) == 1
 
 
 def test_who_sets_what_has_no_effect_is_told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     served = Served()
-    sentence = "a replicator's dispatch rate has no effect yet: nothing is replicated"
-    assert warned(served.ask("POST", f"{NAMESPACE}/replicatorDispatchRate", RATE)) == [
+    sentence = "a list of allowed clusters has no effect yet: only the list of replication clusters counts"
+    assert warned(served.ask("POST", f"{NAMESPACE}/allowedClusters", '["standalone"]')) == [
         f'299 magnetar "{sentence}"'
     ]
     assert [record.getMessage() for record in caplog.records].count(sentence) == 1
     # It is stored and answered all the same, and what has an effect is not spoken of.
-    assert served.get(f"{NAMESPACE}/replicatorDispatchRate")["dispatchThrottlingRateInMsg"] == 5
-    assert warned(served.ask("GET", f"{NAMESPACE}/replicatorDispatchRate")) == []
+    assert served.get(f"{NAMESPACE}/allowedClusters") == ["standalone"]
+    assert warned(served.ask("GET", f"{NAMESPACE}/allowedClusters")) == []
     assert warned(served.ask("POST", f"{NAMESPACE}/messageTTL", "60")) == []
     assert warned(served.ask("POST", f"{NAMESPACE}/dispatchRate", RATE)) == []
     assert warned(served.ask("DELETE", f"{NAMESPACE}/dispatchRate")) == []

@@ -53,10 +53,8 @@ def test_each_that_pulsar_changes_can_be_changed_or_is_refused_with_a_reason(clu
     assert {name for name in pulsars if "Throttling" in name or "PublishRate" in name} - changeable == {
         "brokerPublisherThrottlingTickTimeMillis",
         "topicPublisherThrottlingTickTimeMillis",
-        "dispatchThrottlingRatePerReplicatorInByte",
-        "dispatchThrottlingRatePerReplicatorInMsg",
     }
-    assert refused["dispatchThrottlingRatePerReplicatorInMsg"].endswith(": nothing is replicated")
+    assert refused["clientLibraryVersionCheckEnabled"].endswith(": refuse old clients")
     assert ("loadBalancerSheddingEnabled" in refused) is not cluster
 
 

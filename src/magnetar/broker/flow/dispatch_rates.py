@@ -35,6 +35,7 @@ class LimitedBy(Enum):
     TOPIC = "Topic"
     BROKER = "Broker"
     GROUP = "ResourceGroup"
+    REPLICATOR = "Replicator"
 
 
 Published = Callable[[], tuple[int, int]]

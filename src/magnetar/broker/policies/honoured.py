@@ -16,8 +16,7 @@ class NotYet(NamedTuple):
     instead: str
 
 
-_REPLICATOR = NotYet("a replicator's dispatch rate", "nothing is replicated")
-_REPLICATED = NotYet("a replicated subscription", "nothing is replicated")
+_REPLICATED = NotYet("a replicated subscription", "subscriptions are not replicated")
 _PERMISSIONS = NotYet("a permission", "authorizationEnabled is false, so everybody may do everything")
 _SUBSCRIPTION_MODE = NotYet("a subscription's authorization mode", _PERMISSIONS.instead)
 BY_AUTHORIZATION = frozenset((_PERMISSIONS, _SUBSCRIPTION_MODE))
@@ -28,7 +27,7 @@ BY_SETTINGS = BY_AUTHORIZATION | {_FILTERS}
 """Without effect as this broker is set."""
 
 NAMESPACE: Mapping[str, NotYet | None] = {
-    "allowed_clusters": NotYet("a list of allowed clusters", "nothing is replicated"),
+    "allowed_clusters": NotYet("a list of allowed clusters", "only the list of replication clusters counts"),
     "auth_policies": _PERMISSIONS,
     "autoSubscriptionCreationOverride": None,
     "autoTopicCreationOverride": None,
@@ -58,7 +57,7 @@ NAMESPACE: Mapping[str, NotYet | None] = {
     "properties": None,
     "publishMaxMessageRate": None,
     "replication_clusters": None,
-    "replicatorDispatchRate": _REPLICATOR,
+    "replicatorDispatchRate": None,
     "resource_group_name": None,
     "retention_policies": None,
     "schema_auto_update_compatibility_strategy": None,
@@ -94,7 +93,7 @@ TOPIC: Mapping[str, NotYet | None] = {
     "permissions": _PERMISSIONS,
     "persistence": None,
     "publishRate": None,
-    "replicatorDispatchRate": _REPLICATOR,
+    "replicatorDispatchRate": None,
     "replicationClusters": None,
     "replicated": _REPLICATED,
     "retentionPolicies": None,

@@ -13,6 +13,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
+from magnetar.broker.flow.dispatch_rates import DispatchLimiter, LimitedBy, Throttle
 from magnetar.broker.flow.loop_budget import READ_PRICE, RUN_PRICE
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.replication.clusters import RemoteCluster, RemoteClusters
@@ -117,11 +118,14 @@ class Replicator:
         self._read_backoff = Backoff(io.randomness, *_READ_AGAIN)
         self._blocked_at: Position | None = None
         self._timer: Any = None
+        self._limiter: DispatchLimiter | None = None
+        self._throttle: Throttle | None = None
         self._ended = False
         self._resting = False
         """Disconnected until something is published."""
         if cursor.has_more():
             self._stored_at.append((topic.max_read_position, self._loop.time()))
+        self.policies_changed()
         topic.follow(self._stored)
         self._start("connecting", self._keep_connecting)
 
@@ -416,8 +420,10 @@ class Replicator:
             room = self._settings().queue_size - self._in_flight.count
             if room <= 0 or (self._left is None and not self.cursor.has_more()):
                 return
-            if not self._bytes.admits(self) or not topic.budget.admits(self):
+            if not self._bytes.admits(self) or not self._admitted() or not topic.budget.admits(self):
                 return
+            if self._throttle is not None:
+                room = min(room, self._throttle.messages)
             left, self._left = self._left, None
             if left is None:
                 most = min(room, _MOST_ENTRIES)
@@ -427,7 +433,22 @@ class Replicator:
                     self._start("reading", self._read)
                     return
                 left = (run, 0, run.count)
-            self._send(*left)
+            self._send(*left, room)
+
+    def _admitted(self) -> bool:
+        """Whether its dispatch rate admits anything now."""
+        return self._throttle is None or self._throttle.admits()
+
+    def policies_changed(self) -> None:
+        """Goes by the policies of its topic as they are now."""
+        rate = self.topic.policies.replicator_dispatch_rate
+        if self._limiter is not None:
+            self._limiter.use(rate)
+        elif rate.limited:
+            clock = self._io.clock
+            self._limiter = DispatchLimiter(self.topic.wheel, clock, LimitedBy.REPLICATOR, rate)
+            self._throttle = Throttle(clock, self.go_on, lambda: False)
+            self._throttle.use((self._limiter,))
 
     def _blocked(self) -> bool:
         if "declaring a schema" in self._tasks:
@@ -457,17 +478,36 @@ class Replicator:
             run = lasting_run(run)
             self._left = (run, 0, run.count)
 
-    def _send(self, run: EntryRun, first: int, end: int) -> None:
-        parts = self.cursor.unconsumed_parts(run)
-        for start, stop in parts:
-            start, stop = max(start, first), min(stop, end)
-            if start < stop and not self._send_part(run, start, stop):
+    def _send(self, run: EntryRun, first: int, end: int, room: int) -> None:
+        """Sends at most ``room`` of the entries ``first`` … ``end - 1`` of a run; the rest is left."""
+        last = min(end, first + room)
+        for start, stop in self.cursor.unconsumed_parts(run):
+            start, stop = max(start, first), min(stop, last)
+            if start >= stop:
+                continue
+            stopped_at = self._send_part(run, start, stop)
+            if stopped_at < stop:
+                self._left = (run, stopped_at, end)
+                self._settle()
+                self._stopped_at((run.ledger_id, run.first_entry_id + stopped_at))
                 return
-        self._processed = (run.ledger_id, run.first_entry_id + end - 1)
+        if last < end:
+            self._left = (run, last, end)
+        self._processed = (run.ledger_id, run.first_entry_id + last - 1)
         self._settle()
 
-    def _send_part(self, run: EntryRun, first: int, end: int) -> bool:
-        """False: it stopped before an entry that cannot be sent now."""
+    def _stopped_at(self, position: Position) -> None:
+        """The entry there cannot be sent now."""
+        cluster = self._cluster
+        assert cluster is not None
+        if cluster.run.stopped == UNKNOWN_SCHEMA:
+            version = cluster.run.version
+            self._start("declaring a schema", lambda: self._declare_schema(version))
+        elif cluster.run.stopped == TOO_LARGE:
+            self._too_large(position)
+
+    def _send_part(self, run: EntryRun, first: int, end: int) -> int:
+        """Sends entries ``first`` … ``end - 1``; returns the first that cannot be sent now, or ``end``."""
         cluster, connection = self._cluster, self._connection
         assert cluster is not None
         assert connection is not None
@@ -495,6 +535,8 @@ class Replicator:
             in_flight.add(encoding, first, stopped_at, run.ledger_id, run.first_entry_id)
             self._bytes.take(in_flight.size - before)
             connection.send(frames)
+            if self._throttle is not None:
+                self._throttle.take(encoding.sent, encoding.messages, len(frames))
             self.sent.messages += encoding.messages
             self.sent.bytes += len(frames)
             self.topic.busy()
@@ -503,16 +545,7 @@ class Replicator:
             self._count_expired(encoding.kinds, first, stopped_at)
         if stopped_at > first:
             self._processed = (run.ledger_id, run.first_entry_id + stopped_at - 1)
-        if stopped_at == end:
-            return True
-        self._left = (run, stopped_at, run.count)
-        self._settle()
-        if encoding.stopped == UNKNOWN_SCHEMA:
-            version = encoding.version
-            self._start("declaring a schema", lambda: self._declare_schema(version))
-        elif encoding.stopped == TOO_LARGE:
-            self._too_large((run.ledger_id, run.first_entry_id + stopped_at))
-        return False
+        return stopped_at
 
     def _oldest_ms(self) -> int:
         seconds = self.topic.policies.message_ttl_seconds
@@ -608,3 +641,5 @@ class Replicator:
             self._timer.cancel()
         self._detach("it has been stopped")
         self._bytes.leave(self)
+        if self._throttle is not None:
+            self._throttle.close()

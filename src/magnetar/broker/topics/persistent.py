@@ -125,6 +125,8 @@ class Topic(BaseTopic[Subscription]):
         self.dispatch_rates.use(policies, self.group)
         for subscription in self.subscriptions.values():
             subscription.rates_changed()
+        for replicator in self.replicators.values():
+            replicator.policies_changed()
         self.managed_ledger.use_retention(retention_settings(policies.retention))
         self._use_persistence()
 

@@ -41,6 +41,10 @@ class Replicating(Protocol):
         """Entries that the other cluster has not confirmed."""
         ...
 
+    def policies_changed(self) -> None:
+        """Goes by the policies of its topic as they are now."""
+        ...
+
     def rest(self) -> None:
         """Disconnects until something is published: the topic is not used."""
         ...
