@@ -486,3 +486,25 @@ def test_a_dispatch_rate_bounds_what_is_sent(pair: tuple[Site, Site]) -> None:
     east.ask("DELETE", f"/namespaces/{namespace}/replicatorDispatchRate")
     found += [message.data() for message in received(there, 15)]
     assert found == [str(n).encode() for n in range(20)]
+
+
+def test_an_entry_too_large_for_the_other_cluster_waits_for_an_operator(
+    pair: tuple[Site, Site], start_server: Callable[..., Server]
+) -> None:
+    east = pair[0]
+    small = Site("small", start_server, maxMessageSize=20_000)
+    for site, other in ((east, small), (small, east)):
+        record = {"serviceUrl": other.server.http_url, "brokerServiceUrl": other.server.url}
+        site.ask("PUT", f"/clusters/{other.name}", record)
+    east.ask("PUT", "/tenants/large", {"allowedClusters": ["east", "small"]})
+    small.ask("PUT", "/tenants/large", {"allowedClusters": ["east", "small"]})
+    east.ask("PUT", "/namespaces/large/n", {"replication_clusters": ["east", "small"]})
+    small.ask("PUT", "/namespaces/large/n", {"replication_clusters": ["small"]})
+    there = small.subscribe("large/n/t")
+    east.publish("large/n/t", ["before", "x" * 40_000, "behind"])
+    assert [message.data() for message in received(there, 1)] == [b"before"]
+    refused(east, "large/n/t", "small", "is larger than cluster small takes")
+    assert east.replication("large/n/t", "small")["replicationBacklog"] == 2
+    east.ask("POST", "/persistent/large/n/t/subscription/pulsar.repl.small/skip/1")
+    assert [message.data() for message in received(there, 1)] == [b"behind"]
+    small.client.close()
