@@ -1,0 +1,47 @@
+"""The tour of docs/geo-replication.md: each of its commands is run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from test_documented_proxy import free_port
+
+PAGE = Path(__file__).parents[2] / "docs" / "geo-replication.md"
+_BACKGROUND = re.compile(r"^(magnetar standalone --config (\w+)/.*) &$", re.MULTILINE)
+_WAIT = r"""\1 > said-\2 2> log-\2 &
+for _ in $(seq 600); do grep -q "is serving" said-\2 && break; sleep 0.1; done
+grep "is serving" said-\2"""
+
+
+def script() -> str:
+    tour = PAGE.read_text("utf-8").split("\n## ")[1]
+    blocks = re.findall(r"(?:^    .*\n|^\n)+", tour, re.MULTILINE)
+    text = "\n\n".join(
+        "\n".join(line.removeprefix("    ") for line in block.splitlines()).strip() for block in blocks
+    )
+    ports = {str(known): free_port() for known in (6650, 6651, 8080, 8081)}
+    text = re.sub("|".join(ports), lambda found: str(ports[found[0]]), text)
+    text, begun = _BACKGROUND.subn(_WAIT, text)
+    assert begun == 2
+    return "set -euo pipefail\ntrap 'kill $(jobs -p); wait' EXIT\n" + text
+
+
+def test_what_it_says_works(tmp_path: Path) -> None:
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    environment.pop("PULSAR_CLIENT_CONF", None)
+    done = subprocess.run(
+        ["bash", "-c", script()],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+    assert "order 1" in done.stdout
+    assert re.search(r'"msgOutCount"\s*:\s*1', done.stdout)
+    assert re.search(r"replication to west: (at_end|replicating)", done.stdout)
