@@ -508,3 +508,18 @@ def test_an_entry_too_large_for_the_other_cluster_waits_for_an_operator(
     east.ask("POST", "/persistent/large/n/t/subscription/pulsar.repl.small/skip/1")
     assert [message.data() for message in received(there, 1)] == [b"behind"]
     small.client.close()
+
+
+def test_a_record_that_is_made_again_ends_the_wait_for_the_next_attempt(pair: tuple[Site, Site]) -> None:
+    east, west = pair
+    namespace = make_namespace("again", *pair)
+    topic = away(east, west, namespace)
+    there = west.subscribe(topic)
+    east.publish(topic, ["1"])
+    # By now it waits for seconds between two attempts.
+    time.sleep(4)
+    east.ask("DELETE", "/clusters/west")
+    until(lambda: "does not exist" in east.replication(topic, "west")["magnetarHindrance"], "it is told")
+    record = {"serviceUrl": west.server.http_url, "brokerServiceUrl": west.server.url}
+    east.ask("PUT", "/clusters/west", record)
+    assert [message.data() for message in received(there, 1)] == [b"1"]

@@ -96,6 +96,9 @@ class RemoteClusters:
         name = change.path.removeprefix(f"{CLUSTERS}/").partition("/")[0]
         if name in self._known:
             self._start(self._look_again(name))
+        elif name not in self._opening:
+            # Those that could not reach it try again at once.
+            self.changed(name)
 
     async def _look_again(self, name: str) -> None:
         known = self._known.get(name)

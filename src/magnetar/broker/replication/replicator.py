@@ -21,6 +21,7 @@ from magnetar.broker.replication.settings import InFlightBytes, ReplicationSetti
 from magnetar.broker.schemas.data import fill_wire, version_from_bytes
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.topics.persistent import Topic
+from magnetar.client.attachment import take_back_unanswered
 from magnetar.client.backoff import Backoff
 from magnetar.client.connection import Connection
 from magnetar.client.exceptions import NotConnected, PulsarException, TopicNotFound
@@ -57,6 +58,7 @@ _READ_AGAIN = (1.0, 60.0)
 """Seconds after a read that failed, and at most."""
 _LOOK_AGAIN_SECONDS = 1.0
 """Between two looks whether an operator has skipped the entry that is too large."""
+_CLOSE_SECONDS = 30.0
 _KEPT_SLOTS = 64
 _SAMPLE_SECONDS = 0.1
 _MOST_SAMPLES = 32
@@ -189,6 +191,8 @@ class Replicator:
     def _task_ended(self, kind: str, task: Any) -> None:
         self._tasks.pop(kind, None)
         if task.cancelled():
+            if kind == "connecting":
+                self._start(kind, self._keep_connecting)
             return
         if task.exception() is None:
             self.go_on()
@@ -229,6 +233,7 @@ class Replicator:
         wire.producers[producer_id] = self
         request_id = wire.new_request_id()
         asked = connection.ask(request_id, self._command(request_id, producer_id), services.operation_timeout)
+        take_back_unanswered(asked, lambda: self._close_producer(connection, producer_id))
         try:
             await asked
         except PulsarException:
@@ -305,15 +310,17 @@ class Replicator:
         self._epoch += 1
         return command
 
-    def _close_producer(self, connection: Connection, producer_id: int) -> None:
-        """Tells the remote broker; nobody waits for its answer."""
+    def _close_producer(self, connection: Connection, producer_id: int) -> Any:
+        """Tells the remote broker; returns a future of its answer, for which nobody has to wait."""
         wire = connection.wire
         wire.producers.pop(producer_id, None)
         request_id = wire.new_request_id()
         command = BaseCommand(type=BaseCommand.CLOSE_PRODUCER)
         command.close_producer.producer_id = producer_id
         command.close_producer.request_id = request_id
-        connection.ask(request_id, command, 30.0).add_done_callback(nobody_waits)
+        answered = connection.ask(request_id, command, _CLOSE_SECONDS)
+        answered.add_done_callback(nobody_waits)
+        return answered
 
     def _rewind(self) -> None:
         self._in_flight_cleared()
@@ -619,9 +626,12 @@ class Replicator:
 
     def reconnect(self, reason: str) -> None:
         """The record of the cluster has changed: what it says now counts."""
+        self._backoff.reset()
         if self._connection is not None:
-            self._backoff.reset()
             self._detach(reason)
+        elif (connecting := self._tasks.get("connecting")) is not None:
+            # It may wait for a minute before it tries again.
+            connecting.cancel()
 
     def tick(self, seconds: float) -> bool:
         """Works out rates over the last window; returns whether anything still moves."""
