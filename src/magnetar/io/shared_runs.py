@@ -33,13 +33,22 @@ class SharedRuns:
             waiting = self._loop.create_task(self._run(kind, work, self._going.get(kind)))
             self._next[kind] = waiting
             waiting.add_done_callback(lambda done: self._ended(kind, done))
-        await outcome(self._loop, waiting)
+        failure = await outcome(self._loop, waiting)
+        if failure is not None:
+            error, trace = failure
+            # Each caller adds to the trace: without this the last of many would log those of all.
+            raise error.with_traceback(trace)
 
-    async def _run(self, kind: Hashable, work: Callable[[], Awaitable[None]], before: Any) -> None:
+    async def _run(self, kind: Hashable, work: Callable[[], Awaitable[None]], before: Any) -> Any:
+        """The error that it ended with, and the traceback of that; None: there was none."""
         if before is not None:
             await finished(self._loop, before)
         self._going[kind] = self._next.pop(kind)
-        await work()
+        try:
+            await work()
+        except Exception as error:  # noqa: BLE001 - raised by those who wait
+            return error, error.__traceback__
+        return None
 
     def _ended(self, kind: Hashable, run: Any) -> None:
         for runs in (self._going, self._next):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import Any
 
 import pytest
@@ -66,6 +67,18 @@ def test_a_failure_is_told_to_all_who_share_the_run_and_to_nobody_else() -> None
     runs.failure = None
     for task in during:
         runs.loop.run_until(task)
+
+
+def test_a_failure_that_many_are_told_does_not_grow() -> None:
+    runs = Runs()
+    runs.failure = ValueError("not now")
+    told = [runs.ask() for _ in range(30)]
+    lengths = []
+    for task in told:
+        with pytest.raises(ValueError, match="not now") as found:
+            runs.loop.run_until(task)
+        lengths.append(len(list(traceback.walk_tb(found.value.__traceback__))))
+    assert lengths[-1] == lengths[0]
 
 
 def test_a_caller_that_is_cancelled_leaves_the_run_to_the_others() -> None:
