@@ -17,11 +17,11 @@ from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
 NAMESPACE = "/admin/v2/namespaces/public/default"
 
 
-def topics_of(served: Served) -> list[Topic]:
+def topics_of(served: Served, count: int = 8) -> list[Topic]:
     """Topics with a message that subscriptions ``s`` and ``t`` have not consumed, in several bundles."""
     entry = build_entry(MessageMetadata(producer_name="p", sequence_id=1, publish_time=1), b"x")
     found = []
-    for number in range(8):
+    for number in range(count):
         topic = served.topic(f"persistent://public/default/t{number}")
         for name in ("s", "t"):
             served.world.run(topic.subscribe(name, EARLIEST, {}, durable=True, create=True))
@@ -89,3 +89,24 @@ def test_calls_that_come_while_backlogs_are_cleared_share_one_more_run(
     assert [served.world.run(task).status for task in (first, *others)] == [204] * 11
     assert listed == 8
     assert [topic.subscriptions["s"].backlog() for topic in topics] == [0] * len(topics)
+
+
+def test_topics_are_loaded_several_at_a_time_to_be_cleared() -> None:
+    """One after another three thousand take half a minute."""
+    served = Served()
+    topics = topics_of(served, 64)
+    served.world.run(served.broker.unload_topics(list(topics)))
+    assert served.broker.loading_count == 0
+    task = served.world.simulation.loop.create_task(
+        served.http.answer(Request("POST", f"{NAMESPACE}/clearBacklog"))
+    )
+    most = 0
+    while not task.done():
+        served.world.wait(0.0001)
+        most = max(most, served.broker.loading_count)
+    assert task.result().status == 204
+    bundles = len(served.get(f"{NAMESPACE}/bundles")["boundaries"]) - 1
+    assert bundles < most <= 8 * bundles
+    for topic in topics:
+        found = served.topic(topic.full_name)
+        assert [subscription.backlog() for subscription in found.subscriptions.values()] == [0, 0]

@@ -31,12 +31,18 @@ from magnetar.errors import (
     PreconditionFailed,
 )
 from magnetar.io.slices import Slice, each
+from magnetar.io.together import together
 from magnetar.io.waiting import finished
+from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.cursors import AT_ONCE
 from magnetar.metadata.interface import MetadataError
 from magnetar.naming import errors as naming
 from magnetar.naming.bundles import MAX_BUNDLES, Bundles
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import Domain, TopicName
+
+_TOPICS_AT_ONCE = 8
+"""Of a bundle: their loads share commits of the metadata and of the ledgers."""
 
 
 class NamespaceAdmin:
@@ -324,15 +330,13 @@ class NamespaceAdmin:
             await self._broker.clearings.run((part, subscription), partial(clear_now, part))
 
         async def clear_now(part: Bundle) -> None:
-            topics = await self._topics(part)
             running = Slice(self._broker.io, "clearing")
-            for topic in topics:
-                for found in list(topic.consuming()):
-                    if subscription in (None, found.name) and found.cursor.durable:
-                        found.skip_to(topic.max_read_position)
-                        await found.cursor.flush()
-                    await running.rest()
-                await running.rest()
+
+            async def clear_topic(name: TopicName) -> None:
+                # At once when it is there: it may be unloaded while others are loaded.
+                await self._clear(await self._broker.persistent_topic(name), subscription, running)
+
+            await together(self._broker.io.loop, await self._names(part), clear_topic, _TOPICS_AT_ONCE)
 
         path = f"/clearBacklog/{quote(subscription, '')}" if subscription else "/clearBacklog"
         await self._everywhere(namespace, bundle, clear, path, authoritative=authoritative)
@@ -377,8 +381,24 @@ class NamespaceAdmin:
         await self._bundles.check_here(part, authoritative=authoritative)
         await work(part)
 
-    async def _topics(self, part: Bundle) -> Sequence[Topic]:
-        """All persistent topics of a bundle but the system's, loaded for that."""
+    async def _clear(self, topic: Topic, subscription: str | None, running: Slice) -> None:
+        """Acknowledges everything of a topic; several of its cursors share a commit."""
+
+        async def flush(cursor: Cursor) -> None:
+            await cursor.flush()
+            await running.rest()
+
+        moved: list[Cursor] = []
+        for found in list(topic.consuming()):
+            if subscription in (None, found.name) and found.cursor.durable:
+                found.skip_to(topic.max_read_position)
+                moved.append(found.cursor)
+            await running.rest()
+        await together(self._broker.io.loop, moved, flush, AT_ONCE)
+        await running.rest()
+
+    async def _names(self, part: Bundle) -> Sequence[TopicName]:
+        """All persistent topics of a bundle but the system's."""
         texts = await self._broker.namespaces.persistent_topics(part.namespace)
         names: list[TopicName] = []
 
@@ -388,9 +408,13 @@ class NamespaceAdmin:
                 names.append(name)
 
         await each(self._broker.io, "listing", texts, take)
+        return names
+
+    async def _topics(self, part: Bundle) -> Sequence[Topic]:
+        """All persistent topics of a bundle but the system's, loaded for that."""
         topics = []
         running = Slice(self._broker.io, "loading")
-        for name in names:
+        for name in await self._names(part):
             topics.append(await self._broker.persistent_topic(name))
             await running.rest()
         return topics
