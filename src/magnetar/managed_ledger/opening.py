@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from magnetar.io.interfaces import Io
+from magnetar.io.slices import each
 from magnetar.io.together import together
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError, LedgerStore, NoSuchLedger, Quorums
@@ -134,10 +135,10 @@ class ManagedLedgers:
         try:
             children = await self._metadata.children(path)
             sizes = LedgerSizes(ledger.ledgers)
-            for cursor in await together(
+            cursors = await together(
                 self._io.loop, children, lambda child: self._recover_cursor(ledger, child, sizes), AT_ONCE
-            ):
-                ledger.cursors.add(cursor)
+            )
+            await each(self._io, "loading", cursors, ledger.cursors.add)
         except (LedgerError, ManagedLedgerError, MetadataError):
             # Whoever opens it again recovers its new ledger.
             ledger.disown()

@@ -40,6 +40,7 @@ from magnetar.errors import (
 )
 from magnetar.io.interfaces import Io
 from magnetar.io.mutex import Mutex
+from magnetar.io.slices import each
 from magnetar.io.together import together
 from magnetar.io.waiting import finished, outcome
 from magnetar.io.wheel import TimerWheel
@@ -114,11 +115,18 @@ class Topic(BaseTopic[Subscription]):
         self._preparing = Mutex(io.loop)
         managed_ledger.listener = self
         self._use_persistence()
-        for cursor in managed_ledger.cursors.values():
-            if not kind_of(cursor.name, settings.replicator_prefix).subscribed:
-                continue
-            properties = cursor.storage.cursor_properties if cursor.storage is not None else {}
-            self.subscriptions[cursor.name] = Subscription(self, cursor.name, cursor, properties)
+
+    async def take_subscriptions(self, io: Io) -> None:
+        """Makes a subscription for each cursor that was recovered; before anybody is let in."""
+
+        prefix = self.settings.replicator_prefix
+
+        def take(cursor: Cursor) -> None:
+            if kind_of(cursor.name, prefix).subscribed:
+                properties = cursor.storage.cursor_properties if cursor.storage is not None else {}
+                self.subscriptions[cursor.name] = Subscription(self, cursor.name, cursor, properties)
+
+        await each(io, "loading", list(self.managed_ledger.cursors.values()), take)
 
     def apply_policies(self, policies: EffectivePolicies) -> None:
         super().apply_policies(policies)
