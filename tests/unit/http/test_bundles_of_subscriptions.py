@@ -110,3 +110,17 @@ def test_topics_are_loaded_several_at_a_time_to_be_cleared() -> None:
     for topic in topics:
         found = served.topic(topic.full_name)
         assert [subscription.backlog() for subscription in found.subscriptions.values()] == [0, 0]
+
+
+def test_a_call_whose_topics_are_unloaded_meanwhile_may_be_made_again() -> None:
+    served = Served()
+    topics_of(served, 16)
+    loop = served.world.simulation.loop
+    found = set()
+    for steps in range(0, 60, 2):
+        clearing = loop.create_task(served.http.answer(Request("POST", f"{NAMESPACE}/clearBacklog")))
+        served.world.wait(steps * 0.0001)
+        unloading = loop.create_task(served.http.answer(Request("PUT", f"{NAMESPACE}/unload")))
+        assert served.world.run(unloading).status == 204
+        found.add(served.world.run(clearing).status)
+    assert found == {204, 503}

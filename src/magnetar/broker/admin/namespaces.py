@@ -29,12 +29,15 @@ from magnetar.errors import (
     NotAllowed,
     NotSupported,
     PreconditionFailed,
+    ServiceNotReady,
 )
 from magnetar.io.slices import Slice, each
 from magnetar.io.together import together
 from magnetar.io.waiting import finished
+from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.cursors import AT_ONCE
+from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.metadata.interface import MetadataError
 from magnetar.naming import errors as naming
 from magnetar.naming.bundles import MAX_BUNDLES, Bundles
@@ -324,6 +327,7 @@ class NamespaceAdmin:
 
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: no such bundle
+        :raises ServiceNotReady: a topic is being unloaded, or was meanwhile
         """
 
         async def clear(part: Bundle) -> None:
@@ -334,7 +338,13 @@ class NamespaceAdmin:
 
             async def clear_topic(name: TopicName) -> None:
                 # At once when it is there: it may be unloaded while others are loaded.
-                await self._clear(await self._broker.persistent_topic(name), subscription, running)
+                topic = await self._broker.persistent_topic(name)
+                try:
+                    await self._clear(topic, subscription, running)
+                except (LedgerError, ManagedLedgerError, MetadataError) as error:
+                    if not topic.closing:
+                        raise
+                    raise ServiceNotReady(f"{name} was unloaded meanwhile: clear it again") from error
 
             await together(self._broker.io.loop, await self._names(part), clear_topic, _TOPICS_AT_ONCE)
 
