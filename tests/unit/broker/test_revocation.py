@@ -71,7 +71,7 @@ def test_another_namespace_is_not_asked_about() -> None:
     refusal = brokers.broker.authorizer.refusal
 
     async def watched(principal: object, operation: object, target: object) -> str | None:
-        asked.append(str(target))
+        asked.append((str(operation), str(target)))
         return await refusal(principal, operation, target)  # type: ignore[arg-type]
 
     brokers.broker.authorizer.refusal = watched  # type: ignore[method-assign]
@@ -84,7 +84,7 @@ def test_another_namespace_is_not_asked_about() -> None:
     assert asked == []
     brokers.grant("bob", "produce")
     brokers.world.wait(SECONDS)
-    assert asked == [TOPIC]
+    assert asked == [("produce", TOPIC), ("replicate", TOPIC)]
     assert not ann.count(BaseCommand.CLOSE_PRODUCER)
 
 

@@ -29,11 +29,11 @@ class Word:
     def __init__(self) -> None:
         self.taken: set[str] = set()
         self.unreadable: set[str] = set()
-        self.asked = 0
+        self.asked: list[str] = []
         self.changed: Changed = lambda _touched: None
 
     async def refusal(self, principal: Principal, operation: Operation, target: Target) -> str | None:
-        self.asked += 1
+        self.asked.append(str(operation))
         if principal.role in self.unreadable:
             raise MetadataFailure("cannot be read")
         return f"no {operation}" if str(operation) in self.taken or principal.role in self.taken else None
@@ -112,7 +112,7 @@ def test_what_is_being_opened_when_it_is_taken_away_does_not_stand(what: str, tu
         peer.connection.data_received(subscribe_frame(1, "s", 0))
     for _ in range(turns):
         brokers.one_turn()
-    assert word.asked == (1 if turns else 0)
+    assert word.asked == ([what] if turns else [])
     word.take(what)
     session = peer.connection.session
     brokers.world.wait(5)
@@ -131,7 +131,7 @@ def test_without_a_change_a_producer_is_asked_about_once() -> None:
     word = Word()
     brokers = Brokers(authorizer=word)
     brokers.publisher()
-    assert word.asked == 1
+    assert word.asked == ["produce", "replicate"]
 
 
 def test_a_client_of_whom_nothing_can_be_known_now_keeps_nobody_from_being_asked() -> None:
