@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from magnetar.protocol.hot_decode import (
     CHUNKED,
+    MARKED,
     AckRun,
     SendRun,
     batch_sizes,
@@ -40,6 +41,7 @@ from magnetar.protocol.hot_keys import (
 
 __all__ = [
     "CHUNKED",
+    "MARKED",
     "AckRun",
     "KeyRouting",
     "SendRun",

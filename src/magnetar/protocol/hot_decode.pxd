@@ -3,7 +3,7 @@ cimport cython
 
 cdef int _SEND, _ACK, _FLOW, _COMMAND, _BODY_TAG, _BODY
 cdef int _OK, _CHECKSUM_MISMATCH, _NOT_PLAIN, _ENTRY_MALFORMED, _OTHER_PRODUCER
-cdef int _DELIVER_AT
+cdef int _DELIVER_AT, _MARKER_TYPE
 cdef Py_ssize_t _COPY_LIMIT
 cdef bint _INTERPRETED
 
@@ -85,7 +85,7 @@ cdef long long _metadata_number(bytes buffer, Py_ssize_t start, Py_ssize_t end, 
 @cython.locals(position='Py_ssize_t', tag='long long', after='Py_ssize_t', sign='int', size='long long')
 cdef long long _batch_size(bytes buffer, Py_ssize_t start, Py_ssize_t end) except? -1
 
-@cython.locals(index='Py_ssize_t', timed='Py_ssize_t', size='long long', start='Py_ssize_t', end='Py_ssize_t')
+@cython.locals(index='Py_ssize_t', timed='Py_ssize_t', marked='Py_ssize_t', size='long long', start='Py_ssize_t', end='Py_ssize_t')
 cpdef Py_ssize_t batch_sizes(bytes buffer, long long[::1] starts, long long[::1] ends, Py_ssize_t first, Py_ssize_t count, int[::1] out) except? -1
 
 cpdef long long deliver_at(bytes buffer, Py_ssize_t start, Py_ssize_t end) except? -1

@@ -41,8 +41,13 @@ _DELIVER_AT = 0x98
 _CHUNK_ID = 0xE8
 _ONE_CHUNK = 1 << 32
 
+# The tag of ``marker_type`` in it: field 20, a number.
+_MARKER_TYPE = 0xA0
+
 CHUNKED = 1 << 30
 """What :func:`batch_sizes` adds to its answer where there are chunks."""
+MARKED = 1 << 29
+"""Likewise where there are markers: entries of brokers for brokers, which have no messages."""
 
 
 class SendRun:
@@ -491,8 +496,8 @@ def _metadata_number(buffer: bytes, start: int, end: int, wanted: int, default: 
 
 
 def _batch_size(buffer: bytes, start: int, end: int) -> int:
-    """The number of messages in an entry, 1 when it cannot be read, ``_ONE_CHUNK`` for a chunk; negative when
-    it has a delivery time."""
+    """The number of messages in an entry: 1 when it cannot be read, ``_ONE_CHUNK`` for a chunk, 0 for a
+    marker; negative when it has a delivery time."""
     position = _metadata_at(buffer, start, end)
     if position < 0:
         return 1
@@ -511,6 +516,8 @@ def _batch_size(buffer: bytes, start: int, end: int) -> int:
                 sign = -1
             elif tag == _CHUNK_ID:
                 size = _ONE_CHUNK
+            elif tag == _MARKER_TYPE:
+                return 0
         position = after
         if tag == 0x58:
             after = _varint_end(buffer, position, end)
@@ -528,12 +535,14 @@ def batch_sizes(
 ) -> int:
     """Writes the number of messages of entries [first, first + count) to ``out[0:count]``.
 
-    1 for what is no batch, and for an entry whose metadata cannot be read. Answers how many have a delivery
-    time, and has ``CHUNKED`` in it when there are chunks of messages.
+    1 for what is no batch, and for an entry whose metadata cannot be read; 0 for markers. Answers how many
+    have a delivery time, and has ``CHUNKED`` in it when there are chunks of messages, ``MARKED`` when there
+    are markers.
     """
     index = 0
     timed = 0
     chunked = 0
+    marked = 0
     while index < count:
         start = starts[first + index]
         end = ends[first + index]
@@ -541,15 +550,18 @@ def batch_sizes(
             size = 1
         else:
             size = _batch_size(buffer, start, end)
-            if size < 0:
-                size = -size
-                timed += 1
+            if size < 1:
+                if size == 0:
+                    marked = MARKED
+                else:
+                    size = -size
+                    timed += 1
             if size == _ONE_CHUNK:
                 size = 1
                 chunked = CHUNKED
         out[index] = size
         index += 1
-    return timed + chunked
+    return timed + chunked + marked
 
 
 def deliver_at(buffer: bytes, start: int, end: int) -> int:

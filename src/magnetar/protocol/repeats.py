@@ -125,16 +125,17 @@ def repeat_acks(buffer: bytes, previous: int, position: int, limit: int, run: Ac
 
 
 def is_plain(buffer: bytes, start: int, end: int) -> bool:
-    """Whether an entry's metadata certainly has neither ``num_messages_in_batch`` nor ``deliver_at_time``.
-
-    No byte of it is the tag of one, and none the tag of the other.
+    """Whether an entry's metadata certainly has none of ``num_messages_in_batch``, ``deliver_at_time`` and
+    ``marker_type``: no byte of it is the tag of one.
     """
     if end - start < 11 or not buffer.startswith(_MAGIC, start):
         return False
     behind = start + 10 + int.from_bytes(buffer[start + 6 : start + 10], "big")
     if behind > end or buffer.find(b"\x58", start + 10, behind) >= 0:
         return False
-    return buffer.find(b"\x98\x01", start + 10, behind) < 0
+    if buffer.find(b"\x98\x01", start + 10, behind) >= 0:
+        return False
+    return buffer.find(b"\xa0\x01", start + 10, behind) < 0
 
 
 def _low_byte(buffer: bytes, position: int, tag: int) -> int:

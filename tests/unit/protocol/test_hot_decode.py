@@ -249,12 +249,31 @@ def test_what_the_metadata_says(codec: SimpleNamespace, chosen: list[bytes], bro
         assert codec.publish_time(buffer, starts[index], ends[index]) == signed(metadata.publish_time)
 
 
+@given(st.lists(st.none() | st.integers(0, 30), min_size=1, max_size=6), st.booleans())
+def test_markers_have_no_messages(codec: SimpleNamespace, kinds: list[int | None], delayed: bool) -> None:
+    buffer, starts, ends = b"", array("q"), array("q")
+    for kind in kinds:
+        metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1, txnid_least_bits=1)
+        if kind is not None:
+            metadata.marker_type = kind
+        if delayed:
+            metadata.deliver_at_time = 7
+        starts.append(len(buffer))
+        buffer += build_entry(metadata, b"payload")
+        ends.append(len(buffer))
+    sizes = array("i", bytes(4 * len(kinds)))
+    found = codec.batch_sizes(buffer, starts, ends, 0, len(kinds), sizes)
+    assert list(sizes) == [1 if kind is None else 0 for kind in kinds]
+    assert found & codec.MARKED == (codec.MARKED if set(kinds) != {None} else 0)
+    assert found & ~codec.MARKED == (kinds.count(None) if delayed else 0)
+
+
 @given(st.binary(max_size=60))
 def test_metadata_that_cannot_be_read(codec: SimpleNamespace, entry: bytes) -> None:
     sizes = array("i", [0])
     buffer = b"\xff" * 8 + entry + b"\xff" * 8
     codec.batch_sizes(buffer, array("q", [8]), array("q", [8 + len(entry)]), 0, 1, sizes)
-    assert sizes[0] >= 1
+    assert sizes[0] >= 1 or b"\xa0\x01" in entry
     codec.publish_time(buffer, 8, 8 + len(entry))
 
 

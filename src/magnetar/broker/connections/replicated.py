@@ -115,6 +115,9 @@ def publish_marker(
     if topic.closing or topic.fenced:
         return
     ids = array("q", (sequence_id,))
+    if not topic.name.persistent:
+        _refuse(door, producer, ids, NotAllowed("Markers are stored, and this topic stores nothing"))
+        return
     if not is_marker(entry.metadata.marker_type):
         error = NotAllowed(f"A marker of type {entry.metadata.marker_type} is not one that replicators send")
         _refuse(door, producer, ids, error)

@@ -32,7 +32,15 @@ from magnetar.broker.dispatch.waiting import (
 from magnetar.broker.flow.loop_budget import LOOK_PRICE
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.position import Position
-from magnetar.protocol.hot_codec import CHUNKED, KeyRouting, batch_sizes, group_by_holder, key_slots, slot_of
+from magnetar.protocol.hot_codec import (
+    CHUNKED,
+    MARKED,
+    KeyRouting,
+    batch_sizes,
+    group_by_holder,
+    key_slots,
+    slot_of,
+)
 
 
 class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
@@ -258,9 +266,12 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             routing = self._routing = KeyRouting(count)
         # Chunks of one message have one key.
         timed = batch_sizes(run.buffer, run.starts, run.ends, first, count, routing.sizes) & ~CHUNKED
-        kept = False
+        kept = timed >= MARKED
+        if kept:
+            timed -= MARKED
+            self._consume_markers(run, first, count, routing.sizes)
         if timed or self.delays is not None:
-            kept = self._keep_back(run, first, count, routing.sizes, timed)
+            kept = self._keep_back(run, first, count, routing.sizes, timed) or kept
         if self._subscription.throttle is not None:
             count = self._subscription.throttle.fitting(run, first, count, routing.sizes)
             if first + count < end:

@@ -264,6 +264,17 @@ class ManyConsumersDispatcher(LateDelivery[C]):
             return None
         return (size, None) if remaining is None else (remaining.bit_count(), remaining)
 
+    def _consume_markers(self, run: EntryRun, first: int, count: int, sizes: Sequence[int]) -> None:
+        """Consumes those of ``count`` entries that are markers of brokers: their sizes are 0.
+
+        :param sizes: messages of the entries, that of entry ``first`` at 0
+        """
+        cursor, before = self._cursor, self._cursor.mark_delete
+        for place in range(count):
+            if not sizes[place]:
+                cursor.delete(run.ledger_id, run.first_entry_id + first + place)
+        self._subscription.filtered_out(before)
+
     # Filters
 
     def _filter(

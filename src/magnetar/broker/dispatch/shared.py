@@ -17,7 +17,7 @@ from magnetar.broker.flow.loop_budget import LOOK_PRICE
 from magnetar.invariants import must
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.position import Position
-from magnetar.protocol.hot_codec import CHUNKED, batch_sizes
+from magnetar.protocol.hot_codec import CHUNKED, MARKED, batch_sizes
 
 _GAP_BYTES = 16 * 1024
 """To read so much more costs less than another read."""
@@ -158,9 +158,11 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
             self._sizes = array("i", bytes(4 * count))
         sizes = self._sizes
         timed = batch_sizes(run.buffer, run.starts, run.ends, first, count, sizes)
-        chunked = timed & CHUNKED
+        marked, chunked = timed & MARKED, timed & CHUNKED
+        timed -= marked + chunked
+        if marked:
+            self._consume_markers(run, first, count, sizes)
         if chunked:
-            timed -= CHUNKED
             consumer, count = self._chunks.receiver(run, range(first, end), consumer)
             if not count:
                 self._chunks.wait(consumer, (ledger_id, run.first_entry_id + first))
@@ -182,7 +184,7 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
             consumer.send_first(run, first, end, messages)
             self.unacked += messages
         else:
-            self._send_mixed(consumer, run, first, end, kept=kept)
+            self._send_mixed(consumer, run, first, end, kept=kept or marked > 0)
         if chunked:
             self._chunks.sent(run, range(first, end))
         self._check_limits(consumer)
@@ -191,7 +193,7 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
     def _send_mixed(self, consumer: AnyConsumer, run: EntryRun, first: int, end: int, *, kept: bool) -> None:
         """Entries of which some are consumed, delivered before, or batches in part.
 
-        :param kept: some are kept back: their sizes are 0
+        :param kept: some are kept back, or are markers: their sizes are 0
         """
         sizes, ledger_id, counts = self._sizes, run.ledger_id, self.redelivery_counts
         plain_from = first

@@ -244,11 +244,15 @@ class SingleConsumerDispatcher:
 
     def _send_one_by_one(self, consumer: AnyConsumer, run: EntryRun, first: int, end: int) -> int:
         """Sends entries [first, end) as long as there are permits; returns where it stopped."""
+        before, stop = self._cursor.mark_delete, end
         for index in range(first, end):
             if consumer.permits <= 0:
-                return index
+                stop = index
+                break
             self._send_one(consumer, run, index, self._sizes[index - first])
-        return end
+        if self._cursor.mark_delete != before:
+            self._subscription.filtered_out(before)
+        return stop
 
     def _send_one(self, consumer: AnyConsumer, run: EntryRun, index: int, messages: int) -> None:
         entry_id = run.first_entry_id + index
@@ -272,6 +276,10 @@ class SingleConsumerDispatcher:
                 stop = index
                 break
             messages = self._sizes[index - first]
+            if not messages:
+                # A marker of brokers is nothing that filters could judge.
+                self._cursor.delete(run.ledger_id, run.first_entry_id + index)
+                continue
             self._budget.spend(FILTER_PRICE)
             verdict = filter_verdict(self._subscription, consumer, run, index, messages)
             if verdict is FilterResult.ACCEPT:

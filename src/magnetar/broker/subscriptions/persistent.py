@@ -199,7 +199,8 @@ class Subscription(BaseSubscription):
             self.read_more()
 
     def filtered_out(self, before: Position) -> None:
-        """Entries were rejected by a filter and are acknowledged; the mark-delete position was ``before``."""
+        """Entries that consumers do not get, as filters reject them or brokers wrote them for each other, are
+        acknowledged; the mark-delete position was ``before``."""
         self._after_ack(before)
 
     def read_failed(self, error: Exception) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from datetime import UTC, datetime
 
 from magnetar.broker.consumers.consumer import is_marked
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.errors import EntryError
-from magnetar.protocol.hot_codec import publish_time
+from magnetar.protocol.hot_codec import MARKED, batch_sizes, publish_time
 from magnetar.protocol.metadata import broker_metadata_of, parse_entry
 
 
@@ -27,6 +28,22 @@ def batch_size_or_zero(entry: bytes) -> int:
         # Its sizes were checked when it was published; what its producer wrote between them was not.
         return 0
     return max(0, metadata.num_messages_in_batch) if metadata.HasField("num_messages_in_batch") else 0
+
+
+async def last_message(ledger: ManagedLedger) -> tuple[Position, int]:
+    """The position of the last message, and how many its batch has: 0 for what is no batch.
+
+    Markers of brokers are no messages. With no message stored, or everything trimmed, the entry id is -1.
+
+    :raises LedgerError: an entry cannot be read
+    """
+    position, sizes = ledger.max_read_position, array("i", (0,))
+    while ledger.ledgers.exists(position):
+        run = await ledger.reader.read_one(position)
+        if not batch_sizes(run.buffer, run.starts, run.ends, 0, 1, sizes) & MARKED:
+            return position, batch_size_or_zero(run.entry(0))
+        position = ledger.ledgers.before(position)
+    return (position[0], -1), 0
 
 
 async def published_at(ledger: ManagedLedger, position: Position) -> int:

@@ -28,7 +28,7 @@ from magnetar.broker.subscriptions.cursor_kinds import COMPACTION, DEDUPLICATION
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.base import BaseTopic, TopicSettings
 from magnetar.broker.topics.dispatch_rates import TopicDispatchRates
-from magnetar.broker.topics.entries import batch_size_or_zero, first_published_at
+from magnetar.broker.topics.entries import first_published_at, last_message
 from magnetar.broker.topics.replicating import Replicating
 from magnetar.errors import (
     BrokerError,
@@ -471,17 +471,8 @@ class Topic(BaseTopic[Subscription]):
         return await first_published_at(self.managed_ledger, publish_time_ms)
 
     async def last_message(self) -> tuple[Position, int]:
-        """The last position, and how many messages its batch has: 0 for what is no batch.
-
-        With nothing stored, or everything trimmed, the entry id is -1.
-        """
-        position = self.max_read_position
-        if not self.managed_ledger.ledgers.exists(position):
-            return (position[0], -1), 0
-        run = await self.managed_ledger.reader.read(
-            position, position, 1, self.dispatch_settings.max_read_bytes
-        )
-        return position, batch_size_or_zero(run.entry(0))
+        """See :func:`magnetar.broker.topics.entries.last_message`."""
+        return await last_message(self.managed_ledger)
 
     @property
     def stored_bytes(self) -> int:
