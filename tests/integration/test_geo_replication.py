@@ -523,3 +523,25 @@ def test_a_record_that_is_made_again_ends_the_wait_for_the_next_attempt(pair: tu
     record = {"serviceUrl": west.server.http_url, "brokerServiceUrl": west.server.url}
     east.ask("PUT", "/clusters/west", record)
     assert [message.data() for message in received(there, 1)] == [b"1"]
+
+
+def test_the_list_of_a_topic_comes_before_that_of_its_namespace(pair: tuple[Site, Site]) -> None:
+    east, west = pair
+    namespace = make_namespace("own", *pair, clusters=None)
+    for site in pair:
+        site.ask("POST", f"/namespaces/{namespace}/replication", [site.name])
+    topic = f"{namespace}/t"
+    there = west.subscribe(topic)
+    east.publish(topic, ["not sent"])
+    path = f"/persistent/{topic}/replication"
+    for clusters, status, words in (
+        (["east", "nowhere"], 403, "Invalid cluster id: nowhere"),
+        (["west"], 412, "Can not remove local cluster"),
+    ):
+        assert words in json.loads(east.ask("POST", path, clusters, (status,)))["reason"]
+    east.ask("POST", path, ["east", "west"])
+    until(lambda: "west" in east.stats(topic)["replication"], "it is replicated")
+    east.publish(topic, ["sent"])
+    assert [message.data() for message in received(there, 1)] == [b"sent"]
+    east.ask("DELETE", path)
+    until(lambda: "west" not in east.stats(topic)["replication"], "it is not replicated any more")

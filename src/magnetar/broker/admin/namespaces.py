@@ -14,7 +14,7 @@ from magnetar.broker.policies.applied import counting
 from magnetar.broker.policies.effective import of_namespace
 from magnetar.broker.policies.namespaces import divided, new_policies
 from magnetar.broker.policies.records import Record
-from magnetar.broker.policies.rules import check_has_own, check_namespace
+from magnetar.broker.policies.rules import check_allowed, check_has_own, check_namespace
 from magnetar.broker.service import BrokerService
 from magnetar.broker.serving.live_topics import LiveTopics
 from magnetar.broker.topics.persistent import Topic
@@ -77,7 +77,7 @@ class NamespaceAdmin:
             raise PreconditionFailed(f"Exceed the maximum number of namespace in tenant :{name.tenant}")
         clusters = given.get("replication_clusters") or []
         own = [] if name.is_global else [str(name.cluster)]
-        _check_allowed(name, [*own, *clusters, *given.get("allowed_clusters", ())], tenant)
+        check_allowed(name.tenant, [*own, *clusters, *given.get("allowed_clusters", ())], tenant)
         for cluster in own:
             await self._policies.clusters.get(cluster)
         check_has_own(clusters, self._broker.settings.cluster)
@@ -258,7 +258,7 @@ class NamespaceAdmin:
         for cluster in clusters:
             if not await self._policies.clusters.exists(cluster):
                 raise AuthorizationFailure(f"Invalid cluster id: {cluster}")
-        _check_allowed(name, clusters, tenant)
+        check_allowed(name.tenant, clusters, tenant)
         if field == "replication_clusters":
             check_has_own(clusters, self._broker.settings.cluster)
         await self._policies.change_namespace(name, lambda record: _put(record, field, list(clusters)))
@@ -449,11 +449,3 @@ def _bundles(given: Any, default: int) -> Record:
         return divided(given["numBundles"])
     except (naming.InvalidName, TypeError) as error:
         raise InvalidName(f"Invalid bundles: {error}") from error
-
-
-def _check_allowed(name: NamespaceName, clusters: Sequence[str], tenant: Mapping[str, Any]) -> None:
-    for cluster in clusters:
-        if cluster not in (tenant.get("allowedClusters") or ()):
-            raise AuthorizationFailure(
-                f"Cluster [{cluster}] is not in the list of allowed clusters list for tenant [{name.tenant}]"
-            )

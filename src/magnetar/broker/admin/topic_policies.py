@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from magnetar.broker.admin.entry_filters import check_filters
 from magnetar.broker.policies.applied import APPLIED, counting
 from magnetar.broker.policies.effective import of_topic
 from magnetar.broker.policies.records import Record
-from magnetar.broker.policies.rules import check_has_own, check_topic
+from magnetar.broker.policies.rules import check_allowed, check_has_own, check_topic
 from magnetar.broker.policies.store import TopicPolicies
 from magnetar.broker.service import BrokerService
-from magnetar.errors import InvalidRequest, MetadataFailure, NotAllowed, PreconditionFailed, TopicNotFound
+from magnetar.errors import (
+    AuthorizationFailure,
+    InvalidRequest,
+    MetadataFailure,
+    NotAllowed,
+    PreconditionFailed,
+    TopicNotFound,
+)
 from magnetar.naming.topic_name import TopicName
 
 
@@ -85,6 +92,8 @@ class TopicPolicyAdmin:
         check_filters(self._broker, field, changes.get(field))
         policies = self._broker.policies
         above = await policies.of_namespace(name.namespace_name)
+        if field == "replicationClusters" and changes.get(field):
+            await self._check_known(name.tenant, changes[field])
 
         def work(record: Record) -> None:
             for changed, value in changes.items():
@@ -102,6 +111,14 @@ class TopicPolicyAdmin:
 
         await topics.change(name, work, everywhere=everywhere)
         await policies.tell(name.namespace_name, name)
+
+    async def _check_known(self, tenant: str, clusters: Sequence[str]) -> None:
+        """:raises AuthorizationFailure: a cluster does not exist, or the tenant may not use it"""
+        policies = self._broker.policies
+        for cluster in clusters:
+            if not await policies.clusters.exists(cluster):
+                raise AuthorizationFailure(f"Invalid cluster id: {cluster}")
+        check_allowed(tenant, clusters, await policies.tenants.get(tenant))
 
     def _check_clusters(self, clusters: tuple[str, ...]) -> None:
         own = self._broker.settings.cluster

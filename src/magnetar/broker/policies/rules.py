@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import BacklogQuota, Persistence, Retention
-from magnetar.errors import InvalidRequest, PreconditionFailed
+from magnetar.errors import AuthorizationFailure, InvalidRequest, PreconditionFailed
 
 _MIB = 1 << 20
 _MAX_QUORUM = 5
@@ -97,6 +98,19 @@ def check_persistence(persistence: Persistence, *, one_copy: bool) -> None:
         raise PreconditionFailed(
             f"The embedded ledger store keeps one copy: a write quorum of {write} cannot be honoured"
         )
+
+
+def check_allowed(tenant: str, clusters: Sequence[str], record: Mapping[str, Any]) -> None:
+    """Whether the topics of a tenant may be in some clusters.
+
+    :param record: ``TenantInfo``
+    :raises AuthorizationFailure: it does not list one of them
+    """
+    for cluster in clusters:
+        if cluster not in (record.get("allowedClusters") or ()):
+            raise AuthorizationFailure(
+                f"Cluster [{cluster}] is not in the list of allowed clusters list for tenant [{tenant}]"
+            )
 
 
 def check_has_own(clusters: Sequence[str], own: str) -> None:
