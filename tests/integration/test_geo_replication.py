@@ -545,3 +545,14 @@ def test_the_list_of_a_topic_comes_before_that_of_its_namespace(pair: tuple[Site
     assert [message.data() for message in received(there, 1)] == [b"sent"]
     east.ask("DELETE", path)
     until(lambda: "west" not in east.stats(topic)["replication"], "it is not replicated any more")
+
+
+def test_a_record_that_leads_back_is_refused_by_name(pair: tuple[Site, Site]) -> None:
+    east = pair[0]
+    record = {"serviceUrl": east.server.http_url, "brokerServiceUrl": east.server.url}
+    east.ask("PUT", "/clusters/mirror", record)
+    east.ask("PUT", "/tenants/loop", {"allowedClusters": ["east", "mirror"]})
+    east.ask("PUT", "/namespaces/loop/n", {"replication_clusters": ["east", "mirror"]})
+    east.publish("loop/n/t", ["1"])
+    refused(east, "loop/n/t", "mirror", "the record of another cluster leads back here")
+    assert east.stats("loop/n/t")["msgInCounter"] == 1

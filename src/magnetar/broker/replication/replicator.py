@@ -464,8 +464,8 @@ class Replicator:
         if at is not None and self.cursor.mark_delete < at:
             return True
         if at is not None:
-            # An operator has skipped it.
-            self._rewind()
+            # An operator has skipped it: what is left of the run goes on behind it.
+            self._blocked_at = None
             self.hindrance = ""
         return False
 

@@ -60,6 +60,11 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
     async with connection.requests.opening():
         topic = await broker.topic(name, create=True, principal=principal)
     remote_cluster = remote_cluster_of(broker.settings.topic.replicator_prefix, request.producer_name)
+    if remote_cluster == broker.settings.cluster:
+        raise NotAllowed(
+            f"The producer {request.producer_name} comes from cluster {remote_cluster}, which is this one: "
+            "the record of another cluster leads back here"
+        )
     # Replicators say nothing of what the original producers did: each of their messages is looked at.
     await broker.check_producer(topic, encrypts=request.encrypted or remote_cluster is not None)
     schema = from_wire(request.schema) if request.HasField("schema") else None
@@ -161,7 +166,7 @@ def send_slowly(connection: Connection, command: BaseCommand) -> None:
         error = NotAllowed("Markers are for brokers")
     elif send.HasField("message_id"):
         error = NotAllowed(
-            "A message id is given by replicators, and replication is not supported by this broker yet"
+            "A message id is given to messages of shadow topics, which are not supported by this broker yet"
         )
     else:
         error = NotAllowed(f"num_messages is {send.num_messages}, or a field is set that is not known here")
