@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -177,3 +178,19 @@ def test_without_source_positions_the_original_producers_are_compared() -> None:
     publish(sender, replicated(6, None))
     assert receipts(sender, 1) == [(6, NONE, NONE)]
     assert again.broker.topics[TOPIC].full_name == topic.full_name
+
+
+def test_switching_deduplication_off_and_on_forgets_a_source() -> None:
+    """As a source wants whose ledgers were made anew: its positions begin again."""
+    world = Once()
+    sender = world.sender()
+    publish(sender, *numbered(0, 2))
+    receipts(sender, 2)
+    publish(sender, replicated(0, "3:0"))
+    assert receipts(sender, 1) == [(3, 0, DUPLICATE)]
+    topic = the_topic(world)
+    for wanted in (False, True):
+        topic.apply_policies(replace(topic.policies, deduplication=wanted))
+        world.world.run(topic.prepare())
+    publish(sender, replicated(0, "3:0"), replicated(0, "3:1"))
+    assert receipts(sender, 2) == [(3, 0, 2), (3, 1, 3)]

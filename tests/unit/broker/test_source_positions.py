@@ -104,13 +104,3 @@ def test_missing_positions_are_bounded() -> None:
     positions.refused(NAME, [(0, each) for each in range(10_001)])
     assert positions.admit(NAME, (0, 0)) == DUPLICATE
     assert positions.admit(NAME, (0, 1)) == FRESH
-
-
-def test_a_replicator_may_be_forgotten() -> None:
-    positions = known()
-    assert not positions.forget(NAME)
-    assert admit_all(positions, (7, 1))
-    store(positions, (7, 1))
-    assert positions.forget(NAME)
-    assert positions.admit(NAME, (1, 0)) == FRESH
-    assert positions.properties() == {}

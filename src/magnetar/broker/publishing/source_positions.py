@@ -147,12 +147,3 @@ class SourcePositions:
         for name, position in on_their_way:
             if position > self._pushed.get(name, _NOTHING):
                 self._pushed[name] = position
-
-    def forget(self, name: str) -> bool:
-        """Takes the next message of a replicator as new, wherever it is in its source.
-
-        For a source whose ledgers were made anew: its positions begin again. False: nothing was known.
-        """
-        self._pushed.pop(name, None)
-        self._missing.pop(name, None)
-        return self._stored.pop(name, None) is not None
