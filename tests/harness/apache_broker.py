@@ -40,6 +40,10 @@ class ApacheBroker(JavaServer):
     def url(self) -> str:
         return f"pulsar://{self.address}"
 
+    @property
+    def http_url(self) -> str:
+        return f"http://127.0.0.1:{self.http_port}"
+
     def command(self) -> Sequence[str]:
         config = self.folder / "broker.conf"
         config.write_text("".join(f"{key}={value}\n" for key, value in self._settings.items()))

@@ -7,99 +7,20 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import pulsar
 import pytest
+from replicated_sites import Site, connect, make_namespace, nothing_more, received, received_once, until
 from server import Server
-
-SECONDS = 30.0
-
-
-class Site:
-    """One cluster: a standalone broker."""
-
-    def __init__(self, name: str, start: Callable[..., Server], **settings: int | str) -> None:
-        self.name = name
-        self.server: Server = start(clusterName=name, **settings)
-        self.client = pulsar.Client(self.server.url)
-
-    def ask(self, method: str, path: str, body: object = None, status: Sequence[int] = (200, 204)) -> bytes:
-        data = None if body is None else json.dumps(body)
-        found, answer = self.server.ask(method, f"/admin/v2{path}", data)
-        assert found in status, (found, answer)
-        return answer
-
-    def stats(self, topic: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.ask("GET", f"/persistent/{topic}/stats"))
-        return found
-
-    def cursors(self, topic: str) -> list[str]:
-        return list(json.loads(self.ask("GET", f"/persistent/{topic}/internalStats"))["cursors"])
-
-    def replication(self, topic: str, cluster: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.stats(topic)["replication"][cluster]
-        return found
-
-    def publish(self, topic: str, contents: Sequence[str], **options: object) -> None:
-        producer = self.client.create_producer(f"persistent://{topic}", block_if_queue_full=True)
-        for content in contents:
-            producer.send_async(content.encode(), None, **options)
-        producer.flush()
-        producer.close()
-
-    def subscribe(self, topic: str, name: str = "s") -> pulsar.Consumer:
-        return self.client.subscribe(
-            f"persistent://{topic}", name, initial_position=pulsar.InitialPosition.Earliest
-        )
-
-
-def connect(*sites: Site) -> None:
-    """Each knows the others, and a tenant ``geo`` may be in all of them."""
-    names = [site.name for site in sites]
-    for site in sites:
-        for other in sites:
-            if other is not site:
-                record = {"serviceUrl": other.server.http_url, "brokerServiceUrl": other.server.url}
-                site.ask("PUT", f"/clusters/{other.name}", record)
-        site.ask("PUT", "/tenants/geo", {"allowedClusters": names})
-
-
-def make_namespace(name: str, *sites: Site, clusters: Sequence[str] | None = None) -> str:
-    every = [site.name for site in sites]
-    for site in sites:
-        site.ask("PUT", f"/namespaces/geo/{name}", {"replication_clusters": clusters or every})
-    return f"geo/{name}"
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
-
-
-def received(consumer: pulsar.Consumer, count: int) -> list[pulsar.Message]:
-    found = []
-    for _ in range(count):
-        message = consumer.receive(int(SECONDS * 1000))
-        consumer.acknowledge(message)
-        found.append(message)
-    return found
-
-
-def nothing_more(consumer: pulsar.Consumer) -> bool:
-    try:
-        consumer.receive(300)
-    except pulsar.Timeout:
-        return True
-    return False
 
 
 @pytest.fixture(scope="module")
-def pair(start_server: Callable[..., Server]) -> Iterator[tuple[Site, Site]]:
-    east, west = Site("east", start_server), Site("west", start_server)
+def pair(start_server: Callable[..., Server]) -> Iterator[tuple[Site[Server], Site[Server]]]:
+    east, west = (
+        Site("east", start_server(clusterName="east")),
+        Site("west", start_server(clusterName="west")),
+    )
     connect(east, west)
     yield east, west
     east.client.close()
@@ -107,7 +28,7 @@ def pair(start_server: Callable[..., Server]) -> Iterator[tuple[Site, Site]]:
 
 
 def test_what_is_published_in_one_cluster_arrives_in_the_other_and_goes_no_further(
-    pair: tuple[Site, Site],
+    pair: tuple[Site[Server], Site[Server]],
 ) -> None:
     east, west = pair
     topic = f"{make_namespace('both', *pair)}/t"
@@ -125,7 +46,7 @@ def test_what_is_published_in_one_cluster_arrives_in_the_other_and_goes_no_furth
     assert nothing_more(here)
 
 
-def test_a_cut_loses_nothing(pair: tuple[Site, Site]) -> None:
+def test_a_cut_loses_nothing(pair: tuple[Site[Server], Site[Server]]) -> None:
     east, west = pair
     topic = f"{make_namespace('cut', *pair)}/t"
     there = west.subscribe(topic)
@@ -141,7 +62,9 @@ def test_a_cut_loses_nothing(pair: tuple[Site, Site]) -> None:
     assert [content for content in found if content != "before"] == [str(n) for n in range(5000)]
 
 
-def test_a_cluster_that_is_taken_from_the_list_gets_nothing_more(pair: tuple[Site, Site]) -> None:
+def test_a_cluster_that_is_taken_from_the_list_gets_nothing_more(
+    pair: tuple[Site[Server], Site[Server]],
+) -> None:
     east, west = pair
     namespace = make_namespace("list", *pair)
     topic = f"{namespace}/t"
@@ -157,7 +80,7 @@ def test_a_cluster_that_is_taken_from_the_list_gets_nothing_more(pair: tuple[Sit
     assert [message.data() for message in received(there, 1)] == [b"3"]
 
 
-def test_a_record_that_changes_counts_without_an_unload(pair: tuple[Site, Site]) -> None:
+def test_a_record_that_changes_counts_without_an_unload(pair: tuple[Site[Server], Site[Server]]) -> None:
     east, west = pair
     topic = f"{make_namespace('record', *pair)}/t"
     there = west.subscribe(topic)
@@ -169,7 +92,7 @@ def test_a_record_that_changes_counts_without_an_unload(pair: tuple[Site, Site])
     assert [message.data() for message in received(there, 1)] == [b"1"]
 
 
-def test_statistics_and_metrics_tell_of_replication(pair: tuple[Site, Site]) -> None:
+def test_statistics_and_metrics_tell_of_replication(pair: tuple[Site[Server], Site[Server]]) -> None:
     east, west = pair
     topic = f"{make_namespace('figures', *pair)}/t"
     there = west.subscribe(topic)
@@ -199,7 +122,7 @@ def test_statistics_and_metrics_tell_of_replication(pair: tuple[Site, Site]) -> 
 
 
 def test_each_message_arrives_once_and_in_order_where_the_other_cluster_deduplicates(
-    pair: tuple[Site, Site],
+    pair: tuple[Site[Server], Site[Server]],
 ) -> None:
     east, west = pair
     namespace = make_namespace("once", *pair)
@@ -214,25 +137,18 @@ def test_each_message_arrives_once_and_in_order_where_the_other_cluster_deduplic
                 producer.flush()
                 kill.server.restart(kill=True)
         producer.flush()
-    found = []
-    seen = set()
-    while len(seen) < 3000:
-        message = there.receive(int(SECONDS * 1000))
-        there.acknowledge(message)
-        # A consumer may get again what it had not acknowledged when its broker was killed.
-        if (position := str(message.message_id())) not in seen:
-            seen.add(position)
-            found.append(message.data().decode())
-    assert found == [f"{part}-{number}" for part in range(3) for number in range(1000)]
+    assert received_once(there, 3000) == [f"{part}-{number}" for part in range(3) for number in range(1000)]
     assert nothing_more(there)
     producer.close()
 
 
-def refused(site: Site, topic: str, cluster: str, words: str) -> None:
+def refused(site: Site[Server], topic: str, cluster: str, words: str) -> None:
     until(lambda: words in site.replication(topic, cluster).get("magnetarHindrance", ""), words)
 
 
-def test_a_topic_whose_quota_is_exceeded_there_waits_and_goes_on(pair: tuple[Site, Site]) -> None:
+def test_a_topic_whose_quota_is_exceeded_there_waits_and_goes_on(
+    pair: tuple[Site[Server], Site[Server]],
+) -> None:
     east, west = pair
     namespace = make_namespace("quota", *pair)
     topic = f"{namespace}/t"
@@ -250,7 +166,9 @@ def test_a_topic_whose_quota_is_exceeded_there_waits_and_goes_on(pair: tuple[Sit
     assert [message.data() for message in received(there, 2)] == [b"0", b"1"]
 
 
-def test_a_terminated_topic_there_is_told_and_a_new_one_gets_what_follows(pair: tuple[Site, Site]) -> None:
+def test_a_terminated_topic_there_is_told_and_a_new_one_gets_what_follows(
+    pair: tuple[Site[Server], Site[Server]],
+) -> None:
     east, west = pair
     topic = f"{make_namespace('ended', *pair)}/t"
     west.subscribe(topic).close()
@@ -263,7 +181,9 @@ def test_a_terminated_topic_there_is_told_and_a_new_one_gets_what_follows(pair: 
     until(lambda: not east.replication(topic, "west")["replicationBacklog"], "it is confirmed")
 
 
-def test_a_schema_is_declared_there_and_versions_are_translated(pair: tuple[Site, Site]) -> None:
+def test_a_schema_is_declared_there_and_versions_are_translated(
+    pair: tuple[Site[Server], Site[Server]],
+) -> None:
     class First(pulsar.schema.Record):
         a = pulsar.schema.String()
 
@@ -294,7 +214,9 @@ def test_a_schema_is_declared_there_and_versions_are_translated(pair: tuple[Site
     assert [each["data"].count('"name"') for each in known] == [2, 2, 3]
 
 
-def test_an_incompatible_schema_stops_the_topic_until_it_is_allowed(pair: tuple[Site, Site]) -> None:
+def test_an_incompatible_schema_stops_the_topic_until_it_is_allowed(
+    pair: tuple[Site[Server], Site[Server]],
+) -> None:
     class Here(pulsar.schema.Record):
         a = pulsar.schema.String(required=True)
 
@@ -316,12 +238,12 @@ def test_an_incompatible_schema_stops_the_topic_until_it_is_allowed(pair: tuple[
     producer.close()
 
 
-def partitions(site: Site, topic: str) -> int:
+def partitions(site: Site[Server], topic: str) -> int:
     answer: dict[str, int] = json.loads(site.ask("GET", f"/persistent/{topic}/partitions", None, (200, 404)))
     return answer.get("partitions", -1)
 
 
-def test_partitions_are_made_and_grow_there_too(pair: tuple[Site, Site]) -> None:
+def test_partitions_are_made_and_grow_there_too(pair: tuple[Site[Server], Site[Server]]) -> None:
     east, west = pair
     namespace = make_namespace("parts", *pair)
     topic = f"{namespace}/t"
@@ -334,7 +256,7 @@ def test_partitions_are_made_and_grow_there_too(pair: tuple[Site, Site]) -> None
     assert sorted(int(message.data()) for message in received(there, 50)) == list(range(50))
 
 
-def test_partitions_made_on_use_are_made_there_too(pair: tuple[Site, Site]) -> None:
+def test_partitions_made_on_use_are_made_there_too(pair: tuple[Site[Server], Site[Server]]) -> None:
     east, west = pair
     namespace = make_namespace("used", *pair)
     rule = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 2}
@@ -346,7 +268,7 @@ def test_partitions_made_on_use_are_made_there_too(pair: tuple[Site, Site]) -> N
     assert sorted(int(message.data()) for message in received(there, 20)) == list(range(20))
 
 
-def away(east: Site, west: Site, namespace: str) -> str:
+def away(east: Site[Server], west: Site[Server], namespace: str) -> str:
     """A topic of a namespace whose replicator to the west cannot connect; it has sent what came before."""
     topic = f"{namespace}/t"
     there = west.subscribe(topic)
@@ -359,7 +281,7 @@ def away(east: Site, west: Site, namespace: str) -> str:
     return topic
 
 
-def back(east: Site, west: Site) -> None:
+def back(east: Site[Server], west: Site[Server]) -> None:
     east.ask(
         "POST", "/clusters/west", {"serviceUrl": west.server.http_url, "brokerServiceUrl": west.server.url}
     )
@@ -374,7 +296,9 @@ def back(east: Site, west: Site) -> None:
         ("/namespaces/{namespace}/clearBacklog/pulsar.repl.west", []),
     ],
 )
-def test_what_an_operator_skips_is_not_sent(pair: tuple[Site, Site], path: str, left: list[str]) -> None:
+def test_what_an_operator_skips_is_not_sent(
+    pair: tuple[Site[Server], Site[Server]], path: str, left: list[str]
+) -> None:
     east, west = pair
     namespace = make_namespace(f"skip-{abs(hash(path))}", *pair)
     topic = away(east, west, namespace)
@@ -395,7 +319,7 @@ def test_what_an_operator_skips_is_not_sent(pair: tuple[Site, Site], path: str, 
     assert int(skipped[1]) == 3 - len(left)
 
 
-def test_what_has_expired_is_not_sent(pair: tuple[Site, Site]) -> None:
+def test_what_has_expired_is_not_sent(pair: tuple[Site[Server], Site[Server]]) -> None:
     east, west = pair
     namespace = make_namespace("ttl", *pair)
     topic = away(east, west, namespace)
@@ -410,7 +334,7 @@ def test_what_has_expired_is_not_sent(pair: tuple[Site, Site]) -> None:
     assert east.replication(topic, "west")["msgExpiredCount"] == 1
 
 
-def test_the_backlog_of_a_replicator_counts_for_quotas(pair: tuple[Site, Site]) -> None:
+def test_the_backlog_of_a_replicator_counts_for_quotas(pair: tuple[Site[Server], Site[Server]]) -> None:
     east, west = pair
     namespace = make_namespace("full", *pair)
     topic = away(east, west, namespace)
@@ -427,7 +351,7 @@ def test_the_backlog_of_a_replicator_counts_for_quotas(pair: tuple[Site, Site]) 
     east.publish(topic, ["more"])
 
 
-def test_a_replicated_topic_is_deleted_by_force_only(pair: tuple[Site, Site]) -> None:
+def test_a_replicated_topic_is_deleted_by_force_only(pair: tuple[Site[Server], Site[Server]]) -> None:
     east = pair[0]
     namespace = make_namespace("delete", *pair)
     east.publish(f"{namespace}/t", ["1"])
@@ -448,13 +372,16 @@ def test_a_topic_that_is_idle_on_both_sides_goes_on_both(start_server: Callable[
         "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": 1,
         "brokerDeleteInactiveTopicsMode": "delete_when_subscriptions_caught_up",
     }
-    north, south = Site("north", start_server, **idle), Site("south", start_server, **idle)
+    north, south = (
+        Site("north", start_server(clusterName="north", **idle)),
+        Site("south", start_server(clusterName="south", **idle)),
+    )
     connect(north, south)
     namespace = make_namespace("idle", north, south)
     north.publish(f"{namespace}/t", ["1"])
     for site in (north, south):
 
-        def gone(site: Site = site) -> bool:
+        def gone(site: Site[Server] = site) -> bool:
             answer = site.ask("GET", f"/persistent/{namespace}/t/stats", None, (200, 404, 503))
             return b"not found" in answer
 
@@ -471,7 +398,7 @@ def test_a_topic_that_is_idle_on_both_sides_goes_on_both(start_server: Callable[
     south.client.close()
 
 
-def test_a_dispatch_rate_bounds_what_is_sent(pair: tuple[Site, Site]) -> None:
+def test_a_dispatch_rate_bounds_what_is_sent(pair: tuple[Site[Server], Site[Server]]) -> None:
     east, west = pair
     namespace = make_namespace("rate", *pair)
     topic = f"{namespace}/t"
@@ -489,10 +416,10 @@ def test_a_dispatch_rate_bounds_what_is_sent(pair: tuple[Site, Site]) -> None:
 
 
 def test_an_entry_too_large_for_the_other_cluster_waits_for_an_operator(
-    pair: tuple[Site, Site], start_server: Callable[..., Server]
+    pair: tuple[Site[Server], Site[Server]], start_server: Callable[..., Server]
 ) -> None:
     east = pair[0]
-    small = Site("small", start_server, maxMessageSize=20_000)
+    small = Site("small", start_server(clusterName="small", maxMessageSize=20_000))
     for site, other in ((east, small), (small, east)):
         record = {"serviceUrl": other.server.http_url, "brokerServiceUrl": other.server.url}
         site.ask("PUT", f"/clusters/{other.name}", record)
@@ -500,8 +427,9 @@ def test_an_entry_too_large_for_the_other_cluster_waits_for_an_operator(
     small.ask("PUT", "/tenants/large", {"allowedClusters": ["east", "small"]})
     east.ask("PUT", "/namespaces/large/n", {"replication_clusters": ["east", "small"]})
     small.ask("PUT", "/namespaces/large/n", {"replication_clusters": ["small"]})
-    there = small.subscribe("large/n/t")
+    # The official client goes by the smallest limit that any broker has told it.
     east.publish("large/n/t", ["before", "x" * 40_000, "behind"])
+    there = small.subscribe("large/n/t")
     assert [message.data() for message in received(there, 1)] == [b"before"]
     refused(east, "large/n/t", "small", "is larger than cluster small takes")
     assert east.replication("large/n/t", "small")["replicationBacklog"] == 2
@@ -510,7 +438,9 @@ def test_an_entry_too_large_for_the_other_cluster_waits_for_an_operator(
     small.client.close()
 
 
-def test_a_record_that_is_made_again_ends_the_wait_for_the_next_attempt(pair: tuple[Site, Site]) -> None:
+def test_a_record_that_is_made_again_ends_the_wait_for_the_next_attempt(
+    pair: tuple[Site[Server], Site[Server]],
+) -> None:
     east, west = pair
     namespace = make_namespace("again", *pair)
     topic = away(east, west, namespace)
@@ -525,7 +455,9 @@ def test_a_record_that_is_made_again_ends_the_wait_for_the_next_attempt(pair: tu
     assert [message.data() for message in received(there, 1)] == [b"1"]
 
 
-def test_the_list_of_a_topic_comes_before_that_of_its_namespace(pair: tuple[Site, Site]) -> None:
+def test_the_list_of_a_topic_comes_before_that_of_its_namespace(
+    pair: tuple[Site[Server], Site[Server]],
+) -> None:
     east, west = pair
     namespace = make_namespace("own", *pair, clusters=None)
     for site in pair:
@@ -547,7 +479,7 @@ def test_the_list_of_a_topic_comes_before_that_of_its_namespace(pair: tuple[Site
     until(lambda: "west" not in east.stats(topic)["replication"], "it is not replicated any more")
 
 
-def test_a_record_that_leads_back_is_refused_by_name(pair: tuple[Site, Site]) -> None:
+def test_a_record_that_leads_back_is_refused_by_name(pair: tuple[Site[Server], Site[Server]]) -> None:
     east = pair[0]
     record = {"serviceUrl": east.server.http_url, "brokerServiceUrl": east.server.url}
     east.ask("PUT", "/clusters/mirror", record)

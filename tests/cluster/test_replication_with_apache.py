@@ -1,0 +1,135 @@
+"""A standalone broker and a cluster of Apache Pulsar that replicate to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pulsar
+import pytest
+from apache_broker import ApacheBroker
+from bookkeeper_servers import CLUSTER, BookKeeperServers
+from replicated_sites import Site, connect, make_namespace, nothing_more, received, received_once, until
+from server import Server
+
+_PART = 500
+
+
+@pytest.fixture(scope="module")
+def apache(
+    started_cluster: BookKeeperServers, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site[ApacheBroker]]:
+    broker = ApacheBroker(tmp_path_factory.mktemp("apache"), started_cluster)
+    broker.start()
+    site = Site(CLUSTER, broker)
+    yield site
+    site.client.close()
+    broker.close()
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site[Server]]:
+    server = Server(tmp_path_factory.mktemp("ours"), {"clusterName": "ours"})
+    server.start()
+    site = Site("ours", server)
+    yield site
+    site.client.close()
+    server.close()
+
+
+Pair = tuple[Site[Server], Site[ApacheBroker]]
+
+
+@pytest.fixture(scope="module")
+def pair(ours: Site[Server], apache: Site[ApacheBroker]) -> Pair:
+    connect(ours, apache)
+    return ours, apache
+
+
+def contents(who: str, count: int) -> list[str]:
+    return [f"{who}{number}" for number in range(count)]
+
+
+def test_both_ways_without_deduplication(pair: Pair) -> None:
+    ours, apache = pair
+    topic = f"{make_namespace('plain', *pair)}/t"
+    here, there = ours.subscribe(topic), apache.subscribe(topic)
+    ours.publish(topic, contents("o", _PART), properties={"k": "v"}, partition_key="key")
+    found = received(there, _PART)
+    assert [message.data().decode() for message in found] == contents("o", _PART)
+    assert (found[0].partition_key(), found[0].properties()["k"]) == ("key", "v")
+    apache.publish(topic, contents("a", _PART))
+    assert [message.data().decode() for message in received(here, 2 * _PART)][_PART:] == contents("a", _PART)
+    assert [message.data().decode() for message in received(there, _PART)] == contents("a", _PART)
+    assert nothing_more(here)
+    assert nothing_more(there)
+
+
+def test_each_message_arrives_once_and_in_order_over_kills_of_both(pair: Pair) -> None:
+    namespace = make_namespace("once", *pair)
+    for site in pair:
+        site.ask("POST", f"/namespaces/{namespace}/deduplication", True)
+    topic = f"{namespace}/t"
+    consumers = [site.subscribe(topic) for site in pair]
+    producers = [
+        site.client.create_producer(f"persistent://{topic}", block_if_queue_full=True) for site in pair
+    ]
+    for number in range(3 * _PART):
+        for producer, who in zip(producers, "oa", strict=True):
+            producer.send_async(f"{who}{number}".encode(), None)
+        if number % _PART == _PART // 2:
+            for producer in producers:
+                producer.flush()
+            killed = pair[number // _PART % 2].server
+            killed.kill()
+            killed.start()
+    for producer in producers:
+        producer.flush()
+        producer.close()
+    for consumer in consumers:
+        found = received_once(consumer, 6 * _PART)
+        for who in "oa":
+            assert [each for each in found if each.startswith(who)] == contents(who, 3 * _PART)
+        assert nothing_more(consumer)
+
+
+def test_schemas_are_declared_in_both_directions(pair: Pair) -> None:
+    class Order(pulsar.schema.Record):
+        a = pulsar.schema.String()
+
+    namespace = make_namespace("schemas", *pair)
+    schema = pulsar.schema.AvroSchema(Order)
+    for source, target in (pair, pair[::-1]):
+        topic = f"{namespace}/from-{source.name}"
+        producer = source.client.create_producer(f"persistent://{topic}", schema=schema)
+        producer.send(Order(a="content"))
+
+        def declared(target: Site[Server] | Site[ApacheBroker] = target, topic: str = topic) -> bool:
+            return b"AVRO" in target.ask("GET", f"/schemas/{topic}/schema", None, (200, 404))
+
+        until(declared, f"the schema is in {target.name}")
+        consumer = target.client.subscribe(
+            f"persistent://{topic}",
+            "s",
+            initial_position=pulsar.InitialPosition.Earliest,
+            schema=schema,
+        )
+        assert consumer.receive(30_000).value().a == "content"
+        producer.close()
+
+
+def test_partitions_are_made_in_both_directions(pair: Pair) -> None:
+    namespace = make_namespace("partitions", *pair)
+    for source, target in (pair, pair[::-1]):
+        topic = f"{namespace}/from-{source.name}"
+        source.ask("PUT", f"/persistent/{topic}/partitions", 3)
+
+        def made(target: Site[Server] | Site[ApacheBroker] = target, topic: str = topic) -> bool:
+            answer = target.ask("GET", f"/persistent/{topic}/partitions", None, (200, 404))
+            return b'"partitions":3' in answer
+
+        until(made, f"the partitions are in {target.name}")
+        consumer = target.subscribe(topic)
+        source.publish(topic, contents("m", 30))
+        assert sorted(message.data().decode() for message in received(consumer, 30)) == sorted(
+            contents("m", 30)
+        )
