@@ -173,12 +173,12 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
 
     async def close(self) -> None:
         """Disconnects everybody; what was published has its receipts."""
-        if self.closing:
-            return
+        if not self.closing:
+            await self.delete()
+
+    async def delete(self) -> None:
+        # Whoever deletes it has said before that it is closing.
         self.closing = True
         self._settle()
         self._disconnect()
         self.subscriptions.clear()
-
-    async def delete(self) -> None:
-        await self.close()
