@@ -20,6 +20,7 @@ from test_waiting_reasons import Later, joined, keyed
 from magnetar.broker.admin.all import Admin
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.dispatch.waiting import KEYS_WAIT, NOBODY_READY, Reason
+from magnetar.broker.explaining.replication import Replicated
 from magnetar.broker.explaining.subscriptions import _STORED, explain_subscription
 from magnetar.broker.explaining.topic import explain_topic
 from magnetar.broker.policies.values import BacklogQuota, DispatchRate, GroupRates, PublishRate
@@ -49,7 +50,8 @@ def test_every_reason_is_documented() -> None:
     text = (Path(__file__).parents[3] / "docs" / "explain.md").read_text("utf-8")
     told = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
     reasons = [each.value for each in Reason if each not in (NOBODY_READY, KEYS_WAIT)]
-    assert sorted(told) == sorted([*reasons, *(each.value for each in Hindrance)])
+    others = [each.value for kind in (Hindrance, Replicated) for each in kind]
+    assert sorted(told) == sorted([*reasons, *others])
 
 
 def test_who_serves_it_and_since_when_nobody_is_connected() -> None:

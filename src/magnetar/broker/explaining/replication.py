@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 from magnetar.broker.explaining.answer import Explanation, command, counted
 from magnetar.broker.topics.replicating import Replicating
 
-AT_END = "at_end"
-REPLICATING = "replicating"
-RESTING = "resting"
-HINDERED = "not_replicated"
+
+class Replicated(Enum):
+    """How it stands with a topic in another cluster."""
+
+    AT_END = "at_end"
+    REPLICATING = "replicating"
+    RESTING = "resting"
+    """Everything has arrived, and the topic is not used."""
+    HINDERED = "not_replicated"
 
 
 def explain_replication(replicator: Replicating) -> Explanation:
@@ -26,14 +33,20 @@ def explain_replication(replicator: Replicating) -> Explanation:
             sentence = (
                 f"Everything has arrived in cluster {cluster}; the topic is not used, so nobody is connected."
             )
-            return Explanation(RESTING, sentence, None, figures)
-        return Explanation(AT_END, f"Everything has arrived in cluster {cluster}.", None, figures)
+            return Explanation(Replicated.RESTING.value, sentence, None, figures)
+        return Explanation(
+            Replicated.AT_END.value, f"Everything has arrived in cluster {cluster}.", None, figures
+        )
     entries = counted(backlog, "entry", "entries")
     if not replicator.hindrance:
         sentence = f"Cluster {cluster} has not confirmed {entries} yet."
-        return Explanation(REPLICATING, sentence, None, figures)
+        return Explanation(Replicated.REPLICATING.value, sentence, None, figures)
     wait = "waits" if backlog == 1 else "wait"
     sentence = f"Nothing is sent to cluster {cluster}: {replicator.hindrance}. {entries} {wait}."
     return Explanation(
-        HINDERED, sentence, None, figures, look=command("pulsar-admin", "clusters", "get", cluster)
+        Replicated.HINDERED.value,
+        sentence,
+        None,
+        figures,
+        look=command("pulsar-admin", "clusters", "get", cluster),
     )
