@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from magnetar.io.interfaces import Cancellable, Io
-from magnetar.io.waiting import finished
+from magnetar.io.waiting import finished, settle
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import EntryTooLarge, LedgerClosed, LedgerError, LedgerStore, Quorums
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
@@ -97,6 +97,8 @@ class CursorStorage:
         self._went_back = False
         """The cursor was set elsewhere, perhaps while its state was being encoded."""
         self._closed = False
+        self._deletion: Any = None
+        """A future while the cursor is being deleted alone."""
         self._abandoned = False
         self._interval = self._pause = 0.0
         self.use_rate(None)
@@ -429,7 +431,13 @@ class CursorStorage:
             await finished(self._io.loop, self._switch)
 
     async def close(self) -> None:
-        """Writes the state and releases everything. Idempotent."""
+        """Writes the state and releases everything. Idempotent.
+
+        A deletion under way comes first: what it does needs a managed ledger that is not closed. If it fails,
+        the state is written.
+        """
+        if self._deletion is not None:
+            await finished(self._io.loop, self._deletion)
         if self._closed:
             return
         if self._timer is not None:
@@ -468,6 +476,7 @@ class CursorStorage:
         :raises ManagedLedgerFenced: the managed ledger, or the cursor, belongs to somebody else
         """
         was_closed = self._closed
+        deletion = self._deletion = self._io.loop.create_future()
         try:
             async with self.deleting() as record:
                 try:
@@ -480,6 +489,9 @@ class CursorStorage:
             if not was_closed:
                 self.changed()
             raise
+        finally:
+            self._deletion = None
+            settle(deletion)
 
     async def stop(self) -> None:
         """From now on nothing is written, as before a deletion."""

@@ -21,7 +21,7 @@ from magnetar.io.telling import report
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.position import Position
 from magnetar.naming.topic_name import TopicName
-from magnetar.protocol.hot_codec import batch_sizes
+from magnetar.protocol.hot_codec import MARKED, batch_sizes
 
 
 class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
@@ -94,7 +94,7 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
         if len(self._sizes) < count:
             self._sizes = array("i", bytes(4 * count))
         sizes = self._sizes
-        batch_sizes(buffer, starts, ends, 0, count, sizes)
+        marked = batch_sizes(buffer, starts, ends, 0, count, sizes) & MARKED
         connection = publish.producer.connection
         taken = min(count, max(0, self.settings.max_non_persistent - connection.non_persistent_pending))
         size_taken = size
@@ -107,6 +107,9 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
             self.busy()
         if taken and self.subscriptions:
             run = NonPersistentRun(buffer, starts, ends, sizes, taken)
+            if marked:
+                # Markers of brokers are for no consumer.
+                run = run.only([index for index in range(taken) if sizes[index]])
             for subscription in list(self.subscriptions.values()):
                 subscription.deliver(run)
         connection.non_persistent_pending += taken
