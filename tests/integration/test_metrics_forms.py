@@ -61,11 +61,13 @@ def test_open_metrics_are_those_of_the_standard(served: Server) -> None:
 
 _ELSEWHERE = {
     "magnetar_bookkeeper_writable_bookies",
+    "magnetar_replication_lag_seconds",
+    "magnetar_replication_unreplicated_total",
     "pulsar_authentication_failures_total",
     "pulsar_lb_bundles_split_total",
     "pulsar_lb_unload_bundle_total",
 }
-"""What only brokers of a cluster, or those that ask who clients are, print."""
+"""What only brokers of a cluster, those that authenticate clients, or those that replicate topics print."""
 
 
 def test_the_dashboard_and_the_alerts_ask_for_what_is_printed(served: Server) -> None:

@@ -14,7 +14,6 @@ from test_service import NAME, Brokers
 from magnetar.broker.admin.all import Admin
 from magnetar.broker.system_topics.change_events import PolicyChange, decode, encode, key_of
 from magnetar.errors import (
-    AuthorizationFailure,
     BrokerError,
     InvalidRequest,
     PreconditionFailed,
@@ -219,7 +218,7 @@ def test_with_a_topic_its_policies_go() -> None:
         ("retentionPolicies", {"retentionTimeInMinutes": 0, "retentionSizeInMB": 1}, InvalidRequest),
         ("maxMessageSize", -1, PreconditionFailed),
         ("maxMessageSize", 1 << 30, PreconditionFailed),
-        ("replicationClusters", ["elsewhere"], AuthorizationFailure),
+        ("replicationClusters", ["elsewhere"], PreconditionFailed),
         (
             "persistence",
             {"bookkeeperEnsemble": 3, "bookkeeperWriteQuorum": 3, "bookkeeperAckQuorum": 2},

@@ -9,7 +9,7 @@ from magnetar.broker.admin.entry_filters import check_filters
 from magnetar.broker.policies.applied import APPLIED, counting
 from magnetar.broker.policies.effective import of_topic
 from magnetar.broker.policies.records import Record
-from magnetar.broker.policies.rules import check_allowed, check_has_own, check_topic
+from magnetar.broker.policies.rules import check_allowed, check_topic
 from magnetar.broker.policies.store import TopicPolicies
 from magnetar.broker.service import BrokerService
 from magnetar.errors import (
@@ -93,6 +93,7 @@ class TopicPolicyAdmin:
         policies = self._broker.policies
         above = await policies.of_namespace(name.namespace_name)
         if field == "replicationClusters" and changes.get(field):
+            self._check_clusters(changes[field])
             await self._check_known(name.tenant, changes[field])
 
         def work(record: Record) -> None:
@@ -106,8 +107,6 @@ class TopicPolicyAdmin:
                 raise InvalidRequest(str(error)) from error
             one_copy = self._broker.settings.one_copy
             check_topic(counting, field, self._broker.max_message_size, one_copy=one_copy)
-            if field == "replicationClusters":
-                self._check_clusters(counting.replication_clusters)
 
         await topics.change(name, work, everywhere=everywhere)
         await policies.tell(name.namespace_name, name)
@@ -120,13 +119,13 @@ class TopicPolicyAdmin:
                 raise AuthorizationFailure(f"Invalid cluster id: {cluster}")
         check_allowed(tenant, clusters, await policies.tenants.get(tenant))
 
-    def _check_clusters(self, clusters: tuple[str, ...]) -> None:
+    def _check_clusters(self, clusters: Sequence[str]) -> None:
+        """:raises PreconditionFailed: the local cluster is not among them"""
         own = self._broker.settings.cluster
         if own not in clusters:
             raise PreconditionFailed(
                 "Can not remove local cluster from the local topic-level replication clusters policy"
             )
-        check_has_own(clusters, own)
 
     async def delete(self, topic: str) -> None:
         """Removes all policies of a topic. :raises TopicNotFound: no such topic"""
