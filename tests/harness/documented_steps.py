@@ -14,6 +14,14 @@ def commands_of(page: Path, heading: str, program: str = "magnetar") -> list[str
     return re.findall(rf"^    ({re.escape(program)} [^\[\n]+)$", section, re.MULTILINE)
 
 
+def blocks_of(page: Path, section: int = 1) -> list[str]:
+    """The indented blocks of one of the sections of second order, without their indentation."""
+    text = page.read_text("utf-8").split("\n## ")[section]
+    found = re.findall(r"(?:^    .*\n|^\n)+", text, re.MULTILINE)
+    texts = ["\n".join(line.removeprefix("    ") for line in block.splitlines()).strip() for block in found]
+    return [text for text in texts if text]
+
+
 def steps_of(page: Path) -> Iterator[tuple[str, str]]:
     """Commands, and what they print."""
     blocks = re.findall(r"(?:^    .*\n|^\n)+", page.read_text("utf-8"), re.MULTILINE)

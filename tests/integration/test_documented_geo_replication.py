@@ -7,7 +7,8 @@ import re
 import subprocess
 from pathlib import Path
 
-from test_documented_proxy import free_port
+from documented_steps import blocks_of
+from java_servers import free_port
 
 PAGE = Path(__file__).parents[2] / "docs" / "geo-replication.md"
 _BACKGROUND = re.compile(r"^(magnetar standalone --config (\w+)/.*) &$", re.MULTILINE)
@@ -17,11 +18,7 @@ grep "is serving" said-\2"""
 
 
 def script() -> str:
-    tour = PAGE.read_text("utf-8").split("\n## ")[1]
-    blocks = re.findall(r"(?:^    .*\n|^\n)+", tour, re.MULTILINE)
-    text = "\n\n".join(
-        "\n".join(line.removeprefix("    ") for line in block.splitlines()).strip() for block in blocks
-    )
+    text = "\n\n".join(blocks_of(PAGE))
     ports = {str(known): free_port() for known in (6650, 6651, 8080, 8081)}
     text = re.sub("|".join(ports), lambda found: str(ports[found[0]]), text)
     text, begun = _BACKGROUND.subn(_WAIT, text)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 from pathlib import Path
+
+from documented_steps import blocks_of
+from java_servers import free_port
 
 PAGE = Path(__file__).parents[2] / "docs" / "proxy.md"
 _BACKGROUND = re.compile(r"^(magnetar (\w+) .*) &$", re.MULTILINE)
@@ -16,18 +18,8 @@ for _ in $(seq 600); do grep -q "is serving" said-\2 && break; sleep 0.1; done
 grep "is serving" said-\2"""
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def script() -> str:
-    tour = PAGE.read_text("utf-8").split("\n## ")[1]
-    blocks = re.findall(r"(?:^    .*\n|^\n)+", tour, re.MULTILINE)
-    text = "\n\n".join(
-        "\n".join(line.removeprefix("    ") for line in block.splitlines()).strip() for block in blocks
-    )
+    text = "\n\n".join(blocks_of(PAGE))
     ports = {str(known): free_port() for known in (6650, 8080, 6655, 8085)}
     text = re.sub("|".join(ports), lambda found: str(ports[found[0]]), text)
     # Brokers that are no one's to choose ports of are at those that Pulsar allows.

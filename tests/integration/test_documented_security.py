@@ -8,20 +8,14 @@ import socket
 import subprocess
 from pathlib import Path
 
+from documented_steps import blocks_of
+
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 _SERVES = "magnetar standalone --config broker.conf --data-dir data &"
 _WAIT = """magnetar standalone --config broker.conf --data-dir data > said 2> log &
 trap 'kill %1; wait' EXIT
 for _ in $(seq 600); do grep -q "is serving" said && break; sleep 0.1; done
 grep "is serving" said"""
-
-
-def blocks() -> list[str]:
-    """The indented blocks between the page's first two headings of second order."""
-    tour = PAGE.read_text("utf-8").split("\n## ")[1]
-    found = re.findall(r"(?:^    .*\n|^\n)+", tour, re.MULTILINE)
-    texts = ["\n".join(line.removeprefix("    ") for line in block.splitlines()).strip() for block in found]
-    return [text for text in texts if text]
 
 
 def free_ports(count: int) -> list[int]:
@@ -34,7 +28,7 @@ def free_ports(count: int) -> list[int]:
 
 def script() -> str:
     binary, http = free_ports(2)
-    text = "\n\n".join(blocks()).replace("6651", str(binary)).replace("8443", str(http))
+    text = "\n\n".join(blocks_of(PAGE)).replace("6651", str(binary)).replace("8443", str(http))
     assert text.count(_SERVES) == 1
     text = text.replace(_SERVES, _WAIT)
     refused = re.sub(

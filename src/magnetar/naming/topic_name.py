@@ -187,5 +187,11 @@ class TopicName:
         """Where in its namespace it lies: 0 … 0xffffffff."""
         return bundle_hash(str(self))
 
+    @property
+    def admin_path(self) -> str:
+        """The topic in the admin interface over HTTP."""
+        root = "/admin" if self.namespace_name.legacy else "/admin/v2"
+        return f"{root}/{self.domain.value}/{self.namespace_name}/{quote(self.local, '')}"
+
     def __str__(self) -> str:
         return f"{self.domain.value}://{self.namespace_name}/{self.local}"

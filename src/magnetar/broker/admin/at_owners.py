@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
-from urllib.parse import quote
 
 from magnetar.broker.ownership.asking import ask
 from magnetar.broker.ownership.contract import Asked
 from magnetar.broker.service import BrokerService
 from magnetar.naming.topic_name import TopicName
-
-
-def path_of(name: TopicName) -> str:
-    """Of a topic in the admin interface."""
-    root = "/admin" if name.namespace_name.legacy else "/admin/v2"
-    return f"{root}/{name.domain.value}/{name.namespace_name}/{quote(name.local, '')}"
 
 
 async def at_owner_of(
@@ -37,5 +30,5 @@ async def at_owner_of(
     owner = await broker.owner_of(name, Asked.PLACE)
     if owner.here:
         return await here()
-    answer = await ask(broker.beside, owner, method, path_of(name) + suffix, query, body)
+    answer = await ask(broker.beside, owner, method, name.admin_path + suffix, query, body)
     return answer.json()

@@ -78,11 +78,18 @@ class SubscriptionAdmin:
         :raises TopicNotFound: no such topic
         :raises SubscriptionNotFound: no such subscription
         """
+        found = await self._one_consuming(topic, subscription, refusal)
+        if not isinstance(found, Subscription):
+            raise missing(topic, subscription)
+        return found
+
+    async def _one_consuming(self, topic: str, name: str, refusal: str) -> Subscription | Replicating:
+        """As :meth:`one`, or the replicator whose cursor has that name."""
         if await self._broker.namespaces.partitions(self._broker.parse_topic(topic)):
             raise NotAllowed(refusal)
-        found = (await self._topics.persistent(topic)).subscriptions.get(subscription)
+        found = (await self._topics.persistent(topic)).consuming_as(name)
         if found is None:
-            raise missing(topic, subscription)
+            raise missing(topic, name)
         return found
 
     async def names(self, topic: str) -> Sequence[str]:
@@ -164,9 +171,7 @@ class SubscriptionAdmin:
         :raises NotAllowed: the topic is partitioned
         """
         refusal = "Skip messages on a partitioned topic is not allowed"
-        if await self._broker.namespaces.partitions(self._broker.parse_topic(topic)):
-            raise NotAllowed(refusal)
-        (found,) = await self._consuming(topic, subscription)
+        found = await self._one_consuming(topic, subscription, refusal)
         found.skip_to(found.cursor.nth_unconsumed(count))
         await found.cursor.flush()
 

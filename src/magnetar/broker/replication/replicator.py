@@ -11,7 +11,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote
 
 from magnetar.broker.flow.dispatch_rates import DispatchLimiter, LimitedBy, Throttle
 from magnetar.broker.flow.loop_budget import READ_PRICE, RUN_PRICE
@@ -52,7 +51,7 @@ from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 log = logging.getLogger(__name__)
 
 _MOST_ENTRIES = 1000
-"""Read at a time; a run of a replicator holds so many at least."""
+"""The most that a replicator reads at a time; a replication run has room for that many."""
 _MOST_READ_BYTES = 1 << 20
 _READ_AGAIN = (1.0, 60.0)
 """Seconds after a read that failed, and at most."""
@@ -160,12 +159,8 @@ class Replicator:
     def connected(self) -> bool:
         return self._connection is not None
 
-    @property
-    def connection(self) -> Connection | None:
-        return self._connection
-
     def link(self) -> tuple[str, str] | None:
-        """``host:port`` of both ends of its connection, the own one first; None: there is none."""
+        """``host:port`` of both ends of its connection, its own end first; None while it is disconnected."""
         return self._connection.ends() if self._connection is not None else None
 
     def lag_seconds(self) -> float:
@@ -284,11 +279,8 @@ class Replicator:
     async def _ask_for_partitions(
         self, cluster: RemoteCluster, method: str, local_only: str, partitions: int
     ) -> None:
-        base = self.topic.name.base
         query = {local_only: "true"} | ({"force": "false"} if method == "POST" else {})
-        root = "/admin" if base.namespace_name.legacy else "/admin/v2"
-        namespace, local = base.namespace_name.path, quote(base.local, safe="")
-        path = f"{root}/{base.domain.value}/{namespace}/{local}/partitions"
+        path = f"{self.topic.name.base.admin_path}/partitions"
         try:
             await cluster.ask(method, path, query, str(partitions).encode())
         except BrokerError as error:

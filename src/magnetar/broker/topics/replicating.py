@@ -56,7 +56,7 @@ class Replicating(Protocol):
     @property
     def connected(self) -> bool: ...
     def link(self) -> tuple[str, str] | None:
-        """``host:port`` of both ends of its connection, the own one first; None: there is none."""
+        """``host:port`` of both ends of its connection, its own end first; None while it is disconnected."""
         ...
 
     def delay_seconds(self) -> float:
