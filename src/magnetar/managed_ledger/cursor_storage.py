@@ -484,9 +484,11 @@ class CursorStorage:
                 except NodeMissing:
                     log.info("cursor record was gone already", extra={"path": self.path})
         except (ManagedLedgerError, MetadataError):
-            # It is still there, or may be: what is acknowledged is written on.
-            self._closed = self.side.ended = was_closed
-            if not was_closed:
+            # It is still there, or may be: what is acknowledged is written on, unless another broker took the
+            # managed ledger meanwhile.
+            ended = was_closed or self._abandoned
+            self._closed = self.side.ended = ended
+            if not ended:
                 self.changed()
             raise
         finally:
