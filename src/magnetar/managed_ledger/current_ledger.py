@@ -13,6 +13,19 @@ from magnetar.managed_ledger.settings import ManagedLedgerSettings
 log = logging.getLogger(__name__)
 
 
+class _Nobody:
+    """Hears what a writer tells after the end of its managed ledger."""
+
+    def on_durable(self, ledger_id: int, last_entry_id: int) -> None:
+        """It is of no interest any more."""
+
+    def on_failed(self, ledger_id: int, first_entry_id: int, reason: LedgerError) -> None:
+        """Whoever appended was told so."""
+
+
+_NOBODY = _Nobody()
+
+
 class CurrentLedger:
     """One after another has this place; before the first append there is none."""
 
@@ -74,6 +87,12 @@ class CurrentLedger:
                 await writer.close()
             except LedgerError as error:
                 self._told_of(writer, error)
+
+    def let_go(self) -> None:
+        """Of the writer, which refers to the managed ledger and may go on for a while, unheard."""
+        if self.writer is not None:
+            self.writer.set_listener(_NOBODY)
+            self.writer = None
 
     def _told_of(self, writer: LedgerWriter, error: LedgerError) -> None:
         log.warning(

@@ -8,6 +8,7 @@ ledger store commits then; a crash costs at most what was acknowledged since.
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -79,7 +80,9 @@ class CursorStorage:
         self._state = AcknowledgedState((-1, -1))
         self.properties: dict[str, int] = {}
         self.cursor_properties: dict[str, str] = {}
-        self.side = SideLedgers(io, store, settings, custom, deletions, self._put_own)
+        own: CursorStorage = weakref.proxy(self)
+        # By then it has ended, or somebody holds it.
+        self.side = SideLedgers(io, store, settings, custom, deletions, lambda named: own._put(None, named))
         """Its other ledgers, and the properties that name them."""
         self._rest = b""
         """What the record has besides, kept for whoever knows it."""
@@ -369,9 +372,6 @@ class CursorStorage:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    async def _put_own(self, properties: dict[str, str]) -> None:
-        await self._put(None, properties)
 
     async def _put(
         self, ledger_id: int | None, own: dict[str, str] | None = None, above: OwnedRecord | None = None

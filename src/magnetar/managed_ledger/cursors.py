@@ -121,10 +121,12 @@ class Cursors(Mapping[str, Cursor]):
         """Of those that are durable."""
         return [cursor.storage for cursor in self._by_name.values() if cursor.storage is not None]
 
-    def remove_all(self) -> None:
-        """They are deleted with their managed ledger."""
-        for cursor in list(self._by_name.values()):
-            self.remove(cursor)
+    def forget_all(self) -> None:
+        """Their managed ledger is closed or deleted; they refer to it, and it to none of them any more."""
+        for cursor in self._by_name.values():
+            cursor.active = False
+        self._by_name.clear()
+        self._active.clear()
 
     def abandon(self) -> None:
         """They belong to somebody else: none is written any more."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from typing import Protocol
 
 from magnetar.io.interfaces import Loop
 from magnetar.io.mutex import Mutex
-from magnetar.managed_ledger.append import AppendQueue
+from magnetar.managed_ledger.append import AppendListener, AppendQueue
 from magnetar.managed_ledger.current_ledger import CurrentLedger
 from magnetar.managed_ledger.cursors import Cursors
 from magnetar.managed_ledger.entry_reader import EntryReader
@@ -34,6 +35,7 @@ class EndingLedger(Protocol):
     reader: EntryReader
     trimmer: Trimmer
     last_confirmed: Position
+    listener: AppendListener | None
 
     @property
     def lost(self) -> bool: ...
@@ -53,7 +55,8 @@ class Ending:
     def __init__(
         self, managed_ledger: EndingLedger, record: LedgersRecord, current: CurrentLedger, loop: Loop
     ) -> None:
-        self._owner = managed_ledger
+        # Whoever ends it holds it.
+        self._owner: EndingLedger = weakref.proxy(managed_ledger)
         self._record = record
         self._current = current
         self._mutex = Mutex(loop)
@@ -104,7 +107,15 @@ class Ending:
             finally:
                 # What could not be written now must not be written when somebody else owns it.
                 await self._record.stored.tenure.over()
+                self._let_go()
             owner.reader.close()
+
+    def _let_go(self) -> None:
+        """Of whatever refers to the managed ledger in turn: then reference counting frees it."""
+        owner = self._owner
+        self._current.let_go()
+        owner.cursors.forget_all()
+        owner.listener = None
 
     async def _end(self) -> None:
         """No append is under way when this returns, and none begins."""
@@ -135,5 +146,5 @@ class Ending:
                 if not was_lost:
                     owner.end_ownership()
                 raise
-            owner.cursors.remove_all()
+            self._let_go()
             owner.reader.close()

@@ -9,6 +9,7 @@ change of the metadata record fails.
 from __future__ import annotations
 
 import logging
+import weakref
 from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -78,8 +79,10 @@ class ManagedLedger:
         self.settings = settings
         self.retention = retention
         self.lost_data = lost_data
+        # Its parts know it weakly: reference counting alone frees it, without the collector of cycles.
+        own: ManagedLedger = weakref.proxy(self)
         self._record = LedgersRecord(
-            metadata, stored, record, deletions, lambda gone: self.reader.forget(gone)
+            metadata, stored, record, deletions, lambda gone: own.reader.forget(gone)
         )
         self.ledgers = self._record.ledgers
         self.cache = LedgerCache(cache)
@@ -89,8 +92,8 @@ class ManagedLedger:
             self.ledgers,
             self.cache,
             settings.backlogged_threshold,
-            lambda: self.trimmer.schedule(),
-            self.fenced,
+            lambda: own.trimmer.schedule(),
+            lambda: own.fenced(),
         )
         # What cursors tell goes straight there.
         self.read_position_moved = self.cursors.read_position_moved
@@ -101,10 +104,12 @@ class ManagedLedger:
         self._current = CurrentLedger(io.clock, store, name)
         self.appends = AppendQueue()
         """Those that are not durable yet, in order."""
-        self._refused = RefusedAppends(self._append_failed)
+        self._refused = RefusedAppends(lambda append, error: own._append_failed(append, error))
         last = self.ledgers.last()
         last_id = -1 if last is None else last.ledger_id
-        self.creation = LedgerCreation(io.loop, store, name, last_id, self._delete_unlisted)
+        self.creation = LedgerCreation(
+            io.loop, store, name, last_id, lambda unlisted: own._delete_unlisted(unlisted)
+        )
         self._roll: Any = None
         self._writer_fenced = False
         """The record says who goes on: it is asked before a ledger is made."""

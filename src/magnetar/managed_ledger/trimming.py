@@ -8,6 +8,7 @@ the limit.
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -68,7 +69,9 @@ class Trimmer:
     """Lets ledgers of one managed ledger go when nobody needs them."""
 
     def __init__(self, managed_ledger: TrimmedLedger, record: LedgersRecord, io: Io) -> None:
-        self._owner = managed_ledger
+        self._known = weakref.ref(managed_ledger)
+        self._owner: TrimmedLedger = weakref.proxy(managed_ledger)
+        """Held by whoever calls, and by what runs here."""
         self._record = record
         self._io = io
         self._running: Any = None
@@ -90,7 +93,7 @@ class Trimmer:
         if self._running is not None:
             self._again = True
         elif self.reclaimable():
-            self._running = self._io.loop.create_task(self._run())
+            self._running = self._io.loop.create_task(self._run(self._known()))
 
     def _consumed(self) -> list[LedgerSummary]:
         """Closed ledgers that no durable cursor needs, oldest first."""
@@ -108,7 +111,7 @@ class Trimmer:
         total = owner.ledgers.total_size()
         return ledgers_to_trim(consumed, total, owner.retention, self._io.clock.wall_ms())
 
-    async def _run(self) -> None:
+    async def _run(self, _held: TrimmedLedger | None) -> None:
         try:
             while True:
                 self._again = False
@@ -170,14 +173,14 @@ class Trimmer:
         self._owner.start_over()
         await self._owner.rolled()
         await self.settle()
-        self._running = self._io.loop.create_task(self._truncate())
+        self._running = self._io.loop.create_task(self._truncate(self._known()))
         try:
             await outcome(self._io.loop, self._running)
         finally:
             self._running = None
         self.schedule()
 
-    async def _truncate(self) -> None:
+    async def _truncate(self, _held: TrimmedLedger | None) -> None:
         if not self._begun or self._owner.lost:
             return
         try:

@@ -50,7 +50,7 @@ def test_what_came_is_set_aside_and_what_went_is_found() -> None:
     del lives
     gc.collect()
     assert known() is not None, "it was set aside"
-    connections.closed_count = 5_000
+    connections.closed_count = 10_000
     simulation.loop.run_for(2)
     assert known() is None
     assert "collector" in simulation.io.slices.longest()
@@ -59,3 +59,18 @@ def test_what_came_is_set_aside_and_what_went_is_found() -> None:
     connections.created = 10_000
     simulation.loop.run_for(5)
     assert gc.get_freeze_count() == frozen
+
+
+def test_topics_that_were_unloaded_lead_to_no_long_look() -> None:
+    connections = SimpleNamespace(created=0, closed_count=0)
+    loads = SimpleNamespace(count=0)
+    broker = SimpleNamespace(topic_loads=loads, topics={}, connections=connections)
+    collector, simulation = make(broker)
+    collector.start()
+    loads.count = 90_000
+    simulation.loop.run_for(2)
+    assert "collector" not in simulation.io.slices.longest()
+    loads.count = 100_000
+    simulation.loop.run_for(2)
+    assert "collector" in simulation.io.slices.longest()
+    collector.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -111,7 +112,7 @@ class BaseTopic(ABC, Generic[S]):
         self.remote_producers = 0
         """How many of them belong to replicators of other clusters."""
         self.subscriptions: dict[str, S] = {}
-        self.access = ExclusiveAccess(self)
+        self.access = ExclusiveAccess(weakref.proxy(self))
         self.deduplication: Deduplication | None = None
         self.admission: Admission | None = None
         self.closing = False
@@ -407,6 +408,8 @@ class BaseTopic(ABC, Generic[S]):
         known = self.subscriptions.get(name)
         if known is None:
             if not create:
+                # A closed topic has let go of its subscriptions: they are where it is loaded next.
+                self.check_open()
                 raise SubscriptionNotFound(f"Subscription {name} does not exist")
             check_new_subscription(name, self.settings.replicator_prefix)
             self.check_open()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -92,11 +93,12 @@ class Topic(BaseTopic[Subscription]):
         shared: SharedLimits | None = None,
     ) -> None:
         self.managed_ledger = managed_ledger
+        own: Topic = weakref.proxy(self)
         self.compaction = TopicCompaction(
-            str(name), name.partition_index, managed_ledger, compactor, self._compaction_cursor
+            str(name), name.partition_index, managed_ledger, compactor, lambda: own._compaction_cursor()
         )
         super().__init__(name, io, wheel, settings, budget, policies, mark_busy, shared)
-        self.dispatch_rates = TopicDispatchRates(wheel, io.clock, self._published, self.shared)
+        self.dispatch_rates = TopicDispatchRates(wheel, io.clock, lambda: own._published(), self.shared)
         self.dispatch_rates.use(policies, self.group)
         self._managed_ledgers = managed_ledgers
         self._record_latency = record_latency
@@ -526,6 +528,7 @@ class Topic(BaseTopic[Subscription]):
         if self.deduplication is not None:
             self.deduplication.snapshot(self.clock.monotonic())
         await self._managed_ledgers.close(self.managed_ledger)
+        self._let_go()
 
     async def delete(self) -> None:
         """Disconnects everybody and removes the topic with all it stored."""
@@ -534,6 +537,15 @@ class Topic(BaseTopic[Subscription]):
         await self._subscriptions_made()
         self._disconnect()
         await self._managed_ledgers.delete(self.managed_ledger)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Of whatever refers to the topic in turn: then reference counting frees it."""
+        for subscription in self.subscriptions.values():
+            subscription.dispatcher = None
+        self.subscriptions.clear()
+        self.replicators.clear()
+        self._followers = []
 
     async def _subscriptions_made(self) -> None:
         """Returns when none is on its way: a cursor made meanwhile would outlive its topic."""

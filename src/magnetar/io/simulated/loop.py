@@ -75,8 +75,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return self.timeline.now
 
     def pending_tasks(self) -> list[asyncio.Task[Any]]:
-        """Tasks that have begun here and have not ended."""
-        return [task for task in self._tasks if not task.done()]
+        """Tasks that have begun here and have not ended; the others, and their results, are let go."""
+        self._tasks = [task for task in self._tasks if not task.done()]
+        return list(self._tasks)
 
     def call_soon(
         self, callback: Callable[[*Args], object], *args: *Args, context: contextvars.Context | None = None

@@ -214,6 +214,8 @@ class BookKeeperWriter:
         if self._listener is not None:
             on_failed = self._listener.on_failed
             self._loop.call_soon(on_failed, self.ledger_id, self._confirmed + 1, reason)
+            # It refers to the writer in turn.
+            self._listener = None
 
     async def look(self) -> None:
         """Somebody, perhaps this writer, has changed the ledger's metadata."""

@@ -90,7 +90,13 @@ class EmbeddedWriter:
         self._queue.ended = True
         self._context.closed(self.ledger_id)
         self._result = (self._row.last_entry_id, self._row.length)
+        self._let_go()
         return self._result
+
+    def _let_go(self) -> None:
+        """Of whatever refers to the writer in turn: then reference counting frees it."""
+        self._listener = None
+        self._queue.on_durable = self._queue.refused = _nobody
 
     def forget_before(self, entry_id: int) -> None:
         self._context.forget(self._row, entry_id)
@@ -105,6 +111,7 @@ class EmbeddedWriter:
         if self._listener is not None:
             on_failed = self._listener.on_failed
             self._context.loop.call_soon(on_failed, self.ledger_id, self._acknowledged + 1, reason)
+        self._let_go()
 
     def refuse(self, reason: LedgerError) -> None:
         """Takes no more appends; those that were made are still committed and told."""
@@ -115,3 +122,7 @@ class EmbeddedWriter:
         self._acknowledged = last_entry_id
         if self._listener is not None:
             self._listener.on_durable(self.ledger_id, last_entry_id)
+
+
+def _nobody(_told: object) -> None:
+    """Hears what comes after the end."""
