@@ -358,10 +358,13 @@ class NamespaceAdmin:
 
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: it has consumers; or no such bundle
+        :raises ServiceNotReady: a topic was unloaded meanwhile
         """
 
         async def unsubscribe(part: Bundle) -> None:
             for topic in await self._topics(part):
+                # One that was unloaded meanwhile has its subscriptions where it is loaded next.
+                topic.check_open()
                 found = topic.subscriptions.get(subscription)
                 if found is None:
                     continue
