@@ -10,7 +10,7 @@ from magnetar.broker.admin.topics import TopicAdmin
 from magnetar.broker.service import BrokerService
 from magnetar.broker.stats.backlog_scan import scan
 from magnetar.broker.subscriptions.persistent import Subscription
-from magnetar.broker.topics.any_topic import persistent
+from magnetar.broker.topics.any_topic import persistent, still_open
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.replicating import Replicating
 from magnetar.broker.upkeep.expiry import count_expired, expire, has_expired
@@ -39,6 +39,7 @@ class BacklogAdmin:
 
         :raises TopicNotFound: no such topic
         :raises PersistentTopicRequired: it is non-persistent
+        :raises ServiceNotReady: one was unloaded while the next was loaded
         """
         names = await self._topics.parts(topic)
         if names[0].partition_index < 0 or (len(names) == 1 and str(names[0]) == topic):
@@ -50,7 +51,7 @@ class BacklogAdmin:
             except TopicNotFound:
                 # Its first client makes it, or createMissedPartitions.
                 continue
-        return found
+        return still_open(found)
 
     # Expiry
 
@@ -159,6 +160,7 @@ class BacklogAdmin:
         :raises TopicNotFound: no such topic
         """
         for part in await self._parts(topic):
+            part.check_open()
             for subscription in list(part.subscriptions.values()):
                 subscription.skip_to(part.max_read_position)
                 await subscription.cursor.flush()

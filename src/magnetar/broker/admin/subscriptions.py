@@ -9,7 +9,7 @@ from magnetar.broker.admin.topics import TopicAdmin
 from magnetar.broker.service import BrokerService
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
 from magnetar.broker.subscriptions.persistent import Subscription
-from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.broker.topics.any_topic import AnyTopic, still_open
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.replicating import Replicating
 from magnetar.errors import (
@@ -39,11 +39,14 @@ class SubscriptionAdmin:
         self._topics = topics
 
     async def _parts(self, topic: str) -> Sequence[AnyTopic]:
-        """The topic, or the partitions that exist."""
+        """The topic, or the partitions that exist.
+
+        :raises ServiceNotReady: one was unloaded while the next was loaded
+        """
         names = await self._topics.parts(topic)
         if len(names) == 1 and names[0].partition_index < 0:
             return [await self._broker.topic(names[0], create=False)]
-        return [found for name in names if (found := await self._part(name)) is not None]
+        return still_open([found for name in names if (found := await self._part(name)) is not None])
 
     async def _part(self, name: TopicName) -> AnyTopic | None:
         try:
@@ -124,7 +127,7 @@ class SubscriptionAdmin:
         if count and position not in (EARLIEST, LATEST):
             raise NotAllowed("Create subscription at a position is not allowed for a partitioned topic")
         names = [name.partition(index) for index in range(count)] if count else [name]
-        topics = [await self._broker.topic(part, create=True) for part in names]
+        topics = still_open([await self._broker.topic(part, create=True) for part in names])
         if all(subscription in found.subscriptions for found in topics):
             raise AlreadyExists("Subscription already exists for topic")
         for found in topics:
