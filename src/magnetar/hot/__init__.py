@@ -23,21 +23,21 @@ SERVING = (
     "magnetar.ledger.bookkeeper.hot_adds",
     "magnetar.ledger.embedded.group",
     "magnetar.managed_ledger.hot_ranges",
+    "magnetar.protocol.hot_client_decode",
+    "magnetar.protocol.hot_client_encode",
     "magnetar.protocol.hot_compaction",
     "magnetar.protocol.hot_decode",
     "magnetar.protocol.hot_encode",
     "magnetar.protocol.hot_keys",
     "magnetar.protocol.hot_origin",
+    "magnetar.protocol.hot_replication",
 )
-"""Those that a broker runs: a first start compiles no others."""
+"""Those that a broker runs, replicators included: a first start compiles no others."""
 
 MODULES = (
     *SERVING,
     "magnetar.cli.perf.hot_raw",
     "magnetar.http.engine.hot_frames",
-    "magnetar.protocol.hot_client_decode",
-    "magnetar.protocol.hot_client_encode",
-    "magnetar.protocol.hot_replication",
     "magnetar.spark.codec.hot_avro",
     "magnetar.spark.codec.hot_batches",
     "magnetar.spark.codec.hot_ids",

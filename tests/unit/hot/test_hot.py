@@ -120,7 +120,12 @@ def test_without_a_compiler_nothing_is_built_and_one_line_says_so() -> None:
 
 
 def test_what_a_broker_imports_is_compiled_first() -> None:
-    program = "import sys, magnetar.server.standalone, magnetar.server.broker_process; print(*sys.modules)"
+    # A broker imports the replicator with the first topic that it replicates.
+    program = (
+        "import sys, magnetar.server.standalone, magnetar.server.broker_process\n"
+        "import magnetar.broker.replication.replicator\n"
+        "print(*sys.modules)"
+    )
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert set(loaded.stdout.split()) & set(hot.MODULES) == set(hot.SERVING)
 

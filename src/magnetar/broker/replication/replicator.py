@@ -7,35 +7,26 @@ in this cluster; another one stores it twice.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
-from http import HTTPStatus
 from typing import Any
 
 from magnetar.broker.flow.dispatch_rates import DispatchLimiter, LimitedBy, Throttle
 from magnetar.broker.flow.loop_budget import READ_PRICE, RUN_PRICE
 from magnetar.broker.flow.rates import Rate
-from magnetar.broker.replication.clusters import RemoteCluster, RemoteClusters
+from magnetar.broker.replication.clusters import RemoteClusters
+from magnetar.broker.replication.remote_producer import RemoteProducer
 from magnetar.broker.replication.settings import InFlightBytes, ReplicationSettings
-from magnetar.broker.schemas.data import fill_wire, version_from_bytes
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.topics.persistent import Topic
-from magnetar.client.attachment import take_back_unanswered
 from magnetar.client.backoff import Backoff
-from magnetar.client.connection import Connection
-from magnetar.client.exceptions import NotConnected, PulsarException, TopicNotFound
-from magnetar.client.wire import Assigned
-from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Io
-from magnetar.io.waiting import nobody_waits, sleep
+from magnetar.io.waiting import sleep
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.entry_cache import lasting_run
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import Position
-from magnetar.metadata.interface import MetadataError
-from magnetar.naming.replicators import producer_name
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.hot_client_decode import ReceiptRun
@@ -46,22 +37,16 @@ from magnetar.protocol.hot_replication import (
     InFlight,
     encode_replicated,
 )
-from magnetar.protocol.pulsar_api_pb2 import BaseCommand
-
-log = logging.getLogger(__name__)
 
 _MOST_ENTRIES = 1000
 """The most that a replicator reads at a time; a replication run has room for that many."""
 _MOST_READ_BYTES = 1 << 20
 _READ_AGAIN = (1.0, 60.0)
 """Seconds after a read that failed, and at most."""
-_LOOK_AGAIN_SECONDS = 1.0
-"""Between two looks whether an operator has skipped the entry that is too large."""
-_CLOSE_SECONDS = 30.0
+_READING = "reading"
 _KEPT_SLOTS = 64
 _SAMPLE_SECONDS = 0.1
 _MOST_SAMPLES = 32
-_EMPTY: dict[bytes, bytes] = {}
 
 
 class Replicator:
@@ -83,10 +68,6 @@ class Replicator:
         self.topic = topic
         self.remote = remote
         self.cursor = cursor
-        self.hindrance = "it is not connected yet"
-        """Why nothing is sent, in words; empty: nothing keeps it from sending."""
-        self.connected_ms = 0
-        """When it was connected, in milliseconds since 1970; 0: it is not."""
         self.sent = Rate()
         """Messages and bytes that were sent, those that were sent again among them."""
         self.expired = Rate()
@@ -95,40 +76,36 @@ class Replicator:
         self.last_expire_ms = 0
         self._io = io
         self._loop = io.loop
-        self._clusters = clusters
-        self._schemas = schemas
-        self._partitions = partitions
         self._settings = settings
         self._bytes = in_flight_bytes
-        self._cluster: RemoteCluster | None = None
-        self._connection: Connection | None = None
-        self._producer_id = 0
-        self._epoch = 0
         self._in_flight = InFlight()
         self._processed: Position = cursor.mark_delete
         """The last entry that was sent or skipped."""
         self._left: tuple[EntryRun, int, int] | None = None
         """Read and not sent: the run, and the first and the last index."""
-        self._versions = _EMPTY
         self._oldest_sent = 0.0
         self._stored_at: list[tuple[Position, float]] = []
         """Some positions that are not confirmed, and when each was the last one of the topic."""
-        self._tasks: dict[str, Any] = {}
-        """What is under way: connecting, reading, declaring a schema."""
-        self._backoff = Backoff(io.randomness, *settings().backoff)
         self._read_backoff = Backoff(io.randomness, *_READ_AGAIN)
         self._blocked_at: Position | None = None
-        self._timer: Any = None
         self._limiter: DispatchLimiter | None = None
         self._throttle: Throttle | None = None
-        self._ended = False
-        self._resting = False
-        """Disconnected until something is published."""
+        self._there = RemoteProducer(
+            io,
+            self,
+            topic.name,
+            remote,
+            clusters,
+            schemas,
+            partitions,
+            settings,
+            topic.settings.replicator_prefix,
+        )
         if cursor.has_more():
             self._stored_at.append((topic.max_read_position, self._loop.time()))
         self.policies_changed()
         topic.follow(self._stored)
-        self._start("connecting", self._keep_connecting)
+        self._there.connect()
 
     @property
     def name(self) -> str:
@@ -137,7 +114,15 @@ class Replicator:
 
     @property
     def closing(self) -> bool:
-        return self._ended
+        return self._there.ended
+
+    @property
+    def hindrance(self) -> str:
+        return self._there.hindrance
+
+    @property
+    def connected_ms(self) -> int:
+        return self._there.connected_ms
 
     def backlog(self) -> int:
         """Entries that the other cluster has not confirmed."""
@@ -151,17 +136,12 @@ class Replicator:
         return count
 
     @property
-    def producer(self) -> str:
-        """The name of its producer in the other cluster."""
-        return producer_name(self.topic.settings.replicator_prefix, self._settings().cluster, self.remote)
-
-    @property
     def connected(self) -> bool:
-        return self._connection is not None
+        return self._there.connection is not None
 
     def link(self) -> tuple[str, str] | None:
         """``host:port`` of both ends of its connection, its own end first; None while it is disconnected."""
-        return self._connection.ends() if self._connection is not None else None
+        return self._there.link()
 
     def lag_seconds(self) -> float:
         """Age of the oldest entry that is not confirmed, at most since the topic was loaded; else 0."""
@@ -175,144 +155,18 @@ class Replicator:
         """How long the oldest entry without a receipt has been on its way; 0: there is none."""
         return self._loop.time() - self._oldest_sent if self._in_flight.count else 0.0
 
-    # Connecting
+    # Its producer in the other cluster
 
-    def _start(self, kind: str, work: Callable[[], Any]) -> None:
-        if self._ended or kind in self._tasks:
-            return
-        task = self._tasks[kind] = self._loop.create_task(work())
-        task.add_done_callback(lambda done: self._task_ended(kind, done))
-
-    def _task_ended(self, kind: str, task: Any) -> None:
-        self._tasks.pop(kind, None)
-        if task.cancelled():
-            if kind == "connecting":
-                self._start(kind, self._keep_connecting)
-            return
-        if task.exception() is None:
-            self.go_on()
-            return
-        error = task.exception()
-        log.error(
-            "replicator failed",
-            extra={"topic": self.topic.full_name, "cluster": self.remote, "error": repr(error)},
-            exc_info=error,
-        )
-        self._detach(f"{kind}: {type(error).__name__}: {error}")
-
-    async def _keep_connecting(self) -> None:
-        while not self._ended and self._connection is None:
-            try:
-                await self._connect()
-                return
-            except (PulsarException, BrokerError, MetadataError, OSError) as error:
-                self._hindered(str(error) or type(error).__name__)
-            await sleep(self._loop, self._backoff.next())
-
-    def _hindered(self, reason: str) -> None:
-        if reason != self.hindrance:
-            log.warning(
-                "topic is not being replicated",
-                extra={"topic": self.topic.full_name, "cluster": self.remote, "reason": reason},
-            )
-        self.hindrance = reason
-
-    async def _connect(self) -> None:
-        cluster = await self._clusters.get(self.remote)
-        services = cluster.client.services
-        name = self.topic.full_name
-        await self._prepare_there(cluster)
-        owner = await services.lookup.owner(name)
-        connection = await services.pool.next(owner.broker, owner.through)
-        wire, producer_id = connection.wire, services.new_id()
-        wire.producers[producer_id] = self
-        request_id = wire.new_request_id()
-        asked = connection.ask(request_id, self._command(request_id, producer_id), services.operation_timeout)
-        take_back_unanswered(asked, lambda: self._close_producer(connection, producer_id))
-        try:
-            await asked
-        except PulsarException:
-            wire.producers.pop(producer_id, None)
-            raise
-        if wire.producers.get(producer_id) is not self:
-            raise NotConnected(f"{name}: closed again by the broker of {self.remote}")
-        if self._ended or cluster.ended:
-            self._close_producer(connection, producer_id)
-            raise NotConnected(f"the record of cluster {self.remote} has changed")
-        self._cluster, self._connection, self._producer_id = cluster, connection, producer_id
-        self._versions = _EMPTY
+    def attached(self) -> None:
         self._rewind()
-        self.connected_ms = self._io.clock.wall_ms()
-        if self.hindrance:
-            log.info("topic is being replicated", extra={"topic": name, "cluster": self.remote})
-        self.hindrance = ""
         self.topic.managed_ledger.cursors.set_active(self.cursor, True)
         if not self.cursor.has_more():
-            self._backoff.reset()
+            self._there.backoff.reset()
 
-    async def _prepare_there(self, cluster: RemoteCluster) -> None:
-        """Sees to it that the topic can be in the other cluster.
-
-        :raises BrokerError: it has partitions in one of the clusters only, or must not be made
-        """
-        name = self.topic.name
-        base, makes = name.base, self._settings().makes_topics
-        wanted = await self._partitions(base) if name.partition_index >= 0 else 0
-        try:
-            count = await cluster.client.services.lookup.partitions(str(base), makes_topic=False)
-        except TopicNotFound:
-            if not makes:
-                raise
-            count = 0
-            if wanted:
-                # Clients that use it first would make it with another number of partitions.
-                await self._ask_for_partitions(cluster, "PUT", "createLocalTopicOnly", wanted)
-            return
-        if bool(count) != bool(wanted) and name.partition_index < 0:
-            raise BrokerError(
-                f"{base} has no partitions here and {count} in cluster {self.remote}: delete one of the two "
-                "topics, or make them alike"
-            )
-        if makes and 0 < count < wanted:
-            await self._ask_for_partitions(cluster, "POST", "updateLocalTopicOnly", wanted)
-
-    async def _ask_for_partitions(
-        self, cluster: RemoteCluster, method: str, local_only: str, partitions: int
-    ) -> None:
-        query = {local_only: "true"} | ({"force": "false"} if method == "POST" else {})
-        path = f"{self.topic.name.base.admin_path}/partitions"
-        try:
-            await cluster.ask(method, path, query, str(partitions).encode())
-        except BrokerError as error:
-            # Another partition's replicator, or a client, was first.
-            if error.http_status != HTTPStatus.CONFLICT:
-                raise
-
-    def _command(self, request_id: int, producer_id: int) -> BaseCommand:
-        command = BaseCommand(type=BaseCommand.PRODUCER)
-        producer = command.producer
-        producer.topic = self.topic.full_name
-        producer.producer_id = producer_id
-        producer.request_id = request_id
-        producer.producer_name = self.producer
-        producer.encrypted = False
-        producer.epoch = self._epoch
-        producer.user_provided_producer_name = True
-        producer.txn_enabled = False
-        self._epoch += 1
-        return command
-
-    def _close_producer(self, connection: Connection, producer_id: int) -> Any:
-        """Tells the remote broker; returns a future of its answer, for which nobody has to wait."""
-        wire = connection.wire
-        wire.producers.pop(producer_id, None)
-        request_id = wire.new_request_id()
-        command = BaseCommand(type=BaseCommand.CLOSE_PRODUCER)
-        command.close_producer.producer_id = producer_id
-        command.close_producer.request_id = request_id
-        answered = connection.ask(request_id, command, _CLOSE_SECONDS)
-        answered.add_done_callback(nobody_waits)
-        return answered
+    def detached(self) -> None:
+        self.topic.managed_ledger.cursors.set_active(self.cursor, False)
+        self._in_flight_cleared()
+        self._left = None
 
     def _rewind(self) -> None:
         self._in_flight_cleared()
@@ -326,39 +180,17 @@ class Replicator:
         self._in_flight.clear()
         self._bytes.release(size)
 
-    def _detach(self, reason: str) -> None:
-        """Sends nothing more on this connection, and looks for another."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            self.connected_ms = 0
-            if not connection.closed:
-                self._close_producer(connection, self._producer_id)
-            self.topic.managed_ledger.cursors.set_active(self.cursor, False)
-        self._in_flight_cleared()
-        self._left = None
-        if not self._ended and not self._resting:
-            self._hindered(reason)
-            self._start("connecting", self._reconnect)
-
-    async def _reconnect(self) -> None:
-        await sleep(self._loop, self._backoff.next())
-        await self._keep_connecting()
-
-    # What the connection tells
-
     def receipts(self, run: ReceiptRun) -> None:
-        connection = self._connection
-        if connection is None:
-            return
-        in_flight = self._in_flight
+        connection, in_flight = self._there.connection, self._in_flight
+        assert connection is not None
         before = in_flight.size
         confirmed = in_flight.confirm(
             run.sequence_ids, run.highest_sequence_ids, run.count, connection.wire.confirms_positions
         )
         if not confirmed:
-            raise FrameError(f"a receipt of {self.remote} for {self.producer} is not for the oldest entry")
+            raise FrameError(f"a receipt of {self.remote} for {self._there.name} is not for the oldest entry")
         self._bytes.release(before - in_flight.size)
-        self._backoff.reset()
+        self._there.backoff.reset()
         self._oldest_sent = self._loop.time()
         self._settle()
         self.go_on()
@@ -377,32 +209,17 @@ class Replicator:
         while known and known[0][0] <= self.cursor.mark_delete:
             del known[0]
 
-    def send_failed(self, sequence_id: int, error: PulsarException) -> None:
-        self._detach(f"cluster {self.remote} refused a message: {error}")
-
-    def closed_by_broker(self, assigned: Assigned | None) -> None:
-        if self._connection is not None:
-            self._connection = None
-            self.connected_ms = 0
-            self.topic.managed_ledger.cursors.set_active(self.cursor, False)
-        self._detach(f"cluster {self.remote} closed the producer")
-
-    def connection_lost(self, error: PulsarException) -> None:
-        self._detach(str(error))
-
     # Sending
 
     def rest(self) -> None:
         """Disconnects until something is published: the topic is not used."""
-        if self._connection is not None and not self.backlog():
-            self._resting = True
-            self._detach("")
+        if self.connected and not self.backlog():
+            self._there.rest()
 
     def _stored(self) -> None:
         """Something was published."""
-        if self._resting:
-            self._resting = False
-            self._start("connecting", self._keep_connecting)
+        if self._there.resting:
+            self._there.connect()
         known, now = self._stored_at, self._loop.time()
         if not known or now - known[-1][1] >= _SAMPLE_SECONDS:
             if len(known) >= _MOST_SAMPLES:
@@ -412,8 +229,8 @@ class Replicator:
 
     def go_on(self) -> None:
         """Sends what can be sent now."""
-        topic = self.topic
-        while self._connection is not None and not self._ended and "reading" not in self._tasks:
+        topic, there = self.topic, self._there
+        while there.connection is not None and not there.ended and not there.under_way(_READING):
             if topic.fenced or topic.closing or self._blocked():
                 return
             room = self._settings().queue_size - self._in_flight.count
@@ -429,7 +246,7 @@ class Replicator:
                 run = self.cursor.read_cached(most, min(topic.budget.step_bytes, _MOST_READ_BYTES))
                 if run is None:
                     topic.budget.spend(READ_PRICE)
-                    self._start("reading", self._read)
+                    there.start(_READING, self._read)
                     return
                 left = (run, 0, run.count)
             self._send(*left, room)
@@ -450,7 +267,7 @@ class Replicator:
             self._throttle.use((self._limiter,))
 
     def _blocked(self) -> bool:
-        if "declaring a schema" in self._tasks:
+        if self._there.declaring:
             return True
         at = self._blocked_at
         if at is not None and self.cursor.mark_delete < at:
@@ -458,7 +275,7 @@ class Replicator:
         if at is not None:
             # An operator has skipped it: what is left of the run goes on behind it.
             self._blocked_at = None
-            self.hindrance = ""
+            self._there.hindrance = ""
         return False
 
     async def _read(self) -> None:
@@ -466,13 +283,13 @@ class Replicator:
         try:
             run = await self.cursor.read(max(room, 1), _MOST_READ_BYTES)
         except (LedgerError, ManagedLedgerError) as error:
-            self._hindered(f"the topic cannot be read: {error}")
+            self._there.hindered(f"the topic cannot be read: {error}")
             await sleep(self._loop, self._read_backoff.next())
             run = None
         else:
             self._read_backoff.reset()
-            if self._connection is not None:
-                self.hindrance = ""
+            if self.connected:
+                self._there.hindrance = ""
         if run is not None:
             run = lasting_run(run)
             self._left = (run, 0, run.count)
@@ -497,26 +314,26 @@ class Replicator:
 
     def _stopped_at(self, position: Position) -> None:
         """The entry there cannot be sent now."""
-        cluster = self._cluster
+        cluster = self._there.cluster
         assert cluster is not None
         if cluster.run.stopped == UNKNOWN_SCHEMA:
-            version = cluster.run.version
-            self._start("declaring a schema", lambda: self._declare_schema(version))
+            self._there.declare_schema(cluster.run.version)
         elif cluster.run.stopped == TOO_LARGE:
             self._too_large(position)
 
     def _send_part(self, run: EntryRun, first: int, end: int) -> int:
         """Sends entries ``first`` … ``end - 1``; returns the first that cannot be sent now, or ``end``."""
-        cluster, connection = self._cluster, self._connection
+        there = self._there
+        cluster, connection = there.cluster, there.connection
         assert cluster is not None
         assert connection is not None
         encoding = cluster.run
         encoding.max_frame = connection.wire.max_frame
-        encoding.versions = self._versions
+        encoding.versions = there.versions
         encoding.local_version = encoding.remote_version = b""
         stopped_at = encode_replicated(
             encoding,
-            self._producer_id,
+            there.id,
             run.buffer,
             run.starts,
             run.ends,
@@ -558,72 +375,16 @@ class Replicator:
     def _too_large(self, position: Position) -> None:
         self._blocked_at = position
         ledger_id, entry_id = position
-        self._hindered(
+        self._there.hindered(
             f"entry {ledger_id}:{entry_id} is larger than cluster {self.remote} takes: raise maxMessageSize "
             f"there, or skip the entry (pulsar-admin topics skip --count 1 -s {self.cursor.name})"
         )
-        self._look_again_later()
-
-    def _look_again_later(self) -> None:
-        if self._timer is None and not self._ended:
-            self._timer = self.topic.wheel.schedule(_LOOK_AGAIN_SECONDS, self._look_again)
-
-    def _look_again(self) -> None:
-        self._timer = None
-        if self._blocked_at is not None:
-            self.go_on()
-        if self._blocked_at is not None:
-            self._look_again_later()
-
-    async def _declare_schema(self, version: bytes) -> None:
-        """Finds the remote version of a schema of the topic, which is added there when it is new."""
-        while not self._ended:
-            connection, cluster = self._connection, self._cluster
-            if connection is None or cluster is None:
-                return
-            try:
-                remote = await self._remote_version(connection, cluster, version)
-            except (PulsarException, BrokerError, MetadataError, LedgerError) as error:
-                if connection is not self._connection:
-                    return
-                self._hindered(f"cluster {self.remote} does not take the schema of the messages: {error}")
-                await sleep(self._loop, self._backoff.next())
-                continue
-            if connection is self._connection:
-                self._versions = {**self._versions, version: remote}
-                self.hindrance = ""
-            return
-
-    async def _remote_version(self, connection: Connection, cluster: RemoteCluster, version: bytes) -> bytes:
-        schema_id = self.topic.name.schema_path
-        stored = await self._schemas.get(schema_id, version_from_bytes(version))
-        if stored is None:
-            raise BrokerError(
-                f"version {version.hex()} of the schema of {schema_id} is not known here either"
-            )
-        request_id = connection.wire.new_request_id()
-        command = BaseCommand(type=BaseCommand.GET_OR_CREATE_SCHEMA)
-        wanted = command.getOrCreateSchema
-        wanted.request_id = request_id
-        wanted.topic = self.topic.full_name
-        fill_wire(wanted.schema, schema_id, stored.data)
-        seconds = cluster.client.services.operation_timeout
-        answered: BaseCommand = await connection.ask(request_id, command, seconds)
-        answer = answered.getOrCreateSchemaResponse
-        if answer.HasField("error_code"):
-            raise BrokerError(answer.error_message or "the schema was refused")
-        return answer.schema_version
 
     # Ending
 
     def reconnect(self, reason: str) -> None:
         """The record of the cluster has changed: what it says now counts."""
-        self._backoff.reset()
-        if self._connection is not None:
-            self._detach(reason)
-        elif (connecting := self._tasks.get("connecting")) is not None:
-            # It may wait for a minute before it tries again.
-            connecting.cancel()
+        self._there.reconnect(reason)
 
     def tick(self, seconds: float) -> bool:
         """Works out rates over the last window; returns whether anything still moves."""
@@ -633,15 +394,10 @@ class Replicator:
 
     def stop(self) -> None:
         """Sends nothing more; the cursor stays where it is."""
-        if self._ended:
+        if self._there.ended:
             return
-        self._ended = True
         self.topic.unfollow(self._stored)
-        for task in list(self._tasks.values()):
-            task.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
-        self._detach("it has been stopped")
+        self._there.stop()
         self._bytes.leave(self)
         if self._throttle is not None:
             self._throttle.close()

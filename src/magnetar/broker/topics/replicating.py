@@ -19,10 +19,6 @@ class Replicating(Protocol):
     expiring: bool
     """It is being looked up what has expired."""
     last_expire_ms: int
-    hindrance: str
-    """Why nothing is sent, in words; empty: nothing keeps it from sending."""
-    connected_ms: int
-    """When it was connected, in milliseconds since 1970; 0: it is not."""
     sent: Rate
     """Messages and bytes that were sent, those that were sent again among them."""
     expired: Rate
@@ -33,6 +29,16 @@ class Replicating(Protocol):
     @property
     def name(self) -> str:
         """That of its cursor, as operators call it."""
+        ...
+
+    @property
+    def hindrance(self) -> str:
+        """Why nothing is sent, in words; empty: nothing keeps it from sending."""
+        ...
+
+    @property
+    def connected_ms(self) -> int:
+        """When it was connected, in milliseconds since 1970; 0: it is not."""
         ...
 
     @property

@@ -1,0 +1,382 @@
+"""A replicator's producer in the other cluster: it is made, made again after a cut, and has schemas declared.
+
+What is sent, and what becomes of receipts, is up to the replicator that uses it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Any, Protocol
+
+from magnetar.broker.replication.clusters import RemoteCluster, RemoteClusters
+from magnetar.broker.replication.settings import ReplicationSettings
+from magnetar.broker.schemas.data import fill_wire, version_from_bytes
+from magnetar.broker.schemas.registry import SchemaRegistry
+from magnetar.client.attachment import take_back_unanswered
+from magnetar.client.backoff import Backoff
+from magnetar.client.connection import Connection
+from magnetar.client.exceptions import NotConnected, PulsarException, TopicNotFound
+from magnetar.client.wire import Assigned
+from magnetar.errors import BrokerError
+from magnetar.io.interfaces import Io
+from magnetar.io.waiting import nobody_waits, sleep
+from magnetar.ledger.interface import LedgerError
+from magnetar.metadata.interface import MetadataError
+from magnetar.naming.replicators import producer_name
+from magnetar.naming.topic_name import TopicName
+from magnetar.protocol.hot_client_decode import ReceiptRun
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+
+log = logging.getLogger(__name__)
+
+_CLOSE_SECONDS = 30.0
+_EMPTY: dict[bytes, bytes] = {}
+_CONNECTING = "connecting"
+_DECLARING = "declaring a schema"
+
+
+class Sender(Protocol):
+    """The replicator that a remote producer belongs to."""
+
+    def attached(self) -> None:
+        """The producer has just been made: nothing that was sent before counts any more."""
+        ...
+
+    def detached(self) -> None:
+        """Nothing can be sent until :meth:`attached` is called again."""
+        ...
+
+    def receipts(self, run: ReceiptRun) -> None:
+        """Receipts in the order in which they came; they are called only while the producer is connected."""
+        ...
+
+    def go_on(self) -> None:
+        """Something that kept it from sending has ended."""
+        ...
+
+
+class RemoteProducer:
+    """Of one topic in one other cluster; it keeps trying to be connected until it is stopped or rests."""
+
+    def __init__(
+        self,
+        io: Io,
+        sender: Sender,
+        topic: TopicName,
+        remote: str,
+        clusters: RemoteClusters,
+        schemas: SchemaRegistry,
+        partitions: Callable[[TopicName], Awaitable[int]],
+        settings: Callable[[], ReplicationSettings],
+        prefix: str,
+    ) -> None:
+        """:param remote: the name of the other cluster
+
+        :param partitions: how many a topic has here; 0: it has none
+        :param prefix: ``replicatorPrefix``
+        """
+        self.remote = remote
+        self.hindrance = "it is not connected yet"
+        """Why nothing is sent, in words; empty: nothing keeps it from sending."""
+        self.connected_ms = 0
+        """When it was connected, in milliseconds since 1970; 0: it is not."""
+        self.cluster: RemoteCluster | None = None
+        self.connection: Connection | None = None
+        """That on which it can send now; None while it is disconnected."""
+        self.id = 0
+        """``producer_id`` on its connection."""
+        self.versions = _EMPTY
+        """Remote versions of schemas by the local ones, as far as they are known on this connection."""
+        self.backoff = Backoff(io.randomness, *settings().backoff)
+        self._io = io
+        self._loop = io.loop
+        self._sender = sender
+        self._topic = topic
+        self._full_name = str(topic)
+        self._clusters = clusters
+        self._schemas = schemas
+        self._partitions = partitions
+        self._settings = settings
+        self._prefix = prefix
+        self._epoch = 0
+        self._tasks: dict[str, Any] = {}
+        """What is under way, by its name."""
+        self._ended = False
+        self._resting = False
+
+    @property
+    def name(self) -> str:
+        """As the other cluster knows it."""
+        return producer_name(self._prefix, self._settings().cluster, self.remote)
+
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
+    @property
+    def declaring(self) -> bool:
+        """A schema is being declared: messages that have it have to wait."""
+        return _DECLARING in self._tasks
+
+    def link(self) -> tuple[str, str] | None:
+        """``host:port`` of both ends of its connection, its own end first; None while it is disconnected."""
+        return self.connection.ends() if self.connection is not None else None
+
+    def hindered(self, reason: str) -> None:
+        """Nothing is sent, and that is why."""
+        if reason != self.hindrance:
+            log.warning(
+                "topic is not being replicated",
+                extra={"topic": self._full_name, "cluster": self.remote, "reason": reason},
+            )
+        self.hindrance = reason
+
+    # Work of its own, beside what its connection tells
+
+    def under_way(self, kind: str) -> bool:
+        return kind in self._tasks
+
+    def start(self, kind: str, work: Callable[[], Any]) -> None:
+        """Begins some work unless there is such work already; the sender goes on when it is done.
+
+        What raises ends the connection. All of it is cancelled by :meth:`stop`.
+        """
+        if self._ended or kind in self._tasks:
+            return
+        task = self._tasks[kind] = self._loop.create_task(work())
+        task.add_done_callback(lambda done: self._task_ended(kind, done))
+
+    def _task_ended(self, kind: str, task: Any) -> None:
+        self._tasks.pop(kind, None)
+        if task.cancelled():
+            if kind == _CONNECTING:
+                self.connect()
+            return
+        if task.exception() is None:
+            self._sender.go_on()
+            return
+        error = task.exception()
+        log.error(
+            "replicator failed",
+            extra={"topic": self._full_name, "cluster": self.remote, "error": repr(error)},
+            exc_info=error,
+        )
+        self.detach(f"{kind}: {type(error).__name__}: {error}")
+
+    # Connecting
+
+    def connect(self) -> None:
+        """Begins to look for a connection, and goes on until there is one."""
+        self._resting = False
+        self.start(_CONNECTING, self._keep_connecting)
+
+    def reconnect(self, reason: str) -> None:
+        """The record of the cluster has changed: what it says now counts."""
+        self.backoff.reset()
+        if self.connection is not None:
+            self.detach(reason)
+        elif (connecting := self._tasks.get(_CONNECTING)) is not None:
+            # It may wait for a minute before it tries again.
+            connecting.cancel()
+
+    def rest(self) -> None:
+        """Disconnects until :meth:`connect` is called."""
+        self._resting = True
+        self.detach("")
+
+    @property
+    def resting(self) -> bool:
+        return self._resting
+
+    def stop(self) -> None:
+        """Disconnects for good."""
+        self._ended = True
+        for task in list(self._tasks.values()):
+            task.cancel()
+        self.detach("it has been stopped")
+
+    async def _keep_connecting(self) -> None:
+        while not self._ended and self.connection is None:
+            try:
+                await self._connect()
+                return
+            except (PulsarException, BrokerError, MetadataError, OSError) as error:
+                self.hindered(str(error) or type(error).__name__)
+            await sleep(self._loop, self.backoff.next())
+
+    async def _connect(self) -> None:
+        cluster = await self._clusters.get(self.remote)
+        services = cluster.client.services
+        name = self._full_name
+        await self._prepare_there(cluster)
+        owner = await services.lookup.owner(name)
+        connection = await services.pool.next(owner.broker, owner.through)
+        wire, producer_id = connection.wire, services.new_id()
+        wire.producers[producer_id] = self
+        request_id = wire.new_request_id()
+        asked = connection.ask(request_id, self._command(request_id, producer_id), services.operation_timeout)
+        take_back_unanswered(asked, lambda: self._close_producer(connection, producer_id))
+        try:
+            await asked
+        except PulsarException:
+            wire.producers.pop(producer_id, None)
+            raise
+        if wire.producers.get(producer_id) is not self:
+            raise NotConnected(f"{name}: closed again by the broker of {self.remote}")
+        if self._ended or cluster.ended:
+            self._close_producer(connection, producer_id)
+            raise NotConnected(f"the record of cluster {self.remote} has changed")
+        self.cluster, self.connection, self.id = cluster, connection, producer_id
+        self.versions = _EMPTY
+        self.connected_ms = self._io.clock.wall_ms()
+        if self.hindrance:
+            log.info("topic is being replicated", extra={"topic": name, "cluster": self.remote})
+        self.hindrance = ""
+        self._sender.attached()
+
+    async def _prepare_there(self, cluster: RemoteCluster) -> None:
+        """Sees to it that the topic can be in the other cluster.
+
+        :raises BrokerError: it has partitions in one of the clusters only, or must not be made
+        """
+        name = self._topic
+        base, makes = name.base, self._settings().makes_topics
+        wanted = await self._partitions(base) if name.partition_index >= 0 else 0
+        try:
+            count = await cluster.client.services.lookup.partitions(str(base), makes_topic=False)
+        except TopicNotFound:
+            if not makes:
+                raise
+            count = 0
+            if wanted:
+                # Clients that use it first would make it with another number of partitions.
+                await self._ask_for_partitions(cluster, "PUT", "createLocalTopicOnly", wanted)
+            return
+        if bool(count) != bool(wanted) and name.partition_index < 0:
+            raise BrokerError(
+                f"{base} has no partitions here and {count} in cluster {self.remote}: delete one of the two "
+                "topics, or make them alike"
+            )
+        if makes and 0 < count < wanted:
+            await self._ask_for_partitions(cluster, "POST", "updateLocalTopicOnly", wanted)
+
+    async def _ask_for_partitions(
+        self, cluster: RemoteCluster, method: str, local_only: str, partitions: int
+    ) -> None:
+        query = {local_only: "true"} | ({"force": "false"} if method == "POST" else {})
+        path = f"{self._topic.base.admin_path}/partitions"
+        try:
+            await cluster.ask(method, path, query, str(partitions).encode())
+        except BrokerError as error:
+            # Another partition's replicator, or a client, was first.
+            if error.http_status != HTTPStatus.CONFLICT:
+                raise
+
+    def _command(self, request_id: int, producer_id: int) -> BaseCommand:
+        command = BaseCommand(type=BaseCommand.PRODUCER)
+        producer = command.producer
+        producer.topic = self._full_name
+        producer.producer_id = producer_id
+        producer.request_id = request_id
+        producer.producer_name = self.name
+        producer.encrypted = False
+        producer.epoch = self._epoch
+        producer.user_provided_producer_name = True
+        producer.txn_enabled = False
+        self._epoch += 1
+        return command
+
+    def _close_producer(self, connection: Connection, producer_id: int) -> Any:
+        """Tells the remote broker; returns a future of its answer, for which nobody has to wait."""
+        wire = connection.wire
+        wire.producers.pop(producer_id, None)
+        request_id = wire.new_request_id()
+        command = BaseCommand(type=BaseCommand.CLOSE_PRODUCER)
+        command.close_producer.producer_id = producer_id
+        command.close_producer.request_id = request_id
+        answered = connection.ask(request_id, command, _CLOSE_SECONDS)
+        answered.add_done_callback(nobody_waits)
+        return answered
+
+    def detach(self, reason: str) -> None:
+        """Sends nothing more on this connection, and looks for another."""
+        connection = self.connection
+        if connection is not None and not connection.closed:
+            self._close_producer(connection, self.id)
+        self._disconnected(reason)
+
+    def _disconnected(self, reason: str) -> None:
+        self.connection = None
+        self.connected_ms = 0
+        self._sender.detached()
+        if not self._ended and not self._resting:
+            self.hindered(reason)
+            self.start(_CONNECTING, self._connect_later)
+
+    async def _connect_later(self) -> None:
+        await sleep(self._loop, self.backoff.next())
+        await self._keep_connecting()
+
+    # What its connection tells
+
+    def receipts(self, run: ReceiptRun) -> None:
+        if self.connection is not None:
+            self._sender.receipts(run)
+
+    def send_failed(self, sequence_id: int, error: PulsarException) -> None:
+        self.detach(f"cluster {self.remote} refused a message: {error}")
+
+    def closed_by_broker(self, assigned: Assigned | None) -> None:
+        self._disconnected(f"cluster {self.remote} closed the producer")
+
+    def connection_lost(self, error: PulsarException) -> None:
+        self.detach(str(error))
+
+    # Schemas
+
+    def declare_schema(self, version: bytes) -> None:
+        """Finds the remote version of a schema of the topic, which is added there when it is new.
+
+        It is in :attr:`versions` when the sender goes on.
+        """
+        self.start(_DECLARING, lambda: self._declare_schema(version))
+
+    async def _declare_schema(self, version: bytes) -> None:
+        while not self._ended:
+            connection, cluster = self.connection, self.cluster
+            if connection is None or cluster is None:
+                return
+            try:
+                remote = await self._remote_version(connection, cluster, version)
+            except (PulsarException, BrokerError, MetadataError, LedgerError) as error:
+                if connection is not self.connection:
+                    return
+                self.hindered(f"cluster {self.remote} does not take the schema of the messages: {error}")
+                await sleep(self._loop, self.backoff.next())
+                continue
+            if connection is self.connection:
+                self.versions = {**self.versions, version: remote}
+                self.hindrance = ""
+            return
+
+    async def _remote_version(self, connection: Connection, cluster: RemoteCluster, version: bytes) -> bytes:
+        schema_id = self._topic.schema_path
+        stored = await self._schemas.get(schema_id, version_from_bytes(version))
+        if stored is None:
+            raise BrokerError(
+                f"version {version.hex()} of the schema of {schema_id} is not known here either"
+            )
+        request_id = connection.wire.new_request_id()
+        command = BaseCommand(type=BaseCommand.GET_OR_CREATE_SCHEMA)
+        wanted = command.getOrCreateSchema
+        wanted.request_id = request_id
+        wanted.topic = self._full_name
+        fill_wire(wanted.schema, schema_id, stored.data)
+        seconds = cluster.client.services.operation_timeout
+        answered: BaseCommand = await connection.ask(request_id, command, seconds)
+        answer = answered.getOrCreateSchemaResponse
+        if answer.HasField("error_code"):
+            raise BrokerError(answer.error_message or "the schema was refused")
+        return answer.schema_version
