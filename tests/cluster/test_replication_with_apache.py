@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from typing import Any
 
 import pulsar
 import pytest
@@ -62,6 +64,26 @@ def test_both_ways_without_deduplication(pair: Pair) -> None:
     assert [message.data().decode() for message in received(there, _PART)] == contents("a", _PART)
     assert nothing_more(here)
     assert nothing_more(there)
+
+
+def test_non_persistent_topics_both_ways(pair: Pair) -> None:
+    topic = f"{make_namespace('passing', *pair)}/t"
+    consumers = [site.client.subscribe(f"non-persistent://{topic}", "s") for site in pair]
+    for source, target in (pair, pair[::-1]):
+        producer = source.client.create_producer(f"non-persistent://{topic}")
+
+        def connected(source: Site[Any] = source, target: Site[Any] = target) -> bool:
+            stats = json.loads(source.ask("GET", f"/non-persistent/{topic}/stats"))
+            return bool(stats["replication"].get(target.name, {}).get("connected"))
+
+        until(connected, f"{source.name} is connected to {target.name}")
+        for content in contents(source.name, 20):
+            producer.send(content.encode())
+        for consumer in consumers:
+            found = [message.data().decode() for message in received(consumer, 20)]
+            assert found == contents(source.name, 20)
+        producer.close()
+    assert all(nothing_more(consumer) for consumer in consumers)
 
 
 def test_nothing_is_lost_or_out_of_order_over_kills_of_both(pair: Pair) -> None:

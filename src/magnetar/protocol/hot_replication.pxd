@@ -61,6 +61,9 @@ cdef class InFlight:
 @cython.locals(room='Py_ssize_t', index='Py_ssize_t', out=bytearray, source='const unsigned char[::1]', at='Py_ssize_t', after='Py_ssize_t', kind='int', entry_id='long long')
 cpdef Py_ssize_t encode_replicated(ReplicationRun run, long long producer_id, bytes buffer, long long[::1] starts, long long[::1] ends, Py_ssize_t first, Py_ssize_t count, long long ledger_id, long long first_entry_id, long long oldest_ms) except -1
 
+@cython.locals(messages='long long', index='Py_ssize_t', kind='int')
+cpdef long long count_replicated(ReplicationRun run, bytes buffer, long long[::1] starts, long long[::1] ends, Py_ssize_t first, Py_ssize_t count) except -1
+
 @cython.locals(version=bytes)
 cdef bint _find_version(ReplicationRun run, bytes buffer) except -1
 

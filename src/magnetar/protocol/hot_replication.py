@@ -25,6 +25,9 @@ UNKNOWN_SCHEMA = 1
 TOO_LARGE = 2
 """With what is added the entry exceeds what the remote broker takes."""
 
+NO_POSITION = -1
+"""As the ledger id of entries that are stored nowhere: they are sent without a source position."""
+
 _REPLICATED_FROM = 0x2A
 _SOURCE = b"__MSG_PROP_REPL_SOURCE_POSITION"
 _COPY_LIMIT = 4096
@@ -183,6 +186,7 @@ def encode_replicated(
     ``run.kinds[i]`` and ``run.sequence_ids[i]`` belong to entry i of the stored run, which has at most
     ``run.capacity`` entries.
 
+    :param ledger_id: or :data:`NO_POSITION`
     :param first_entry_id: of entry 0 of the stored run
     :param oldest_ms: what was published before it has expired, in milliseconds since 1970
     """
@@ -220,6 +224,20 @@ def encode_replicated(
     del out[at:]
     run.frames = out
     return index
+
+
+def count_replicated(
+    run: ReplicationRun, buffer: bytes, starts: array[int], ends: array[int], first: int, count: int
+) -> int:
+    """How many messages in entries ``first`` … ``count - 1`` are for the other cluster."""
+    messages = 0
+    index = first
+    while index < count:
+        kind = _look(run, buffer, starts[index], ends[index], 0)
+        if kind == SENT or kind == MARKER:  # noqa: SIM109 - compiled, a tuple would be made
+            messages += run.batch_size
+        index += 1
+    return messages
 
 
 def _find_version(run: ReplicationRun, buffer: bytes) -> bool:
@@ -366,7 +384,8 @@ def _put_frame(
     out[position + 1] = 0x01
     metadata = position + 10
     position = _copy(run, out, metadata, buffer, source, run.start, run.insert_at)
-    position = _put_source(out, position, ledger_id, entry_id)
+    if ledger_id >= 0:
+        position = _put_source(out, position, ledger_id, entry_id)
     position = _put_bytes(out, position, run.origin)
     position = _copy(run, out, position, buffer, source, run.insert_at, run.stop)
     _put_size(out, metadata - 4, position - metadata)

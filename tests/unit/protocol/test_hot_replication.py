@@ -202,3 +202,23 @@ def test_every_field_arrives(
         assert (found, arrived) == (expected, payload)
         sent = decode_command(frames[0], 0).send
         assert (sent.sequence_id, sent.num_messages, run.sequence_ids[0]) == (sequence_id, 3, sequence_id)
+
+
+def test_entries_without_a_position_are_sent_without_the_property(hot: ModuleType) -> None:
+    run = run_to(hot)
+    told = metadata(properties=[KeyValue(key="k", value="v")])
+    end, frames = encoded(hot, run, [build_entry(told, b"payload")], ledger_id=hot.NO_POSITION)
+    expected = metadata(replicated_from="r-a", properties=told.properties)
+    assert (end, [entry_of_frame(each) for each in frames]) == (1, [(expected, b"payload")])
+
+
+def test_what_is_for_the_cluster_is_counted_without_being_encoded(hot: ModuleType) -> None:
+    entries = [build_entry(each, b"") for each in SKIPPED.values()]
+    entries += [build_entry(metadata(num_messages_in_batch=3), b""), build_entry(metadata(), b"")]
+    starts, ends, buffer = array("q"), array("q"), b""
+    for entry in entries:
+        starts.append(len(buffer))
+        buffer += entry
+        ends.append(len(buffer))
+    assert hot.count_replicated(run_to(hot), buffer, starts, ends, 0, len(entries)) == 4
+    assert hot.count_replicated(run_to(hot), buffer, starts, ends, 0, len(entries) - 1) == 3

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 
 from magnetar.broker.explaining.answer import Explanation, command, counted
-from magnetar.broker.topics.replicating import Replicating
+from magnetar.broker.topics.replicating import AnyReplicating, PassingOn, Replicating
 
 
 class Replicated(Enum):
@@ -16,6 +17,8 @@ class Replicated(Enum):
     RESTING = "resting"
     """Everything has arrived, and the topic is not used."""
     HINDERED = "not_replicated"
+    PASSING_ON = "passing_on"
+    """Of a non-persistent topic: what is published goes there."""
 
 
 def explain_replication(replicator: Replicating) -> Explanation:
@@ -42,10 +45,28 @@ def explain_replication(replicator: Replicating) -> Explanation:
         sentence = f"Cluster {cluster} has not confirmed {entries} yet."
         return Explanation(Replicated.REPLICATING.value, sentence, None, figures)
     wait = "waits" if backlog == 1 else "wait"
-    sentence = f"Nothing is sent to cluster {cluster}: {replicator.hindrance}. {entries} {wait}."
+    return _hindered(replicator, f"{entries} {wait}.", figures)
+
+
+def explain_passing_on(replicator: PassingOn) -> Explanation:
+    """Of a non-persistent topic's replicator to one other cluster."""
+    cluster, dropped = replicator.remote, replicator.dropped.messages
+    figures = {"connected": replicator.connected, "dropped": dropped}
+    lost = f"Dropped since the topic was loaded: {counted(dropped, 'message')}."
+    if replicator.hindrance:
+        return _hindered(replicator, lost, figures)
+    if not replicator.connected:
+        sentence = f"The topic is not used, so its replicator is not connected to cluster {cluster}. {lost}"
+        return Explanation(Replicated.RESTING.value, sentence, None, figures)
+    sentence = f"What is published goes to cluster {cluster}. {lost}"
+    return Explanation(Replicated.PASSING_ON.value, sentence, None, figures)
+
+
+def _hindered(replicator: AnyReplicating, consequence: str, figures: Mapping[str, object]) -> Explanation:
+    cluster = replicator.remote
     return Explanation(
         Replicated.HINDERED.value,
-        sentence,
+        f"Nothing is sent to cluster {cluster}: {replicator.hindrance}. {consequence}",
         None,
         figures,
         look=command("pulsar-admin", "clusters", "get", cluster),

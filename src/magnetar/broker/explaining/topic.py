@@ -7,7 +7,7 @@ from typing import Any
 
 from magnetar.broker.explaining.answer import Explanation
 from magnetar.broker.explaining.producers import explain_producers, refusals_of
-from magnetar.broker.explaining.replication import explain_replication
+from magnetar.broker.explaining.replication import explain_passing_on, explain_replication
 from magnetar.broker.explaining.subscriptions import explain_subscription
 from magnetar.broker.service import BrokerService
 from magnetar.broker.subscriptions.cursor_kinds import SUBSCRIPTION
@@ -38,12 +38,17 @@ async def explain_topic(broker: BrokerService, topic: AnyTopic, subscription: st
             side = replace(side, attempt="")
         return side.json(now)
 
-    replicators = topic.replicators if isinstance(topic, Topic) and subscription is None else {}
-    replication = {name: told(explain_replication(each)) for name, each in sorted(replicators.items())}
+    replication: dict[str, Any] = {}
+    if subscription is not None:
+        pass
+    elif isinstance(topic, Topic):
+        replication = {name: told(explain_replication(each)) for name, each in topic.replicators.items()}
+    else:
+        replication = {name: told(explain_passing_on(each)) for name, each in topic.replicators.items()}
     return {
         "topic": topic.full_name,
         "servedBy": broker.settings.service_url,
         "producers": {**told(producers), "refused": refusals_of(topic)},
         "subscriptions": {name: told(explain_subscription(each)) for name, each in chosen.items()},
-        **({"replication": replication} if replication else {}),
+        **({"replication": dict(sorted(replication.items()))} if replication else {}),
     }

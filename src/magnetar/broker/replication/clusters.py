@@ -41,14 +41,13 @@ It raises BrokerError when the record does not say how to reach it."""
 class RemoteCluster:
     """One cluster, as its record was when this was made."""
 
-    def __init__(self, name: str, record: Record, way: Way, local: str) -> None:
-        """:param local: the name of the broker's own cluster"""
+    def __init__(self, name: str, record: Record, way: Way, run: ReplicationRun) -> None:
+        """:param run: what its replicators encode with, one after another, each with its schema versions"""
         self.name = name
         self.record = record
         self.client = way.client
         self.ask = way.ask
-        self.run = ReplicationRun(local.encode(), name.encode())
-        """What its replicators encode with: one after another, each with its own schema versions."""
+        self.run = run
         self.ended = False
         """There is another record by now, or none."""
 
@@ -63,6 +62,7 @@ class RemoteClusters:
         self._local = local
         self._reach = reach
         self._known: dict[str, RemoteCluster] = {}
+        self._runs: dict[str, ReplicationRun] = {}
         self._opening: dict[str, Any] = {}
         self._closing: set[Any] = set()
         self.changed: Callable[[str], None] = lambda _name: None
@@ -86,9 +86,16 @@ class RemoteClusters:
         found: RemoteCluster = await outcome(self._loop, opening)
         return found
 
+    def run(self, name: str) -> ReplicationRun:
+        """What the replicators to a cluster encode with, whether it can be reached or not."""
+        found = self._runs.get(name)
+        if found is None:
+            found = self._runs[name] = ReplicationRun(self._local.encode(), name.encode())
+        return found
+
     async def _open(self, name: str) -> RemoteCluster:
         record = await self._clusters.get(name)
-        made = RemoteCluster(name, record, self._reach(name, record), self._local)
+        made = RemoteCluster(name, record, self._reach(name, record), self.run(name))
         self._known[name] = made
         return made
 

@@ -46,6 +46,11 @@ class InFlightBytes:
         self._waiting[taker] = None
         return False
 
+    @property
+    def used_up(self) -> bool:
+        """Nothing may be sent now; asking for that makes nobody wait."""
+        return self.used >= self._limit()
+
     def leave(self, taker: _Waiting) -> None:
         """It does not wait any more."""
         self._waiting.pop(taker, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from magnetar.broker.policies.clusters import Clusters
@@ -11,6 +11,7 @@ from magnetar.broker.policies.store import CHANGE_EVENTS
 from magnetar.broker.replication.settings import InFlightBytes, ReplicationSettings
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Io
@@ -26,7 +27,9 @@ from magnetar.naming.topic_name import TopicName
 
 if TYPE_CHECKING:
     from magnetar.broker.replication.clusters import Reach, RemoteClusters
+    from magnetar.broker.replication.passing_on import PassingReplicator
     from magnetar.broker.replication.replicator import Replicator
+    from magnetar.managed_ledger.cursor import Cursor
 
 log = logging.getLogger(__name__)
 
@@ -65,9 +68,9 @@ class Replication:
         self._reach = reach
         self._in_flight = InFlightBytes(io.loop, buffer_bytes)
         self._remote: RemoteClusters | None = None
-        self._running: dict[tuple[Topic, str], Replicator] = {}
-        self._applying: dict[Topic, Any] = {}
-        self._again: set[Topic] = set()
+        self._running: dict[tuple[AnyTopic, str], Replicator | PassingReplicator] = {}
+        self._applying: dict[AnyTopic, Any] = {}
+        self._again: set[AnyTopic] = set()
 
     def wanted(self, topic: AnyTopic) -> tuple[str, ...]:
         """The other clusters that a topic is replicated to."""
@@ -89,21 +92,19 @@ class Replication:
         :param tried: a future that is done when it has been tried once
         :return: whether there is anything to do
         """
-        if not isinstance(topic, Topic):
-            return False
         if topic in self._applying:
             self._again.add(topic)
             return False
-        prefix = topic.settings.replicator_prefix
-        wanted = self.wanted(topic)
-        known = {cluster_of_cursor(prefix, cursor.name) for cursor in topic.managed_ledger.cursors.values()}
-        if set(wanted) == known - {None} and set(wanted) == topic.replicators.keys():
+        wanted = set(self.wanted(topic))
+        if wanted == topic.replicators.keys() and (
+            not isinstance(topic, Topic) or wanted == {cluster for cluster, _ in _cursors(topic)}
+        ):
             return False
         task = self._applying[topic] = self._io.loop.create_task(self._apply(topic, tried))
         task.add_done_callback(lambda done: self._applied(topic, done))
         return True
 
-    def _applied(self, topic: Topic, task: Any) -> None:
+    def _applied(self, topic: AnyTopic, task: Any) -> None:
         self._applying.pop(topic, None)
         if not task.cancelled() and task.exception() is not None:
             error = task.exception()
@@ -116,7 +117,7 @@ class Replication:
             self._again.discard(topic)
             self.apply(topic)
 
-    async def _apply(self, topic: Topic, tried: Any) -> None:
+    async def _apply(self, topic: AnyTopic, tried: Any) -> None:
         while not (topic.closing or topic.fenced):
             try:
                 await self._go_by_policies(topic)
@@ -134,40 +135,50 @@ class Replication:
                     settle(tried)
             await sleep(self._io.loop, _RETRY_SECONDS)
 
-    async def _go_by_policies(self, topic: Topic) -> None:
-        wanted, prefix = self.wanted(topic), topic.settings.replicator_prefix
+    async def _go_by_policies(self, topic: AnyTopic) -> None:
+        wanted = self.wanted(topic)
         for cluster in list(topic.replicators):
             if cluster not in wanted:
                 self._end(topic, cluster)
-        for cursor in list(topic.managed_ledger.cursors.values()):
-            gone = cluster_of_cursor(prefix, cursor.name)
-            if gone is not None and gone not in wanted:
+        if isinstance(topic, Topic):
+            await self._delete_cursors(topic, wanted)
+        for cluster in wanted:
+            if cluster not in topic.replicators and not topic.closing:
+                if isinstance(topic, Topic):
+                    await self._begin(topic, cluster)
+                else:
+                    self._begin_passing_on(topic, cluster)
+
+    async def _delete_cursors(self, topic: Topic, wanted: Sequence[str]) -> None:
+        """Forgets what has arrived in clusters that the topic is not replicated to any more."""
+        for gone, cursor in _cursors(topic):
+            if gone not in wanted:
                 log.info(
                     "replication ended, what was not sent yet is not sent any more",
                     extra={"topic": topic.full_name, "cluster": gone, "backlog": cursor.backlog()},
                 )
                 await topic.managed_ledger.cursors.delete(cursor.name)
-        for cluster in wanted:
-            if cluster not in topic.replicators and not topic.closing:
-                await self._begin(topic, cluster)
 
-    def _end(self, topic: Topic, cluster: str) -> None:
+    def _end(self, topic: AnyTopic, cluster: str) -> None:
         topic.replicators.pop(cluster, None)
         replicator = self._running.pop((topic, cluster), None)
         if replicator is not None:
             replicator.stop()
 
-    async def _begin(self, topic: Topic, cluster: str) -> None:
+    def _others(self) -> RemoteClusters:
         # A broker without other clusters needs no client, and none of its memory.
         from magnetar.broker.replication.clusters import RemoteClusters
+
+        if self._remote is None:
+            local = self._settings().cluster
+            self._remote = RemoteClusters(self._io.loop, self._metadata, self._clusters, local, self._reach)
+            self._remote.changed = self._cluster_changed
+        return self._remote
+
+    async def _begin(self, topic: Topic, cluster: str) -> None:
         from magnetar.broker.replication.replicator import Replicator
 
-        settings = self._settings()
-        if self._remote is None:
-            self._remote = RemoteClusters(
-                self._io.loop, self._metadata, self._clusters, settings.cluster, self._reach
-            )
-            self._remote.changed = self._cluster_changed
+        settings, others = self._settings(), self._others()
         name = cursor_name(topic.settings.replicator_prefix, cluster)
         start = EARLIEST if settings.start_at_earliest else LATEST
         cursor = await self._managed_ledgers.open_cursor(topic.managed_ledger, name, start, {})
@@ -178,11 +189,36 @@ class Replication:
             topic,
             cluster,
             cursor,
-            self._remote,
+            others,
             self._schemas,
             self._partitions,
             self._settings,
             self._in_flight,
+        )
+        self._running[topic, cluster] = topic.replicators[cluster] = replicator
+
+    def _begin_passing_on(self, topic: NonPersistentTopic, cluster: str) -> None:
+        from magnetar.broker.replication.passing_on import PassingReplicator
+        from magnetar.broker.replication.remote_producer import RemoteProducer, Sender
+
+        others = self._others()
+
+        def made(sender: Sender) -> RemoteProducer:
+            return RemoteProducer(
+                self._io,
+                sender,
+                topic.name,
+                cluster,
+                others,
+                self._schemas,
+                self._partitions,
+                self._settings,
+                topic.settings.replicator_prefix,
+            )
+
+        run = others.run(cluster)
+        replicator = PassingReplicator(
+            self._io.loop, topic, cluster, made, run, self._settings, self._in_flight
         )
         self._running[topic, cluster] = topic.replicators[cluster] = replicator
 
@@ -193,8 +229,6 @@ class Replication:
 
     async def stop(self, topic: AnyTopic) -> None:
         """Before a topic is closed or deleted: nothing of it is sent any more when this returns."""
-        if not isinstance(topic, Topic):
-            return
         applying = self._applying.get(topic)
         if applying is not None:
             self._again.discard(topic)
@@ -207,3 +241,12 @@ class Replication:
         """Closes the clients of other clusters."""
         if self._remote is not None:
             await self._remote.close()
+
+
+def _cursors(topic: Topic) -> Iterator[tuple[str, Cursor]]:
+    """The clusters whose replicators have cursors in a topic, and these."""
+    prefix = topic.settings.replicator_prefix
+    for cursor in list(topic.managed_ledger.cursors.values()):
+        cluster = cluster_of_cursor(prefix, cursor.name)
+        if cluster is not None:
+            yield cluster, cursor

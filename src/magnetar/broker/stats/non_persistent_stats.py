@@ -7,6 +7,7 @@ from typing import Any
 from magnetar.broker.dispatch.non_persistent import NonPersistentKeyShared
 from magnetar.broker.publishing.producer import Producer
 from magnetar.broker.stats.figures import ProducerMetrics, SubscriptionMetrics
+from magnetar.broker.stats.replication_stats import replication_stats
 from magnetar.broker.stats.taken import of_non_persistent_topic
 from magnetar.broker.stats.topic_stats import (
     SUBSCRIPTION_ZEROES,
@@ -99,6 +100,7 @@ def topic_stats(topic: NonPersistentTopic, owner: str, *, publishers: bool, cons
         "publishers": [publisher_stats(*pair) for pair in producers] if publishers else [],
         "subscriptions": subscriptions,
         "msgDropRate": topic.drops.per_second + sum(s.drop_rate for s in now.subscriptions),
+        "replication": replication_stats(topic),
         "ownerBroker": owner,
     }
 

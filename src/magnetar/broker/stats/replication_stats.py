@@ -2,56 +2,70 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from magnetar.broker.publishing.producer import Producer
 from magnetar.broker.stats.figures import ReplicationMetrics
+from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.entries import iso_time
-from magnetar.broker.topics.persistent import Topic
+from magnetar.broker.topics.non_persistent import NonPersistentTopic
+from magnetar.broker.topics.replicating import AnyReplicating
 
 Json = dict[str, Any]
 
 
-def replication_stats(topic: Topic) -> Json:
-    """By the name of the other cluster; empty: the topic is replicated neither here nor elsewhere."""
+def replication_stats(topic: AnyTopic) -> Json:
+    """By the name of the other cluster; empty: the topic is replicated neither here nor elsewhere.
+
+    Replicators of non-persistent topics have ``msgDropRate`` and ``msgDropCount`` beside the others' figures.
+    """
     inbound = _inbound(topic)
     names = sorted(topic.replicators.keys() | inbound.keys())
     return {name: _of_cluster(topic, name, inbound.get(name)) for name in names}
 
 
-def replication_metrics(topic: Topic) -> list[ReplicationMetrics]:
+def replication_metrics(topic: AnyTopic) -> list[ReplicationMetrics]:
     """Of the clusters that the topic is replicated to."""
-    found = []
     inbound = _inbound(topic) if topic.replicators else {}
-    for name, replicator in topic.replicators.items():
-        producer = inbound.get(name)
-        found.append(
-            ReplicationMetrics(
-                name,
-                rate_in=producer.rate_in.per_second if producer is not None else 0.0,
-                throughput_in=producer.rate_in.bytes_per_second if producer is not None else 0.0,
-                rate_out=replicator.sent.per_second,
-                throughput_out=replicator.sent.bytes_per_second,
-                rate_expired=replicator.expired.per_second,
-                backlog=replicator.cursor.backlog(),
-                connected=replicator.connected,
-                delay_seconds=replicator.delay_seconds(),
-                lag_seconds=replicator.lag_seconds(),
-                unreplicated=replicator.expired.messages + replicator.skipped,
-            )
+    if isinstance(topic, NonPersistentTopic):
+        return [
+            replace(_sent(name, each, inbound.get(name)), unreplicated=each.dropped.messages)
+            for name, each in topic.replicators.items()
+        ]
+    return [
+        replace(
+            _sent(name, each, inbound.get(name)),
+            rate_expired=each.expired.per_second,
+            backlog=each.cursor.backlog(),
+            lag_seconds=each.lag_seconds(),
+            unreplicated=each.expired.messages + each.skipped,
         )
-    return found
+        for name, each in topic.replicators.items()
+    ]
 
 
-def _inbound(topic: Topic) -> dict[str, Producer]:
+def _sent(name: str, replicator: AnyReplicating, producer: Producer | None) -> ReplicationMetrics:
+    return ReplicationMetrics(
+        name,
+        rate_in=producer.rate_in.per_second if producer is not None else 0.0,
+        throughput_in=producer.rate_in.bytes_per_second if producer is not None else 0.0,
+        rate_out=replicator.sent.per_second,
+        throughput_out=replicator.sent.bytes_per_second,
+        connected=replicator.connected,
+        delay_seconds=replicator.delay_seconds(),
+    )
+
+
+def _inbound(topic: AnyTopic) -> dict[str, Producer]:
     """The producers of other clusters' replicators, by the cluster."""
     if not topic.remote_producers:
         return {}
     return {p.remote_cluster: p for p in topic.producers.values() if p.remote_cluster is not None}
 
 
-def _of_cluster(topic: Topic, name: str, inbound: Producer | None) -> Json:
-    replicator = topic.replicators.get(name)
+def _of_cluster(topic: AnyTopic, name: str, inbound: Producer | None) -> Json:
+    replicator: AnyReplicating | None = topic.replicators.get(name)
     stats: Json = {
         "msgRateIn": inbound.rate_in.per_second if inbound is not None else 0.0,
         "msgInCount": inbound.rate_in.messages if inbound is not None else 0,
@@ -61,9 +75,7 @@ def _of_cluster(topic: Topic, name: str, inbound: Producer | None) -> Json:
         "msgOutCount": replicator.sent.messages if replicator is not None else 0,
         "msgThroughputOut": replicator.sent.bytes_per_second if replicator is not None else 0.0,
         "bytesOutCount": replicator.sent.bytes if replicator is not None else 0,
-        "msgRateExpired": replicator.expired.per_second if replicator is not None else 0.0,
-        "msgExpiredCount": replicator.expired.messages if replicator is not None else 0,
-        "replicationBacklog": replicator.cursor.backlog() if replicator is not None else 0,
+        **_not_sent(topic, name),
         "connected": replicator is not None and replicator.connected,
         "replicationDelayInSeconds": int(replicator.delay_seconds()) if replicator is not None else 0,
     }
@@ -76,4 +88,18 @@ def _of_cluster(topic: Topic, name: str, inbound: Producer | None) -> Json:
         stats["outboundConnectedSince"] = iso_time(replicator.connected_ms)
     if replicator is not None and replicator.hindrance:
         stats["magnetarHindrance"] = replicator.hindrance
+    return stats
+
+
+def _not_sent(topic: AnyTopic, name: str) -> Json:
+    """What has not been sent to a cluster, and of non-persistent topics what was dropped."""
+    stats: Json = {"msgRateExpired": 0.0, "msgExpiredCount": 0, "replicationBacklog": 0}
+    if isinstance(topic, NonPersistentTopic):
+        passing = topic.replicators.get(name)
+        stats["msgDropRate"] = passing.dropped.per_second if passing is not None else 0.0
+        stats["msgDropCount"] = passing.dropped.messages if passing is not None else 0
+    elif (replicator := topic.replicators.get(name)) is not None:
+        stats["msgRateExpired"] = replicator.expired.per_second
+        stats["msgExpiredCount"] = replicator.expired.messages
+        stats["replicationBacklog"] = replicator.cursor.backlog()
     return stats

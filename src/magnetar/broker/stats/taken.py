@@ -147,7 +147,10 @@ def _of_any_topic(topic: BaseTopic[Any], subscriptions: list[SubscriptionMetrics
 
 
 def of_non_persistent_topic(topic: NonPersistentTopic) -> TopicMetrics:
-    return _of_any_topic(topic, [of_non_persistent_subscription(s) for s in topic.subscriptions.values()])
+    now = _of_any_topic(topic, [of_non_persistent_subscription(s) for s in topic.subscriptions.values()])
+    if topic.replicators:
+        now.replication = replication_metrics(topic)
+    return now
 
 
 def of_topic(topic: Topic, subscriptions: list[SubscriptionMetrics] | None = None) -> TopicMetrics:

@@ -15,6 +15,7 @@ from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
 from magnetar.broker.topics.base import BaseTopic, TopicSettings
+from magnetar.broker.topics.replicating import PassingOn
 from magnetar.errors import ServiceNotReady, SubscriptionNotFound
 from magnetar.io.interfaces import Io
 from magnetar.io.telling import report
@@ -42,6 +43,8 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
         super().__init__(name, io, wheel, settings, budget, policies, mark_busy, shared)
         self.drops = Rate()
         """Messages dropped as too many of their connection were in flight."""
+        self.replicators: dict[str, PassingOn] = {}
+        """By the name of the other cluster."""
         self.entries_added = 0
         self._sizes = array("i", bytes(4 * 256))
         self._unsettled: list[tuple[Publish, int, int]] = []
@@ -71,7 +74,10 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
         return -1
 
     def producer_came(self, producer: Producer) -> None:
-        """Nothing is kept of it beside the producer itself."""
+        """Nothing is kept of it beside the producer itself; what it publishes goes to the other clusters."""
+        if producer.remote_cluster is None:
+            for replicator in self.replicators.values():
+                replicator.wake()
 
     def producer_left(self, producer: Producer) -> None:
         """Nothing was kept of it beside the producer itself."""
@@ -105,6 +111,9 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
         self.rate_in.bytes += size_taken
         if not self.is_busy:
             self.busy()
+        if taken and self.replicators:
+            for replicator in self.replicators.values():
+                replicator.pass_on(buffer, starts, ends, taken)
         if taken and self.subscriptions:
             run = NonPersistentRun(buffer, starts, ends, sizes, taken)
             if marked:
@@ -169,6 +178,8 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
         for producer in self.producers.values():
             producer.drops.tick(seconds)
         moving = self._tick_clients(seconds)
+        for replicator in self.replicators.values():
+            moving = replicator.tick(seconds) or moving
         moving = moving or any(s.drops.per_second > 0 for s in self.subscriptions.values())
         return moving or any(r.per_second > 0 for r in (self.rate_in, self.rate_out, self.drops))
 
@@ -185,3 +196,4 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
         self._settle()
         self._disconnect()
         self.subscriptions.clear()
+        self.replicators.clear()

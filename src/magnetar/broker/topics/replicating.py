@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any, Protocol
 
 from magnetar.broker.flow.rates import Rate
@@ -9,27 +10,13 @@ from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.position import Position
 
 
-class Replicating(Protocol):
-    """A topic's replicator to one other cluster."""
+class AnyReplicating(Protocol):
+    """A topic's replicator to one other cluster, whether the topic stores its messages or not."""
 
     remote: str
     """The name of the cluster."""
-    topic: Any
-    cursor: Cursor
-    expiring: bool
-    """It is being looked up what has expired."""
-    last_expire_ms: int
     sent: Rate
     """Messages and bytes that were sent, those that were sent again among them."""
-    expired: Rate
-    """Entries that were not sent because they had expired."""
-    skipped: int
-    """Entries that operators and backlog quotas had skipped."""
-
-    @property
-    def name(self) -> str:
-        """That of its cursor, as operators call it."""
-        ...
 
     @property
     def hindrance(self) -> str:
@@ -42,24 +29,6 @@ class Replicating(Protocol):
         ...
 
     @property
-    def closing(self) -> bool: ...
-    def backlog(self) -> int:
-        """Entries that the other cluster has not confirmed."""
-        ...
-
-    def policies_changed(self) -> None:
-        """Goes by the policies of its topic as they are now."""
-        ...
-
-    def rest(self) -> None:
-        """Disconnects until something is published: the topic is not used."""
-        ...
-
-    def skip_to(self, position: Position) -> int:
-        """Has everything up to a position never be sent; returns how many entries that were."""
-        ...
-
-    @property
     def connected(self) -> bool: ...
     def link(self) -> tuple[str, str] | None:
         """``host:port`` of both ends of its connection, its own end first; None while it is disconnected."""
@@ -69,11 +38,63 @@ class Replicating(Protocol):
         """How long the oldest entry without a receipt has been on its way; 0: there is none."""
         ...
 
-    def lag_seconds(self) -> float:
-        """Age of the oldest entry that the other cluster has not confirmed, by when it was stored here or
-        found at the last load; 0: there is none."""
+    def rest(self) -> None:
+        """Disconnects until the topic is used again."""
         ...
 
     def tick(self, seconds: float) -> bool:
         """Works out rates over the last window; returns whether anything still moves."""
+        ...
+
+
+class PassingOn(AnyReplicating, Protocol):
+    """The replicator of a non-persistent topic: it sends at once, or not at all."""
+
+    dropped: Rate
+    """Messages for the other cluster that were not sent."""
+
+    def pass_on(self, buffer: bytes, starts: array[int], ends: array[int], count: int) -> None:
+        """Sends the first ``count`` of the entries ``buffer[starts[i]:ends[i]]``, or drops them."""
+        ...
+
+    def wake(self) -> None:
+        """Connects again if it rests."""
+        ...
+
+
+class Replicating(AnyReplicating, Protocol):
+    """The replicator of a persistent topic: it sends every message, from a cursor."""
+
+    topic: Any
+    cursor: Cursor
+    expiring: bool
+    """It is being looked up what has expired."""
+    last_expire_ms: int
+    expired: Rate
+    """Entries that were not sent because they had expired."""
+    skipped: int
+    """Entries that operators and backlog quotas had skipped."""
+
+    @property
+    def name(self) -> str:
+        """That of its cursor, as operators call it."""
+        ...
+
+    @property
+    def closing(self) -> bool: ...
+    def backlog(self) -> int:
+        """Entries that the other cluster has not confirmed."""
+        ...
+
+    def policies_changed(self) -> None:
+        """Goes by the policies of its topic as they are now."""
+        ...
+
+    def skip_to(self, position: Position) -> int:
+        """Has everything up to a position never be sent; returns how many entries that were."""
+        ...
+
+    def lag_seconds(self) -> float:
+        """Age of the oldest entry that the other cluster has not confirmed, by when it was stored here or
+        found at the last load; 0: there is none."""
         ...

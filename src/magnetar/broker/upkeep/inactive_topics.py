@@ -13,7 +13,6 @@ from magnetar.broker.serving.live_topics import LiveTopics
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
-from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import BrokerError
 from magnetar.io.slices import PAUSE_SECONDS, each
 from magnetar.ledger.interface import LedgerError
@@ -56,7 +55,7 @@ def is_due(topic: AnyTopic, now: float) -> bool:
     """
     if not is_inactive(topic, now) or topic.remote_producers:
         return False
-    return isinstance(topic, NonPersistentTopic) or not any(r.connected for r in topic.replicators.values())
+    return not any(replicator.connected for replicator in topic.replicators.values())
 
 
 def is_inactive(topic: AnyTopic, now: float) -> bool:
@@ -84,13 +83,13 @@ class InactiveTopicsCheck:
     async def run(self) -> None:
         """Deletes what is due; one topic after the other."""
         due: list[AnyTopic] = []
-        resting: list[Topic] = []
+        resting: list[AnyTopic] = []
         clock = self._served.io.clock
 
         def look(topic: AnyTopic) -> None:
             if is_due(topic, clock.monotonic()):
                 due.append(topic)
-            elif isinstance(topic, Topic) and topic.replicators and is_inactive(topic, clock.monotonic()):
+            elif topic.replicators and is_inactive(topic, clock.monotonic()):
                 resting.append(topic)
 
         topics: Mapping[str, AnyTopic] = self._served.topics
