@@ -43,7 +43,7 @@ SUBSCRIPTION_FIGURES = {
 
 
 def shown(lived: Lived, topic: AnyTopic) -> tuple[dict[str, Any], TopicMetrics]:
-    stats = lived.world.run(stats_of(topic, "here", Wanted()))
+    stats = lived.world.run(stats_of(lived.broker.io, topic, "here", Wanted()))
     snapshot = lived.world.run(take_snapshot(lived.broker))
     return stats, next(found for found in snapshot.topics if found.name == topic.full_name)
 

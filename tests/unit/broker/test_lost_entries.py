@@ -66,10 +66,10 @@ def test_it_is_tried_again_and_again_else(kind: int) -> None:
 def test_figures_of_its_topic_are_told_without_the_age_of_what_is_lost() -> None:
     brokers = with_a_lost_ledger(SHARED, skip=False)
     topic = topic_of(brokers)
-    stats = brokers.world.run(stats_of(topic, "127.0.0.1:8080", Wanted()))
+    stats = brokers.world.run(stats_of(brokers.broker.io, topic, "127.0.0.1:8080", Wanted()))
     assert stats["subscriptions"]["s"]["msgBacklog"] == 15
     assert stats["oldestBacklogMessageAgeSeconds"] == -1
     assert "oldestBacklogMessageSubscriptionName" not in stats
     # Who asks for publish times is told that they are not to be had.
     with pytest.raises(LedgerError):
-        brokers.world.run(stats_of(topic, "127.0.0.1:8080", Wanted(earliest_time=True)))
+        brokers.world.run(stats_of(brokers.broker.io, topic, "127.0.0.1:8080", Wanted(earliest_time=True)))

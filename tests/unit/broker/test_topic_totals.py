@@ -112,7 +112,7 @@ def test_a_topic_without_partitions_has_all_figures_of_one_that_is_not_used() ->
     brokers = Brokers()
     brokers.subscribed("s", 0)
     found = next(topic for topic in brokers.broker.topics.values() if topic.full_name == TOPIC)
-    one = brokers.world.run(stats_of(found, "127.0.0.1:8080", Wanted()))
+    one = brokers.world.run(stats_of(brokers.broker.io, found, "127.0.0.1:8080", Wanted()))
     total = total_stats([])
     assert one.keys() - total.keys() == {"deduplicationStatus", "ownerBroker"}
     assert (total["msgRateIn"], total["publishers"], total["subscriptions"]) == (0.0, [], {})

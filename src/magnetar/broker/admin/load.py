@@ -71,7 +71,9 @@ class LoadAdmin:
             bundle = await self._broker.bundles.of_topic(topic.name)
             of_bundle = found.setdefault(str(bundle.namespace), {}).setdefault(str(bundle.range), {})
             domain = "persistent" if topic.name.persistent else "non-persistent"
-            of_bundle.setdefault(domain, {})[topic.full_name] = await stats_of(topic, own, wanted)
+            of_bundle.setdefault(domain, {})[topic.full_name] = await stats_of(
+                self._broker.io, topic, own, wanted
+            )
         return found
 
     def metrics(self) -> list[dict[str, Any]]:

@@ -269,7 +269,9 @@ class TopicAdmin:
 
     async def stats(self, topic: str, wanted: Wanted) -> Json:
         """``TopicStats``. :raises TopicNotFound: no such topic"""
-        return await stats_of(await self.existing(topic), self._broker.settings.broker_id, wanted)
+        return await stats_of(
+            self._broker.io, await self.existing(topic), self._broker.settings.broker_id, wanted
+        )
 
     async def internal_stats(self, topic: str, *, metadata: bool) -> Json:
         """``PersistentTopicInternalStats``; ``metadata`` adds that of each ledger.
@@ -277,7 +279,9 @@ class TopicAdmin:
         :raises TopicNotFound: no such topic
         """
         found = await self.existing(topic)
-        return await internal_stats_of(found, self._broker.schemas.storage, metadata=metadata)
+        return await internal_stats_of(
+            self._broker.io, found, self._broker.schemas.storage, metadata=metadata
+        )
 
     async def partitioned_stats(self, topic: str, wanted: Wanted, *, per_partition: bool) -> Json:
         """``PartitionedTopicStats``. :raises TopicNotFound: no such partitioned topic"""
@@ -311,11 +315,11 @@ class TopicAdmin:
 
     async def _stats(self, name: TopicName, wanted: Wanted) -> Json:
         found = await self._broker.topic(name, create=False)
-        return await stats_of(found, self._broker.settings.broker_id, wanted)
+        return await stats_of(self._broker.io, found, self._broker.settings.broker_id, wanted)
 
     async def _internal_stats(self, name: TopicName) -> Json:
         found = await self._broker.topic(name, create=False)
-        return await internal_stats_of(found, self._broker.schemas.storage, metadata=False)
+        return await internal_stats_of(self._broker.io, found, self._broker.schemas.storage, metadata=False)
 
     # The space it takes
 

@@ -14,10 +14,16 @@ from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.entries import published_at
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
+from magnetar.io.interfaces import Io
+from magnetar.io.slices import gone_through, next_turn
 from magnetar.ledger.interface import LedgerError, NoSuchLedger
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 
 Json = dict[str, Any]
+
+_SLICES = "statistics"
+_MANY = 100
+"""Subscriptions of one topic."""
 
 NO_TIME = 0
 """In place of a publish time where nothing waits."""
@@ -44,24 +50,32 @@ class Wanted:
         return {name: "true" if value else "false" for name, value in truths.items()}
 
 
-async def stats_of(topic: AnyTopic, owner: str, wanted: Wanted) -> Json:
-    """``TopicStats``, or ``NonPersistentTopicStats``.
+async def stats_of(io: Io, topic: AnyTopic, owner: str, wanted: Wanted) -> Json:
+    """``TopicStats``, or ``NonPersistentTopicStats``, in slices.
 
     :param owner: the broker's ``host:port``
     :raises LedgerError: an entry whose publish time is wanted (``earliest_time``) cannot be read
     """
     if isinstance(topic, NonPersistentTopic):
-        return non_persistent_stats.topic_stats(
+        work = non_persistent_stats.topic_stats(
             topic, owner, publishers=wanted.publishers, consumers=wanted.consumers
         )
+        return await gone_through(io, _SLICES, work)
+    if len(topic.subscriptions) >= _MANY:
+        # Those who ask at the same time do what cannot be interrupted in turn.
+        await next_turn(io)
     oldest = await _oldest(topic)
     times = await _earliest_times(topic) if wanted.earliest_time else {}
-    stats = topic_stats(
-        topic,
-        owner,
-        backlog_size=wanted.backlog_size,
-        publishers=wanted.publishers,
-        consumers=wanted.consumers,
+    stats = await gone_through(
+        io,
+        _SLICES,
+        topic_stats(
+            topic,
+            owner,
+            backlog_size=wanted.backlog_size,
+            publishers=wanted.publishers,
+            consumers=wanted.consumers,
+        ),
     )
     if oldest is not None:
         name, published_ms = oldest
@@ -80,8 +94,8 @@ def earliest(times: Iterable[int]) -> int:
     return min((time_ms for time_ms in times if time_ms != NO_TIME), default=NO_TIME)
 
 
-async def internal_stats_of(topic: AnyTopic, schemas: SchemaStorage, *, metadata: bool) -> Json:
-    """``PersistentTopicInternalStats``; ``metadata`` adds that of each ledger.
+async def internal_stats_of(io: Io, topic: AnyTopic, schemas: SchemaStorage, *, metadata: bool) -> Json:
+    """``PersistentTopicInternalStats``, in slices; ``metadata`` adds that of each ledger.
 
     :raises LedgerError: what is known of a ledger cannot be read
     """
@@ -94,7 +108,7 @@ async def internal_stats_of(topic: AnyTopic, schemas: SchemaStorage, *, metadata
         with current.held():
             compacted = compacted_ledger(current.ledger_id, await current.entries(), await current.size())
     return {
-        **internal_stats(topic, metadata=metadata),
+        **await gone_through(io, _SLICES, internal_stats(topic, metadata=metadata)),
         "compactedLedger": compacted,
         "schemaLedgers": [schema_ledger(each) for each in ledgers],
     }

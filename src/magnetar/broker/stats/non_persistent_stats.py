@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 from magnetar.broker.dispatch.non_persistent import NonPersistentKeyShared
 from magnetar.broker.publishing.producer import Producer
 from magnetar.broker.stats.figures import ProducerMetrics, SubscriptionMetrics
 from magnetar.broker.stats.replication_stats import replication_stats
-from magnetar.broker.stats.taken import of_non_persistent_topic
+from magnetar.broker.stats.taken import of_non_persistent_subscription, of_non_persistent_topic
 from magnetar.broker.stats.topic_stats import (
     SUBSCRIPTION_ZEROES,
     TOPIC_ZEROES,
-    consumers_stats,
+    subscriptions_stats,
     traffic_stats,
 )
 from magnetar.broker.stats.topic_stats import publisher_stats as stored_publisher_stats
@@ -52,9 +53,8 @@ def publisher_stats(producer: Producer, now: ProducerMetrics) -> Json:
     return {**stored_publisher_stats(producer, now), "msgDropRate": producer.drops.per_second}
 
 
-def subscription_stats(
-    subscription: NonPersistentSubscription, now: SubscriptionMetrics, *, consumers: bool
-) -> Json:
+def subscription_stats(subscription: NonPersistentSubscription, now: SubscriptionMetrics) -> Json:
+    """``NonPersistentSubscriptionStats`` without its consumers."""
     dispatcher = subscription.dispatcher
     stats: Json = {
         **SUBSCRIPTION_ZEROES,
@@ -67,7 +67,7 @@ def subscription_stats(
         "lastConsumedFlowTimestamp": now.last_consumed_flow_ms,
         "lastConsumedTimestamp": now.last_consumed_ms,
         "lastAckedTimestamp": now.last_acked_ms,
-        "consumers": consumers_stats(subscription, now) if consumers else [],
+        "consumers": [],
         "subscriptionProperties": subscription.properties,
         "msgDropRate": now.drop_rate,
     }
@@ -81,28 +81,35 @@ def subscription_stats(
     return stats
 
 
-def topic_stats(topic: NonPersistentTopic, owner: str, *, publishers: bool, consumers: bool) -> Json:
-    """``NonPersistentTopicStats``; ``owner`` is the broker's ``host:port``.
+def topic_stats(
+    topic: NonPersistentTopic, owner: str, *, publishers: bool, consumers: bool
+) -> Generator[None, None, Json]:
+    """``NonPersistentTopicStats``; may be interrupted as those of other topics.
 
     ``msgDropRate`` of a publisher is what was not taken, as too much was in flight on its connection; of a
     subscription what none of its consumers took; of the topic both.
+
+    :param owner: the broker's ``host:port``
     """
-    now = of_non_persistent_topic(topic)
-    producers = zip(topic.local_producers(), now.producers, strict=True)
-    subscriptions = {
-        s.name: subscription_stats(s, of_it, consumers=consumers)
-        for s, of_it in zip(topic.subscriptions.values(), now.subscriptions, strict=True)
-    }
-    return {
+    taken, subscriptions = yield from subscriptions_stats(
+        topic.subscriptions.values(), of_non_persistent_subscription, subscription_stats, consumers=consumers
+    )
+    now = of_non_persistent_topic(topic, taken)
+    producers = list(zip(topic.local_producers(), now.producers, strict=True)) if publishers else []
+    stats = {
         **TOPIC_ZEROES,
         **NOTHING_STORED,
         **traffic_stats(topic, now),
-        "publishers": [publisher_stats(*pair) for pair in producers] if publishers else [],
+        "publishers": list[Json](),
         "subscriptions": subscriptions,
         "msgDropRate": topic.drops.per_second + sum(s.drop_rate for s in now.subscriptions),
         "replication": replication_stats(topic),
         "ownerBroker": owner,
     }
+    for pair in producers:
+        stats["publishers"].append(publisher_stats(*pair))
+        yield
+    return stats
 
 
 def internal_stats(topic: NonPersistentTopic) -> Json:

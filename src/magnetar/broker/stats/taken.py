@@ -146,8 +146,13 @@ def _of_any_topic(topic: BaseTopic[Any], subscriptions: list[SubscriptionMetrics
     )
 
 
-def of_non_persistent_topic(topic: NonPersistentTopic) -> TopicMetrics:
-    now = _of_any_topic(topic, [of_non_persistent_subscription(s) for s in topic.subscriptions.values()])
+def of_non_persistent_topic(
+    topic: NonPersistentTopic, subscriptions: list[SubscriptionMetrics] | None = None
+) -> TopicMetrics:
+    """:param subscriptions: as with :func:`of_topic`"""
+    if subscriptions is None:
+        subscriptions = [of_non_persistent_subscription(s) for s in topic.subscriptions.values()]
+    now = _of_any_topic(topic, subscriptions)
     if topic.replicators:
         now.replication = replication_metrics(topic)
     return now

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from typing import Any
+from collections.abc import Callable, Generator, Iterable
+from functools import partial
+from typing import Any, TypeVar
 
 from magnetar.broker.compaction.figures import CompactionFigures
 from magnetar.broker.consumers.keyed_consumer import KeyedConsumer
@@ -12,7 +14,7 @@ from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
 from magnetar.broker.publishing.producer import Producer
 from magnetar.broker.stats.figures import ConsumerMetrics, ProducerMetrics, SubscriptionMetrics, TopicMetrics
 from magnetar.broker.stats.replication_stats import replication_stats
-from magnetar.broker.stats.taken import of_topic
+from magnetar.broker.stats.taken import of_subscription, of_topic
 from magnetar.broker.subscriptions.base import BaseSubscription
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.base import BaseTopic
@@ -161,13 +163,38 @@ def consumer_stats(consumer: AnyConsumer, now: ConsumerMetrics) -> Json:
     }
 
 
-def consumers_stats(subscription: BaseSubscription, now: SubscriptionMetrics) -> list[Json]:
-    return [consumer_stats(*pair) for pair in zip(subscription.consumers, now.consumers, strict=True)]
+S = TypeVar("S", bound=BaseSubscription)
 
 
-def subscription_stats(
-    subscription: Subscription, now: SubscriptionMetrics, *, backlog_size: bool, consumers: bool
-) -> Json:
+def subscriptions_stats(
+    subscriptions: Iterable[S],
+    taken_of: Callable[[S], SubscriptionMetrics],
+    stats_of: Callable[[S, SubscriptionMetrics], Json],
+    *,
+    consumers: bool,
+) -> Generator[None, None, tuple[list[SubscriptionMetrics], dict[str, Json]]]:
+    """The figures of each subscription, and its statistics by its name.
+
+    May be interrupted after each subscription and each consumer, whose figures are then of different moments:
+    thousands of them take longer than clients of other topics should wait.
+    """
+    taken: list[SubscriptionMetrics] = []
+    found: dict[str, Json] = {}
+    for subscription in list(subscriptions):
+        now = taken_of(subscription)
+        stats = stats_of(subscription, now)
+        pairs = list(zip(subscription.consumers, now.consumers, strict=True)) if consumers else []
+        for pair in pairs:
+            stats["consumers"].append(consumer_stats(*pair))
+            yield
+        taken.append(now)
+        found[subscription.name] = stats
+        yield
+    return taken, found
+
+
+def subscription_stats(subscription: Subscription, now: SubscriptionMetrics, *, backlog_size: bool) -> Json:
+    """``SubscriptionStats`` without its consumers."""
     dispatcher = subscription.dispatcher
     cursor = subscription.cursor
     ranges = cursor.state.range_count()
@@ -195,7 +222,7 @@ def subscription_stats(
         "msgRateExpired": now.rate_expired,
         "totalMsgExpired": now.total_expired,
         "lastExpireTimestamp": now.last_expire_ms,
-        "consumers": consumers_stats(subscription, now) if consumers else [],
+        "consumers": [],
         "isDurable": subscription.durable,
         "durable": subscription.durable,
         "nonContiguousDeletedMessagesRanges": ranges,
@@ -241,22 +268,29 @@ def traffic_stats(topic: BaseTopic[Any], now: TopicMetrics) -> Json:
     }
 
 
-def topic_stats(topic: Topic, owner: str, *, backlog_size: bool, publishers: bool, consumers: bool) -> Json:
-    """``TopicStats``; ``owner`` is the broker's ``host:port``."""
-    now = of_topic(topic)
-    producers = zip(topic.local_producers(), now.producers, strict=True)
-    subscriptions = {
-        s.name: subscription_stats(s, of_it, backlog_size=backlog_size, consumers=consumers)
-        for s, of_it in zip(topic.subscriptions.values(), now.subscriptions, strict=True)
-    }
-    return {
+def topic_stats(
+    topic: Topic, owner: str, *, backlog_size: bool, publishers: bool, consumers: bool
+) -> Generator[None, None, Json]:
+    """``TopicStats``; may be interrupted as :func:`subscriptions_stats`.
+
+    :param owner: the broker's ``host:port``
+    """
+    taken, subscriptions = yield from subscriptions_stats(
+        topic.subscriptions.values(),
+        of_subscription,
+        partial(subscription_stats, backlog_size=backlog_size),
+        consumers=consumers,
+    )
+    now = of_topic(topic, taken)
+    producers = list(zip(topic.local_producers(), now.producers, strict=True)) if publishers else []
+    stats = {
         **TOPIC_ZEROES,
         **traffic_stats(topic, now),
         "storageSize": now.storage_size,
         "backlogSize": now.backlog_bytes,
         "backlogQuotaLimitSize": now.backlog_quota_bytes,
         "backlogQuotaLimitTime": now.backlog_quota_seconds,
-        "publishers": [publisher_stats(*pair) for pair in producers] if publishers else [],
+        "publishers": list[Json](),
         "deduplicationStatus": "Disabled" if topic.deduplication is None else "Enabled",
         "subscriptions": subscriptions,
         "nonContiguousDeletedMessagesRanges": sum(
@@ -272,6 +306,10 @@ def topic_stats(topic: Topic, owner: str, *, backlog_size: bool, publishers: boo
         "replication": replication_stats(topic),
         "compaction": _compaction_stats(topic.compaction.figures),
     }
+    for pair in producers:
+        stats["publishers"].append(publisher_stats(*pair))
+        yield
+    return stats
 
 
 def _compaction_stats(figures: CompactionFigures | None) -> Json:
@@ -346,15 +384,18 @@ def _describe_ledger(ledger: ManagedLedger, summary: LedgerSummary) -> str:
     )
 
 
-def internal_stats(topic: Topic, *, metadata: bool) -> Json:
-    """``PersistentTopicInternalStats``; ``metadata`` adds a line on each ledger."""
+def internal_stats(topic: Topic, *, metadata: bool) -> Generator[None, None, Json]:
+    """``PersistentTopicInternalStats``; may be interrupted after each cursor and each ledger.
+
+    :param metadata: adds a line on each ledger
+    """
     ledger = topic.managed_ledger
-    current = ledger.current_ledger
-    cursors = {
-        name: _cursor_stats(cursor, topic.subscriptions.get(name)) for name, cursor in ledger.cursors.items()
-    }
+    cursors: dict[str, Json] = {}
+    for name, cursor in list(ledger.cursors.items()):
+        cursors[name] = _cursor_stats(cursor, topic.subscriptions.get(name))
+        yield
     ledgers = []
-    for summary in ledger.ledgers:
+    for summary in list(ledger.ledgers):
         line: Json = {
             "ledgerId": summary.ledger_id,
             "entries": summary.entries if summary.closed_ms else 0,
@@ -365,6 +406,8 @@ def internal_stats(topic: Topic, *, metadata: bool) -> Json:
         if metadata:
             line["metadata"] = _describe_ledger(ledger, summary)
         ledgers.append(line)
+        yield
+    current = ledger.current_ledger
     return {
         "entriesAddedCounter": ledger.entries_added,
         "numberOfEntries": ledger.ledgers.total_entries(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any, Protocol
 
 from magnetar.errors import BrokerError, InvalidRequest
 from magnetar.http.engine.arriving import ArrivingBody
+from magnetar.http.engine.json_in_pieces import encoded, encoded_in_pieces, is_large
 from magnetar.http.engine.written_number import parse_json
 from magnetar.io.interfaces import Transport
 from magnetar.security.authentication import PeerCertificate
@@ -150,13 +150,10 @@ def asks_for_websocket(request: Request) -> bool:
 
 
 def json_response(value: Any, status: int = 200) -> Response:
-    return Response(status, _json(value), JSON_TYPE)
-
-
-def _json(value: Any) -> bytes:
-    """Half a character, which no bytes of UTF-8 stand for, is escaped: so JSON has it, too."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    return text.encode(errors="backslashreplace")
+    """What is large is encoded while it is sent."""
+    if is_large(value):
+        return Response(status, content_type=JSON_TYPE, pieces=encoded_in_pieces(value))
+    return Response(status, encoded(value), JSON_TYPE)
 
 
 def text_response(text: str, status: int = 200, content_type: str = JSON_TYPE) -> Response:
@@ -172,7 +169,7 @@ def error_response(status: int, reason: str, headers: Sequence[tuple[str, str]] 
     """An error in the shape that Pulsar's admin clients read; of a very long reason the beginning."""
     if len(reason) > _LONGEST_REASON:
         reason = reason[:_LONGEST_REASON] + "..."
-    return Response(status, _json({"reason": reason}), JSON_TYPE, headers)
+    return Response(status, encoded({"reason": reason}), JSON_TYPE, headers)
 
 
 def refusal(error: BrokerError) -> Response:
