@@ -109,6 +109,8 @@ class Settings:
     replicator_prefix: str
     create_topic_to_remote_cluster_for_replication: bool
     replication_start_at: str
+    replication_policy_check_duration_seconds: int
+    replication_metrics_enabled: bool
     replication_connections_per_broker: int
     replication_producer_queue_size: int
     magnetar_replication_buffer_bytes: int

@@ -395,4 +395,5 @@ def _metrics_options(settings: Settings) -> MetricsOptions:
         managed_ledger_level=settings.expose_managed_ledger_metrics_in_prometheus,
         split_partition=settings.split_topic_and_partition_label_in_prometheus,
         most_series=settings.magnetar_metrics_max_series,
+        replication=settings.replication_metrics_enabled,
     )

@@ -205,6 +205,7 @@ def broker_settings(
             queue_size=settings.replication_producer_queue_size,
             makes_topics=settings.create_topic_to_remote_cluster_for_replication,
             start_at_earliest=settings.replication_start_at == "earliest",
+            check_seconds=settings.replication_policy_check_duration_seconds,
         ),
         replication_buffer=settings.magnetar_replication_buffer_bytes,
         runtime=dict(runtime),

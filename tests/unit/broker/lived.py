@@ -12,6 +12,7 @@ from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.namespaces.bootstrap import bootstrap
 from magnetar.broker.ownership.contract import Ownership
 from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.replication.clusters import Reach
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.subscriptions.persistent import Subscription
@@ -38,6 +39,7 @@ class Lived:
         ownership: Ownership | None = None,
         disk: SimulatedDisk | None = None,
         topic: TopicSettings | None = None,
+        reach: Reach | None = None,
         **settings: Any,
     ) -> None:
         self.world = World(disk, settings=ledgers)
@@ -54,6 +56,7 @@ class Lived:
             self.world.managed,
             known,
             ownership=(lambda _own: ownership) if ownership is not None else None,
+            reach=reach,
         )
         self.broker.housekeeping.start()
 

@@ -283,3 +283,10 @@ def test_own_gauges_are_printed() -> None:
 def test_pieces_stay_small_with_many_topics() -> None:
     taken = snapshot(*(topic(f"persistent://public/default/t{index}") for index in range(500)))
     assert max(len(piece) for piece in render(taken, OPTIONS)) < 64 * 1024
+
+
+@pytest.mark.parametrize("topic_level", [True, False])
+def test_replication_is_left_out_where_the_settings_say_so(topic_level: bool) -> None:
+    options = replace(OPTIONS, topic_level=topic_level)
+    assert "pulsar_replication_backlog{" in printed(snapshot(topic()), options)
+    assert "_replication_" not in printed(snapshot(topic()), replace(options, replication=False))

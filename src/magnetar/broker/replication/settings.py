@@ -19,6 +19,9 @@ class ReplicationSettings:
     """``replicationStartAt``: a cluster that is added gets what is stored already."""
     makes_topics: bool = True
     """``createTopicToRemoteClusterForReplication``: topics come into being in the other clusters, too."""
+    check_seconds: float = 600.0
+    """``replicationPolicyCheckDurationSeconds``: between two checks whether topics have the replicators that
+    their policies want; 0: there are none."""
     backoff: tuple[float, float] = (0.1, 60.0)
     """The first and the longest time between two attempts, in seconds."""
 

@@ -445,7 +445,7 @@ class ServedTopics:
             try:
                 live.apply_policies(await self.policies.of_topic(live.name))
                 await live.prepare()
-                self._replicate(live)
+                self.replicate(live)
             except NamespaceNotFound:
                 # It is being deleted, and its topics with it.
                 continue
@@ -458,7 +458,8 @@ class ServedTopics:
         if failure is not None:
             raise failure
 
-    def _replicate(self, topic: AnyTopic) -> None:
+    def replicate(self, topic: AnyTopic) -> None:
+        """Begins and ends its replicators, by its policies as they are now."""
         if self.replication is not None and not topic.closing:
             self.replication.apply(topic)
 

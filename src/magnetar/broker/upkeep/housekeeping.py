@@ -1,4 +1,4 @@
-"""What a broker does now and then: statistics, retention, expiry, backlog quotas, snapshots, unused topics.
+"""What a broker does now and then: statistics, retention, expiry, quotas, replicators, unused topics.
 
 Nothing here runs per topic on a timer of its own: each kind of work has one timer, and goes through its
 topics in slices.
@@ -66,6 +66,8 @@ class Housekeeping:
             settings.subscription_expiry_check_seconds,
             self._check_inactive_subscriptions,
         )
+        if settings.replication.check_seconds:
+            self._repeat("replication", settings.replication.check_seconds, self._check_replication)
         self._look_for_inactive_topics()
 
     def _look_for_inactive_topics(self) -> None:
@@ -166,6 +168,9 @@ class Housekeeping:
         kind = "inactive subscriptions"
         if kind not in self._running:
             self._start(kind, self._inactive_subscriptions.run())
+
+    def _check_replication(self) -> None:
+        self._start_task("replication", list(self._served.topics.values()), self._served.replicate)
 
     def _check_inactive(self) -> None:
         if _INACTIVE_TOPICS not in self._running:

@@ -48,6 +48,7 @@ class MetricsOptions:
     producer_level: bool = False
     managed_ledger_level: bool = True
     split_partition: bool = False
+    replication: bool = True
     most_series: int = 0
     """Topics and subscriptions that have series of their own, 0: all. With more of them the tenants that have
     the most lose series first, and are told how many."""
@@ -72,6 +73,8 @@ def render(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator[str]:
         yield from _topic_level(snapshot, options)
     else:
         yield from _namespace_level(snapshot)
+        if options.replication:
+            yield from replication.of_namespaces(snapshot.cluster, snapshot.topics)
     for name, value in snapshot.extra.items():
         yield from family(name, "gauge", [(cluster, value)])
 
@@ -272,7 +275,8 @@ def _topic_level(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator
     yield from quotas.evictions(rows)
     yield from _subscriptions(rows, options)
     yield from waiting.of_topics(rows)
-    yield from replication.of_topics(rows)
+    if options.replication:
+        yield from replication.of_topics(rows)
     if options.producer_level:
         yield from _producers(rows)
 
@@ -423,4 +427,3 @@ def _namespace_level(snapshot: MetricsSnapshot) -> Iterator[str]:
     yield from family("pulsar_msg_backlog", "gauge", backlog)
     yield from _histograms(rows)
     yield from quotas.evictions(rows)
-    yield from replication.of_namespaces(snapshot.cluster, snapshot.topics)
