@@ -240,6 +240,10 @@ class PreconditionFailed(BrokerError):
     """The state of things, or another policy, forbids what is asked."""
 
 
+class NotInThisCluster(PreconditionFailed):
+    """The local cluster is not among those that serve the namespace."""
+
+
 class ConcurrentModification(BrokerError):
     """Somebody else changed the same at the same time; trying again helps."""
 
@@ -310,6 +314,7 @@ TRANSLATION: dict[type[BrokerError], Translation] = {
     Conflict: Translation(ServerErrorCode.NOT_ALLOWED, 409),
     Unprocessable: Translation(ServerErrorCode.NOT_ALLOWED, 422),
     PreconditionFailed: Translation(ServerErrorCode.NOT_ALLOWED, 412),
+    NotInThisCluster: Translation(ServerErrorCode.METADATA, 412),
     ConcurrentModification: Translation(ServerErrorCode.METADATA, 409),
     NotSupported: Translation(ServerErrorCode.NOT_ALLOWED, 501),
     InvalidRequest: Translation(ServerErrorCode.NOT_ALLOWED, 400),

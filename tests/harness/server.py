@@ -45,7 +45,7 @@ class Server:
         """By scheme."""
         self._ports = (0, 0)
         self._config = folder / "standalone.conf"
-        self._config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        self.configure(settings)
         self._process: subprocess.Popen[str] | None = None
         self.program = ["-m", "magnetar"]
         """What Python runs, before the command."""
@@ -134,6 +134,10 @@ class Server:
             return response.status, response.read()
         finally:
             connection.close()
+
+    def configure(self, settings: dict[str, int | str]) -> None:
+        """Writes the configuration file; it counts from the next start on."""
+        self._config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 
     def take_ports(self, binary: int, http: int) -> None:
         """Before the first start, where somebody has to know them."""

@@ -282,7 +282,7 @@ class BrokerService(ServedTopics):
         :param principal: who asks
         :param authoritative: this broker was chosen by the one that leads, and is to take what nobody serves
         :raises NamespaceNotFound: no such namespace
-
+        :raises NotInThisCluster: the namespace does not list the local cluster
         :raises NotAllowed: topics of that kind are not served here
         :raises TooManyRequests: too many lookups are in progress
         """
@@ -293,6 +293,7 @@ class BrokerService(ServedTopics):
                     raise ServiceNotReady("The broker is stopping")
                 self.ownership.check_serving()
                 await self.namespaces.check(name.namespace_name)
+                await self.serving_clusters.check(name.namespace_name)
                 owner = await self.owner_of(name, Asked.TAKE if authoritative else Asked.PLACE)
                 if owner.here:
                     self.check_served(name)

@@ -195,14 +195,17 @@ class Endpoint:
         return 401 if is_refused_as_unauthorized(self.operation, self.resource) and not self.upgrades else 403
 
     @property
+    def asked_of_cluster(self) -> bool:
+        """Whether only a cluster that serves the namespace of the topic can do it."""
+        # A lookup tells clients where else the topic is.
+        anybody = (TopicOperation.LOOKUP, TopicOperation.GET_BUNDLE_RANGE)
+        return self.resource in (Resource.TOPIC, Resource.SUBSCRIPTION) and self.operation not in anybody
+
+    @property
     def asked_of_owner(self) -> bool:
         """Whether only the broker that serves the topic can do it."""
-        anybody = (TopicOperation.LOOKUP, TopicOperation.GET_BUNDLE_RANGE)
-        of_topic = self.resource in (Resource.TOPIC, Resource.SUBSCRIPTION)
         # How many partitions there are is in the metadata, and they are made where each is served.
-        if self.anywhere or self.operation in anybody:
-            return False
-        return of_topic and not self.path.endswith("/partitions")
+        return self.asked_of_cluster and not self.anywhere and not self.path.endswith("/partitions")
 
     @property
     def resource(self) -> Resource:

@@ -109,6 +109,8 @@ class HttpServer(Door[Endpoint]):
         assert self._application is not None
         application = self._application
         asked = replace(application, admin=application.admin.asked_by(request.principal))
+        if endpoint.asked_of_cluster:
+            await asked.admin.brokers.check_cluster(topic_of(request.variables))
         if endpoint.asked_of_owner:
             await asked.admin.brokers.check_here(
                 topic_of(request.variables), authoritative=request.flag("authoritative")

@@ -50,6 +50,9 @@ async def _no_storage(_namespace: str | None) -> Mapping[str, Any]:
 
 
 class Alone:
+    async def check_cluster(self, _topic: str) -> None:
+        """It serves every namespace."""
+
     async def check_here(self, _topic: str, *, authoritative: bool) -> None:
         """Everything is."""
 

@@ -102,20 +102,20 @@ def test_permissions_have_no_effect_only_where_nobody_is_asked() -> None:
     with served.access(Access(authorizer=Asks())):
         for method, path, body in asked:
             assert warned(served.ask(method, path, body)) == [], path
-        assert len(warned(served.ask("POST", f"{NAMESPACE}/allowedClusters", '["standalone"]'))) == 1
 
 
 def test_who_sets_what_has_no_effect_is_told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     served = Served()
-    sentence = "a list of allowed clusters has no effect yet: only the list of replication clusters counts"
-    assert warned(served.ask("POST", f"{NAMESPACE}/allowedClusters", '["standalone"]')) == [
+    sentence = "a permission has no effect: authorizationEnabled is false, so everybody may do everything"
+    assert warned(served.ask("POST", f"{NAMESPACE}/permissions/r", '["produce"]')) == [
         f'299 magnetar "{sentence}"'
     ]
     assert [record.getMessage() for record in caplog.records].count(sentence) == 1
     # It is stored and answered all the same, and what has an effect is not spoken of.
-    assert served.get(f"{NAMESPACE}/allowedClusters") == ["standalone"]
-    assert warned(served.ask("GET", f"{NAMESPACE}/allowedClusters")) == []
+    assert served.get(f"{NAMESPACE}/permissions") == {"r": ["produce"]}
+    assert warned(served.ask("GET", f"{NAMESPACE}/permissions")) == []
+    assert warned(served.ask("POST", f"{NAMESPACE}/allowedClusters", '["standalone"]')) == []
     assert warned(served.ask("POST", f"{NAMESPACE}/messageTTL", "60")) == []
     assert warned(served.ask("POST", f"{NAMESPACE}/dispatchRate", RATE)) == []
     assert warned(served.ask("DELETE", f"{NAMESPACE}/dispatchRate")) == []
@@ -132,10 +132,12 @@ def test_filters_of_policies_have_no_effect_where_only_the_broker_s_count() -> N
 
 def test_a_new_namespace_is_told_of_all_it_is_given() -> None:
     served = Served()
-    body = '{"allowed_clusters":["standalone"],"message_ttl_in_seconds":1,"subscription_auth_mode":"None"}'
+    body = (
+        '{"auth_policies":{"namespace_auth":{}},"message_ttl_in_seconds":1,"subscription_auth_mode":"None"}'
+    )
     told = warned(served.ask("PUT", "/admin/v2/namespaces/public/new", body))
     assert [text.partition(" has no")[0] for text in told] == [
-        '299 magnetar "a list of allowed clusters',
+        '299 magnetar "a permission',
         "299 magnetar \"a subscription's authorization mode",
     ]
     assert warned(served.ask("PUT", "/admin/v2/namespaces/public/newer")) == []

@@ -44,7 +44,7 @@ RATE = {"dispatchThrottlingRateInMsg": 5, "ratePeriodInSecond": 1}
         ({"bundles": {"numBundles": 2.5}}, 400),
         ({"entryFilters": {"entryFilterNames": "nope"}}, 400),
         ({"resource_group_name": "nope"}, 412),
-        ({"replication_clusters": ["c2"]}, 412),
+        ({"replication_clusters": ["c2"], "allowed_clusters": ["standalone"]}, 400),
         ({"allowed_clusters": ["nope"]}, 403),
         ({"autoTopicCreationOverride": {"allowAutoTopicCreation": True, "topicType": "x"}}, 412),
         ({"offload_threshold": 5}, 501),

@@ -11,6 +11,7 @@ from magnetar.broker.admin.explaining import ExplainAdmin
 from magnetar.broker.admin.isolation import IsolationAdmin
 from magnetar.broker.admin.load import LoadAdmin
 from magnetar.broker.admin.messages import MessageAdmin
+from magnetar.broker.admin.namespace_clusters import NamespaceClusterAdmin
 from magnetar.broker.admin.namespaces import NamespaceAdmin
 from magnetar.broker.admin.packages import PackageAdmin
 from magnetar.broker.admin.partitions import PartitionAdmin
@@ -45,6 +46,7 @@ class Admin:
         self.resource_groups = ResourceGroupAdmin(broker)
         self.bundles = BundleAdmin(broker)
         self.namespaces = NamespaceAdmin(broker, self.bundles)
+        self.namespace_clusters = NamespaceClusterAdmin(broker)
         self.topic_lists = TopicListAdmin(broker, self.bundles)
         self.load = LoadAdmin(broker)
         self.isolation = IsolationAdmin(broker, self.namespaces, self.bundles)

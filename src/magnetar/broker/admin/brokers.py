@@ -8,7 +8,13 @@ from typing import Any
 
 from magnetar.broker.ownership.contract import Asked, Owner
 from magnetar.broker.service import BrokerService
-from magnetar.errors import NotFound, PreconditionFailed, ServedElsewhere, TopicNotFound
+from magnetar.errors import (
+    NamespaceNotFound,
+    NotFound,
+    PreconditionFailed,
+    ServedElsewhere,
+    TopicNotFound,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +158,14 @@ class BrokerAdmin:
             redirect=not owner.settled,
             authoritative=owner.authoritative,
         )
+
+    async def check_cluster(self, topic: str) -> None:
+        """:raises NotInThisCluster: the local cluster does not serve the topics of that namespace"""
+        try:
+            await self._broker.serving_clusters.check(self._broker.parse_topic(topic).namespace_name)
+        except NamespaceNotFound:
+            # The handler of the request says in its own words that there is no such namespace.
+            return
 
     async def check_here(self, topic: str, *, authoritative: bool = False) -> None:
         """What is asked of a topic is asked of its broker.

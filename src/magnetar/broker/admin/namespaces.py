@@ -14,12 +14,11 @@ from magnetar.broker.policies.applied import counting
 from magnetar.broker.policies.effective import of_namespace
 from magnetar.broker.policies.namespaces import divided, new_policies
 from magnetar.broker.policies.records import Record
-from magnetar.broker.policies.rules import check_allowed, check_has_own, check_namespace
+from magnetar.broker.policies.rules import check_allowed, check_allows_replication, check_namespace
 from magnetar.broker.service import BrokerService
 from magnetar.broker.serving.live_topics import LiveTopics
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import (
-    AuthorizationFailure,
     BrokerError,
     HasChildren,
     InvalidName,
@@ -68,7 +67,7 @@ class NamespaceAdmin:
         :raises AlreadyExists: there is one
         :raises InvalidRequest: a policy is malformed or breaks a rule
         :raises AuthorizationFailure: the name or a policy has a cluster that the tenant may not use
-        :raises PreconditionFailed: the tenant has too many, or it is to be replicated
+        :raises PreconditionFailed: the tenant has too many
         """
         name = self._broker.parse_namespace(namespace)
         tenant = await self._policies.tenants.get(name.tenant)
@@ -80,10 +79,10 @@ class NamespaceAdmin:
         check_allowed(name.tenant, [*own, *clusters, *given.get("allowed_clusters", ())], tenant)
         for cluster in own:
             await self._policies.clusters.get(cluster)
-        check_has_own(clusters, self._broker.settings.cluster)
         check_filters(self._broker, "entryFilters", given.get("entryFilters"))
         if not clusters and name.is_global:
             clusters = [self._broker.settings.cluster]
+        check_allows_replication(given.get("allowed_clusters") or (), clusters)
         bundles = _bundles(given.get("bundles"), self._broker.settings.default_bundles)
         policies = {**new_policies(clusters, bundles), **given}
         policies.update(replication_clusters=list(clusters), bundles=bundles, deleted=False)
@@ -239,29 +238,6 @@ class NamespaceAdmin:
             record[field] = {**table, path: inner} if path else inner
 
         await self._policies.change_namespace(self._broker.parse_namespace(namespace), work)
-
-    async def set_clusters(self, namespace: str, field: str, clusters: Sequence[str]) -> None:
-        """:param field: ``replication_clusters`` or ``allowed_clusters``
-
-        :raises NamespaceNotFound: no such namespace
-        :raises PreconditionFailed: none is named, or ``global``
-        :raises AuthorizationFailure: a cluster does not exist, or the tenant may not use it
-        """
-        name = self._broker.parse_namespace(namespace)
-        if not clusters and field == "replication_clusters":
-            raise PreconditionFailed("ClusterIds should not be null or empty")
-        if "global" in clusters:
-            raise PreconditionFailed("Cannot specify global in the list of replication clusters")
-        if not await self._records.exists(name):
-            raise NamespaceNotFound("Namespace does not exist")
-        tenant = await self._policies.tenants.get(name.tenant)
-        for cluster in clusters:
-            if not await self._policies.clusters.exists(cluster):
-                raise AuthorizationFailure(f"Invalid cluster id: {cluster}")
-        check_allowed(name.tenant, clusters, tenant)
-        if field == "replication_clusters":
-            check_has_own(clusters, self._broker.settings.cluster)
-        await self._policies.change_namespace(name, lambda record: _put(record, field, list(clusters)))
 
     # Local policies
 

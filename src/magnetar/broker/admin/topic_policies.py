@@ -9,7 +9,7 @@ from magnetar.broker.admin.entry_filters import check_filters
 from magnetar.broker.policies.applied import APPLIED, counting
 from magnetar.broker.policies.effective import of_topic
 from magnetar.broker.policies.records import Record
-from magnetar.broker.policies.rules import check_allowed, check_topic
+from magnetar.broker.policies.rules import check_allowed, check_topic, check_within_namespace
 from magnetar.broker.policies.store import TopicPolicies
 from magnetar.broker.service import BrokerService
 from magnetar.errors import (
@@ -95,6 +95,7 @@ class TopicPolicyAdmin:
         if field == "replicationClusters" and changes.get(field):
             self._check_clusters(changes[field])
             await self._check_known(name.tenant, changes[field])
+            check_within_namespace(str(name.namespace_name), changes[field], above.allowed_clusters)
 
         def work(record: Record) -> None:
             for changed, value in changes.items():

@@ -86,6 +86,8 @@ class EffectivePolicies:
     entry_filters: tuple[str, ...] = ()
     pause_on_ack_state: bool = False
     replication_clusters: tuple[str, ...] = ()
+    allowed_clusters: tuple[str, ...] = ()
+    """Clusters that serve the topics of the namespace besides those it is replicated to (PIP-321)."""
     max_topics: int = 0
     """Of the namespace."""
 
@@ -204,6 +206,7 @@ _SOURCES: dict[str, _Source] = {
         "dispatcherPauseOnAckStatePersistentEnabled", "dispatcherPauseOnAckStatePersistentEnabled", truth
     ),
     "replication_clusters": _Source("replication_clusters", "replicationClusters", texts),
+    "allowed_clusters": _Source("allowed_clusters", None, texts),
     "max_topics": _Source("max_topics_per_namespace", None, _most),
 }
 

@@ -27,7 +27,7 @@ BY_SETTINGS = BY_AUTHORIZATION | {_FILTERS}
 """Without effect as this broker is set."""
 
 NAMESPACE: Mapping[str, NotYet | None] = {
-    "allowed_clusters": NotYet("a list of allowed clusters", "only the list of replication clusters counts"),
+    "allowed_clusters": None,
     "auth_policies": _PERMISSIONS,
     "autoSubscriptionCreationOverride": None,
     "autoTopicCreationOverride": None,

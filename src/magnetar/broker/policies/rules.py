@@ -113,9 +113,34 @@ def check_allowed(tenant: str, clusters: Sequence[str], record: Mapping[str, Any
             )
 
 
-def check_has_own(clusters: Sequence[str], own: str) -> None:
-    """:raises PreconditionFailed: clusters are named, and this one is not among them"""
-    if clusters and own not in clusters:
+def check_within_namespace(namespace: str, clusters: Sequence[str], allowed: Sequence[str]) -> None:
+    """Whether topics of a namespace may be replicated to some clusters.
+
+    :param allowed: ``allowed_clusters`` of the namespace; empty: any
+    :raises InvalidRequest: one of the clusters is not in that list
+    """
+    for cluster in clusters:
+        if allowed and cluster not in allowed:
+            raise InvalidRequest(
+                f"Cluster [{cluster}] is not in the list of allowed clusters list for namespace [{namespace}]"
+            )
+
+
+def check_allows_replication(allowed: Sequence[str], clusters: Sequence[str]) -> None:
+    """Whether a list of allowed clusters goes with the list of replication clusters of the namespace.
+
+    :param allowed: ``allowed_clusters``; empty: any
+    :raises InvalidRequest: it lacks one of the others
+    """
+    lacking = [cluster for cluster in clusters if cluster not in allowed]
+    if allowed and lacking:
+        names = ", ".join(lacking)
+        raise InvalidRequest(f"Allowed clusters do not contain the replication cluster [{names}]")
+
+
+def check_has_own(clusters: Sequence[str], allowed: Sequence[str], own: str) -> None:
+    """:raises PreconditionFailed: neither list names the local cluster"""
+    if own not in clusters and own not in allowed:
         raise PreconditionFailed(
             f"A list of replication clusters without the local cluster {own} is not supported yet"
         )

@@ -18,6 +18,7 @@ from magnetar.broker.flow.unacked_limit import UnackedLimit
 from magnetar.broker.namespaces.counts import TopicCounts
 from magnetar.broker.namespaces.creation import TopicCreation
 from magnetar.broker.namespaces.registry import Namespaces
+from magnetar.broker.namespaces.serving_clusters import ServingClusters
 from magnetar.broker.ownership.bundles import NamespaceBundles
 from magnetar.broker.ownership.contract import Asked, Bundle, Owner, Ownership
 from magnetar.broker.ownership.only_broker import OnlyBroker
@@ -98,6 +99,7 @@ class ServedTopics:
         self.managed_ledgers = managed_ledgers
         self.namespaces = Namespaces(io, metadata)
         self.policies = PolicyStore(io, metadata, settings.cluster, settings.policies)
+        self.serving_clusters = ServingClusters(self.policies, settings.cluster)
         self.policies.listen(self._policies_changed)
         quorums = managed_ledgers.settings.quorums
         storage = SchemaStorage(io.loop, managed_ledgers.store, metadata, quorums, managed_ledgers.deletions)
@@ -317,6 +319,7 @@ class ServedTopics:
         started = self.io.clock.monotonic()
         self.check_served(name)
         await self.namespaces.check(name.namespace_name)
+        await self.serving_clusters.check(name.namespace_name)
         bundle = await self.bundles.of_topic(name)
         owner = await self.ownership.owner_of(bundle, Asked.LOOK)
         if not owner.here:
@@ -362,6 +365,9 @@ class ServedTopics:
         if latest is not policies:
             topic.apply_policies(latest)
             await topic.prepare()
+        if not await self.serving_clusters.still_include(name.namespace_name):
+            await self._leave(topic)
+            raise _not_served(bundle)
         if self.replication is not None:
             await self.replication.begin(topic)
         milliseconds = (self.io.clock.monotonic() - started) * 1000
@@ -443,6 +449,9 @@ class ServedTopics:
             if live.closing:
                 continue
             try:
+                if not await self.serving_clusters.include(live.name.namespace_name):
+                    await self._leave(live)
+                    continue
                 live.apply_policies(await self.policies.of_topic(live.name))
                 await live.prepare()
                 self.replicate(live)
@@ -457,6 +466,14 @@ class ServedTopics:
                 running.begin()
         if failure is not None:
             raise failure
+
+    async def _leave(self, topic: AnyTopic) -> None:
+        """The namespace does not list the local cluster any more: the topic is closed and keeps its data."""
+        log.warning(
+            "topic closed, its namespace does not list the local cluster any more",
+            extra={"topic": topic.full_name, "cluster": self.settings.cluster},
+        )
+        await self.unload_topic(topic)
 
     def replicate(self, topic: AnyTopic) -> None:
         """Begins and ends its replicators, by its policies as they are now."""

@@ -106,7 +106,9 @@ async def replication(application: Application, request: Request) -> Response:
 
 
 async def set_replication(application: Application, request: Request) -> Response:
-    return await _set_clusters(application, request, "replication_clusters")
+    clusters = string_list(request, "clusters")
+    await application.admin.namespace_clusters.set_replicated(namespace_of(request.variables), clusters)
+    return Response(200)
 
 
 async def allowed_clusters(application: Application, request: Request) -> Response:
@@ -114,12 +116,8 @@ async def allowed_clusters(application: Application, request: Request) -> Respon
 
 
 async def set_allowed_clusters(application: Application, request: Request) -> Response:
-    return await _set_clusters(application, request, "allowed_clusters")
-
-
-async def _set_clusters(application: Application, request: Request, field: str) -> Response:
     clusters = string_list(request, "clusters")
-    await application.admin.namespaces.set_clusters(namespace_of(request.variables), field, clusters)
+    await application.admin.namespace_clusters.set_allowed(namespace_of(request.variables), clusters)
     return Response(200)
 
 

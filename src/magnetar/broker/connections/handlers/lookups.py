@@ -28,6 +28,8 @@ async def partitioned_metadata(connection: Connection, request: CommandPartition
     response.request_id = request.request_id
     with broker.lookup_in_progress():
         name = broker.parse_topic(request.topic)
+        await broker.namespaces.check(name.namespace_name)
+        await broker.serving_clusters.check(name.namespace_name)
         if request.metadata_auto_creation_enabled:
             response.partitions = await broker.creation.partitions_or_create(name, principal)
         else:
