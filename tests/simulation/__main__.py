@@ -60,6 +60,7 @@ def main() -> int:
         ("brokers", "several brokers of a cluster"),
         ("deletions", "deletions in a cluster"),
         ("recreations", "topics of a cluster that are deleted and created again"),
+        ("geo", "clusters that replicate to each other"),
     ):
         stories.add_argument(
             f"--{name}",

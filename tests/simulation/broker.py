@@ -65,7 +65,10 @@ class End:
 
 
 class BrokerProcess:
-    """:param ended: told of each end of a life, before anything else happens"""
+    """:param ended: told of each end of a life, before anything else happens
+
+    :param host: where clients find it
+    """
 
     def __init__(
         self,
@@ -76,7 +79,9 @@ class BrokerProcess:
         trace: Trace,
         ended: Callable[[End], None],
         guard: Guard | None = None,
+        host: str = HOST,
     ) -> None:
+        self.host = host
         self._loop = loop
         self._network = network
         self._limits = limits
@@ -120,13 +125,13 @@ class BrokerProcess:
     async def start(self) -> bool:
         """Starts a life; False when it ended before it served."""
         seed = self._random.getrandbits(64)
-        simulation = simulated_io(seed, self.disk, self._network, HOST)
+        simulation = simulated_io(seed, self.disk, self._network, self.host)
         self.simulation = simulation
         self.lives += 1
-        self._trace.note("broker: starts, life", self.lives)
+        self._trace.note(f"{self.host}: starts, life", self.lives)
         settings = self._limits.settings
         place = Place(
-            self._with_disk_of(simulation.io), settings, {}, HOST, {"http": 8080}, doors(settings)[:1]
+            self._with_disk_of(simulation.io), settings, {}, self.host, {"http": 8080}, doors(settings)[:1]
         )
         if self._guard is not None:
             place = replace(
@@ -138,7 +143,7 @@ class BrokerProcess:
         self._run(self.broker.start())
         await self._outcome()
         self.serving = self.simulation is simulation and self.start_error is None
-        self._trace.note("broker: serves" if self.serving else "broker: did not start")
+        self._trace.note(f"{self.host}: serves" if self.serving else f"{self.host}: did not start")
         return self.serving
 
     def _with_disk_of(self, io: Io) -> Io:
@@ -189,7 +194,7 @@ class BrokerProcess:
         if simulation is None or broker is None or not self.serving:
             return False
         self.serving = False
-        self._trace.note("broker: stops")
+        self._trace.note(f"{self.host}: stops")
         self._run(broker.stop())
         timer = self._loop.call_later(_STOP_SECONDS, self._too_long)
         await self._outcome()
@@ -214,7 +219,7 @@ class BrokerProcess:
         loaded = service.topics.get(topic)
         if loaded is None:
             return
-        self._trace.note("broker: unloads", topic)
+        self._trace.note(f"{self.host}: unloads", topic)
         done = self._loop.create_future()
         work = simulation.loop.create_task(service.unload_topic(loaded))
         work.add_done_callback(done.set_result)
@@ -243,7 +248,7 @@ class BrokerProcess:
 
     async def recover_metadata(self) -> None:
         """Runs ``magnetar recover-metadata`` on the disk of a broker that does not run."""
-        simulation = simulated_io(self._random.getrandbits(64), self.disk, self._network, HOST)
+        simulation = simulated_io(self._random.getrandbits(64), self.disk, self._network, self.host)
         self.simulation = simulation
         self._run(rebuild(simulation.io, self._limits.settings, Path(), self._tell, check=False))
         await self._outcome()
@@ -271,7 +276,7 @@ class BrokerProcess:
     def stopped_itself(self, error: ProcessStopped) -> None:
         """It could not write or sync, and said so."""
         assert self.simulation is not None
-        self._trace.note("broker: stopped itself:", error)
+        self._trace.note(f"{self.host}: stopped itself:", error)
         self._end(self.simulation, clean=False, silently=False)
         self.disk = self.disk.power_cut() if self._random.random() < 0.5 else self.disk.killed()
 

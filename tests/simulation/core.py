@@ -10,6 +10,7 @@ from magnetar.client.client import Client
 from magnetar.client.enums import ConsumerType, InitialPosition
 from magnetar.client.exceptions import ProducerBlockedQuotaExceededException, PulsarException, Timeout
 from magnetar.client.message_id import MessageId
+from magnetar.client.message_options import MessageOptions
 from magnetar.io.interfaces import ClientIo
 from magnetar.io.simulated import SimulatedLoop, SimulatedNetwork
 from magnetar.io.simulated.clock import SimulatedClock, SimulatedRandomness
@@ -154,7 +155,7 @@ class CoreProducer:
                 producer = await self._open()
             content = f"{self._name}:{number}:".encode() + random.randbytes(random.randrange(self._largest))
             self._topic.sent[self._name, number] = content, client.world.steps()
-            producer.enqueue(content, self._done(number), None, None)
+            producer.enqueue(content, self._done(number), None, self.options_of(producer, number))
             if random.random() < 0.3:
                 await client.sleep(random.random() * self._pause)
             while producer.pending_messages >= self._options["max_pending_messages"] - 1:
@@ -209,6 +210,10 @@ class CoreProducer:
             self.told(message_id)
 
         return done
+
+    def options_of(self, _producer: Any, _number: int) -> MessageOptions | None:
+        """Of the message of that number."""
+        return None
 
     def told(self, message_id: MessageId) -> None:
         """A message is stored there; its ledger is below 0 if it was stored before."""

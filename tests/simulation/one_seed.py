@@ -9,9 +9,10 @@ from simulation.bookkeeper.scenario import Scenario as LedgerScenario
 from simulation.brokers.deletions import Deletions
 from simulation.brokers.recreations import Recreations
 from simulation.brokers.scenario import Scenario as BrokersScenario
+from simulation.geo.scenario import Scenario as GeoScenario
 from simulation.scenario import Scenario
 
-AnyScenario = Scenario | LedgerScenario | BrokersScenario | Deletions
+AnyScenario = Scenario | LedgerScenario | BrokersScenario | Deletions | GeoScenario
 
 STORIES: dict[str, Callable[..., AnyScenario]] = {
     "broker": Scenario,
@@ -19,6 +20,7 @@ STORIES: dict[str, Callable[..., AnyScenario]] = {
     "brokers": BrokersScenario,
     "deletions": Deletions,
     "recreations": Recreations,
+    "geo": GeoScenario,
 }
 """What is simulated, by name."""
 

@@ -36,6 +36,7 @@ _STORIES = {
     "deletions": (0, 3),
     "recreations": (0,),
     "ledgers": (0, 1),
+    "geo": (0, 1, 3),
 }
 """Which seeds of which stories are run in several processes."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from magnetar.broker.ownership.contract import Addresses
@@ -127,7 +128,7 @@ def way_to(
             ).showing(authentication.certificate if authentication is not None else None)
         client = Client(
             url,
-            io=real_client_io(loop),
+            io=replace(real_client_io(loop), clock=io.clock, randomness=io.randomness, network=io.network),
             connections_per_broker=settings.replication_connections_per_broker,
             listener_name=record.get("listenerName") or None,
             authentication=authentication,

@@ -1,0 +1,1 @@
+"""Clusters that replicate topics to each other, in one simulated world."""

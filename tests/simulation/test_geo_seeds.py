@@ -1,0 +1,53 @@
+"""Many seeds of clusters that replicate to each other: each has in the end what it should, in order."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from simulation.geo.planted import PLANTED
+from simulation.geo.scenario import Scenario
+from simulation.seeds import seeds
+
+DEFAULT_SEEDS = 100
+_GROUPS = 8
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
+]
+"""Processes that were killed say no goodbye, whatever their coroutines would do when they are collected."""
+
+
+@pytest.mark.parametrize("group", range(_GROUPS))
+def test_clusters_have_the_same_messages_in_the_end(group: int) -> None:
+    replicated = 0
+    for seed in seeds(DEFAULT_SEEDS)[group::_GROUPS]:
+        scenario = Scenario(seed)
+        try:
+            scenario.run()
+        except BaseException as error:
+            told = "\n".join(scenario.world.trace.last)
+            raise AssertionError(
+                f"{told}\nseed {seed} (tools/simulate --geo --seed {seed} --trace): {error!r}"
+            ) from error
+        replicated += scenario.replicated
+        if seed // _GROUPS % 8 == 0:
+            gc.collect()
+    if seeds(DEFAULT_SEEDS)[group::_GROUPS]:
+        assert replicated
+
+
+@pytest.mark.parametrize("name", list(PLANTED))
+def test_a_bug_planted_into_replication_is_found(name: str) -> None:
+    with PLANTED[name]():
+        for seed in range(DEFAULT_SEEDS):
+            try:
+                Scenario(seed).run()
+            except BaseException as error:
+                if isinstance(error, TypeError | AttributeError | NameError):
+                    raise
+                print(f"{name}: found at seed {seed}: {error!r}"[:500])
+                return
+    pytest.fail(f"{name}: not found by {DEFAULT_SEEDS} seeds")
