@@ -111,6 +111,10 @@ class Settings:
     replication_start_at: str
     replication_policy_check_duration_seconds: int
     replication_metrics_enabled: bool
+    enable_replicated_subscriptions: bool
+    replicated_subscriptions_snapshot_frequency_millis: int
+    replicated_subscriptions_snapshot_timeout_seconds: int
+    replicated_subscriptions_snapshot_max_cached_per_subscription: int
     replication_connections_per_broker: int
     replication_producer_queue_size: int
     magnetar_replication_buffer_bytes: int

@@ -22,6 +22,7 @@ from magnetar.broker.policies.values import (
 from magnetar.broker.publishing.deduplication import DeduplicationSettings
 from magnetar.broker.publishing.entry_marks import EntryMarkSettings
 from magnetar.broker.replication.settings import ReplicationSettings
+from magnetar.broker.replication.subscriptions.settings import SubscriptionSettings
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.base import TopicSettings
 from magnetar.config.settings import ConfigurationError, Settings, SettingsContradict
@@ -206,6 +207,12 @@ def broker_settings(
             makes_topics=settings.create_topic_to_remote_cluster_for_replication,
             start_at_earliest=settings.replication_start_at == "earliest",
             check_seconds=settings.replication_policy_check_duration_seconds,
+            subscriptions=SubscriptionSettings(
+                enabled=settings.enable_replicated_subscriptions,
+                snapshot_seconds=settings.replicated_subscriptions_snapshot_frequency_millis / 1000,
+                timeout_seconds=settings.replicated_subscriptions_snapshot_timeout_seconds,
+                cached=settings.replicated_subscriptions_snapshot_max_cached_per_subscription,
+            ),
         ),
         replication_buffer=settings.magnetar_replication_buffer_bytes,
         runtime=dict(runtime),

@@ -17,6 +17,8 @@ from magnetar.broker.publishing.replicated import (
     holds_back,
     is_marker,
 )
+from magnetar.broker.topics.markers import Marker
+from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import BrokerError, EncryptionRequired, NotAllowed
 from magnetar.protocol.hot_codec import SendRun
 from magnetar.protocol.metadata import Entry
@@ -115,7 +117,7 @@ def publish_marker(
     if topic.closing or topic.fenced:
         return
     ids = array("q", (sequence_id,))
-    if not topic.name.persistent:
+    if not isinstance(topic, Topic):
         _refuse(door, producer, ids, NotAllowed("Markers are stored, and this topic stores nothing"))
         return
     if not is_marker(entry.metadata.marker_type):
@@ -125,7 +127,10 @@ def publish_marker(
     highest = array("q", (MARKER_RECEIPT if producer.by_position else -1,))
     publish = Publish(producer, ids, highest, 1, started)
     publish.completes = False
-    door.submit(producer, publish, raw, array("q", (0,)), array("q", (len(raw),)))
+    on_their_way = topic.markers.on_their_way
+    on_their_way[publish] = Marker(entry.metadata.marker_type, bytes(entry.payload), producer.remote_cluster)
+    if not door.submit(producer, publish, raw, array("q", (0,)), array("q", (len(raw),))) or topic.terminated:
+        on_their_way.pop(publish, None)
 
 
 def _refuse(door: Door, producer: Producer, sequence_ids: Sequence[int], error: BrokerError) -> None:

@@ -184,6 +184,10 @@ class DispatchedSubscription(Protocol):
         """Stands in for the cursor, for a consumer that reads compacted."""
         ...
 
+    def meets_marker(self, run: EntryRun, index: int) -> None:
+        """An entry is a marker, which brokers write for each other and no consumer gets."""
+        ...
+
     def filtered_out(self, before: Position) -> None:
         """Entries were rejected by a filter and are acknowledged; the mark-delete position was ``before``."""
         ...

@@ -272,6 +272,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         cursor, before = self._cursor, self._cursor.mark_delete
         for place in range(count):
             if not sizes[place]:
+                self._subscription.meets_marker(run, first + place)
                 cursor.delete(run.ledger_id, run.first_entry_id + first + place)
         self._subscription.filtered_out(before)
 

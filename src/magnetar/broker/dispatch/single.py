@@ -258,6 +258,8 @@ class SingleConsumerDispatcher:
         entry_id = run.first_entry_id + index
         remaining = bits_left(self._cursor.remaining_bits(run.ledger_id, entry_id), messages)
         if not messages or remaining == 0:
+            if not messages:
+                self._subscription.meets_marker(run, index)
             self._cursor.delete(run.ledger_id, entry_id)
         elif remaining is None:
             consumer.send_first(run, index, index + 1, messages)
@@ -278,6 +280,7 @@ class SingleConsumerDispatcher:
             messages = self._sizes[index - first]
             if not messages:
                 # A marker of brokers is nothing that filters could judge.
+                self._subscription.meets_marker(run, index)
                 self._cursor.delete(run.ledger_id, run.first_entry_id + index)
                 continue
             self._budget.spend(FILTER_PRICE)

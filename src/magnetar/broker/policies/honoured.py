@@ -16,7 +16,6 @@ class NotYet(NamedTuple):
     instead: str
 
 
-_REPLICATED = NotYet("a replicated subscription", "subscriptions are not replicated")
 _PERMISSIONS = NotYet("a permission", "authorizationEnabled is false, so everybody may do everything")
 _SUBSCRIPTION_MODE = NotYet("a subscription's authorization mode", _PERMISSIONS.instead)
 BY_AUTHORIZATION = frozenset((_PERMISSIONS, _SUBSCRIPTION_MODE))
@@ -95,7 +94,7 @@ TOPIC: Mapping[str, NotYet | None] = {
     "publishRate": None,
     "replicatorDispatchRate": None,
     "replicationClusters": None,
-    "replicated": _REPLICATED,
+    "replicated": None,
     "retentionPolicies": None,
     "schemaCompatibilityStrategy": None,
     "schemaValidationEnforced": None,
@@ -199,7 +198,7 @@ CONSUMER: Mapping[str, NotYet | None] = {
             "topic",
         )
     ),
-    "replicate_subscription_state": _REPLICATED,
+    "replicate_subscription_state": None,
 }
 """Fields of SUBSCRIBE; None: honoured."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from magnetar.broker.replication.subscriptions.settings import SubscriptionSettings
 from magnetar.io.interfaces import Loop
 
 
@@ -24,6 +25,7 @@ class ReplicationSettings:
     their policies want; 0: there are none."""
     backoff: tuple[float, float] = (0.1, 60.0)
     """The first and the longest time between two attempts, in seconds."""
+    subscriptions: SubscriptionSettings = field(default_factory=SubscriptionSettings)
 
 
 class _Waiting(Protocol):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from magnetar.broker.policies.clusters import Clusters
 from magnetar.broker.policies.store import CHANGE_EVENTS
 from magnetar.broker.replication.settings import InFlightBytes, ReplicationSettings
+from magnetar.broker.replication.subscriptions.settings import SnapshotFigures
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from magnetar.broker.replication.clusters import Reach, RemoteClusters
     from magnetar.broker.replication.passing_on import PassingReplicator
     from magnetar.broker.replication.replicator import Replicator
+    from magnetar.broker.replication.subscriptions.topic import ReplicatedSubscriptions
     from magnetar.managed_ledger.cursor import Cursor
 
 log = logging.getLogger(__name__)
@@ -71,6 +73,9 @@ class Replication:
         self._running: dict[tuple[AnyTopic, str], Replicator | PassingReplicator] = {}
         self._applying: dict[AnyTopic, Any] = {}
         self._again: set[AnyTopic] = set()
+        self._subscriptions: dict[Topic, ReplicatedSubscriptions] = {}
+        self.snapshots = SnapshotFigures()
+        """Of replicated subscriptions."""
 
     def wanted(self, topic: AnyTopic) -> tuple[str, ...]:
         """The other clusters that a topic is replicated to."""
@@ -142,6 +147,7 @@ class Replication:
                 self._end(topic, cluster)
         if isinstance(topic, Topic):
             await self._delete_cursors(topic, wanted)
+            self._replicate_subscriptions(topic, in_others=bool(wanted))
         for cluster in wanted:
             if cluster not in topic.replicators and not topic.closing:
                 if isinstance(topic, Topic):
@@ -158,6 +164,24 @@ class Replication:
                     extra={"topic": topic.full_name, "cluster": gone, "backlog": cursor.backlog()},
                 )
                 await topic.managed_ledger.cursors.delete(cursor.name)
+
+    def _replicate_subscriptions(self, topic: Topic, *, in_others: bool) -> None:
+        if not in_others:
+            known = self._subscriptions.pop(topic, None)
+            if known is not None:
+                known.end()
+        elif topic not in self._subscriptions and not topic.closing:
+            from magnetar.broker.replication.subscriptions.topic import ReplicatedSubscriptions
+
+            settings = self._settings()
+            self._subscriptions[topic] = ReplicatedSubscriptions(
+                self._io,
+                topic,
+                settings.cluster,
+                lambda: self.wanted(topic),
+                settings.subscriptions,
+                self.snapshots,
+            )
 
     def _end(self, topic: AnyTopic, cluster: str) -> None:
         topic.replicators.pop(cluster, None)
@@ -234,6 +258,8 @@ class Replication:
             self._again.discard(topic)
             applying.cancel()
             await finished(self._io.loop, applying)
+        if isinstance(topic, Topic):
+            self._replicate_subscriptions(topic, in_others=False)
         for cluster in list(topic.replicators):
             self._end(topic, cluster)
 

@@ -35,7 +35,8 @@ from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.any_topic import AnyTopic, persistent
 from magnetar.broker.topics.base import BaseTopic
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
-from magnetar.broker.topics.persistent import Topic, retention_settings
+from magnetar.broker.topics.persistent import Topic
+from magnetar.broker.topics.retained import retention_settings
 from magnetar.errors import (
     BrokerError,
     NamespaceNotFound,

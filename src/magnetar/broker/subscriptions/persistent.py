@@ -26,6 +26,7 @@ from magnetar.broker.subscriptions.base import (
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION
 from magnetar.errors import ServiceNotReady
 from magnetar.invariants import must
+from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
 from magnetar.protocol.hot_codec import AckRun
@@ -47,10 +48,31 @@ _DISPATCHERS: dict[SubscriptionType, Callable[[DispatchedSubscription], Dispatch
 }
 
 
+class Carrying(Protocol):
+    """What tells other clusters how far a replicated subscription has come; it is made a room above."""
+
+    def met(self, entry: bytes) -> None:
+        """The dispatcher comes across a marker."""
+        ...
+
+    def moved(self) -> None:
+        """The mark-delete position may have moved."""
+        ...
+
+
+class Marks(Protocol):
+    def subscriptions_changed(self) -> None:
+        """A subscription was marked as replicated, or is no longer."""
+        ...
+
+
 class CompactedTopic(StoredTopic, Protocol):
     """The topic of a subscription; a room above this one has topics."""
 
     compaction: TopicCompaction
+
+    @property
+    def markers(self) -> Marks: ...
 
 
 class Subscription(BaseSubscription):
@@ -88,6 +110,8 @@ class Subscription(BaseSubscription):
         self.read_errors = 0
         self.throttle = topic.throttle_of(self, None)
         self.awaits_acks = False
+        self.carried: Carrying | None = None
+        """None: other clusters are not told of it."""
 
     @property
     def durable(self) -> bool:
@@ -130,6 +154,7 @@ class Subscription(BaseSubscription):
         properties = {key: value for key, value in storage.properties.items() if key != REPLICATED}
         storage.properties = properties | ({REPLICATED: 1} if wanted else {})
         storage.changed()
+        self.topic.markers.subscriptions_changed()
 
     # Consumers come and go
 
@@ -202,6 +227,25 @@ class Subscription(BaseSubscription):
         """Entries that consumers do not get, as filters reject them or brokers wrote them for each other, are
         acknowledged; the mark-delete position was ``before``."""
         self._after_ack(before)
+
+    def meets_marker(self, run: EntryRun, index: int) -> None:
+        """The dispatcher comes across a marker, which no consumer gets."""
+        if self.carried is not None:
+            self.carried.met(run.entry(index))
+
+    def pass_markers(self, first: Position, last: Position) -> None:
+        """Consumes markers if everything before them is consumed, so that they leave no backlog where no
+        consumer would come across them.
+
+        :param first: of several in a row, with nothing between them
+        """
+        if self.closing or self.name == COMPACTION or not first <= self.cursor.first_unconsumed() <= last:
+            return
+        first_id = self.topic.managed_ledger.ledgers.first_id()
+        if self.topic.compaction.current is not None and self.first_wanted()[0] < first_id:
+            # What compaction has left is still to be read.
+            return
+        self.cursor.mark_delete_to(last)
 
     def read_failed(self, error: Exception) -> None:
         if self.topic.closing:
@@ -330,6 +374,8 @@ class Subscription(BaseSubscription):
             self.read_more()
         if self.cursor.mark_delete != before:
             self.last_mark_delete_ms = self.last_acked_ms
+            if self.carried is not None:
+                self.carried.moved()
             if self.topic.terminated:
                 self.check_end_of_topic()
 

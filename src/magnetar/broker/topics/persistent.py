@@ -6,7 +6,6 @@ import logging
 import weakref
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from typing import Any
 
 from magnetar.broker import events
@@ -18,7 +17,6 @@ from magnetar.broker.flow.rates import ENTRY_SIZE_BOUNDS, LATENCY_BOUNDS_MS, Dis
 from magnetar.broker.flow.resource_groups import SharedLimits
 from magnetar.broker.flow.unacked_limit import UnackedLimit
 from magnetar.broker.policies.effective import EffectivePolicies
-from magnetar.broker.policies.values import Retention
 from magnetar.broker.publishing.deduplication import Deduplication
 from magnetar.broker.publishing.entry_marks import EntryMarks, bytes_in_front, recovered_marks
 from magnetar.broker.publishing.exclusive_access import EPOCH_PROPERTY
@@ -30,7 +28,9 @@ from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.base import BaseTopic, TopicSettings
 from magnetar.broker.topics.dispatch_rates import TopicDispatchRates
 from magnetar.broker.topics.entries import first_published_at, last_message
+from magnetar.broker.topics.markers import TopicMarkers
 from magnetar.broker.topics.replicating import Replicating
+from magnetar.broker.topics.retained import retention_settings
 from magnetar.errors import (
     BrokerError,
     NotAllowed,
@@ -53,7 +53,6 @@ from magnetar.managed_ledger.errors import ManagedLedgerClosed, ManagedLedgerErr
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
-from magnetar.managed_ledger.settings import RetentionSettings
 from magnetar.managed_ledger.side_ledgers import users_own
 from magnetar.metadata.interface import BadVersion, MetadataError
 from magnetar.naming.topic_name import TopicName
@@ -63,15 +62,6 @@ log = logging.getLogger(__name__)
 SEEK_RETURN_SECONDS = 60.0
 """How long a reader's cursor waits for its consumer to come back from a seek."""
 _TERMINATED = "Topic was already terminated"
-
-
-@lru_cache(maxsize=1024)
-def retention_settings(retention: Retention) -> RetentionSettings:
-    """Of a managed ledger; topics with the same policy share it."""
-    return RetentionSettings(
-        retention.minutes * 60_000 if retention.minutes >= 0 else -1,
-        retention.megabytes << 20 if retention.megabytes >= 0 else -1,
-    )
 
 
 class Topic(BaseTopic[Subscription]):
@@ -112,6 +102,7 @@ class Topic(BaseTopic[Subscription]):
         self.mark_deletes = Rate()
         self.replicators: dict[str, Replicating] = {}
         """By the names of the other clusters."""
+        self.markers = TopicMarkers(managed_ledger.ledgers)
         self._marks: EntryMarks | None = None
         self._followers: list[Callable[[], None]] = []
         self._preparing = Mutex(io.loop)
@@ -301,6 +292,8 @@ class Topic(BaseTopic[Subscription]):
         if self.deduplication is not None and self.deduplication.full():
             # After all of the commit: a snapshot's place is its end.
             self.deduplication.snapshot(now)
+        if self.markers.on_their_way:
+            self.markers.durable(appends, list(self.subscriptions.values()))
         for subscription in self.subscriptions.values():
             if subscription.dispatcher is not None:
                 subscription.read_more()
@@ -348,6 +341,7 @@ class Topic(BaseTopic[Subscription]):
         # That a client publishes what cannot be published is no error of the broker.
         level = logging.ERROR if isinstance(reason, PersistenceFailure) else logging.INFO
         log.log(level, "entries not stored", extra={"topic": self.full_name, "error": str(error)})
+        self.markers.failed(appends)
         known = self.deduplication
         for operation in appends:
             publish = operation.context
@@ -545,6 +539,7 @@ class Topic(BaseTopic[Subscription]):
             subscription.dispatcher = None
         self.subscriptions.clear()
         self.replicators.clear()
+        self.markers.reader = None
         self._followers = []
 
     async def _subscriptions_made(self) -> None:

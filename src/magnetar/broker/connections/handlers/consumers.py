@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,6 +43,8 @@ from magnetar.protocol.pulsar_api_pb2 import (
     MessageIdData,
 )
 from magnetar.protocol.wire_ids import signed, unsigned
+
+log = logging.getLogger(__name__)
 
 _LATEST_ID = 2**63 - 1
 _NO_EPOCH = -1
@@ -132,7 +135,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
         )
     topic.check_open()
     if request.replicate_subscription_state and isinstance(subscription, Subscription):
-        await _replicate(subscription)
+        await _replicate(subscription, enabled=broker.settings.replication.subscriptions.enabled)
         topic.check_open()
     try:
         await standing.check()
@@ -168,8 +171,13 @@ def _epoch(
     return None if epoch == _NO_EPOCH else epoch
 
 
-async def _replicate(subscription: Subscription) -> None:
-    if subscription.durable and not subscription.replicated:
+async def _replicate(subscription: Subscription, *, enabled: bool) -> None:
+    if not enabled:
+        log.warning(
+            "a consumer wants its subscription replicated, and enableReplicatedSubscriptions is false",
+            extra={"topic": subscription.topic.full_name, "subscription": subscription.name},
+        )
+    elif subscription.durable and not subscription.replicated:
         subscription.replicate(True)
         await subscription.cursor.flush()
 

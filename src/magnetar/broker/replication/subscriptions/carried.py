@@ -1,0 +1,54 @@
+"""One subscription whose progress other clusters are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from magnetar.broker.replication.subscriptions.cache import SnapshotCache
+from magnetar.broker.replication.subscriptions.markers import SNAPSHOT, TakenSnapshot, decode_snapshot
+from magnetar.managed_ledger.position import Position
+from magnetar.protocol.errors import EntryError
+from magnetar.protocol.metadata import parse_entry
+
+if TYPE_CHECKING:
+    from magnetar.broker.subscriptions.persistent import Subscription
+
+
+class CarriedSubscription:
+    def __init__(
+        self, subscription: Subscription, cache: SnapshotCache, tell: Callable[[str, TakenSnapshot], None]
+    ) -> None:
+        """:param tell: writes an update for the other clusters: the subscription has passed a snapshot"""
+        self.subscription = subscription
+        self.cache = cache
+        self._tell = tell
+
+    def keep(self, snapshot: TakenSnapshot) -> None:
+        """A snapshot was taken."""
+        self.cache.add(snapshot)
+        self.moved()
+
+    def met(self, entry: bytes) -> None:
+        """The dispatcher comes across a marker; it may be a snapshot that was taken before the topic was
+        loaded, or before the subscription was marked as replicated."""
+        try:
+            parsed = parse_entry(entry, verify_checksum=False)
+            if parsed.metadata.marker_type != SNAPSHOT or parsed.metadata.HasField("replicated_from"):
+                return
+            snapshot = decode_snapshot(parsed.payload)
+        except EntryError:
+            # Consumers do not get markers, whatever is in them.
+            return
+        self.cache.add(snapshot)
+
+    def moved(self) -> None:
+        """The mark-delete position may have moved."""
+        passed = self.cache.passed(self.subscription.cursor.mark_delete)
+        if passed is not None:
+            self._tell(self.subscription.name, passed)
+
+    def moved_from_elsewhere(self, position: Position) -> None:
+        """Another cluster moved it to a position: the snapshots up to there say nothing new."""
+        self.cache.passed(position)
+        self.moved()

@@ -1,0 +1,30 @@
+"""Settings and figures that all replicated subscriptions of a broker share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from magnetar.broker.flow.rates import Timings
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionSettings:
+    enabled: bool = True
+    """``enableReplicatedSubscriptions``"""
+    snapshot_seconds: float = 1.0
+    """``replicatedSubscriptionsSnapshotFrequencyMillis``: between two snapshots of a topic, at least."""
+    timeout_seconds: float = 30.0
+    """``replicatedSubscriptionsSnapshotTimeoutSeconds``: a snapshot that takes longer is given up."""
+    cached: int = 10
+    """``replicatedSubscriptionsSnapshotMaxCachedPerSubscription``"""
+
+
+@dataclass(slots=True)
+class SnapshotFigures:
+    """Of all topics of a broker, since its start."""
+
+    pending: int = 0
+    """Snapshots that are being taken."""
+    timed_out: int = 0
+    taken: Timings = field(default_factory=Timings)
+    """How long they took, in milliseconds."""

@@ -1,0 +1,376 @@
+"""The replicated subscriptions of one topic: takes snapshots, and acts on the markers of other clusters."""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+from uuid import UUID
+
+from magnetar.broker.publishing.producer import AccessMode, Producer, Publish
+from magnetar.broker.replication.subscriptions.cache import SnapshotCache
+from magnetar.broker.replication.subscriptions.carried import CarriedSubscription
+from magnetar.broker.replication.subscriptions.markers import (
+    REQUEST,
+    RESPONSE,
+    SNAPSHOT,
+    UPDATE,
+    TakenSnapshot,
+    decode_request,
+    decode_response,
+    decode_snapshot,
+    decode_update,
+    encode_request,
+    encode_response,
+    encode_snapshot,
+    encode_update,
+    marker_entry,
+)
+from magnetar.broker.replication.subscriptions.round_trips import PendingSnapshot
+from magnetar.broker.replication.subscriptions.settings import SnapshotFigures, SubscriptionSettings
+from magnetar.broker.subscriptions.cursor_kinds import check_new_subscription
+from magnetar.broker.subscriptions.persistent import Subscription
+from magnetar.broker.topics.markers import Marker
+from magnetar.broker.topics.persistent import Topic
+from magnetar.broker.topics.within import NoConnection
+from magnetar.errors import BrokerError, ServiceNotReady, TopicTerminated
+from magnetar.io.interfaces import Io
+from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.errors import ManagedLedgerError
+from magnetar.managed_ledger.position import EARLIEST, Position
+from magnetar.metadata.interface import MetadataError
+from magnetar.protocol.errors import EntryError
+
+log = logging.getLogger(__name__)
+
+
+class _Connection(NoConnection):
+    """Of the producer of markers: nobody waits for them to be stored."""
+
+    def on_durable(
+        self,
+        producer: Producer,
+        publish: Publish,
+        ledger_id: int,
+        first_entry_id: int,
+        first: int,
+        count: int,
+        size: int,
+    ) -> None:
+        """The topic tells the reader of its markers."""
+
+    def on_failed(
+        self, producer: Producer, publish: Publish, first: int, count: int, size: int, error: BrokerError
+    ) -> None:
+        """A snapshot that lacks one times out; the topic has logged why."""
+
+    def on_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
+        raise AssertionError("a persistent topic stores what it takes")
+
+
+class ReplicatedSubscriptions:
+    """Of a topic that is in more than one cluster. It answers the requests of other clusters always, and
+    takes snapshots of its own while the topic has a replicated subscription and is published to."""
+
+    def __init__(
+        self,
+        io: Io,
+        topic: Topic,
+        cluster: str,
+        others: Callable[[], Sequence[str]],
+        settings: SubscriptionSettings,
+        figures: SnapshotFigures,
+    ) -> None:
+        """:param cluster: the broker's own
+
+        :param others: the other clusters that the topic is in
+        """
+        self._io = io
+        self._topic = topic
+        self._cluster = cluster
+        self._others = others
+        self._settings = settings
+        self._figures = figures
+        self._carried: dict[Subscription, CarriedSubscription] = {}
+        self._pending: PendingSnapshot | None = None
+        self._published = False
+        """Whether anything but markers was published since the last snapshot was begun."""
+        self._looked: Position = topic.max_read_position
+        self._markers = 0
+        """Stored since the last look for what was published."""
+        self._timer: Any = None
+        self._follows = False
+        self._updates: dict[str, Position] = {}
+        """By the names of subscriptions that are being made."""
+        self._tasks: set[Any] = set()
+        self._ended = False
+        self._producer = Producer(
+            topic,
+            _Connection(),
+            0,
+            "pulsar.marker",
+            user_provided_name=False,
+            epoch=0,
+            access_mode=AccessMode.Shared,
+            topic_epoch=None,
+            metadata={},
+            connected_ms=topic.clock.wall_ms(),
+        )
+        topic.markers.reader = self
+        self.subscriptions_changed()
+
+    # When a snapshot is taken
+
+    def subscriptions_changed(self) -> None:
+        """A subscription was marked as replicated, or is no longer."""
+        if self._ended:
+            return
+        wanted = [each for each in self._topic.subscriptions.values() if each.replicated]
+        for gone in self._carried.keys() - set(wanted):
+            self._let_go(gone)
+        for subscription in wanted if self._settings.enabled else ():
+            if subscription not in self._carried:
+                cache = SnapshotCache(self._settings.cached, self._entries_between)
+                carried = CarriedSubscription(subscription, cache, self._tell)
+                self._carried[subscription] = subscription.carried = carried
+                # It has no snapshot of what was published before.
+                self._published = self._topic.managed_ledger.ledgers.total_entries() > 0
+        if self._carried and not self._follows:
+            self._follows = True
+            self._looked, self._markers = self._topic.max_read_position, 0
+            self._topic.follow(self._look_later)
+        elif not self._carried and self._follows:
+            self._rest()
+        if self._published:
+            self._look_later()
+
+    def _let_go(self, subscription: Subscription) -> None:
+        self._carried.pop(subscription)
+        subscription.carried = None
+
+    def _entries_between(self, start: Position, end: Position) -> int:
+        ledgers = self._topic.managed_ledger.ledgers
+        return ledgers.entries_after(start) - ledgers.entries_after(end)
+
+    def _look_later(self) -> None:
+        if self._timer is None and not self._ended:
+            self._timer = self._topic.wheel.schedule(self._settings.snapshot_seconds, self._look)
+
+    def _look(self) -> None:
+        """Takes a snapshot if one is due."""
+        self._timer = None
+        topic = self._topic
+        for subscription in list(self._carried):
+            if topic.subscriptions.get(subscription.name) is not subscription:
+                self._let_go(subscription)
+        if not self._carried:
+            self._rest()
+            return
+        stored = topic.managed_ledger.ledgers.entries_after(self._looked)
+        if stored > self._markers:
+            self._published = True
+        self._looked, self._markers = topic.max_read_position, 0
+        for carried in self._carried.values():
+            carried.moved()
+        now = self._io.loop.time()
+        if self._pending is not None and now - self._pending.started >= self._settings.timeout_seconds:
+            log.warning(
+                "snapshot for replicated subscriptions given up: clusters have not answered",
+                extra={"topic": topic.full_name, "clusters": sorted(self._pending.waits_for)},
+            )
+            self._figures.timed_out += 1
+            self._drop_pending()
+        if self._published and self._pending is None and self._all_connected():
+            self._begin(now)
+        if self._published or self._pending is not None:
+            self._look_later()
+
+    def _all_connected(self) -> bool:
+        replicators = self._topic.replicators
+        others = self._others()
+        return bool(others) and all(
+            cluster in replicators and replicators[cluster].connected for cluster in others
+        )
+
+    def _rest(self) -> None:
+        """Nobody needs snapshots."""
+        if self._follows:
+            self._follows = False
+            self._topic.unfollow(self._look_later)
+        self._drop_pending()
+        self._published = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # Taking a snapshot
+
+    def _begin(self, now: float) -> None:
+        self._pending = PendingSnapshot(self._new_id(), self._others(), now)
+        self._figures.pending += 1
+        self._published = False
+        self._ask(self._pending)
+
+    def _new_id(self) -> str:
+        return str(UUID(bytes=self._io.randomness.token(16), version=4))
+
+    def _ask(self, pending: PendingSnapshot) -> None:
+        self._write(REQUEST, encode_request(pending.asked_by, self._cluster), None)
+
+    def _drop_pending(self) -> None:
+        if self._pending is not None:
+            self._pending = None
+            self._figures.pending -= 1
+            # What was published before it was begun still has none.
+            self._published = True
+
+    def _answered(self, payload: bytes, position: Position) -> None:
+        """:param position: where the answer is stored here"""
+        request_id, cluster, there = decode_response(payload)
+        pending = self._pending
+        if pending is None or not pending.answered(request_id, cluster, there):
+            return
+        if pending.needs_second_round:
+            pending.begin_second_round(self._new_id())
+            self._ask(pending)
+            return
+        self._pending = None
+        self._figures.pending -= 1
+        self._figures.taken.add((self._io.loop.time() - pending.started) * 1000)
+        snapshot = TakenSnapshot(pending.snapshot_id, position, pending.positions)
+        self._write(SNAPSHOT, encode_snapshot(snapshot), self._cluster)
+
+    # Markers
+
+    def _write(self, kind: int, payload: bytes, to: str | None) -> None:
+        """Stores a marker.
+
+        :param to: the only cluster that it is for; None: all of them
+        """
+        topic = self._topic
+        if topic.terminated or topic.closing or topic.fenced:
+            return
+        publish = Publish(self._producer, array("q", (0,)), array("q", (-1,)), 0, topic.clock.monotonic())
+        publish.completes = False
+        entry = marker_entry(kind, payload, topic.clock.wall_ms(), to)
+        topic.markers.on_their_way[publish] = Marker(kind, payload, None)
+        try:
+            topic.publish(publish, entry, array("q", (0,)), array("q", (len(entry),)), len(entry))
+        except (ServiceNotReady, TopicTerminated):
+            # It goes on where the topic is loaded next.
+            topic.markers.on_their_way.pop(publish, None)
+
+    def stored(self, marker: Marker, position: Position) -> None:
+        """A marker is durable at a position."""
+        self._markers += 1
+        try:
+            if marker.origin is None:
+                if marker.kind == SNAPSHOT:
+                    self._taken(decode_snapshot(marker.payload))
+            elif self._settings.enabled:
+                self._came(marker, marker.origin, position)
+        except EntryError as error:
+            log.warning(
+                "ignored a marker that cannot be read",
+                extra={
+                    "topic": self._topic.full_name,
+                    "cluster": marker.origin,
+                    "marker_type": marker.kind,
+                    "error": str(error),
+                },
+            )
+
+    def _taken(self, snapshot: TakenSnapshot) -> None:
+        for carried in list(self._carried.values()):
+            carried.keep(snapshot)
+
+    def _came(self, marker: Marker, origin: str, position: Position) -> None:
+        if marker.kind == REQUEST:
+            request_id, asker = decode_request(marker.payload)
+            if (asker or origin) in self._others():
+                answer = encode_response(request_id, self._cluster, self._topic.max_read_position)
+                self._write(RESPONSE, answer, asker or origin)
+        elif marker.kind == RESPONSE:
+            self._answered(marker.payload, position)
+        elif marker.kind == UPDATE:
+            name, positions = decode_update(marker.payload)
+            if self._cluster in positions:
+                self._move(name, positions[self._cluster], origin)
+
+    # Subscriptions
+
+    def _tell(self, subscription: str, passed: TakenSnapshot) -> None:
+        self._write(UPDATE, encode_update(subscription, passed.remote), None)
+
+    def _move(self, name: str, position: Position, origin: str) -> None:
+        """A subscription has passed a snapshot in another cluster, which has a position here."""
+        known = self._topic.subscriptions.get(name)
+        if known is not None:
+            self._move_to(known, position)
+            return
+        if name in self._updates:
+            self._updates[name] = max(self._updates[name], position)
+            return
+        self._updates[name] = position
+        self._start(self._make(name, origin))
+
+    def _move_to(self, subscription: Subscription, position: Position) -> None:
+        if not subscription.durable or subscription.closing:
+            # A reader of the same name is somebody else's; a seek and the end of a subscription count here.
+            return
+        if position > self._topic.max_read_position:
+            log.warning(
+                "ignored a position for a replicated subscription that is behind the last entry",
+                extra={
+                    "topic": self._topic.full_name,
+                    "subscription": subscription.name,
+                    "position": f"{position[0]}:{position[1]}",
+                },
+            )
+            return
+        subscription.skip_to(position)
+        self._topic.markers.pass_over(subscription)
+        carried = self._carried.get(subscription)
+        if carried is not None:
+            carried.moved_from_elsewhere(position)
+
+    async def _make(self, name: str, origin: str) -> None:
+        """Makes a subscription that another cluster has, and moves it."""
+        topic = self._topic
+        try:
+            check_new_subscription(name, topic.settings.replicator_prefix)
+            made = await topic.subscribe(name, EARLIEST, {}, durable=True, create=True)
+            made.replicate(True)
+            self._move_to(made, self._updates[name])
+            await made.cursor.flush()
+        except (BrokerError, LedgerError, ManagedLedgerError, MetadataError) as error:
+            log.warning(
+                "a subscription that another cluster has was not made here",
+                extra={
+                    "topic": topic.full_name,
+                    "subscription": name,
+                    "cluster": origin,
+                    "error": str(error),
+                },
+            )
+        finally:
+            self._updates.pop(name, None)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._io.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Ending
+
+    def end(self) -> None:
+        """The topic is being closed, or is in one cluster only from now on."""
+        self._rest()
+        self._ended = True
+        for task in list(self._tasks):
+            task.cancel()
+        for subscription in list(self._carried):
+            self._let_go(subscription)
+        if self._topic.markers.reader is self:
+            self._topic.markers.reader = None
