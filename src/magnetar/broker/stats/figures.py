@@ -264,6 +264,15 @@ class TimingMetrics:
 
 
 @dataclass(slots=True)
+class SnapshotMetrics:
+    """Snapshots of positions in all clusters, for replicated subscriptions; totals since the start."""
+
+    pending: int
+    timed_out: int
+    taken: TimingMetrics
+
+
+@dataclass(slots=True)
 class DurationMetrics:
     """How long what ended in one way took, since the start."""
 
@@ -371,6 +380,8 @@ class MetricsSnapshot:
     resource_groups: Sequence[GroupMetrics] = ()
     load: LoadMetrics | None = None
     """None: the broker is alone."""
+    snapshots: SnapshotMetrics | None = None
+    """Of replicated subscriptions; None: nothing is replicated to other clusters."""
     proofs: Sequence[Proofs] = ()
     """Of those who were asked who they are."""
     metadata: Sequence[MetadataMetrics] = ()

@@ -16,6 +16,7 @@ from magnetar.broker.stats.figures import (
     MetricsSnapshot,
     QuotaMetrics,
     SchemaMetrics,
+    SnapshotMetrics,
     SubscriptionMetrics,
     TimingMetrics,
     TopicMetrics,
@@ -123,6 +124,13 @@ def _load(broker: BrokerService) -> LoadMetrics | None:
     )
 
 
+def _snapshots(broker: BrokerService) -> SnapshotMetrics | None:
+    if broker.replication is None:
+        return None
+    known = broker.replication.snapshots
+    return SnapshotMetrics(known.pending, known.timed_out, _timing(known.taken))
+
+
 def _slice_name(kind: str) -> str:
     return f"magnetar_longest_slice_{kind.replace(' ', '_')}_seconds"
 
@@ -194,6 +202,7 @@ async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
             for kind, used in (("Publish", group.publish), ("Dispatch", group.dispatch))
         ],
         load=_load(broker),
+        snapshots=_snapshots(broker),
         proofs=tuple(broker.authenticator.proofs),
         extra={
             "magnetar_publish_buffer_bytes": broker.publish_buffer.used,

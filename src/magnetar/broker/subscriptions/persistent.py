@@ -388,6 +388,8 @@ class Subscription(BaseSubscription):
         count = self.cursor.mark_delete_to(position)
         if self.cursor.mark_delete != before:
             self.last_mark_delete_ms = self.topic.clock.wall_ms()
+            if self.carried is not None:
+                self.carried.moved()
             if isinstance(self.dispatcher, ManyConsumersDispatcher):
                 self.dispatcher.consumed_elsewhere()
             if self.topic.terminated:

@@ -114,6 +114,8 @@ def _broker(snapshot: MetricsSnapshot, cluster: str) -> Iterator[str]:
         ("pulsar_topic_load_times", loads),
     ):
         yield from exposition.summary(name, cluster, timing.quantiles, timing.count, timing.total_ms)
+    if snapshot.snapshots is not None:
+        yield from replication.of_snapshots(snapshot.snapshots, cluster, started)
 
 
 def _by_system(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from magnetar.broker.stats.figures import ReplicationMetrics, TopicMetrics
-from magnetar.http.metrics.exposition import Number, family, labels_text
+from magnetar.broker.stats.figures import ReplicationMetrics, SnapshotMetrics, TopicMetrics
+from magnetar.http.metrics.exposition import Number, counter, family, labels_text, summary
 
 _TOPICS_A_PIECE = 100
 _FIGURES: Sequence[tuple[str, Callable[[ReplicationMetrics], Number]]] = (
@@ -55,6 +55,19 @@ def of_namespaces(cluster: str, topics: Sequence[TopicMetrics]) -> Iterator[str]
             for (namespace, remote), of_one in sums.items()
         ]
         yield from family(name, "gauge", samples)
+
+
+def of_snapshots(known: SnapshotMetrics, cluster: str, started: float) -> Iterator[str]:
+    """Snapshots for replicated subscriptions.
+
+    :param cluster: the text of the label
+    :param started: when the broker was, in seconds since 1970
+    """
+    name = "pulsar_replicated_subscriptions"
+    yield from family(f"{name}_pending_snapshots", "gauge", [(cluster, known.pending)])
+    yield from counter(f"{name}_timedout_snapshots", cluster, known.timed_out, started)
+    taken = known.taken
+    yield from summary(f"{name}_snapshot_ms", cluster, taken.quantiles, taken.count, taken.total_ms)
 
 
 def _families(known: Sequence[tuple[str, ReplicationMetrics]]) -> Iterator[str]:

@@ -17,11 +17,19 @@ if TYPE_CHECKING:
 
 class CarriedSubscription:
     def __init__(
-        self, subscription: Subscription, cache: SnapshotCache, tell: Callable[[str, TakenSnapshot], None]
+        self,
+        subscription: Subscription,
+        cache: SnapshotCache,
+        pass_over: Callable[[Subscription], None],
+        tell: Callable[[str, TakenSnapshot], None],
     ) -> None:
-        """:param tell: writes an update for the other clusters: the subscription has passed a snapshot"""
+        """:param pass_over: has it consume the markers that were stored last, if it stands before them
+
+        :param tell: writes an update for the other clusters: the subscription has passed a snapshot
+        """
         self.subscription = subscription
         self.cache = cache
+        self._pass_over = pass_over
         self._tell = tell
 
     def keep(self, snapshot: TakenSnapshot) -> None:
@@ -44,6 +52,7 @@ class CarriedSubscription:
 
     def moved(self) -> None:
         """The mark-delete position may have moved."""
+        self._pass_over(self.subscription)
         passed = self.cache.passed(self.subscription.cursor.mark_delete)
         if passed is not None:
             self._tell(self.subscription.name, passed)

@@ -29,7 +29,7 @@ from magnetar.broker.replication.subscriptions.markers import (
 )
 from magnetar.broker.replication.subscriptions.round_trips import PendingSnapshot
 from magnetar.broker.replication.subscriptions.settings import SnapshotFigures, SubscriptionSettings
-from magnetar.broker.subscriptions.cursor_kinds import check_new_subscription
+from magnetar.broker.subscriptions.cursor_kinds import COMPACTION, check_new_subscription
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.markers import Marker
 from magnetar.broker.topics.persistent import Topic
@@ -132,7 +132,7 @@ class ReplicatedSubscriptions:
         for subscription in wanted if self._settings.enabled else ():
             if subscription not in self._carried:
                 cache = SnapshotCache(self._settings.cached, self._entries_between)
-                carried = CarriedSubscription(subscription, cache, self._tell)
+                carried = CarriedSubscription(subscription, cache, self._topic.markers.pass_over, self._tell)
                 self._carried[subscription] = subscription.carried = carried
                 # It has no snapshot of what was published before.
                 self._published = self._topic.managed_ledger.ledgers.total_entries() > 0
@@ -305,6 +305,9 @@ class ReplicatedSubscriptions:
 
     def _move(self, name: str, position: Position, origin: str) -> None:
         """A subscription has passed a snapshot in another cluster, which has a position here."""
+        if name == COMPACTION:
+            # What lies before its cursor is taken for compacted here.
+            return
         known = self._topic.subscriptions.get(name)
         if known is not None:
             self._move_to(known, position)
