@@ -162,3 +162,44 @@ def test_partitions_are_made_in_both_directions(pair: Pair) -> None:
         assert sorted(message.data().decode() for message in received(consumer, 30)) == sorted(
             contents("m", 30)
         )
+
+
+def _subscribe(site: Site[Server] | Site[ApacheBroker], topic: str) -> pulsar.Consumer:
+    return site.client.subscribe(
+        f"persistent://{topic}",
+        "s",
+        initial_position=pulsar.InitialPosition.Earliest,
+        replicate_subscription_state_enabled=True,
+    )
+
+
+def _mark_delete(site: Site[Server] | Site[ApacheBroker], topic: str) -> int:
+    """The entry up to which its subscription has come; -1: there is none, or it has not come far."""
+    found = json.loads(site.ask("GET", f"/persistent/{topic}/internalStats", None, (200, 404)))
+    cursor = found.get("cursors", {}).get("s")
+    return -1 if cursor is None else int(cursor["markDeletePosition"].split(":")[1])
+
+
+@pytest.mark.parametrize("way", [1, -1], ids=["from ours", "from Apache's"])
+def test_subscriptions_move_along_in_both_directions(pair: Pair, way: int) -> None:
+    source, target = pair[::way]
+    topic = f"{make_namespace(f'subscriptions-{source.name}', *pair)}/t"
+    consumer = _subscribe(source, topic)
+    source.publish(topic, contents("a", 100))
+    received(consumer, 100)
+
+    def moves() -> bool:
+        # Apache's broker takes a snapshot into account when something behind it is acknowledged.
+        source.publish(topic, ["between"])
+        received(consumer, 1)
+        return _mark_delete(target, topic) >= 99
+
+    until(moves, "it has moved along")
+    source.publish(topic, [*contents("b", 100), "last"])
+    consumer.close()
+    there = _subscribe(target, topic)
+    found = []
+    while "last" not in found:
+        found.append(received(there, 1)[0].data().decode())
+    assert [each for each in found if each != "between"] == [*contents("b", 100), "last"]
+    there.close()

@@ -45,8 +45,12 @@ class Site(Generic[B]):
         found: dict[str, Any] = json.loads(self.ask("GET", f"/persistent/{topic}/stats"))
         return found
 
+    def internal(self, topic: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.ask("GET", f"/persistent/{topic}/internalStats"))
+        return found
+
     def cursors(self, topic: str) -> list[str]:
-        return list(json.loads(self.ask("GET", f"/persistent/{topic}/internalStats"))["cursors"])
+        return list(self.internal(topic)["cursors"])
 
     def replication(self, topic: str, cluster: str) -> dict[str, Any]:
         found: dict[str, Any] = self.stats(topic)["replication"][cluster]

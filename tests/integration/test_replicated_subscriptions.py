@@ -49,7 +49,7 @@ def backlog(site: Site[Server], topic: str, subscription: str = "s") -> int:
 
 def entries(site: Site[Server], topic: str) -> int:
     """How many are stored, markers among them."""
-    return int(json.loads(site.ask("GET", f"/persistent/{topic}/internalStats"))["numberOfEntries"])
+    return int(site.internal(topic)["numberOfEntries"])
 
 
 def contents(consumer: pulsar.Consumer, count: int) -> list[str]:
