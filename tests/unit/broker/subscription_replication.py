@@ -50,7 +50,9 @@ class Sites(Brokers):
         }
         self.figures = SnapshotFigures()
         self.settings = settings or SubscriptionSettings()
-        self.replicators = {other: SimpleNamespace(connected=True, cursor=None) for other in self.others}
+        self.replicators = {
+            other: SimpleNamespace(connected=True, policies_changed=lambda: None) for other in self.others
+        }
         self.begin()
 
     def begin(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from replicating import deduplicate
 from subscription_replication import OWN, Sites, acknowledge, receive
 
 from magnetar.broker.replication.subscriptions.markers import (
@@ -15,6 +16,7 @@ from magnetar.broker.replication.subscriptions.markers import (
 )
 from magnetar.broker.replication.subscriptions.settings import SubscriptionSettings
 from magnetar.broker.subscriptions.base import SubscriptionType
+from magnetar.managed_ledger.position import LATEST
 
 KINDS = list(SubscriptionType)
 
@@ -134,6 +136,58 @@ def test_one_that_nobody_answers_is_given_up_and_another_is_taken() -> None:
     world.answer((9, 0))
     assert world.figures.pending == 0
     assert world.figures.taken.count == 1
+
+
+def test_one_is_taken_anew_when_the_list_of_clusters_changes() -> None:
+    world = Sites("east", "north")
+    world.subscription()
+    world.send()
+    world.wait()
+    first = world.requested()
+    world.answer((9, 0))
+    world.others = ("east",)
+    world.wait()
+    assert world.requested() != first
+    world.answer((9, 1))
+    assert (world.figures.pending, world.figures.timed_out, world.figures.taken.count) == (0, 0, 1)
+
+
+def test_a_deleted_subscription_is_not_told_of() -> None:
+    """Else it would come into being again where it was deleted as well."""
+    world = Sites()
+    subscription = world.subscription()
+    other = world.subscription("other")
+    world.send()
+    world.wait()
+    subscription.skip_to(world.topic.max_read_position)
+    other.skip_to(world.topic.max_read_position)
+    world.world.run(world.topic.unsubscribe("s"))
+    world.answer((9, 0))
+    world.wait()
+    assert [says[0] for kind, _to, says in world.entries() if kind == UPDATE] == ["other"]
+
+
+def test_a_seek_forward_moves_the_others_along() -> None:
+    world = Sites()
+    subscription = world.subscription()
+    world.send(3)
+    world.snapshot((9, 4))
+    world.world.run(subscription.seek_to(LATEST))
+    world.wait(0.1)
+    assert world.entries()[-1] == (UPDATE, [], ("s", {"east": (9, 4)}))
+
+
+def test_with_deduplication_markers_are_no_messages_of_a_producer() -> None:
+    world = Sites()
+    deduplicate(world)
+    subscription = world.subscription()
+    for number in range(3):
+        [message] = world.send()
+        world.snapshot((9, number))
+        subscription.skip_to(message)
+        world.wait(0.1)
+    assert world.kinds().count(UPDATE) == 3
+    assert world.topic.last_sequence_id("pulsar.marker") == -1
 
 
 def test_of_three_clusters_two_are_asked_twice() -> None:

@@ -428,6 +428,8 @@ class Subscription(BaseSubscription):
             # Else it must not be opened again: its end began meanwhile.
             self.closing = False
             self.topic.keep_for_return(self)
+            if self.carried is not None:
+                self.carried.moved()
 
     async def seek_to(self, position: Position, remaining: int = 0, batch_size: int = 0) -> None:
         """Disconnects its consumers, who come back and get ``position`` next; durable when this returns.

@@ -52,6 +52,9 @@ class CarriedSubscription:
 
     def moved(self) -> None:
         """The mark-delete position may have moved."""
+        if self.subscription.closing:
+            # It is being deleted; or a seek moves it, and comes back here at its end.
+            return
         self._pass_over(self.subscription)
         passed = self.cache.passed(self.subscription.cursor.mark_delete)
         if passed is not None:

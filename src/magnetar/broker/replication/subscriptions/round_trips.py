@@ -24,8 +24,8 @@ class PendingSnapshot:
         self.started = started
         self.positions: dict[str, Position] = {}
         """Those of the first round."""
-        self._clusters = frozenset(clusters)
-        self._missing = set(self._clusters)
+        self.clusters = frozenset(clusters)
+        self._missing = set(self.clusters)
         self._second = False
 
     @property
@@ -44,9 +44,9 @@ class PendingSnapshot:
 
     @property
     def needs_second_round(self) -> bool:
-        return len(self._clusters) > 1 and not self._second
+        return len(self.clusters) > 1 and not self._second
 
     def begin_second_round(self, request_id: str) -> None:
         self._second = True
         self.asked_by = request_id
-        self._missing = set(self._clusters)
+        self._missing = set(self.clusters)

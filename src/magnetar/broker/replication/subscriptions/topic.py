@@ -149,6 +149,11 @@ class ReplicatedSubscriptions:
         self._carried.pop(subscription)
         subscription.carried = None
 
+    def _let_go_of_deleted(self) -> None:
+        subscriptions = self._topic.subscriptions
+        for each in [each for each in self._carried if subscriptions.get(each.name) is not each]:
+            self._let_go(each)
+
     def _entries_between(self, start: Position, end: Position) -> int:
         ledgers = self._topic.managed_ledger.ledgers
         return ledgers.entries_after(start) - ledgers.entries_after(end)
@@ -161,9 +166,7 @@ class ReplicatedSubscriptions:
         """Takes a snapshot if one is due."""
         self._timer = None
         topic = self._topic
-        for subscription in list(self._carried):
-            if topic.subscriptions.get(subscription.name) is not subscription:
-                self._let_go(subscription)
+        self._let_go_of_deleted()
         if not self._carried:
             self._rest()
             return
@@ -174,17 +177,24 @@ class ReplicatedSubscriptions:
         for carried in self._carried.values():
             carried.moved()
         now = self._io.loop.time()
-        if self._pending is not None and now - self._pending.started >= self._settings.timeout_seconds:
-            log.warning(
-                "snapshot for replicated subscriptions given up: clusters have not answered",
-                extra={"topic": topic.full_name, "clusters": sorted(self._pending.waits_for)},
-            )
-            self._figures.timed_out += 1
-            self._drop_pending()
+        if self._pending is not None:
+            self._check_pending(self._pending, now)
         if self._published and self._pending is None and self._all_connected():
             self._begin(now)
         if self._published or self._pending is not None:
             self._look_later()
+
+    def _check_pending(self, pending: PendingSnapshot, now: float) -> None:
+        """Gives up a snapshot that takes too long, or is of another list of clusters."""
+        if now - pending.started >= self._settings.timeout_seconds:
+            log.warning(
+                "snapshot for replicated subscriptions given up: clusters have not answered",
+                extra={"topic": self._topic.full_name, "clusters": sorted(pending.waits_for)},
+            )
+            self._figures.timed_out += 1
+            self._drop_pending()
+        elif pending.clusters != set(self._others()):
+            self._drop_pending()
 
     def _all_connected(self) -> bool:
         replicators = self._topic.replicators
@@ -282,6 +292,7 @@ class ReplicatedSubscriptions:
             )
 
     def _taken(self, snapshot: TakenSnapshot) -> None:
+        self._let_go_of_deleted()
         for carried in list(self._carried.values()):
             carried.keep(snapshot)
 
