@@ -40,10 +40,16 @@ _DECODERS = {
 
 
 class Sites(Brokers):
-    """:param others: the other clusters"""
+    """:param others: the other clusters
 
-    def __init__(self, *others: str, settings: SubscriptionSettings | None = None, **options: Any) -> None:
+    :param own: the name of the cluster that is simulated
+    """
+
+    def __init__(
+        self, *others: str, settings: SubscriptionSettings | None = None, own: str = OWN, **options: Any
+    ) -> None:
         super().__init__(**options)
+        self.own = own
         self.others = others or ("east",)
         self.senders = {
             other: Replicator(self, name=producer_name("pulsar.repl", other, OWN)) for other in self.others
@@ -60,7 +66,7 @@ class Sites(Brokers):
         self.topic: Topic = the_topic(self)
         self.topic.replicators.update(cast(dict[str, Replicating], self.replicators))
         self.replicated = ReplicatedSubscriptions(
-            self.broker.io, self.topic, OWN, lambda: self.others, self.settings, self.figures
+            self.broker.io, self.topic, self.own, lambda: self.others, self.settings, self.figures
         )
 
     def reload(self) -> None:
@@ -86,12 +92,19 @@ class Sites(Brokers):
 
     def marker(self, kind: int, payload: bytes, cluster: str = "east") -> Position:
         """One comes from another cluster; where it is stored."""
+        metadata = MessageMetadata(producer_name="pulsar.marker", sequence_id=0, publish_time=1)
+        metadata.marker_type = kind
+        return self.arrives(metadata, payload, cluster)
+
+    def arrives(self, metadata: MessageMetadata, payload: bytes, cluster: str) -> Position:
+        """An entry comes from another cluster; where it is stored."""
         sender = self.senders[cluster]
         before = self.topic.managed_ledger.last_confirmed
         command = BaseCommand(type=BaseCommand.SEND)
-        command.send.producer_id, command.send.sequence_id, command.send.marker = 1, 0, True
-        metadata = MessageMetadata(producer_name="pulsar.marker", sequence_id=0, publish_time=1)
-        metadata.marker_type, metadata.replicated_from = kind, cluster
+        command.send.producer_id, command.send.sequence_id = 1, 0
+        if metadata.HasField("marker_type"):
+            command.send.marker = True
+        metadata.replicated_from = cluster
         metadata.properties.add(key=SOURCE_POSITION, value="7:1")
         sender.connection.data_received(encode_with_payload(command, build_entry(metadata, payload)))
         self.until(lambda: self.topic.managed_ledger.last_confirmed > before)
