@@ -203,3 +203,36 @@ def test_subscriptions_move_along_in_both_directions(pair: Pair, way: int) -> No
         found.append(received(there, 1)[0].data().decode())
     assert [each for each in found if each != "between"] == [*contents("b", 100), "last"]
     there.close()
+
+
+def test_in_three_clusters_snapshots_of_either_kind_take_two_rounds(
+    pair: Pair, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    ours, apache = pair
+    server = Server(tmp_path_factory.mktemp("third"), {"clusterName": "third"})
+    server.start()
+    third = Site("third", server)
+    try:
+        connect(ours, apache, third, tenant="three")
+        sites = (ours, apache, third)
+        for site in sites:
+            clusters = {"replication_clusters": [each.name for each in sites]}
+            site.ask("PUT", "/namespaces/three/subscriptions", clusters)
+        for source in (ours, apache):
+            topic = f"three/subscriptions/from-{source.name}"
+            others = [site for site in sites if site is not source]
+            consumer = _subscribe(source, topic)
+            source.publish(topic, contents("a", 20))
+            received(consumer, 20)
+
+            def moves(source: Any = source, topic: str = topic, others: Any = others) -> bool:
+                for site in sites:
+                    site.publish(topic, ["between"])
+                received(consumer, 3)  # noqa: B023 - it is called in this turn of the loop only
+                return all(_mark_delete(site, topic) >= 19 for site in others)
+
+            until(moves, "it has moved along in both")
+            consumer.close()
+    finally:
+        third.client.close()
+        server.close()

@@ -69,15 +69,15 @@ class Site(Generic[B]):
         )
 
 
-def connect(*sites: Site[Any]) -> None:
-    """Each knows the others, and a tenant ``geo`` may be in all of them."""
+def connect(*sites: Site[Any], tenant: str = "geo") -> None:
+    """Each knows the others, if it did not know them before, and a tenant may be in all of them."""
     names = [site.name for site in sites]
     for site in sites:
         for other in sites:
             if other is not site:
                 record = {"serviceUrl": other.server.http_url, "brokerServiceUrl": other.server.url}
-                site.ask("PUT", f"/clusters/{other.name}", record)
-        site.ask("PUT", "/tenants/geo", {"allowedClusters": names})
+                site.ask("PUT", f"/clusters/{other.name}", record, (200, 204, 409))
+        site.ask("PUT", f"/tenants/{tenant}", {"allowedClusters": names})
 
 
 def make_namespace(name: str, *sites: Site[Any], clusters: Sequence[str] | None = None) -> str:
