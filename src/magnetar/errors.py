@@ -168,6 +168,19 @@ class TopicTerminated(BrokerError):
     """The topic is terminated: nothing can be published to it any more."""
 
 
+class TopicMigrated(TopicTerminated):
+    """Clients find the topic in another cluster from now on.
+
+    Clients that speak version 20 of the protocol are sent there; others are told that it has ended here.
+    """
+
+    def __init__(self, reason: str, url: str, url_tls: str) -> None:
+        """:param url: ``pulsar://`` of the other cluster, or empty; ``url_tls`` that of TLS"""
+        super().__init__(reason)
+        self.url = url
+        self.url_tls = url_tls
+
+
 class ProducerBusy(BrokerError):
     """A producer of that name is connected, an exclusive one holds the topic, or a cap is reached."""
 

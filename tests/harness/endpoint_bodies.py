@@ -43,6 +43,7 @@ BODIES: Mapping[str, Any] = {
     "BookieAffinityGroupData": {},
     "BookieInfo": {"rack": "/r"},
     "ClusterData": {"serviceUrl": "http://127.0.0.1:8080"},
+    "ClusterUrl": {"serviceUrl": "http://127.0.0.1:8080"},
     "DelayedDeliveryPolicies": {"tickTime": 1, "active": True},
     "DispatchRate": {"dispatchThrottlingRateInMsg": 1, "ratePeriodInSecond": 1},
     "EntryFilters": {"entryFilterNames": "f"},

@@ -22,7 +22,7 @@ from server import Server
 from magnetar.http.endpoints.whole import WHOLE
 
 _SECONDS = 30
-_LEFT_OUT = "ffload|/functions|/worker|/s(ink|ource)s?/|/transactions/|/migrat|/mbeans|/alloc|/bookieo"
+_LEFT_OUT = "ffload|/functions|/worker|/s(ink|ource)s?/|/transactions/|/mbeans|/alloc|/bookieo"
 """Whose answer is always a 501."""
 
 

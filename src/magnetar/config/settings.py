@@ -115,6 +115,8 @@ class Settings:
     replicated_subscriptions_snapshot_frequency_millis: int
     replicated_subscriptions_snapshot_timeout_seconds: int
     replicated_subscriptions_snapshot_max_cached_per_subscription: int
+    cluster_migration_check_duration_seconds: int
+    cluster_migration_auto_resource_creation: bool
     replication_connections_per_broker: int
     replication_producer_queue_size: int
     magnetar_replication_buffer_bytes: int

@@ -27,6 +27,7 @@ _UNAUTHORIZED: frozenset[Operation] = frozenset(
         NamespaceOperation.UPDATE_METADATA,
         NamespaceOperation.DELETE_METADATA,
         NamespaceOperation.UNLOAD,
+        NamespaceOperation.UPDATE_MIGRATION,
         NamespaceOperation.PACKAGES,
         NamespaceOperation.GET_BUNDLE_QUOTA,
         NamespaceOperation.UPDATE_BUNDLE_QUOTA,

@@ -72,6 +72,7 @@ BY_PERMISSION: dict[Operation, frozenset[str]] = {
 _OF_SUPERUSERS: frozenset[Operation] = frozenset(
     {
         NamespaceOperation.UNLOAD,
+        NamespaceOperation.UPDATE_MIGRATION,
         NamespaceOperation.EXPLAIN_PLACEMENT,
         NamespaceOperation.GET_RESOURCE_AVAILABILITY,
         NamespaceOperation.GET_BUNDLE_QUOTA,

@@ -213,6 +213,8 @@ def broker_settings(
                 timeout_seconds=settings.replicated_subscriptions_snapshot_timeout_seconds,
                 cached=settings.replicated_subscriptions_snapshot_max_cached_per_subscription,
             ),
+            migration_check_seconds=settings.cluster_migration_check_duration_seconds,
+            makes_resources_of_moved=settings.cluster_migration_auto_resource_creation,
         ),
         replication_buffer=settings.magnetar_replication_buffer_bytes,
         runtime=dict(runtime),

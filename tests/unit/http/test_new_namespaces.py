@@ -49,7 +49,7 @@ RATE = {"dispatchThrottlingRateInMsg": 5, "ratePeriodInSecond": 1}
         ({"autoTopicCreationOverride": {"allowAutoTopicCreation": True, "topicType": "x"}}, 412),
         ({"offload_threshold": 5}, 501),
         ({"offload_policies": {"managedLedgerOffloadDriver": "S3"}}, 501),
-        ({"migrated": True}, 501),
+        ({"migrated": "moved"}, 400),
     ],
 )
 def test_what_cannot_be_set_alone_makes_no_namespace(

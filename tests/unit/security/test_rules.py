@@ -97,6 +97,7 @@ OF_ADMINS = {
     if isinstance(operation, (NamespaceOperation, TopicOperation, PolicyOperation))
 } - {
     NamespaceOperation.UNLOAD,
+    NamespaceOperation.UPDATE_MIGRATION,
     NamespaceOperation.EXPLAIN_PLACEMENT,
     NamespaceOperation.GET_RESOURCE_AVAILABILITY,
     NamespaceOperation.GET_BUNDLE_QUOTA,

@@ -47,6 +47,18 @@ class ClusterAdmin:
         """
         await self._clusters.delete(name)
 
+    async def migration(self, name: str) -> Mapping[str, Any]:
+        """``ClusterPolicies``. :raises NotFound: nothing was ever set"""
+        return await self._clusters.policies(name)
+
+    async def set_migration(self, name: str, url: Mapping[str, Any], *, migrated: bool) -> None:
+        """Says where clients of the cluster go, and whether they go there now.
+
+        :param url: ``ClusterUrl``
+        :raises ClusterNotFound: there is no such cluster
+        """
+        await self._clusters.set_policies(name, {"migrated": migrated, "migratedClusterUrl": dict(url)})
+
     async def peers(self, name: str) -> Sequence[str] | None:
         """None when none were set.
 

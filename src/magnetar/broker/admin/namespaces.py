@@ -177,6 +177,10 @@ class NamespaceAdmin:
     async def policies(self, namespace: str) -> Mapping[str, Any]:
         """``Policies``. :raises NamespaceNotFound: no such namespace"""
         found = dict(await self._records.get(self._broker.parse_namespace(namespace)))
+        local = await self._records.local(self._broker.parse_namespace(namespace))
+        if local.get("migrated"):
+            # Of this cluster alone, whatever others have that share the policies.
+            found["migrated"] = True
         if found.get("is_allow_auto_update_schema") is None:
             # Stored where somebody has set it; answered in any case, as Pulsar does.
             found["is_allow_auto_update_schema"] = self._broker.policies.defaults.auto_update_schema
@@ -240,6 +244,15 @@ class NamespaceAdmin:
         await self._policies.change_namespace(self._broker.parse_namespace(namespace), work)
 
     # Local policies
+
+    async def set_migrated(self, namespace: str, migrated: bool) -> None:
+        """Whether clients go to the other cluster that is set for this one (``ClusterPolicies``).
+
+        :raises NamespaceNotFound: no such namespace
+        """
+        name = self._broker.parse_namespace(namespace)
+        await self._records.get(name)
+        await self._records.set_migrated(name, migrated)
 
     async def local_policies(self, namespace: str) -> Mapping[str, Any]:
         """``LocalPolicies``; empty for a namespace that is not there."""

@@ -16,6 +16,7 @@ from magnetar.broker.schemas.data import SchemaData, version_bytes
 from magnetar.broker.schemas.written_contents import WrittenContents
 from magnetar.broker.service import BrokerService
 from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.broker.topics.moving import check_not_moved
 from magnetar.broker.topics.request_producer import Outcome, RequestProducer
 from magnetar.client.message_options import MessageOptions
 from magnetar.errors import (
@@ -256,6 +257,7 @@ class PublishingAdmin:
             address=address,
         )
         producer = visitor.producer
+        check_not_moved(topic)
         await topic.add_producer(producer)
         try:
             entries: list[bytes] = []

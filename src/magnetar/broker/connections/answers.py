@@ -13,6 +13,7 @@ from magnetar.protocol.pulsar_api_pb2 import (
     CommandGetSchemaResponse,
     CommandLookupTopicResponse,
     CommandPartitionedTopicMetadataResponse,
+    CommandTopicMigrated,
 )
 from magnetar.protocol.wire_ids import unsigned
 
@@ -131,6 +132,30 @@ def end_of_topic(consumer_id: int) -> BaseCommand:
     """A consumer has had everything of a terminated topic."""
     command = BaseCommand(type=BaseCommand.REACHED_END_OF_TOPIC)
     command.reachedEndOfTopic.consumer_id = unsigned(consumer_id)
+    return command
+
+
+def producer_migrated(producer_id: int, url: str, url_tls: str) -> BaseCommand:
+    """A producer's topic is in another cluster; CLOSE_PRODUCER follows, and its client goes there."""
+    return _migrated(CommandTopicMigrated.Producer, producer_id, url, url_tls)
+
+
+def consumer_migrated(consumer_id: int, url: str, url_tls: str) -> BaseCommand:
+    """As :func:`producer_migrated`, of a consumer."""
+    return _migrated(CommandTopicMigrated.Consumer, consumer_id, url, url_tls)
+
+
+def _migrated(
+    kind: CommandTopicMigrated.ResourceType, resource_id: int, url: str, url_tls: str
+) -> BaseCommand:
+    command = BaseCommand(type=BaseCommand.TOPIC_MIGRATED)
+    moved = command.topicMigrated
+    moved.resource_id = unsigned(resource_id)
+    moved.resource_type = kind
+    if url:
+        moved.brokerServiceUrl = url
+    if url_tls:
+        moved.brokerServiceUrlTls = url_tls
     return command
 
 

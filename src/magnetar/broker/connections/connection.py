@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 
 _OPEN = SessionState.OPEN
 _ACTIVE_CONSUMER_VERSION = 12
+_MIGRATION_VERSION = 20
 _FRAMES_UNASKED = 32
 """Runs of frames that are handled before it is asked whether the turn has time for more."""
 
@@ -380,6 +381,17 @@ class Connection:
 
     def send_end_of_topic(self, consumer: Consumer[Any]) -> None:
         self.send(answers.end_of_topic(consumer.consumer_id))
+
+    @property
+    def follows_topics(self) -> bool:
+        """Whether its client goes to another cluster when a topic has moved there."""
+        return self.session.protocol_version >= _MIGRATION_VERSION
+
+    def send_migrated(self, consumer: Consumer[Any], there: Assigned) -> bool:
+        """Tells a client that its consumer's topic is in another cluster; False: it does not know of such."""
+        if self.follows_topics:
+            self.send(answers.consumer_migrated(consumer.consumer_id, there.url, there.url_tls))
+        return self.follows_topics
 
     def send_active_consumer_change(self, consumer: Consumer[Any], active: bool) -> None:
         """Tells a Failover consumer whether messages go to it; old clients do not know it."""

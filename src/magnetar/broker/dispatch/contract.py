@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias
 from magnetar.broker.consumers.consumer import Consumer
 from magnetar.broker.delays.tracker import DelaySettings
 from magnetar.broker.dispatch.filters import EntryFilter, EntryFilters, FilterContext, FilterResult
+from magnetar.broker.flow.departure import Assigned
 from magnetar.broker.flow.dispatch_rates import Throttle
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.unacked_limit import UnackedLimit
@@ -104,6 +105,8 @@ class DispatchTopic(Protocol):
     closing: bool
     fenced: bool
     budget: LoopBudget
+    moved: Assigned | None
+    """The cluster in which clients find the topic from now on; None: this one."""
 
     @property
     def terminated(self) -> bool: ...

@@ -13,6 +13,7 @@ from magnetar.broker.flow.publish_rates import PublishLimiter
 from magnetar.broker.publishing.hindrances import Hindrance, Refusal
 from magnetar.broker.service import BrokerService
 from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.broker.topics.moving import moved_text
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.upkeep.backlog_quotas import Quota, backlog_bytes, slowest
 from magnetar.ledger.interface import LedgerError
@@ -61,6 +62,9 @@ async def _holding(broker: BrokerService, topic: AnyTopic) -> Explanation | None
         )
         look = command("pulsar-admin", "topics", "lookup", topic.full_name)
         return Explanation(Hindrance.MOVING.value, sentence, None, {}, "", look)
+    if topic.moved is not None:
+        text = f"{moved_text(topic, topic.moved)}."
+        return Explanation(Hindrance.MIGRATED.value, text, _since(topic, Hindrance.MIGRATED))
     if topic.terminated:
         sentence = "The topic is terminated: nothing can be published to it any more, for ever."
         return Explanation(Hindrance.TERMINATED.value, sentence, _since(topic, Hindrance.TERMINATED))

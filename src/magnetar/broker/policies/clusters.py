@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from magnetar.broker.policies.records import Record, change, create, read
-from magnetar.errors import AlreadyExists, ClusterNotFound, PreconditionFailed
+from magnetar.errors import AlreadyExists, ClusterNotFound, NotFound, PreconditionFailed
 from magnetar.metadata.interface import MetadataStore, NodeMissing, NodeNotEmpty
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.namespace_name import check_part
@@ -16,6 +17,12 @@ GLOBAL = "global"
 CLUSTERS = "/admin/clusters"
 """Above their records."""
 _TENANTS = "/admin/policies"
+_POLICIES = "policies"
+
+
+def policies_path(name: str) -> str:
+    """Where ``ClusterPolicies`` of a cluster are."""
+    return f"{CLUSTERS}/{name}/{_POLICIES}"
 
 
 def _missing() -> ClusterNotFound:
@@ -54,14 +61,43 @@ class Clusters:
         """:raises ClusterNotFound: there is no such cluster"""
         await change(self._metadata, f"{CLUSTERS}/{name}", work, _missing())
 
+    async def policies(self, name: str) -> Mapping[str, Any]:
+        """``ClusterPolicies``: whether the cluster has moved, and where to.
+
+        :raises NotFound: nothing of the kind was ever set
+        """
+        found = await read(self._metadata, policies_path(name))
+        if found is None:
+            raise NotFound("Cluster does not exist")
+        return found
+
+    async def set_policies(self, name: str, value: Mapping[str, Any]) -> None:
+        """:raises ClusterNotFound: there is no such cluster
+
+        :raises ConcurrentModification: others write all the time
+        """
+        if not await self.exists(name):
+            raise _missing()
+        path = policies_path(name)
+        if not await create(self._metadata, path, value):
+
+            def replace(record: Record) -> None:
+                record.clear()
+                record.update(value)
+
+            await change(self._metadata, path, replace, _missing())
+
     async def delete(self, name: str) -> None:
         """:raises ClusterNotFound: there is no such cluster
 
-        :raises PreconditionFailed: it has legacy namespaces, or policies below it
+        :raises PreconditionFailed: it has legacy namespaces, or domains or isolation policies below it
         """
         for tenant in await self._metadata.children(_TENANTS):
             if await self._metadata.children(f"{_TENANTS}/{tenant}/{name}"):
                 raise PreconditionFailed("Cluster not empty")
+        if await self._metadata.children(f"{CLUSTERS}/{name}") == [_POLICIES]:
+            with suppress(NodeMissing):
+                await self._metadata.delete(policies_path(name))
         try:
             await self._metadata.delete(f"{CLUSTERS}/{name}")
         except NodeMissing as error:

@@ -120,7 +120,8 @@ class NamespaceRecords:
         :raises AlreadyExists: there is one
         :raises ConcurrentModification: others create it and fail all the time
         """
-        await self._put_new_local(name, {"bundles": policies["bundles"], "migrated": False})
+        migrated = bool(policies.get("migrated"))
+        await self._put_new_local(name, {"bundles": policies["bundles"], "migrated": migrated})
         if not await create(self._metadata, f"{_POLICIES}/{name.path}", policies):
             raise AlreadyExists("Namespace already exists")
 
@@ -157,6 +158,14 @@ class NamespaceRecords:
     async def change_local(self, name: NamespaceName, work: Callable[[Record], None]) -> Record:
         """:raises NamespaceNotFound: there is no such namespace"""
         return await change(self._metadata, f"{LOCAL}/{name.path}", work, missing())
+
+    async def set_migrated(self, name: NamespaceName, migrated: bool) -> None:
+        """Whether it has moved from this cluster to another one.
+
+        :raises ConcurrentModification: others write all the time
+        """
+        if not await create(self._metadata, f"{LOCAL}/{name.path}", {"migrated": migrated}):
+            await self.change_local(name, lambda record: record.update(migrated=migrated))
 
     async def divide(self, name: NamespaceName, work: Callable[[Record], None]) -> None:
         """Says anew how a namespace is divided, for this cluster and, as Pulsar does, in its policies.

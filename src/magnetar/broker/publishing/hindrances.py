@@ -17,6 +17,8 @@ class Hindrance(Enum):
     MOVING = "moving"
     """The topic is being unloaded or deleted, or is lost to another broker."""
     TERMINATED = "terminated"
+    MIGRATED = "migrated"
+    """Clients are sent to another cluster."""
     STORAGE_FULL = "storage_full"
     """There is no room on the disk, or no ledger can be written."""
     BACKLOG_QUOTA = "backlog_quota"

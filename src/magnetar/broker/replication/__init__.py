@@ -2,6 +2,7 @@
 
 `topics` knows which clusters each loaded topic is replicated to, `replicator` and, for non-persistent
 topics, `passing_on` send one topic to one cluster through a `remote_producer` there, and `clusters` knows how
-clusters are reached. What happens to entries on the way is in `magnetar.protocol.hot_replication`.
+clusters are reached; `migration` has clients go to another cluster. What happens to entries on the way is in
+`magnetar.protocol.hot_replication`.
 See https://pulsar.apache.org/docs/4.0.x/concepts-replication/.
 """

@@ -23,6 +23,11 @@ class ReplicationSettings:
     check_seconds: float = 600.0
     """``replicationPolicyCheckDurationSeconds``: between two checks whether topics have the replicators that
     their policies want; 0: there are none."""
+    migration_check_seconds: float = 0.0
+    """``clusterMigrationCheckDurationSeconds``: between two checks whether loaded topics are to move to
+    another cluster; 0: that is looked at when a topic is loaded."""
+    makes_resources_of_moved: bool = False
+    """``clusterMigrationAutoResourceCreation``: what a topic needs is made in the other cluster first."""
     backoff: tuple[float, float] = (0.1, 60.0)
     """The first and the longest time between two attempts, in seconds."""
     subscriptions: SubscriptionSettings = field(default_factory=SubscriptionSettings)

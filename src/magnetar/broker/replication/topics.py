@@ -6,8 +6,8 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from magnetar.broker.policies.clusters import Clusters
-from magnetar.broker.policies.store import CHANGE_EVENTS
+from magnetar.broker.policies.store import CHANGE_EVENTS, PolicyStore
+from magnetar.broker.replication.migration import Migration
 from magnetar.broker.replication.settings import InFlightBytes, ReplicationSettings
 from magnetar.broker.replication.subscriptions.settings import SnapshotFigures
 from magnetar.broker.schemas.registry import SchemaRegistry
@@ -46,7 +46,7 @@ class Replication:
         self,
         io: Io,
         metadata: MetadataStore,
-        clusters: Clusters,
+        policies: PolicyStore,
         managed_ledgers: ManagedLedgers,
         schemas: SchemaRegistry,
         partitions: Callable[[TopicName], Awaitable[int]],
@@ -62,13 +62,14 @@ class Replication:
         """
         self._io = io
         self._metadata = metadata
-        self._clusters = clusters
+        self._clusters = policies.clusters
         self._managed_ledgers = managed_ledgers
         self._schemas = schemas
         self._partitions = partitions
         self._settings = settings
         self._reach = reach
         self._in_flight = InFlightBytes(io.loop, buffer_bytes)
+        self.migration = Migration(io.loop, metadata, policies, partitions, settings, reach)
         self._remote: RemoteClusters | None = None
         self._running: dict[tuple[AnyTopic, str], Replicator | PassingReplicator] = {}
         self._applying: dict[AnyTopic, Any] = {}
@@ -90,6 +91,7 @@ class Replication:
         tried = self._io.loop.create_future()
         if self.apply(topic, tried):
             await tried
+        await self.migration.check(topic)
 
     def apply(self, topic: AnyTopic, tried: Any = None) -> bool:
         """Begins and ends the replicators of a topic, by its policies; called when these may have changed.

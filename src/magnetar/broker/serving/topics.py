@@ -126,7 +126,7 @@ class ServedTopics:
             Replication(
                 io,
                 metadata,
-                self.policies.clusters,
+                self.policies,
                 managed_ledgers,
                 self.schemas,
                 self.namespaces.partitions,

@@ -12,7 +12,7 @@ from typing import Protocol
 from magnetar.broker import events
 from magnetar.broker.dispatch.contract import AnyConsumer, DispatchSettings, DispatchTopic
 from magnetar.broker.dispatch.waiting import MOVING, NO_CONSUMER, Reason, Waiting
-from magnetar.broker.flow.departure import Departure
+from magnetar.broker.flow.departure import Assigned, Departure
 from magnetar.broker.flow.loop_budget import RUN_PRICE
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.subscriptions.cursor_kinds import subscription_kind
@@ -234,7 +234,20 @@ class BaseSubscription(ABC):
 
     @abstractmethod
     def check_end_of_topic(self) -> None:
-        """Tells consumers of a terminated topic when they have had everything."""
+        """Tells consumers of a topic that is terminated, or has moved, when they have had everything."""
+
+    @abstractmethod
+    def moved_to(self) -> Assigned | None:
+        """The cluster to which its consumers are sent; None: none, or something is left for them here."""
+
+    def send_on(self, there: Assigned) -> None:
+        """Sends its consumers to another cluster; those whose clients cannot go there hear of the end."""
+        for consumer in list(self.consumers):
+            if consumer.connection.send_migrated(consumer, there):
+                consumer.connection.close_consumer(consumer)
+                self.remove(consumer)
+            else:
+                consumer.connection.send_end_of_topic(consumer)
 
     # Acknowledgement
 

@@ -14,6 +14,7 @@ from magnetar.broker.dispatch.non_persistent import (
     NonPersistentKeyShared,
     NonPersistentShared,
 )
+from magnetar.broker.flow.departure import Assigned
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.subscriptions.base import (
     BaseSubscription,
@@ -87,7 +88,11 @@ class NonPersistentSubscription(BaseSubscription):
         """There is nothing that waits for room."""
 
     def check_end_of_topic(self) -> None:
-        """Such topics have no end."""
+        if self.topic.moved is not None:
+            self.send_on(self.topic.moved)
+
+    def moved_to(self) -> Assigned | None:
+        return self.topic.moved
 
     # Acknowledgement
 

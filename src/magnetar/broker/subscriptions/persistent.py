@@ -17,6 +17,7 @@ from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
 from magnetar.broker.dispatch.shared import SharedDispatcher
 from magnetar.broker.dispatch.single import SingleConsumerDispatcher
+from magnetar.broker.flow.departure import Assigned
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.subscriptions.base import (
     BaseSubscription,
@@ -467,11 +468,20 @@ class Subscription(BaseSubscription):
             await self.dispatcher.save_delays()
 
     def check_end_of_topic(self) -> None:
-        """Tells consumers of a terminated topic when they have had everything."""
+        if self.topic.moved is not None:
+            there = self.moved_to()
+            if there is not None:
+                self.send_on(there)
+            return
         unread = isinstance(self.dispatcher, SingleConsumerDispatcher) and self.dispatcher.has_unread()
         if not unread and not self.cursor.has_more() and not self.cursor.backlog():
             for consumer in self.consumers:
                 consumer.connection.send_end_of_topic(consumer)
+
+    def moved_to(self) -> Assigned | None:
+        # Before its end more may come.
+        left = not self.topic.terminated or self.cursor.has_more() or self.cursor.backlog()
+        return None if left else self.topic.moved
 
     def backlog(self) -> int:
         return self.cursor.backlog()

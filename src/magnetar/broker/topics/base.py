@@ -7,14 +7,14 @@ import weakref
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from magnetar.broker import events
 from magnetar.broker.dispatch.contract import DispatchSettings
-from magnetar.broker.dispatch.filters import EntryFilter, FindFilters, UnknownFilter, no_filters
-from magnetar.broker.flow.departure import Departure
+from magnetar.broker.dispatch.filters import FindFilters, no_filters
+from magnetar.broker.flow.departure import Assigned, Departure
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.publish_rates import PublishLimiter, publish_limiter
 from magnetar.broker.flow.rates import Rate
@@ -29,6 +29,7 @@ from magnetar.broker.publishing.hindrances import Hindrance, Refusals
 from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.subscriptions.base import BaseSubscription
 from magnetar.broker.subscriptions.cursor_kinds import check_new_subscription
+from magnetar.broker.topics.dispatching import dispatch_settings
 from magnetar.broker.topics.producer_caps import of_host, reached_by_producer
 from magnetar.errors import (
     ConsumerBusy,
@@ -104,7 +105,7 @@ class BaseTopic(ABC, Generic[S]):
         self.policies = policies
         self.shared = None if name.reserved else shared
         self.group = self._group()
-        self.dispatch_settings = self._dispatch_settings()
+        self.dispatch_settings = dispatch_settings(self.full_name, settings, policies)
         self.batch_index_acks = settings.batch_index_acks
         self._mark_busy = mark_busy
         self.is_busy = False
@@ -118,6 +119,8 @@ class BaseTopic(ABC, Generic[S]):
         self.closing = False
         self.departure: Departure | None = None
         """By which clients are told where the topic goes; None: they look it up."""
+        self.moved: Assigned | None = None
+        """The cluster in which clients find it from now on; None: this one."""
         self.fenced = False
         self.refusals: Refusals | None = None
         """Of producers and of what they publish; None: there were none."""
@@ -139,7 +142,7 @@ class BaseTopic(ABC, Generic[S]):
         """Goes by these from now on; who is connected already stays."""
         former, self.policies = self.policies, policies
         self.group = self._group()
-        self.dispatch_settings = self._dispatch_settings()
+        self.dispatch_settings = dispatch_settings(self.full_name, self.settings, policies)
         self._look_at_entries()
         if policies.publish_rate != former.publish_rate:
             self.publish_limiter = self._new_publish_limiter()
@@ -170,34 +173,6 @@ class BaseTopic(ABC, Generic[S]):
     def _new_publish_limiter(self) -> PublishLimiter | None:
         rate = self.policies.publish_rate
         return publish_limiter(rate.messages, rate.size, self.clock.monotonic())
-
-    def _dispatch_settings(self) -> DispatchSettings:
-        return replace(
-            self.settings.dispatch,
-            max_unacked_per_consumer=self.policies.max_unacked_per_consumer,
-            max_unacked_per_subscription=self.policies.max_unacked_per_subscription,
-            pause_on_ack_state=self.policies.pause_on_ack_state,
-            filters=self._filters(),
-            delays=replace(
-                self.settings.dispatch.delays,
-                active=self.policies.delayed_delivery.active,
-                tick_ms=self.policies.delayed_delivery.tick_ms,
-            ),
-        )
-
-    def _filters(self) -> Sequence[EntryFilter]:
-        own, names = self.settings.dispatch.filters, self.policies.entry_filters
-        if not names or not self.settings.override_filters:
-            return own
-        try:
-            return self.settings.find_filters(names)
-        except UnknownFilter as error:
-            # It was there when it was named.
-            log.error(
-                "entry filters are not those that were named",
-                extra={"topic": self.full_name, "error": str(error)},
-            )
-            return own
 
     @abstractmethod
     async def prepare(self) -> None:

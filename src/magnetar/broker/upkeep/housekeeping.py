@@ -25,6 +25,7 @@ from magnetar.managed_ledger.managed_ledger import ManagedLedger
 T = TypeVar("T")
 
 _INACTIVE_TOPICS = "inactive topics"
+_MIGRATION = "migration"
 _LOOP = "loop"
 """Among the slices: how late the loop was to fire timers."""
 
@@ -68,6 +69,8 @@ class Housekeeping:
         )
         if settings.replication.check_seconds:
             self._repeat("replication", settings.replication.check_seconds, self._check_replication)
+        if settings.replication.migration_check_seconds:
+            self._repeat(_MIGRATION, settings.replication.migration_check_seconds, self._check_migration)
         self._look_for_inactive_topics()
 
     def _look_for_inactive_topics(self) -> None:
@@ -171,6 +174,15 @@ class Housekeeping:
 
     def _check_replication(self) -> None:
         self._start_task("replication", list(self._served.topics.values()), self._served.replicate)
+
+    def _check_migration(self) -> None:
+        if _MIGRATION not in self._running:
+            self._start(_MIGRATION, self._migrate())
+
+    async def _migrate(self) -> None:
+        if self._served.replication is not None:
+            for topic in list(self._served.topics.values()):
+                await self._served.replication.migration.check(topic)
 
     def _check_inactive(self) -> None:
         if _INACTIVE_TOPICS not in self._running:

@@ -84,6 +84,19 @@ def _delete_everything(call: Call) -> None:
         call.send("DELETE", f"/admin/v2/tenants/{piece(tenant)}")
 
 
+_MIGRATION_FIELDS = {
+    "service-url": "serviceUrl",
+    "service-url-secure": "serviceUrlTls",
+    "broker-url": "brokerServiceUrl",
+    "broker-url-secure": "brokerServiceUrlTls",
+}
+
+
+def _update_migration(call: Call) -> Any:
+    url = {field: call[option] for option, field in _MIGRATION_FIELDS.items() if call[option] is not None}
+    return call.send("POST", f"{_cluster(call)}/migrate", {"migrated": call["migrated"]}, url)
+
+
 def _tenant(call: Call) -> str:
     return f"/admin/v2/tenants/{piece(call['tenant'])}"
 
@@ -183,6 +196,8 @@ ACTIONS: dict[str, Action] = {
     "clusters update-peer-clusters": lambda call: call.send(
         "POST", f"{_cluster(call)}/peers", None, [n for n in call["peer-clusters"].split(",") if n]
     ),
+    "clusters get-cluster-migration": lambda call: call.ask("GET", f"{_cluster(call)}/migrate"),
+    "clusters update-cluster-migration": _update_migration,
     "resourcegroups list": lambda call: call.ask("GET", "/admin/v2/resourcegroups"),
     "resourcegroups get": lambda call: call.ask("GET", _group(call)),
     "resourcegroups create": _put_group,
@@ -200,6 +215,9 @@ ACTIONS: dict[str, Action] = {
     "namespaces policies": lambda call: call.ask("GET", call.namespace),
     "namespaces create": _create_namespace,
     "namespaces delete": lambda call: call.send("DELETE", call.namespace, {"force": call["force"]}),
+    "namespaces update-migration-state": lambda call: call.send(
+        "POST", f"{call.namespace}/migration", None, call["migrated"]
+    ),
     "namespaces permissions": lambda call: rows(call.ask("GET", f"{call.namespace}/permissions")),
     "namespaces grant-permission": lambda call: call.send(
         "POST", f"{call.namespace}/permissions/{piece(call['role'])}", None, call["actions"]

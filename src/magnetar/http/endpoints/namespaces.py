@@ -102,6 +102,14 @@ _OTHERS: Sequence[Endpoint] = (
         body="array<string>",
         success=200,
     ),
+    Endpoint(
+        "POST",
+        "/migration",
+        namespaces.set_migrated,
+        "have clients of a namespace go to another cluster",
+        N.UPDATE_MIGRATION,
+        body="bool",
+    ),
     Endpoint("GET", "/properties", namespaces.properties, "properties of a namespace", N.GET_METADATA),
     Endpoint(
         "PUT",

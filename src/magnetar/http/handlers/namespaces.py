@@ -7,7 +7,7 @@ from typing import Any
 from magnetar.errors import InvalidRequest, TenantNotFound
 from magnetar.http.engine.message import Request, Response, json_response, nothing
 from magnetar.http.routing import Application
-from magnetar.http.shapes.fields import ACTIONS, body, choice, choices, string_list, text_changes
+from magnetar.http.shapes.fields import ACTIONS, body, choice, choices, string_list, text_changes, truth
 from magnetar.http.shapes.names import namespace_of, new_namespace_of, tenant_of
 from magnetar.http.shapes.new_namespace import new_namespace
 from magnetar.http.shapes.policies import quota, quota_type
@@ -122,6 +122,12 @@ async def set_allowed_clusters(application: Application, request: Request) -> Re
 
 
 # Properties
+
+
+async def set_migrated(application: Application, request: Request) -> Response:
+    migrated = body(truth, "migrated")(request)
+    await application.admin.namespaces.set_migrated(namespace_of(request.variables), bool(migrated))
+    return nothing()
 
 
 async def properties(application: Application, request: Request) -> Response:

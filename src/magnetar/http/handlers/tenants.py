@@ -85,6 +85,32 @@ async def set_peers(application: Application, request: Request) -> Response:
     return nothing()
 
 
+_URL = fields(
+    {
+        "serviceUrl": Field(_address("http")),
+        "serviceUrlTls": Field(_address("https")),
+        "brokerServiceUrl": Field(_address("pulsar")),
+        "brokerServiceUrlTls": Field(_address("pulsar+ssl")),
+    }
+)
+
+
+async def migration(application: Application, request: Request) -> Response:
+    """As Pulsar writes it, which says of the address, too, that it is not empty."""
+    found = dict(await application.admin.clusters.migration(cluster_of(request.variables)))
+    url = found.get("migratedClusterUrl")
+    if url is not None:
+        found["migratedClusterUrl"] = {**url, "empty": not any(url.values())}
+    return json_response(found)
+
+
+async def set_migration(application: Application, request: Request) -> Response:
+    url = body(_URL, "clusterUrl", required="cluster url is required")(request)
+    migrated = request.flag("migrated")
+    await application.admin.clusters.set_migration(cluster_of(request.variables), url, migrated=migrated)
+    return Response(200)
+
+
 def _info(request: Request) -> Any:
     value = body(_TENANT, "tenantInfo", required=None)(request)
     if value is None:

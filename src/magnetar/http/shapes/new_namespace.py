@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from magnetar.errors import NotSupported
 from magnetar.http.engine.message import Request
 from magnetar.http.shapes.fields import (
     ACTIONS,
@@ -27,7 +26,6 @@ from magnetar.http.shapes.fields import (
 )
 from magnetar.http.shapes.namespace_policies import POLICIES
 from magnetar.http.shapes.policies import DISPATCH_RATE, QUOTA_TYPES, quota
-from magnetar.left_out import why
 
 
 def new_namespace(request: Request) -> Mapping[str, Any]:
@@ -52,12 +50,6 @@ def _alone(shape: Shape) -> Check:
     return lambda _name, value: shape(Request("PUT", "/", body=json.dumps(value).encode()))
 
 
-def _migrated(name: str, value: Any) -> None:
-    """A namespace is not. :raises NotSupported: it is said to be"""
-    if truth(name, value):
-        raise NotSupported(why("migration"))
-
-
 _ROLES = by_name(choices(*ACTIONS))
 _CHECKS: Mapping[str, Check] = {
     **{
@@ -77,7 +69,7 @@ _CHECKS: Mapping[str, Check] = {
     "bundles": fields({"boundaries": Field(texts), "numBundles": Field(whole(), 0)}),
     "clusterDispatchRate": by_name(DISPATCH_RATE),
     "dispatcherPauseOnAckStatePersistentEnabled": truth,
-    "migrated": _migrated,
+    "migrated": truth,
     "properties": texts_given,
     "replication_clusters": texts,
     "resource_group_name": text,

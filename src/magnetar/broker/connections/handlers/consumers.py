@@ -154,6 +154,12 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
         # The client has gone, or has sent CLOSE_CONSUMER meanwhile.
         subscription.drop_if_unused()
         return
+    there = subscription.moved_to()
+    if there is not None and connection.send_migrated(consumer, there):
+        # That is the answer; there is none to the request itself.
+        connection.close_consumer(consumer)
+        subscription.drop_if_unused()
+        return
     subscription.add(consumer, kind, topic.policies.max_consumers_per_subscription)
     connection.session.consumers[consumer.consumer_id] = consumer
     connection.send_success(request.request_id)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from magnetar.broker.connections import rules
+from magnetar.broker.connections import answers, rules
 from magnetar.broker.connections.connection import Connection
 from magnetar.broker.connections.standing import guard
 from magnetar.broker.publishing.producer import AccessMode, Opening, Producer
 from magnetar.broker.schemas.data import from_wire
+from magnetar.broker.topics.moving import check_not_moved
 from magnetar.broker.topics.schemas import for_producer
 from magnetar.errors import (
     BrokerError,
     InvalidRequest,
     NotAllowed,
     ServiceNotReady,
+    TopicMigrated,
 )
 from magnetar.managed_ledger.position import LATEST
 from magnetar.naming.replicators import remote_cluster_of
@@ -37,6 +39,12 @@ async def open_producer(connection: Connection, request: CommandProducer) -> Non
     opening = connection.session.opening_producers[producer_id] = Opening()
     try:
         await _open(connection, request, opening)
+    except TopicMigrated as moved:
+        if not connection.follows_topics:
+            raise
+        # That is the answer; there is none to the request itself.
+        connection.send(answers.producer_migrated(producer_id, moved.url, moved.url_tls))
+        connection.send(answers.close_producer(producer_id))
     finally:
         if connection.session.opening_producers.get(producer_id) is opening:
             del connection.session.opening_producers[producer_id]
@@ -98,6 +106,7 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
             remote_cluster is not None and name.persistent and connection.session.supports_source_positions
         ),
     )
+    check_not_moved(topic)
     admitted = await topic.add_producer(producer)
     if admitted is not None:
         _send_success(connection, request.request_id, producer, ready=False)
@@ -108,6 +117,7 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
     try:
         await standing.check()
         await guard(connection.broker.authorizer, principal, producer)
+        check_not_moved(topic)
     except BrokerError:
         topic.remove_producer(producer)
         raise

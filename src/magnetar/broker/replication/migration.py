@@ -1,0 +1,157 @@
+"""Clients that are sent to another cluster: when, where to, and what is made for them there (PIP-188)."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+from magnetar.broker.flow.departure import Assigned
+from magnetar.broker.policies.clusters import CLUSTERS, policies_path
+from magnetar.broker.policies.store import PolicyStore
+from magnetar.broker.replication.clusters import Ask, Reach
+from magnetar.broker.replication.settings import ReplicationSettings
+from magnetar.broker.subscriptions.cursor_kinds import SUBSCRIPTION
+from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.broker.topics.moving import move
+from magnetar.errors import BrokerError, NotFound
+from magnetar.io.interfaces import Loop
+from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.errors import ManagedLedgerError
+from magnetar.metadata.cache import MetadataCache
+from magnetar.metadata.interface import MetadataError, MetadataStore
+from magnetar.naming.heartbeats import heartbeat_of
+from magnetar.naming.topic_name import TopicName
+
+log = logging.getLogger(__name__)
+
+_SYSTEM = "pulsar/system"
+_EARLIEST = {"ledgerId": -1, "entryId": -1}
+
+
+class Migration:
+    """Sends clients of topics to the cluster that ``ClusterPolicies`` of this one name."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        metadata: MetadataStore,
+        policies: PolicyStore,
+        partitions: Callable[[TopicName], Awaitable[int]],
+        settings: Callable[[], ReplicationSettings],
+        reach: Reach,
+    ) -> None:
+        """:param partitions: how many a topic has; 0: it has none"""
+        self._loop = loop
+        self._policies = policies
+        self._partitions = partitions
+        self._settings = settings
+        self._reach = reach
+        self._known = MetadataCache(metadata, CLUSTERS, self._read, most=1)
+        self._moving: set[AnyTopic] = set()
+
+    async def check(self, topic: AnyTopic) -> None:
+        """Moves a topic if that is wanted; what fails is tried again at the next check or load."""
+        if topic.closing or topic.fenced or topic in self._moving:
+            return
+        self._moving.add(topic)
+        try:
+            await self._check(topic)
+        except (BrokerError, LedgerError, ManagedLedgerError, MetadataError) as error:
+            log.warning(
+                "topic not moved to the other cluster",
+                extra={"topic": topic.full_name, "error": str(error) or type(error).__name__},
+            )
+        finally:
+            self._moving.discard(topic)
+
+    async def _check(self, topic: AnyTopic) -> None:
+        url = await self._url_of(topic.name)
+        if url is None:
+            return
+        there = Assigned(url.get("brokerServiceUrl") or "", url.get("brokerServiceUrlTls") or "")
+        if topic.moved is not None:
+            # It has ended here for ever: only the address may change.
+            topic.moved = there
+            return
+        if self._settings().makes_resources_of_moved:
+            await self._make_there(topic, url)
+        await move(topic, there)
+        log.info("topic moved to another cluster", extra={"topic": topic.full_name, "url": any_of(there)})
+
+    async def _url_of(self, name: TopicName) -> Mapping[str, Any] | None:
+        """``ClusterUrl`` of the cluster where its clients are to go; None: they stay."""
+        namespace = name.namespace_name
+        if name.reserved or str(namespace) == _SYSTEM or heartbeat_of(namespace) is not None:
+            return None
+        policies = await self._known.get(policies_path(self._settings().cluster))
+        url: Mapping[str, Any] = policies.get("migratedClusterUrl") or {}
+        if not (url.get("brokerServiceUrl") or url.get("brokerServiceUrlTls")):
+            return None
+        if policies.get("migrated") or (await self._policies.namespaces.local(namespace)).get("migrated"):
+            return url
+        return None
+
+    async def _read(self, _path: str) -> Mapping[str, Any]:
+        try:
+            return await self._policies.clusters.policies(self._settings().cluster)
+        except NotFound:
+            return {}
+
+    # What is made in the other cluster
+
+    async def _make_there(self, topic: AnyTopic, url: Mapping[str, Any]) -> None:
+        """Makes the tenant, the namespace, the topic and its subscriptions, which begin at the first message.
+
+        :raises BrokerError: the other cluster does not answer, or refuses it
+        """
+        way = self._reach("of migratedClusterUrl", url)
+        try:
+            name = topic.name
+            await self._make_namespace(way.ask, name)
+            count = await self._partitions(name.base) if name.partition_index >= 0 else 0
+            if count:
+                path, query = f"{name.base.admin_path}/partitions", {"createLocalTopicOnly": "true"}
+                await _make(way.ask, path, count, query)
+            elif name.persistent:
+                await _make(way.ask, name.admin_path)
+            for subscription in topic.subscriptions.values() if name.persistent else ():
+                if subscription.kind is SUBSCRIPTION and subscription.durable:
+                    path = f"{name.admin_path}/subscription/{quote(subscription.name, '')}"
+                    await _make(way.ask, path, _EARLIEST)
+        finally:
+            await way.client.close()
+
+    async def _make_namespace(self, ask: Ask, name: TopicName) -> None:
+        namespace = name.namespace_name
+        tenant = await self._policies.tenants.get(namespace.tenant)
+        # The clusters that a tenant may use have other names there.
+        found: Any = await ask("GET", "/admin/v2/clusters", {}, b"")
+        try:
+            clusters = found.json()
+        except ValueError as error:
+            raise BrokerError(
+                f"the other cluster answers a list of clusters that is none: {error}"
+            ) from error
+        own = {"adminRoles": list(tenant.get("adminRoles") or ()), "allowedClusters": clusters}
+        await _make(ask, f"/admin/v2/tenants/{quote(namespace.tenant, '')}", own)
+        bundles = (await self._policies.namespaces.get(namespace)).get("bundles") or {}
+        wanted = {"bundles": {"numBundles": bundles["numBundles"]}} if bundles.get("numBundles") else {}
+        await _make(ask, f"/admin/v2/namespaces/{namespace}", wanted)
+
+
+def any_of(there: Assigned) -> str:
+    """The address that people are told."""
+    return there.url or there.url_tls
+
+
+async def _make(ask: Ask, path: str, body: object = None, query: Mapping[str, str] | None = None) -> None:
+    """Makes what is not there yet."""
+    try:
+        await ask("PUT", path, query or {}, b"" if body is None else json.dumps(body).encode())
+    except BrokerError as error:
+        if error.http_status != HTTPStatus.CONFLICT:
+            raise
