@@ -135,6 +135,16 @@ class Server:
         finally:
             connection.close()
 
+    def head_of(self, method: str, path: str) -> tuple[int, dict[str, str]]:
+        """One HTTP request without a body; status and headers, by name in lower case."""
+        connection = HTTPConnection("127.0.0.1", self._ports[1], timeout=READY_SECONDS)
+        try:
+            connection.request(method, path)
+            response = connection.getresponse()
+            return response.status, {name.lower(): value for name, value in response.getheaders()}
+        finally:
+            connection.close()
+
     def configure(self, settings: dict[str, int | str]) -> None:
         """Writes the configuration file; it counts from the next start on."""
         self._config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))

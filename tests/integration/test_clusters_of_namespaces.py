@@ -155,9 +155,100 @@ def test_a_broker_that_is_started_with_another_cluster_name_refuses_service_and_
     server.configure({"clusterName": "east"})
     server.start()
     assert contents(site, topic, 1000) == [str(n) for n in range(1000)]
-    until(lambda: "persistent://public/default/unused" in topics(site), "the other topic is there")
+    until(
+        lambda: "persistent://public/default/unused" in topics_of(site, "public/default"),
+        "the other topic is there",
+    )
     site.client.close()
 
 
-def topics(site: Site[Server]) -> list[str]:
-    return list(json.loads(site.ask("GET", "/persistent/public/default")))
+def test_a_list_without_the_local_cluster_deletes_its_topics_and_nothing_else_does(pair: Pair) -> None:
+    east, west = pair
+    namespace = make_namespace("leaves", east, west)
+    topic, parted = f"{namespace}/t", f"{namespace}/parted"
+    east.ask("PUT", f"/persistent/{parted}/partitions", 2)
+    east.ask("PUT", f"/persistent/{topic}/subscription/s")
+    kept = west.subscribe(topic, "kept")
+    east.publish(topic, ["1", "2"])
+    east.publish(parted, ["3", "4"])
+    assert len(received(kept, 2)) == 2
+    command = ("namespaces", "set-clusters", namespace, "--clusters", "west")
+    for answer, words in (
+        ("", "no answer on standard input; use --force to skip the confirmation"),
+        ("n\n", ""),
+    ):
+        asked = admin(east, *command, answer=answer)
+        assert f"All topics of {namespace} in cluster east are deleted with their messages" in asked.stdout
+        assert words in asked.stderr
+        assert json.loads(east.ask("GET", f"/namespaces/{namespace}/replication")) == ["east", "west"]
+    done = admin(east, *command, answer="y\n")
+    assert done.returncode == 0, done.stderr
+    said = "its namespace was set without the local cluster"
+    for deleted in (topic, f"{parted}-partition-0", f"{parted}-partition-1"):
+        assert [line for line in east.server.log.splitlines() if said in line and f"{deleted}" in line]
+    check_refused(east, topic, refusal(namespace, "east", "west"))
+    until(
+        lambda: "missing local cluster" in west.replication(topic, "east").get("magnetarHindrance", ""), "why"
+    )
+    admin(east, "namespaces", "set-clusters", namespace, "--clusters", "east")
+    assert topics_of(east, namespace) == []
+    assert contents(west, topic, 2) == ["1", "2"]
+    kept.close()
+
+
+def test_nothing_is_asked_or_deleted_where_the_local_cluster_is_allowed(pair: Pair) -> None:
+    east, west = pair
+    namespace = make_namespace("stays", east, west)
+    topic = f"{namespace}/t"
+    east.subscribe(topic).close()
+    east.publish(topic, ["1"])
+    admin(east, "namespaces", "set-allowed-clusters", namespace, "--clusters", "east,west")
+    for clusters in ("west", "east,west", "east"):
+        done = admin(east, "namespaces", "set-clusters", namespace, "--clusters", clusters)
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert contents(east, topic, 1) == ["1"]
+
+
+def test_a_global_list_of_a_topic_without_the_local_cluster_deletes_it_here_alone(pair: Pair) -> None:
+    east, west = pair
+    namespace = make_namespace("global", east, west)
+    topic, other = f"{namespace}/t", f"{namespace}/other"
+    there = west.subscribe(topic)
+    for name in (topic, other):
+        east.subscribe(name).close()
+        east.publish(name, ["1"])
+    received(there, 1)
+    path = f"/persistent/{topic}/replication"
+    assert "local cluster" in east.ask("POST", path, ["west"], (412,)).decode()
+    east.ask("POST", f"{path}?isGlobal=true", ["west"], (204,))
+    assert "persistent://" + topic not in topics_of(east, namespace)
+    assert json.loads(east.ask("GET", f"/persistent/{namespace}")) == [f"persistent://{other}"]
+    until(lambda: west.ask("GET", f"{path}?isGlobal=true") == b'["west"]', "the other cluster knows the list")
+    east.ask("PUT", f"/persistent/{topic}")
+    assert east.ask("GET", f"{path}?isGlobal=true") in (b"", b"[]", b"null")
+    assert nothing_more(there)
+    # The policies of the topic are gone here, and not in the other cluster.
+    assert west.ask("GET", f"{path}?isGlobal=true") == b'["west"]'
+
+
+def test_a_namespace_is_deleted_in_the_one_cluster_that_it_lists(pair: Pair) -> None:
+    east, west = pair
+    namespace = make_namespace("deleted", east, west)
+    reason = (
+        f"Cannot delete the global namespace {namespace}. "
+        "There are still more than one replication clusters configured."
+    )
+    assert reason in east.ask("DELETE", f"/namespaces/{namespace}", None, (412,)).decode()
+    for site in (east, west):
+        site.ask("POST", f"/namespaces/{namespace}/replication", ["west"])
+    status, headers = east.server.head_of("DELETE", f"/admin/v2/namespaces/{namespace}")
+    location = f"{west.server.http_url}/admin/v2/namespaces/{namespace}?authoritative=false"
+    assert (status, headers["location"]) == (307, location)
+    assert admin(east, "namespaces", "delete", namespace).returncode == 0
+    west.ask("GET", f"/namespaces/{namespace}", None, (404,))
+    east.ask("POST", f"/namespaces/{namespace}/replication", ["east"])
+    east.ask("DELETE", f"/namespaces/{namespace}")
+
+
+def topics_of(site: Site[Server], namespace: str) -> list[str]:
+    return list(json.loads(site.ask("GET", f"/persistent/{namespace}")))

@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
+from magnetar.broker.admin.bundles import BundleAdmin
 from magnetar.broker.policies.records import Record
 from magnetar.broker.policies.rules import (
     check_allowed,
     check_allows_replication,
-    check_has_own,
     check_within_namespace,
 )
 from magnetar.broker.service import BrokerService
 from magnetar.errors import AuthorizationFailure, NamespaceNotFound, PreconditionFailed
+from magnetar.io.waiting import finished
 from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.topic_name import TopicName
+
+log = logging.getLogger(__name__)
 
 
 class NamespaceClusterAdmin:
     """Namespaces are given as ``tenant/namespace`` or ``tenant/cluster/namespace``."""
 
-    def __init__(self, broker: BrokerService) -> None:
+    def __init__(self, broker: BrokerService, bundles: BundleAdmin) -> None:
         self._broker = broker
+        self._bundles = bundles
         self._policies = broker.policies
 
     async def set_replicated(self, namespace: str, clusters: Sequence[str]) -> None:
         """Sets the clusters that the topics of a namespace are replicated to.
+
+        If neither this list nor ``allowed_clusters`` names the local cluster, all local topics of the
+        namespace are deleted with their data, as in Pulsar. Nothing else deletes them: not a list that
+        another cluster has written to a configuration store that both share, nor a broker that was given
+        another ``clusterName``.
 
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: none is named, or ``global``
@@ -39,12 +50,35 @@ class NamespaceClusterAdmin:
         await self._check_known(name, clusters)
 
         def work(record: Record) -> None:
-            allowed = record.get("allowed_clusters") or ()
-            check_within_namespace(str(name), clusters, allowed)
-            check_has_own(clusters, allowed, self._broker.settings.cluster)
-            record["replication_clusters"] = list(clusters)
+            check_within_namespace(str(name), clusters, record.get("allowed_clusters") or ())
+            record["replication_clusters"] = list(dict.fromkeys(clusters))
 
         await self._policies.change_namespace(name, work)
+        if not await self._broker.serving_clusters.include(name):
+            await self._delete_topics(name)
+
+    async def _delete_topics(self, name: NamespaceName) -> None:
+        """Deletes the topics of a namespace that does not list the local cluster.
+
+        The records of partitioned topics stay: clusters that share a configuration store have them in common.
+        """
+        broker = self._broker
+        for loading in broker.loading_in(name):
+            await finished(broker.io.loop, loading)
+        if broker.beside is not None:
+            # No broker loads any of them again: all go by the list.
+            await self._bundles.unload_all(str(name))
+        for topic in await broker.namespaces.persistent_topics(name):
+            if await broker.serving_clusters.include(name):
+                log.warning("namespace lists the local cluster again", extra={"namespace": str(name)})
+                break
+            log.warning(
+                "topic deleted, the list of clusters of its namespace was set without the local cluster",
+                extra={"topic": topic, "cluster": broker.settings.cluster},
+            )
+            await broker.delete_stored_topic(TopicName.parse(topic))
+        if self._policies.topics is not None:
+            self._policies.topics.forget(name)
 
     async def set_allowed(self, namespace: str, clusters: Sequence[str]) -> None:
         """Sets the clusters that may serve the topics of a namespace; none: those it is replicated to.

@@ -98,7 +98,8 @@ class NamespaceAdmin:
         """:param force: with all topics, where ``forceDeleteNamespaceAllowed`` says so
 
         :raises NamespaceNotFound: there is none
-        :raises PreconditionFailed: there are legacy namespaces below that name
+        :raises PreconditionFailed: it is replicated, or there are legacy namespaces below that name
+        :raises ServedElsewhere: it lists one cluster, and that is another one
         :raises HasChildren: it has topics, whichever broker serves them
         :raises ServiceNotReady: a broker that serves some of it does not answer, so nothing is deleted
         :raises NotAllowed: forced deletion is switched off
@@ -107,11 +108,14 @@ class NamespaceAdmin:
         if not await self._records.exists(name):
             raise NamespaceNotFound(f"Namespace {name} does not exist.")
         await self._records.check_nothing_below(name)
-        if len((await self._records.get(name)).get("replication_clusters") or ()) > 1:
+        clusters = (await self._records.get(name)).get("replication_clusters") or ()
+        if len(clusters) > 1:
             raise PreconditionFailed(
                 f"Cannot delete the global namespace {name}. There are still more than one replication "
                 "clusters configured."
             )
+        if name.is_global and clusters and clusters[0] != self._broker.settings.cluster:
+            raise await self._broker.serving_clusters.at(clusters[0])
         if force:
             if not self._broker.settings.force_delete_namespaces:
                 raise NotAllowed("Broker doesn't allow forced deletion of namespaces")

@@ -258,6 +258,11 @@ class PartitionAdmin:
         await self._broker.forget_policies(name)
         await self._namespaces.delete_partitioned(name)
 
+    async def delete_data(self, name: TopicName) -> None:
+        """Deletes all partitions of a topic, also those with clients; the record of the topic stays."""
+        count = await self._namespaces.partitions(name)
+        await self._delete_partitions([name.partition(index) for index in range(count)], force=True)
+
     async def _check_unused(self, partitions: Sequence[TopicName]) -> None:
         """Looks before anything is deleted. :raises InUse: a partition has producers or consumers"""
         for partition in partitions:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from magnetar.broker.admin.entry_filters import check_filters
+from magnetar.broker.admin.partitions import PartitionAdmin
+from magnetar.broker.admin.topics import TopicAdmin
 from magnetar.broker.policies.applied import APPLIED, counting
 from magnetar.broker.policies.effective import of_topic
 from magnetar.broker.policies.records import Record
@@ -22,12 +25,16 @@ from magnetar.errors import (
 )
 from magnetar.naming.topic_name import TopicName
 
+log = logging.getLogger(__name__)
+
 
 class TopicPolicyAdmin:
     """Topics are given by their full names; a partitioned topic's policies are those of its partitions."""
 
-    def __init__(self, broker: BrokerService) -> None:
+    def __init__(self, broker: BrokerService, topics: TopicAdmin, partitions: PartitionAdmin) -> None:
         self._broker = broker
+        self._topics = topics
+        self._partitions = partitions
 
     async def _named(self, topic: str) -> tuple[TopicName, TopicPolicies]:
         """:raises TopicNotFound: no such topic
@@ -93,7 +100,8 @@ class TopicPolicyAdmin:
         policies = self._broker.policies
         above = await policies.of_namespace(name.namespace_name)
         if field == "replicationClusters" and changes.get(field):
-            self._check_clusters(changes[field])
+            if not everywhere:
+                self._check_clusters(changes[field])
             await self._check_known(name.tenant, changes[field])
             check_within_namespace(str(name.namespace_name), changes[field], above.allowed_clusters)
 
@@ -111,6 +119,27 @@ class TopicPolicyAdmin:
 
         await topics.change(name, work, everywhere=everywhere)
         await policies.tell(name.namespace_name, name)
+        if everywhere and field == "replicationClusters" and changes.get(field):
+            await self._delete_unless_listed(name)
+
+    async def _delete_unless_listed(self, name: TopicName) -> None:
+        """Deletes the local data of a topic, and its policies, if its lists no longer name the local cluster.
+
+        As in Pulsar. The record of a partitioned topic stays, and so do the policies in other clusters.
+        """
+        own = self._broker.settings.cluster
+        counting = await self._broker.policies.of_topic(name)
+        if own in counting.replication_clusters or own in counting.allowed_clusters:
+            return
+        log.warning(
+            "topic deleted, its global list of clusters was set without the local cluster",
+            extra={"topic": str(name), "cluster": own},
+        )
+        if await self._broker.namespaces.partitions(name):
+            await self._partitions.delete_data(name)
+            await self._broker.forget_policies(name)
+        else:
+            await self._topics.delete(str(name), force=True)
 
     async def _check_known(self, tenant: str, clusters: Sequence[str]) -> None:
         """:raises AuthorizationFailure: a cluster does not exist, or the tenant may not use it"""
@@ -129,9 +158,12 @@ class TopicPolicyAdmin:
             )
 
     async def delete(self, topic: str) -> None:
-        """Removes all policies of a topic. :raises TopicNotFound: no such topic"""
+        """Removes all policies of a topic, here and in other clusters.
+
+        :raises TopicNotFound: no such topic
+        """
         name, topics = await self._named(topic)
-        await topics.delete(name)
+        await topics.delete(name, elsewhere=True)
         await self._broker.policies.tell(name.namespace_name, name)
 
 

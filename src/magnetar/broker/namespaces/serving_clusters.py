@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.store import PolicyStore
-from magnetar.errors import NamespaceNotFound, NotInThisCluster
+from magnetar.errors import NamespaceNotFound, NotInThisCluster, PreconditionFailed, ServedElsewhere
 from magnetar.naming.heartbeats import heartbeat_of
 from magnetar.naming.namespace_name import NamespaceName
 
@@ -41,6 +41,21 @@ class ServingClusters:
             return await self.include(namespace)
         except NamespaceNotFound:
             return True
+
+    async def at(self, cluster: str) -> ServedElsewhere:
+        """What sends an administrator to another cluster.
+
+        :raises ClusterNotFound: there is no record of that cluster
+        :raises PreconditionFailed: the record has no URL for administration
+        """
+        record = await self._policies.clusters.get(cluster)
+        http, https = record.get("serviceUrl"), record.get("serviceUrlTls")
+        if not http and not https:
+            raise PreconditionFailed(
+                f"The record of cluster {cluster} has neither serviceUrl nor serviceUrlTls: "
+                "set one with pulsar-admin clusters update"
+            )
+        return ServedElsewhere(f"Cluster {cluster} does that", http, https, authoritative=False)
 
     async def check(self, namespace: NamespaceName) -> None:
         """:raises NotInThisCluster: the namespace does not list the local cluster

@@ -138,14 +138,6 @@ def check_allows_replication(allowed: Sequence[str], clusters: Sequence[str]) ->
         raise InvalidRequest(f"Allowed clusters do not contain the replication cluster [{names}]")
 
 
-def check_has_own(clusters: Sequence[str], allowed: Sequence[str], own: str) -> None:
-    """:raises PreconditionFailed: neither list names the local cluster"""
-    if own not in clusters and own not in allowed:
-        raise PreconditionFailed(
-            f"A list of replication clusters without the local cluster {own} is not supported yet"
-        )
-
-
 def _fits_all(policies: EffectivePolicies) -> bool:
     retention = policies.retention
     return _fits(retention, policies.storage_quota) and _fits(retention, policies.age_quota)

@@ -62,8 +62,11 @@ class TopicPolicies(Protocol):
         """Applies ``work``; durable when this returns."""
         ...
 
-    async def delete(self, topic: TopicName) -> None:
-        """Removes all of them."""
+    async def delete(self, topic: TopicName, *, elsewhere: bool = False) -> None:
+        """Removes all of them.
+
+        :param elsewhere: in other clusters, too. A topic that is deleted here may go on there
+        """
         ...
 
     def appeared(self, namespace: NamespaceName) -> None:

@@ -61,11 +61,13 @@ def encode(
     sequence_id: int,
     publish_time_ms: int,
     schema_version: bytes,
+    stays_here: bool = False,
 ) -> bytes:
     """An entry as it is stored.
 
     :param policies: ``TopicPolicies``; None says that nothing is set any more
     :param everywhere: they count in all clusters
+    :param stays_here: other clusters are not told, although the policies count there as well
     :param schema_version: of this schema in the topic, as messages name it
     """
     payload = b""
@@ -91,7 +93,7 @@ def encode(
         publish_time=publish_time_ms,
         partition_key=key_of(topic, everywhere=everywhere),
         partition_key_b64_encoded=False,
-        replicate_to=[] if everywhere else [cluster],
+        replicate_to=[cluster] if stays_here or not everywhere else [],
         uncompressed_size=len(payload),
         schema_version=schema_version,
     )

@@ -209,8 +209,11 @@ class SystemTopicPolicies:
             # Whoever changes them tells of that.
             state.untold.discard(codec().key_of(topic, everywhere=everywhere))
 
-    async def delete(self, topic: TopicName) -> None:
-        """Nothing is set for a topic any more, neither here nor for all clusters."""
+    async def delete(self, topic: TopicName, *, elsewhere: bool = False) -> None:
+        """Nothing is set for a topic here any more, neither for this cluster nor for all.
+
+        :param elsewhere: other clusters forget what counts for all of them, too
+        """
         state = await self._read(topic.namespace_name)
         if state is None:
             return
@@ -220,7 +223,9 @@ class SystemTopicPolicies:
                 raise TopicNotFound(f"{change_events_of(topic.namespace_name)} is being deleted")
             for everywhere in (False, True):
                 if codec().key_of(topic, everywhere=everywhere) in state.policies:
-                    await self._write(state, events, topic, None, everywhere=everywhere)
+                    await self._write(
+                        state, events, topic, None, everywhere=everywhere, stays_here=not elsewhere
+                    )
             await self._read_on(state, events)
 
     async def _register(self, events: Topic) -> bytes:
@@ -231,7 +236,14 @@ class SystemTopicPolicies:
         return version_bytes(version)
 
     async def _write(
-        self, state: _Namespace, events: Topic, topic: TopicName, record: Record | None, *, everywhere: bool
+        self,
+        state: _Namespace,
+        events: Topic,
+        topic: TopicName,
+        record: Record | None,
+        *,
+        everywhere: bool,
+        stays_here: bool = False,
     ) -> None:
         io = self._topics.io
         if not state.schema_version:
@@ -245,6 +257,7 @@ class SystemTopicPolicies:
             sequence_id=state.sequence_id,
             publish_time_ms=io.clock.wall_ms(),
             schema_version=state.schema_version,
+            stays_here=stays_here,
         )
         assert state.writer is not None
         sequence_id = state.sequence_id

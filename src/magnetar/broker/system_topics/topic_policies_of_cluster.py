@@ -268,7 +268,7 @@ class ClusterTopicPolicies:
             work(record)
             await self._write(state, topic, record, everywhere=everywhere)
 
-    async def delete(self, topic: TopicName) -> None:
+    async def delete(self, topic: TopicName, *, elsewhere: bool = False) -> None:
         state = await self._read(topic.namespace_name)
         if state is None:
             return
@@ -276,7 +276,7 @@ class ClusterTopicPolicies:
             for everywhere in (False, True):
                 if codec().key_of(topic, everywhere=everywhere) in state.policies:
                     await self._prepare(topic.namespace_name, state)
-                    await self._write(state, topic, None, everywhere=everywhere)
+                    await self._write(state, topic, None, everywhere=everywhere, stays_here=not elsewhere)
 
     async def _prepare(self, namespace: NamespaceName, state: _Namespace) -> None:
         """From here on what is known is what was written last, by whomever, and more can be written."""
@@ -301,7 +301,13 @@ class ClusterTopicPolicies:
             state.schema_version = version_bytes(version)
 
     async def _write(
-        self, state: _Namespace, topic: TopicName, record: Record | None, *, everywhere: bool
+        self,
+        state: _Namespace,
+        topic: TopicName,
+        record: Record | None,
+        *,
+        everywhere: bool,
+        stays_here: bool = False,
     ) -> None:
         producer = state.producer
         assert producer is not None
@@ -315,6 +321,7 @@ class ClusterTopicPolicies:
                 sequence_id=state.sequence_id,
                 publish_time_ms=self._topics.io.clock.wall_ms(),
                 schema_version=state.schema_version,
+                stays_here=stays_here,
             )
         )
         metadata = entry.metadata

@@ -42,7 +42,7 @@ def agreed(call: Call, question: str) -> bool:
     sys.stdout.flush()
     answer = sys.stdin.readline()
     if not answer:
-        raise UsageError("nobody answers: say --force to do it without being asked")
+        raise UsageError("no answer on standard input; use --force to skip the confirmation")
     return answer.strip().lower() in ("y", "yes")
 
 

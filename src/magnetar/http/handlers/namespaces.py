@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from magnetar.errors import InvalidRequest, TenantNotFound
@@ -102,7 +103,9 @@ async def remove_offload(application: Application, request: Request) -> Response
 
 
 async def replication(application: Application, request: Request) -> Response:
-    return json_response(await _field(application, request, "replication_clusters") or [])
+    found = json_response(await _field(application, request, "replication_clusters") or [])
+    # The command line asks before it takes this cluster from the list.
+    return replace(found, headers=[*found.headers, ("Magnetar-Cluster", application.cluster)])
 
 
 async def set_replication(application: Application, request: Request) -> Response:
