@@ -17,7 +17,8 @@ from magnetar.broker.flow.readable import Readable
 from magnetar.broker.load.desk import LoadDesk
 from magnetar.broker.namespaces.listings import ListedNames, NameListings
 from magnetar.broker.namespaces.lists import TopicLists
-from magnetar.broker.ownership.contract import Asked, Owner
+from magnetar.broker.namespaces.serving_clusters import OtherCluster
+from magnetar.broker.ownership.contract import Addresses, Asked, Owner
 from magnetar.broker.ownership.peers import Beside
 from magnetar.broker.policies.dynamic import Changeable, DynamicSettings
 from magnetar.broker.policies.grants import StoredGrants
@@ -41,6 +42,7 @@ from magnetar.errors import (
     BrokerError,
     EncryptionRequired,
     InvalidTopicName,
+    NotInThisCluster,
     ServiceNotReady,
     TooManyRequests,
 )
@@ -279,10 +281,12 @@ class BrokerService(ServedTopics):
     ) -> Owner:
         """The broker that serves a topic, which need not exist, or is to be asked next.
 
+        The next one may be of another cluster, a peer of this one.
+
         :param principal: who asks
         :param authoritative: this broker was chosen by the one that leads, and is to take what nobody serves
         :raises NamespaceNotFound: no such namespace
-        :raises NotInThisCluster: the namespace does not list the local cluster
+        :raises NotInThisCluster: the namespace lists neither the local cluster nor a peer
         :raises NotAllowed: topics of that kind are not served here
         :raises TooManyRequests: too many lookups are in progress
         """
@@ -293,8 +297,11 @@ class BrokerService(ServedTopics):
                     raise ServiceNotReady("The broker is stopping")
                 self.ownership.check_serving()
                 await self.namespaces.check(name.namespace_name)
-                await self.serving_clusters.check(name.namespace_name)
-                owner = await self.owner_of(name, Asked.TAKE if authoritative else Asked.PLACE)
+                other = await self.serving_clusters.other(name.namespace_name)
+                if other is not None:
+                    owner = _in_other_cluster(other)
+                else:
+                    owner = await self.owner_of(name, Asked.TAKE if authoritative else Asked.PLACE)
                 if owner.here:
                     self.check_served(name)
         except BrokerError:
@@ -356,6 +363,14 @@ class BrokerService(ServedTopics):
 
 def _own_client(broker: BrokerService, beside: Beside) -> Client:
     return beside.client(broker.settings.addresses)
+
+
+def _in_other_cluster(cluster: OtherCluster) -> Owner:
+    """:raises NotInThisCluster: the record of the cluster has no URL for clients"""
+    if not cluster.binary and not cluster.binary_tls:
+        raise NotInThisCluster("Redirected cluster's brokerService url is not configured")
+    addresses = Addresses(cluster.binary, cluster.binary_tls, cluster.http, cluster.http_tls)
+    return Owner(cluster.name, addresses, here=False, generation=0, settled=False)
 
 
 def _publish_rates(settings: BrokerSettings) -> tuple[float, float]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from magnetar.broker.policies.clusters import PEERS
 from magnetar.broker.policies.records import Record
 from magnetar.broker.service import BrokerService
 from magnetar.errors import PreconditionFailed
-
-_PEERS = "peerClusterNames"
 
 
 class ClusterAdmin:
@@ -64,7 +63,7 @@ class ClusterAdmin:
 
         :raises ClusterNotFound: there is no such cluster
         """
-        found: Sequence[str] | None = (await self._clusters.get(name)).get(_PEERS)
+        found: Sequence[str] | None = (await self._clusters.get(name)).get(PEERS)
         return found
 
     async def set_peers(self, name: str, peers: Sequence[str]) -> None:
@@ -77,4 +76,4 @@ class ClusterAdmin:
                 raise PreconditionFailed(f"{name} itself can't be part of peer-list")
             if not await self._clusters.exists(peer):
                 raise PreconditionFailed(f"Peer cluster {peer} does not exist")
-        await self._clusters.change(name, lambda record: record.update({_PEERS: list(peers)}))
+        await self._clusters.change(name, lambda record: record.update({PEERS: list(peers)}))

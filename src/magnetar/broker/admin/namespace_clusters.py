@@ -40,6 +40,7 @@ class NamespaceClusterAdmin:
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: none is named, or ``global``
         :raises AuthorizationFailure: a cluster does not exist, or the tenant may not use it
+        :raises Conflict: two of them are peers
         :raises InvalidRequest: a cluster is not among the allowed clusters of the namespace
         """
         name = self._broker.parse_namespace(namespace)
@@ -48,6 +49,9 @@ class NamespaceClusterAdmin:
         if "global" in clusters:
             raise PreconditionFailed("Cannot specify global in the list of replication clusters")
         await self._check_known(name, clusters)
+        allowed = (await self._policies.namespaces.get(name)).get("allowed_clusters") or ()
+        check_within_namespace(str(name), clusters, allowed)
+        check_allowed(name.tenant, clusters, await self._policies.tenants.get(name.tenant))
 
         def work(record: Record) -> None:
             check_within_namespace(str(name), clusters, record.get("allowed_clusters") or ())
@@ -87,12 +91,14 @@ class NamespaceClusterAdmin:
 
         :raises NamespaceNotFound: no such namespace
         :raises AuthorizationFailure: a cluster does not exist, or the tenant may not use it
+        :raises Conflict: two of them are peers
         :raises InvalidRequest: a cluster that the namespace is replicated to is missing
         """
         name = self._broker.parse_namespace(namespace)
         if "global" in clusters:
             raise AuthorizationFailure("Cannot specify global in the list of allowed clusters")
         await self._check_known(name, clusters)
+        check_allowed(name.tenant, clusters, await self._policies.tenants.get(name.tenant))
 
         def work(record: Record) -> None:
             check_allows_replication(clusters, record.get("replication_clusters") or ())
@@ -103,11 +109,12 @@ class NamespaceClusterAdmin:
     async def _check_known(self, name: NamespaceName, clusters: Sequence[str]) -> None:
         """:raises NamespaceNotFound: no such namespace
 
-        :raises AuthorizationFailure: a cluster does not exist, or the tenant may not use it
+        :raises AuthorizationFailure: a cluster does not exist
+        :raises Conflict: two of them are peers
         """
         if not await self._policies.namespaces.exists(name):
             raise NamespaceNotFound("Namespace does not exist")
         for cluster in clusters:
             if not await self._policies.clusters.exists(cluster):
                 raise AuthorizationFailure(f"Invalid cluster id: {cluster}")
-        check_allowed(name.tenant, clusters, await self._policies.tenants.get(name.tenant))
+        await self._policies.clusters.check_peers(clusters)

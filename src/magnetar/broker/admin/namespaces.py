@@ -66,6 +66,7 @@ class NamespaceAdmin:
         :raises ClusterNotFound: the cluster in a legacy name does not exist
         :raises AlreadyExists: there is one
         :raises InvalidRequest: a policy is malformed or breaks a rule
+        :raises Conflict: a list of clusters names two that are peers
         :raises AuthorizationFailure: the name or a policy has a cluster that the tenant may not use
         :raises PreconditionFailed: the tenant has too many
         """
@@ -77,6 +78,8 @@ class NamespaceAdmin:
         clusters = given.get("replication_clusters") or []
         own = [] if name.is_global else [str(name.cluster)]
         check_allowed(name.tenant, [*own, *clusters, *given.get("allowed_clusters", ())], tenant)
+        await self._policies.clusters.check_peers(clusters)
+        await self._policies.clusters.check_peers(given.get("allowed_clusters") or ())
         for cluster in own:
             await self._policies.clusters.get(cluster)
         check_filters(self._broker, "entryFilters", given.get("entryFilters"))
@@ -115,7 +118,7 @@ class NamespaceAdmin:
                 "clusters configured."
             )
         if name.is_global and clusters and clusters[0] != self._broker.settings.cluster:
-            raise await self._broker.serving_clusters.at(clusters[0])
+            raise (await self._broker.serving_clusters.named(clusters[0])).redirect()
         if force:
             if not self._broker.settings.force_delete_namespaces:
                 raise NotAllowed("Broker doesn't allow forced deletion of namespaces")

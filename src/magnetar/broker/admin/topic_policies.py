@@ -142,11 +142,15 @@ class TopicPolicyAdmin:
             await self._topics.delete(str(name), force=True)
 
     async def _check_known(self, tenant: str, clusters: Sequence[str]) -> None:
-        """:raises AuthorizationFailure: a cluster does not exist, or the tenant may not use it"""
+        """:raises AuthorizationFailure: a cluster does not exist, or the tenant may not use it
+
+        :raises Conflict: two of them are peers
+        """
         policies = self._broker.policies
         for cluster in clusters:
             if not await policies.clusters.exists(cluster):
                 raise AuthorizationFailure(f"Invalid cluster id: {cluster}")
+        await policies.clusters.check_peers(clusters)
         check_allowed(tenant, clusters, await policies.tenants.get(tenant))
 
     def _check_clusters(self, clusters: Sequence[str]) -> None:

@@ -1,12 +1,45 @@
-"""Whether the local cluster serves the topics of a namespace (Pulsar's PIP-321)."""
+"""Which clusters serve the topics of a namespace: those it lists (PIP-321), and peers of the local one."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from magnetar.broker.policies.clusters import PEERS
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.store import PolicyStore
-from magnetar.errors import NamespaceNotFound, NotInThisCluster, PreconditionFailed, ServedElsewhere
+from magnetar.errors import (
+    ClusterNotFound,
+    NamespaceNotFound,
+    NotInThisCluster,
+    PreconditionFailed,
+    ServedElsewhere,
+)
 from magnetar.naming.heartbeats import heartbeat_of
 from magnetar.naming.namespace_name import NamespaceName
+
+
+class OtherCluster(NamedTuple):
+    """Where clients and administrators reach a cluster; None: not in that way."""
+
+    name: str
+    binary: str | None
+    binary_tls: str | None
+    http: str | None
+    http_tls: str | None
+
+    def redirect(self) -> ServedElsewhere:
+        """What sends administrators there.
+
+        :raises PreconditionFailed: the record of the cluster has no URL for administration
+        """
+        if not self.http and not self.http_tls:
+            raise PreconditionFailed(
+                f"The record of cluster {self.name} has neither serviceUrl nor serviceUrlTls: "
+                "set one with pulsar-admin clusters update"
+            )
+        return ServedElsewhere(
+            f"Cluster {self.name} does that", self.http, self.http_tls, authoritative=False
+        )
 
 
 def lists(policies: EffectivePolicies, cluster: str) -> bool:
@@ -42,31 +75,48 @@ class ServingClusters:
         except NamespaceNotFound:
             return True
 
-    async def at(self, cluster: str) -> ServedElsewhere:
-        """What sends an administrator to another cluster.
+    async def other(self, namespace: NamespaceName) -> OtherCluster | None:
+        """The cluster that clients of a namespace are sent to; None: the local one serves it.
 
-        :raises ClusterNotFound: there is no record of that cluster
-        :raises PreconditionFailed: the record has no URL for administration
-        """
-        record = await self._policies.clusters.get(cluster)
-        http, https = record.get("serviceUrl"), record.get("serviceUrlTls")
-        if not http and not https:
-            raise PreconditionFailed(
-                f"The record of cluster {cluster} has neither serviceUrl nor serviceUrlTls: "
-                "set one with pulsar-admin clusters update"
-            )
-        return ServedElsewhere(f"Cluster {cluster} does that", http, https, authoritative=False)
+        That is the first of the local cluster's peers (``peerClusterNames``) that the namespace lists.
 
-    async def check(self, namespace: NamespaceName) -> None:
-        """:raises NotInThisCluster: the namespace does not list the local cluster
-
+        :raises NotInThisCluster: the namespace lists neither the local cluster nor a peer
+        :raises ClusterNotFound: the namespace lists a peer that has no record
         :raises NamespaceNotFound: there is no such namespace
-        :raises MetadataFailure: its record cannot be read
+        :raises MetadataFailure: a record cannot be read
         """
         if await self.include(namespace):
-            return
-        clusters = (await self._policies.of_namespace(namespace)).replication_clusters
+            return None
+        policies = await self._policies.of_namespace(namespace)
+        for peer in await self._peers():
+            if lists(policies, peer):
+                return await self.named(peer)
+        clusters = ", ".join(policies.replication_clusters)
         raise NotInThisCluster(
             "Namespace missing local cluster name in clusters list: "
-            f"local_cluster={self._cluster} ns={namespace} clusters=[{', '.join(clusters)}]"
+            f"local_cluster={self._cluster} ns={namespace} clusters=[{clusters}]"
         )
+
+    async def _peers(self) -> list[str]:
+        try:
+            record = await self._policies.clusters.get(self._cluster)
+        except ClusterNotFound:
+            return []
+        return list(record.get(PEERS) or ())
+
+    async def named(self, cluster: str) -> OtherCluster:
+        """Where another cluster is. :raises ClusterNotFound: there is no record of it"""
+        record = await self._policies.clusters.get(cluster)
+        fields = ("brokerServiceUrl", "brokerServiceUrlTls", "serviceUrl", "serviceUrlTls")
+        return OtherCluster(cluster, *(record.get(field) or None for field in fields))
+
+    async def check(self, namespace: NamespaceName) -> None:
+        """:raises NotInThisCluster: the namespace lists neither the local cluster nor a peer
+
+        :raises ServedElsewhere: a peer serves it
+        :raises NamespaceNotFound: there is no such namespace
+        :raises MetadataFailure: a record cannot be read
+        """
+        other = await self.other(namespace)
+        if other is not None:
+            raise other.redirect()

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from magnetar.broker.policies.records import Record, change, create, read
-from magnetar.errors import AlreadyExists, ClusterNotFound, NotFound, PreconditionFailed
+from magnetar.errors import AlreadyExists, ClusterNotFound, Conflict, NotFound, PreconditionFailed
 from magnetar.metadata.interface import MetadataStore, NodeMissing, NodeNotEmpty
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.namespace_name import check_part
@@ -16,6 +16,8 @@ GLOBAL = "global"
 """Stands for all clusters in names of legacy namespaces; a tenant cannot be allowed it."""
 CLUSTERS = "/admin/clusters"
 """Above their records."""
+PEERS = "peerClusterNames"
+"""The field of ``ClusterData`` with the clusters that serve what the cluster does not."""
 _TENANTS = "/admin/policies"
 _POLICIES = "policies"
 
@@ -51,6 +53,22 @@ class Clusters:
         if found is None:
             raise _missing()
         return {key: value for key, value in found.items() if value is not None}
+
+    async def check_peers(self, clusters: Sequence[str]) -> None:
+        """Whether one list may name some clusters. Those that have no record are left aside.
+
+        :raises Conflict: one of them is a peer of another
+        """
+        for name in clusters:
+            try:
+                peers = (await self.get(name)).get(PEERS) or ()
+            except ClusterNotFound:
+                continue
+            if not set(peers).isdisjoint(clusters):
+                raise Conflict(
+                    f"{name}'s peer-clusters [{', '.join(peers)}] can't be part of replication-clusters "
+                    f"[{', '.join(clusters)}]"
+                )
 
     async def create(self, name: str, value: Mapping[str, Any]) -> None:
         """:raises AlreadyExists: there is one"""

@@ -14,9 +14,9 @@ from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
-from magnetar.errors import BrokerError
+from magnetar.errors import BrokerError, ServiceNotReady
 from magnetar.io.interfaces import Io
-from magnetar.io.waiting import finished, settle, sleep
+from magnetar.io.waiting import finished, nobody_waits, outcome, settle, sleep
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
 from magnetar.managed_ledger.opening import ManagedLedgers
@@ -77,6 +77,8 @@ class Replication:
         self._subscriptions: dict[Topic, ReplicatedSubscriptions] = {}
         self.snapshots = SnapshotFigures()
         """Of replicated subscriptions."""
+        self._asking: dict[tuple[str, TopicName], Any] = {}
+        """Questions of how many partitions a topic has in another cluster."""
 
     def wanted(self, topic: AnyTopic) -> tuple[str, ...]:
         """The other clusters that a topic is replicated to."""
@@ -247,6 +249,36 @@ class Replication:
             self._io.loop, topic, cluster, made, run, self._settings, self._in_flight
         )
         self._running[topic, cluster] = topic.replicators[cluster] = replicator
+
+    async def partitions_in(self, cluster: str, topic: TopicName) -> int:
+        """How many partitions a topic has in another cluster; 0: none, or there is no such topic.
+
+        Requests for the same topic share one question: two clusters whose records send clients to each other
+        would else ask each other without end.
+
+        :raises BrokerError: the cluster cannot be asked, or does not answer
+        """
+        asked = (cluster, topic)
+        asking = self._asking.get(asked)
+        if asking is None:
+            asking = self._asking[asked] = self._io.loop.create_task(self._partitions_in(cluster, topic))
+            asking.add_done_callback(nobody_waits)
+            asking.add_done_callback(lambda _done: self._asking.pop(asked, None))
+        found: int = await outcome(self._io.loop, asking)
+        return found
+
+    async def _partitions_in(self, cluster: str, topic: TopicName) -> int:
+        from magnetar.client.exceptions import PulsarException, TopicNotFound
+
+        reached = await self._others().get(cluster)
+        try:
+            return await reached.client.services.lookup.partitions(str(topic), makes_topic=False)
+        except TopicNotFound:
+            return 0
+        except PulsarException as error:
+            raise ServiceNotReady(
+                f"Cluster {cluster} does not say how many partitions {topic} has: {error}"
+            ) from error
 
     def _cluster_changed(self, name: str) -> None:
         for (_topic, cluster), replicator in list(self._running.items()):

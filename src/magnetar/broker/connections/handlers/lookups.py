@@ -29,8 +29,10 @@ async def partitioned_metadata(connection: Connection, request: CommandPartition
     with broker.lookup_in_progress():
         name = broker.parse_topic(request.topic)
         await broker.namespaces.check(name.namespace_name)
-        await broker.serving_clusters.check(name.namespace_name)
-        if request.metadata_auto_creation_enabled:
+        other = await broker.serving_clusters.other(name.namespace_name)
+        if other is not None and broker.replication is not None:
+            response.partitions = await broker.replication.partitions_in(other.name, name)
+        elif request.metadata_auto_creation_enabled:
             response.partitions = await broker.creation.partitions_or_create(name, principal)
         else:
             response.partitions = await broker.creation.existing_partitions(name, principal)
