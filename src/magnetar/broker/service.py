@@ -119,6 +119,7 @@ class BrokerService(ServedTopics):
         grants = StoredGrants(metadata, self.policies.tenants, self.policies.namespaces)
         self.policies.listen(grants.namespace_changed)
         self.authorizer: Authorizer = authorizer(grants) if authorizer is not None else EverybodyMay()
+        self.serving_clusters.by_names = self.authorizer.asks
         self.producer_names = ProducerNames(settings.cluster)
         self.request_turns = RequestTurns()
         if settings.topic_policies:

@@ -38,7 +38,7 @@ class NamespaceClusterAdmin:
         another ``clusterName``.
 
         :raises NamespaceNotFound: no such namespace
-        :raises PreconditionFailed: none is named, or ``global``
+        :raises PreconditionFailed: none is named, or ``global``; or the namespace has a cluster in its name
         :raises AuthorizationFailure: a cluster does not exist, or the tenant may not use it
         :raises Conflict: two of them are peers
         :raises InvalidRequest: a cluster is not among the allowed clusters of the namespace
@@ -46,6 +46,8 @@ class NamespaceClusterAdmin:
         name = self._broker.parse_namespace(namespace)
         if not clusters:
             raise PreconditionFailed("ClusterIds should not be null or empty")
+        if not name.is_global and list(clusters) != [self._broker.settings.cluster]:
+            raise PreconditionFailed("Cannot set replication on a non-global namespace")
         if "global" in clusters:
             raise PreconditionFailed("Cannot specify global in the list of replication clusters")
         await self._check_known(name, clusters)

@@ -57,6 +57,9 @@ class ServingClusters:
         """:param cluster: the local one, by its name"""
         self._policies = policies
         self._cluster = cluster
+        self.by_names = False
+        """Legacy namespaces with a cluster in their names are served there alone; in Pulsar where
+        ``authorizationEnabled`` is true."""
 
     async def include(self, namespace: NamespaceName) -> bool:
         """Whether the local cluster serves the topics of a namespace.
@@ -64,8 +67,10 @@ class ServingClusters:
         :raises NamespaceNotFound: there is no such namespace
         :raises MetadataFailure: its record cannot be read
         """
-        if not namespace.is_global or heartbeat_of(namespace) is not None:
+        if heartbeat_of(namespace) is not None:
             return True
+        if not namespace.is_global:
+            return not self.by_names or namespace.cluster == self._cluster
         return lists(await self._policies.of_namespace(namespace), self._cluster)
 
     async def still_include(self, namespace: NamespaceName) -> bool:
@@ -78,19 +83,22 @@ class ServingClusters:
     async def other(self, namespace: NamespaceName) -> OtherCluster | None:
         """The cluster that clients of a namespace are sent to; None: the local one serves it.
 
-        That is the first of the local cluster's peers (``peerClusterNames``) that the namespace lists.
+        That is the cluster in a legacy name, or else the first of the local cluster's peers
+        (``peerClusterNames``) that the namespace lists.
 
         :raises NotInThisCluster: the namespace lists neither the local cluster nor a peer
-        :raises ClusterNotFound: the namespace lists a peer that has no record
+        :raises ClusterNotFound: there is no record of the cluster in the name, or of the peer
         :raises NamespaceNotFound: there is no such namespace
         :raises MetadataFailure: a record cannot be read
         """
         if await self.include(namespace):
             return None
+        if not namespace.is_global:
+            return await self._elsewhere(str(namespace.cluster))
         policies = await self._policies.of_namespace(namespace)
         for peer in await self._peers():
             if lists(policies, peer):
-                return await self.named(peer)
+                return await self._elsewhere(peer)
         clusters = ", ".join(policies.replication_clusters)
         raise NotInThisCluster(
             "Namespace missing local cluster name in clusters list: "
@@ -103,6 +111,20 @@ class ServingClusters:
         except ClusterNotFound:
             return []
         return list(record.get(PEERS) or ())
+
+    async def _elsewhere(self, cluster: str) -> OtherCluster:
+        found = await self.named(cluster)
+        try:
+            own = await self.named(self._cluster)
+        except ClusterNotFound:
+            return found
+        if found.binary and found.binary == own.binary:
+            # The broker was started with another clusterName: clients would be sent back for ever.
+            raise NotInThisCluster(
+                f"The records of cluster {cluster} and of the local cluster {self._cluster} have the same "
+                f"brokerServiceUrl {found.binary}"
+            )
+        return found
 
     async def named(self, cluster: str) -> OtherCluster:
         """Where another cluster is. :raises ClusterNotFound: there is no record of it"""
