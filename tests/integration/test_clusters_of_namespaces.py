@@ -256,5 +256,26 @@ def test_a_namespace_is_deleted_in_the_one_cluster_that_it_lists(pair: Pair) -> 
     east.ask("DELETE", f"/namespaces/{namespace}")
 
 
+def test_a_cluster_that_is_in_use_is_not_deleted(pair: Pair) -> None:
+    east, _ = pair
+    assert (
+        "Cluster east is the one of this broker"
+        in east.ask("DELETE", "/clusters/east", None, (412,)).decode()
+    )
+    south = {"serviceUrl": "http://127.0.0.1:1"}
+    east.ask("PUT", "/clusters/south", south)
+    east.ask("PUT", "/tenants/users", {"allowedClusters": ["east", "south"]})
+    lists = {"replication_clusters": ["east"], "allowed_clusters": ["east", "south"]}
+    east.ask("PUT", "/namespaces/users/of-south", lists)
+    done = admin(east, "clusters", "delete", "south")
+    assert done.returncode == 1
+    assert (
+        "Cluster south is in use: take it from the clusters of namespace users/of-south first" in done.stderr
+    )
+    admin(east, "namespaces", "set-allowed-clusters", "users/of-south", "--clusters", "east")
+    assert admin(east, "clusters", "delete", "south").returncode == 0
+    assert "south" not in json.loads(east.ask("GET", "/clusters"))
+
+
 def topics_of(site: Site[Server], namespace: str) -> list[str]:
     return list(json.loads(site.ask("GET", f"/persistent/{namespace}")))

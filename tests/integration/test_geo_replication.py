@@ -439,10 +439,16 @@ def test_an_entry_too_large_for_the_other_cluster_waits_for_an_operator(
 
 
 def test_a_record_that_is_made_again_ends_the_wait_for_the_next_attempt(
-    pair: tuple[Site[Server], Site[Server]],
+    start_server: Callable[..., Server],
 ) -> None:
-    east, west = pair
-    namespace = make_namespace("again", *pair)
+    # A cluster that namespaces list cannot be deleted: here the topic alone lists it.
+    east, west = (Site(name, start_server(clusterName=name)) for name in ("east", "west"))
+    connect(east, west)
+    namespace = "geo/again"
+    for site in (east, west):
+        site.ask("PUT", f"/namespaces/{namespace}", {"replication_clusters": [site.name]})
+    east.ask("PUT", f"/persistent/{namespace}/t")
+    east.ask("POST", f"/persistent/{namespace}/t/replication", ["east", "west"])
     topic = away(east, west, namespace)
     there = west.subscribe(topic)
     east.publish(topic, ["1"])
@@ -453,6 +459,8 @@ def test_a_record_that_is_made_again_ends_the_wait_for_the_next_attempt(
     record = {"serviceUrl": west.server.http_url, "brokerServiceUrl": west.server.url}
     east.ask("PUT", "/clusters/west", record)
     assert [message.data() for message in received(there, 1)] == [b"1"]
+    for site in (east, west):
+        site.client.close()
 
 
 def test_the_list_of_a_topic_comes_before_that_of_its_namespace(

@@ -8,12 +8,15 @@ from typing import Any
 from magnetar.broker.policies.clusters import PEERS
 from magnetar.broker.policies.records import Record
 from magnetar.broker.service import BrokerService
-from magnetar.errors import PreconditionFailed
+from magnetar.errors import NamespaceNotFound, PreconditionFailed
+from magnetar.naming.namespace_name import NamespaceName
 
 
 class ClusterAdmin:
     def __init__(self, broker: BrokerService) -> None:
+        self._policies = broker.policies
         self._clusters = broker.policies.clusters
+        self._own = broker.settings.cluster
 
     async def names(self) -> Sequence[str]:
         """All but ``global``, sorted."""
@@ -40,11 +43,31 @@ class ClusterAdmin:
         await self._clusters.change(name, replace)
 
     async def delete(self, name: str) -> None:
-        """:raises ClusterNotFound: there is none
+        """Removes the record of a cluster that nothing refers to any more.
 
-        :raises PreconditionFailed: it is in use
+        :raises ClusterNotFound: there is none
+        :raises PreconditionFailed: it is the local cluster, a namespace lists it or has it in its name, or
+            there are policies below it
         """
+        await self._clusters.get(name)
+        if name == self._own:
+            raise PreconditionFailed(f"Cluster {name} is the one of this broker")
+        for namespace in await self._policies.all_namespaces():
+            if await self._lists(namespace, name):
+                raise PreconditionFailed(
+                    f"Cluster {name} is in use: take it from the clusters of namespace {namespace} first"
+                )
         await self._clusters.delete(name)
+
+    async def _lists(self, namespace: str, cluster: str) -> bool:
+        try:
+            record = await self._policies.namespaces.get(NamespaceName.parse(namespace))
+        except NamespaceNotFound:
+            # It was deleted meanwhile.
+            return False
+        return any(
+            cluster in (record.get(field) or ()) for field in ("replication_clusters", "allowed_clusters")
+        )
 
     async def migration(self, name: str) -> Mapping[str, Any]:
         """``ClusterPolicies``. :raises NotFound: nothing was ever set"""

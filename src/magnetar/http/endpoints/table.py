@@ -71,6 +71,7 @@ ENDPOINTS: Sequence[Endpoint] = (
         "delete a cluster",
         C.DELETE_CLUSTER,
         ("/admin/clusters/{cluster}",),
+        refusals={412: "it is the local cluster, or namespaces list it"},
     ),
     Endpoint(
         "GET",
