@@ -13,6 +13,8 @@ from bookkeeper_servers import CLUSTER, BookKeeperServers
 from replicated_sites import Site, connect, make_namespace, nothing_more, received, received_once, until
 from server import Server
 
+from magnetar.client import Client
+
 _PART = 500
 
 
@@ -236,3 +238,36 @@ def test_in_three_clusters_snapshots_of_either_kind_take_two_rounds(
     finally:
         third.client.close()
         server.close()
+
+
+def test_the_client_and_replicators_follow_a_namespace_that_apache_moves(
+    pair: Pair, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    ours, apache = pair
+    namespace = make_namespace("moved", *pair)
+    apache.ask("POST", f"/namespaces/{namespace}/replication", [CLUSTER])
+    topic = f"{namespace}/t"
+    green = Server(tmp_path_factory.mktemp("green"), {"clusterName": "green"})
+    green.start()
+    client = Client(apache.server.url)
+    try:
+        target = Site("green", green)
+        target.ask("PUT", "/tenants/geo", {"allowedClusters": ["green"]})
+        target.ask("PUT", f"/namespaces/{namespace}")
+        there = target.subscribe(topic)
+        producer = client.create_producer(f"persistent://{topic}")
+        producer.send(b"apache")
+        ours.publish(topic, ["ours"])
+        until(lambda: ours.replication(topic, CLUSTER)["msgOutCount"] == 1, "it is replicated")
+        url = {"serviceUrl": green.http_url, "brokerServiceUrl": green.url}
+        apache.ask("POST", f"/clusters/{CLUSTER}/migrate?migrated=false", url)
+        apache.ask("POST", f"/namespaces/{namespace}/migration", True)
+        apache.ask("PUT", f"/persistent/{topic}/unload")
+        producer.send(b"moved")
+        assert [message.data() for message in received(there, 1)] == [b"moved"]
+        ours.publish(topic, ["ours moved"])
+        assert [message.data() for message in received(there, 1)] == [b"ours moved"]
+        target.client.close()
+    finally:
+        client.close()
+        green.close()

@@ -13,6 +13,8 @@ import pytest
 from replicated_sites import Site, connect, make_namespace, nothing_more, received, until
 from server import Server
 
+from magnetar.client import Client, MessageId
+
 Three = tuple[Site[Server], Site[Server], Site[Server]]
 ADMIN = Path(sys.executable).with_name("pulsar-admin")
 
@@ -156,6 +158,45 @@ def test_non_persistent_topics_move_at_once(three: Three) -> None:
     until(moved, "both are in green")
     producer.send(b"2")
     assert contents(received(consumer, 1)) == ["2"]
+
+
+def test_the_client_of_this_project_follows_too(three: Three) -> None:
+    blue, green, _ = three
+    topic = f"persistent://{make_namespace('own', blue, clusters=['blue'])}/t"
+    client = Client(blue.server.url)
+    try:
+        consumer = client.subscribe(topic, "s")
+        producer = client.create_producer(topic)
+        producer.send(b"blue")
+        first = consumer.receive(10_000)
+        set_migration(blue, green, migrated=True)
+        ended(blue, topic.removeprefix("persistent://"))
+        producer.send(b"green")
+        consumer.acknowledge(first)
+        assert consumer.receive(30_000).data() == b"green"
+        # Whoever comes later has no other answer than where to go.
+        reader = client.create_reader(topic, MessageId.latest)
+        client.create_producer(topic).send(b"later")
+        assert consumer.receive(30_000).data() == b"later"
+        assert reader.read_next(30_000).data() == b"later"
+        assert green.stats(topic.removeprefix("persistent://"))["msgInCounter"] == 2
+    finally:
+        client.close()
+
+
+def test_replicators_of_other_clusters_follow(three: Three) -> None:
+    blue, green, third = three
+    topic = f"{make_namespace('followed', blue, third)}/t"
+    here = blue.subscribe(topic)
+    third.publish(topic, ["1"])
+    consumed = here.receive(10_000)
+    set_migration(blue, green, migrated=True)
+    ended(blue, topic)
+    third.publish(topic, ["2"])
+    here.acknowledge(consumed)
+    assert contents(received(here, 1)) == ["2"]
+    assert green.stats(topic)["replication"]["third"]["msgInCount"] == 1
+    until(lambda: not third.replication(topic, "blue")["replicationBacklog"], "all has arrived")
 
 
 def test_a_cluster_that_is_not_there_cannot_move_and_one_that_has_moved_can_be_deleted(three: Three) -> None:

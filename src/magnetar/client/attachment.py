@@ -12,6 +12,7 @@ from magnetar.client.dead_letters import Sending
 from magnetar.client.exceptions import (
     AlreadyClosed,
     ConnectError,
+    NotConnected,
     PulsarException,
     ReadError,
     Timeout,
@@ -153,6 +154,10 @@ class Attachment:
         """Where the broker that closed it says that its topic is."""
         self._last: Owner | None = None
         """Where it was attached last."""
+        self._lookup = services.lookup
+        """That of the cluster in which its topic is."""
+        self._asked: Any = None
+        """The answer to what makes it known; None: it was never asked for."""
 
     def topic(self) -> str:
         return self._topic
@@ -180,6 +185,9 @@ class Attachment:
         """It is known there; what waited can go on."""
         raise NotImplementedError
 
+    def _moved(self) -> None:
+        """Its topic is in another cluster."""
+
     def _ended(self, error: PulsarException) -> None:
         """It will not work any more: whoever waits must hear of it."""
         raise NotImplementedError
@@ -195,8 +203,8 @@ class Attachment:
     async def _owner(self) -> Owner:
         """What the last broker said of the next one counts once: who fails there looks up."""
         assigned, self._assigned = self._assigned, None
-        owner = self._services.lookup.assigned(assigned, self._last) if assigned is not None else None
-        self._last = owner or await self._services.lookup.owner(self._topic)
+        owner = self._lookup.assigned(assigned, self._last) if assigned is not None else None
+        self._last = owner or await self._lookup.owner(self._topic)
         return self._last
 
     def check_open(self) -> None:
@@ -206,8 +214,27 @@ class Attachment:
         if self._closed:
             raise AlreadyClosed(f"{self._topic}: closed")
 
+    def _connected_to(self) -> Connection:
+        self.check_open()
+        if self._connection is None:
+            raise NotConnected(f"{self._topic}: not connected")
+        return self._connection
+
     def connection_lost(self, error: PulsarException) -> None:
         self._detached()
+
+    def migrated(self, there: Assigned) -> None:
+        """From now on its topic is looked up in another cluster (PIP-188)."""
+        found = self._lookup.of_cluster(there)
+        if found is None:
+            log.warning("%s: it has moved to a cluster of which no usable address is told", self._topic)
+            return
+        log.info("%s: it has moved to %s", self._topic, there.url or there.url_tls)
+        self._lookup, self._last = found, None
+        self._moved()
+        if self._asked is not None and not self._asked.done():
+            # There is no other answer.
+            self._asked.set_exception(NotConnected(f"{self._topic}: it has moved to another cluster"))
 
     def closed_by_broker(self, assigned: Assigned | None) -> None:
         """:param assigned: where the topic is now; None: it has to be looked up"""

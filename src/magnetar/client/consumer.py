@@ -428,12 +428,6 @@ class Consumer(Attachment):
             return behind
         return mark is None or last.position > mark
 
-    def _connected_to(self) -> Connection:
-        self.check_open()
-        if self._connection is None:
-            raise NotConnected(f"{self._topic}: not connected")
-        return self._connection
-
     # Life
 
     async def _announce(self, connection: Connection) -> None:
@@ -448,7 +442,7 @@ class Consumer(Attachment):
         request_id = wire.new_request_id()
         wire.consumers[self._id] = self
         command = self._commands.subscribe(request_id, self._start, self._epoch)
-        asked = connection.ask(request_id, command, self._services.operation_timeout)
+        asked = self._asked = connection.ask(request_id, command, self._services.operation_timeout)
         take_back_unanswered(asked, lambda: self._take_back(connection))
         try:
             await asked
@@ -457,6 +451,12 @@ class Consumer(Attachment):
             raise
         if wire.consumers.get(self._id) is not self:
             raise NotConnected(f"{self._topic}: closed again by the broker")
+
+    def _moved(self) -> None:
+        opened = self._id in self._services.attachments
+        if not self._options.durable and (opened or self._start != MessageId.latest):
+            # Ids of messages mean nothing in the other cluster; all of this one has been taken.
+            self._last_taken, self._start = None, MessageId.earliest
 
     def _attached(self, connection: Connection) -> None:
         self._permits.attached(listened=self.on_arrival is not None, waited=bool(self._arrivals))

@@ -97,6 +97,23 @@ class Lookup:
         proxied = last is not None and last.through != last.broker
         return Owner(broker, last.through if last is not None and proxied else broker)
 
+    def of_cluster(self, told: Assigned) -> Lookup | None:
+        """That of another cluster; None: it has no address of the wanted kind."""
+        url = told.url_tls if self._secured else told.url
+        if not url:
+            return None
+        try:
+            services = parse_service_url(url)
+        except InvalidUrl:
+            return None
+        return Lookup(
+            self._pool,
+            services,
+            timeout=self._timeout,
+            secured=self._secured,
+            listener_name=self._listener_name,
+        )
+
     def _broker(self, answer: CommandLookupTopicResponse) -> Address:
         url = answer.brokerServiceUrlTls if self._secured else answer.brokerServiceUrl
         if not url:

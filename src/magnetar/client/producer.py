@@ -399,7 +399,7 @@ class Producer(Attachment):
         wire.producers[self._id] = self
         waits = self._options.access_mode == ProducerAccessMode.WaitForExclusive
         seconds = self._services.operation_timeout
-        asked = connection.ask(request_id, command, seconds, or_forever=waits)
+        asked = self._asked = connection.ask(request_id, command, seconds, or_forever=waits)
         take_back_unanswered(asked, lambda: self._take_back(connection))
         try:
             answered: BaseCommand = await asked

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from magnetar.client.exceptions import PulsarException, server_exception
@@ -21,6 +21,7 @@ from magnetar.protocol.pulsar_api_pb2 import (
     CommandCloseProducer,
     CommandConnected,
     CommandMessage,
+    CommandTopicMigrated,
     FeatureFlags,
 )
 from magnetar.protocol.wire_ids import signed
@@ -54,6 +55,11 @@ class ProducerEnd(Protocol):
 
     def receipts(self, run: ReceiptRun) -> None: ...
     def send_failed(self, sequence_id: int, error: PulsarException) -> None: ...
+    def migrated(self, there: Assigned) -> None:
+        """The topic is in another cluster, whether the producer is known here or is just being made known;
+        that it is closed follows."""
+        ...
+
     def closed_by_broker(self, assigned: Assigned | None) -> None: ...
     def connection_lost(self, error: PulsarException) -> None: ...
 
@@ -71,6 +77,10 @@ class ConsumerEnd(Protocol):
 
     def active_changed(self, active: bool) -> None: ...
     def end_of_topic(self) -> None: ...
+    def migrated(self, there: Assigned) -> None:
+        """As of a producer."""
+        ...
+
     def closed_by_broker(self, assigned: Assigned | None) -> None: ...
     def connection_lost(self, error: PulsarException) -> None: ...
 
@@ -339,6 +349,14 @@ class Wire:
         if consumer is not None:
             consumer.end_of_topic()
 
+    def _topic_migrated(self, command: BaseCommand) -> None:
+        moved = command.topicMigrated
+        of_producer = moved.resource_type == CommandTopicMigrated.Producer
+        ends: Mapping[int, ProducerEnd | ConsumerEnd] = self.producers if of_producer else self.consumers
+        end = ends.get(moved.resource_id)
+        if end is not None:
+            end.migrated(Assigned(moved.brokerServiceUrl, moved.brokerServiceUrlTls))
+
     def lost(self, error: PulsarException) -> None:
         """The connection is gone: tells everybody who still expects something of it."""
         pending, self.pending = self.pending, {}
@@ -366,6 +384,7 @@ _ACTIONS: dict[int, Callable[[Wire, BaseCommand], None]] = {
     BaseCommand.CLOSE_CONSUMER: Wire._close_consumer,
     BaseCommand.ACTIVE_CONSUMER_CHANGE: Wire._active_change,
     BaseCommand.REACHED_END_OF_TOPIC: Wire._end_of_topic,
+    BaseCommand.TOPIC_MIGRATED: Wire._topic_migrated,
 }
 
 _ANSWERS: dict[int, str] = {

@@ -18,6 +18,7 @@ from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
     CommandConnected,
     CommandMessage,
+    CommandTopicMigrated,
     MessageIdData,
     MessageMetadata,
 )
@@ -65,6 +66,9 @@ class Ends:
 
     def end_of_topic(self) -> None:
         self.told.append("end")
+
+    def migrated(self, there: Assigned) -> None:
+        self.told.append(("migrated", there.url, there.url_tls))
 
     def closed_by_broker(self, assigned: Assigned | None) -> None:
         self.told.append("closed" if assigned is None else assigned.url)
@@ -129,6 +133,29 @@ CONVERSATION = [
     ),
     (encode_command(command(BaseCommand.REACHED_END_OF_TOPIC, "reachedEndOfTopic", consumer_id=1)), ["end"]),
     (encode_command(command(BaseCommand.PONG, "pong")), ["pong"]),
+    (
+        encode_command(
+            command(
+                BaseCommand.TOPIC_MIGRATED,
+                "topicMigrated",
+                resource_id=1,
+                resource_type=CommandTopicMigrated.Producer,
+                brokerServiceUrl="pulsar://green:6650",
+            )
+        ),
+        [("migrated", "pulsar://green:6650", "")],
+    ),
+    (
+        encode_command(
+            command(
+                BaseCommand.TOPIC_MIGRATED,
+                "topicMigrated",
+                resource_id=7,
+                resource_type=CommandTopicMigrated.Consumer,
+            )
+        ),
+        [],
+    ),
     (
         encode_command(command(BaseCommand.CLOSE_PRODUCER, "close_producer", producer_id=1, request_id=0)),
         ["closed"],

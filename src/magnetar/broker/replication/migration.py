@@ -108,7 +108,7 @@ class Migration:
 
         :raises BrokerError: the other cluster does not answer, or refuses it
         """
-        way = self._reach("of migratedClusterUrl", url)
+        way = self._reach(f"{self._settings().cluster} (migratedClusterUrl)", url)
         try:
             name = topic.name
             await self._make_namespace(way.ask, name)

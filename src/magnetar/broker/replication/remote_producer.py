@@ -18,6 +18,7 @@ from magnetar.client.attachment import take_back_unanswered
 from magnetar.client.backoff import Backoff
 from magnetar.client.connection import Connection
 from magnetar.client.exceptions import NotConnected, PulsarException, TopicNotFound
+from magnetar.client.lookup import Lookup
 from magnetar.client.wire import Assigned
 from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Io
@@ -101,6 +102,10 @@ class RemoteProducer:
         self._settings = settings
         self._prefix = prefix
         self._epoch = 0
+        self._moved: Lookup | None = None
+        """That of the cluster to which the other one has sent its clients on; None: it has not."""
+        self._asked: Any = None
+        """The answer to the last PRODUCER; None: there was none."""
         self._tasks: dict[str, Any] = {}
         """What is under way, by its name."""
         self._ended = False
@@ -175,6 +180,7 @@ class RemoteProducer:
     def reconnect(self, reason: str) -> None:
         """The record of the cluster has changed: what it says now counts."""
         self.backoff.reset()
+        self._moved = None
         if self.connection is not None:
             self.detach(reason)
         elif (connecting := self._tasks.get(_CONNECTING)) is not None:
@@ -208,15 +214,17 @@ class RemoteProducer:
 
     async def _connect(self) -> None:
         cluster = await self._clusters.get(self.remote)
-        services = cluster.client.services
+        self.cluster, services = cluster, cluster.client.services
+        lookup = self._moved or services.lookup
         name = self._full_name
-        await self._prepare_there(cluster)
-        owner = await services.lookup.owner(name)
+        await self._prepare_there(cluster, lookup)
+        owner = await lookup.owner(name)
         connection = await services.pool.next(owner.broker, owner.through)
         wire, producer_id = connection.wire, services.new_id()
         wire.producers[producer_id] = self
         request_id = wire.new_request_id()
         asked = connection.ask(request_id, self._command(request_id, producer_id), services.operation_timeout)
+        self._asked = asked
         take_back_unanswered(asked, lambda: self._close_producer(connection, producer_id))
         try:
             await asked
@@ -228,7 +236,7 @@ class RemoteProducer:
         if self._ended or cluster.ended:
             self._close_producer(connection, producer_id)
             raise NotConnected(f"the record of cluster {self.remote} has changed")
-        self.cluster, self.connection, self.id = cluster, connection, producer_id
+        self.connection, self.id = connection, producer_id
         self.versions = _EMPTY
         self.connected_ms = self._io.clock.wall_ms()
         if self.hindrance:
@@ -236,7 +244,7 @@ class RemoteProducer:
         self.hindrance = ""
         self._sender.attached()
 
-    async def _prepare_there(self, cluster: RemoteCluster) -> None:
+    async def _prepare_there(self, cluster: RemoteCluster, lookup: Lookup) -> None:
         """Sees to it that the topic can be in the other cluster.
 
         :raises BrokerError: it has partitions in one of the clusters only, or must not be made
@@ -245,7 +253,7 @@ class RemoteProducer:
         base, makes = name.base, self._settings().makes_topics
         wanted = await self._partitions(base) if name.partition_index >= 0 else 0
         try:
-            count = await cluster.client.services.lookup.partitions(str(base), makes_topic=False)
+            count = await lookup.partitions(str(base), makes_topic=False)
         except TopicNotFound:
             if not makes:
                 raise
@@ -327,6 +335,16 @@ class RemoteProducer:
 
     def send_failed(self, sequence_id: int, error: PulsarException) -> None:
         self.detach(f"cluster {self.remote} refused a message: {error}")
+
+    def migrated(self, there: Assigned) -> None:
+        """From now on the topic is looked up where the other cluster says, until its record changes."""
+        cluster = self.cluster
+        found = cluster.client.services.lookup.of_cluster(there) if cluster is not None else None
+        self._moved = found or self._moved
+        if self._asked is not None and not self._asked.done():
+            # There is no other answer.
+            text = f"cluster {self.remote} has sent its clients on to {there.url or there.url_tls}"
+            self._asked.set_exception(NotConnected(text))
 
     def closed_by_broker(self, assigned: Assigned | None) -> None:
         self._disconnected(f"cluster {self.remote} closed the producer")

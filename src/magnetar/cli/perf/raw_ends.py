@@ -107,6 +107,9 @@ class RawProducer:
     def send_failed(self, sequence_id: int, error: PulsarException) -> None:
         self._shared.failed(f"{self._topic}: {error!r}")
 
+    def migrated(self, there: Assigned) -> None:
+        self._shared.failed(f"{self._topic}: the topic has moved to {there.url or there.url_tls}")
+
     def closed_by_broker(self, assigned: Assigned | None) -> None:
         self._shared.failed(f"{self._topic}: the broker closed a producer")
 
@@ -242,6 +245,9 @@ class RawConsumer:
 
     def end_of_topic(self) -> None:
         self._shared.failed(f"{self._topic}: the topic was terminated")
+
+    def migrated(self, there: Assigned) -> None:
+        self._shared.failed(f"{self._topic}: the topic has moved to {there.url or there.url_tls}")
 
     def closed_by_broker(self, assigned: Assigned | None) -> None:
         self._shared.failed(f"{self._topic}: the broker closed a consumer")
