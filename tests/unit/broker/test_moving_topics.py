@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import pytest
 from peers import TOPIC, Brokers, Peer, send_frame, subscribe_frame
+from replicating import Replicator, replicated
 
 from magnetar.broker.connections.session import SessionState
 from magnetar.broker.flow.departure import Assigned
 from magnetar.broker.topics.moving import move
 from magnetar.naming.topic_name import TopicName
-from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandTopicMigrated, ServerError
+from magnetar.protocol.frames import encode_command
+from magnetar.protocol.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandAck,
+    CommandTopicMigrated,
+    ServerError,
+)
 
 THERE = Assigned("pulsar://green:6650", "pulsar+ssl://green:6651")
 NON_PERSISTENT = TOPIC.replace("persistent://", "non-persistent://")
@@ -101,3 +108,49 @@ def test_a_subscription_with_nothing_left_is_no_answer_but_the_other_cluster() -
         BaseCommand.TOPIC_MIGRATED,
         BaseCommand.CLOSE_CONSUMER,
     ]
+
+
+@pytest.mark.parametrize("kind", [0, 1, 2, 3])
+def test_a_consumer_is_sent_on_when_all_that_was_left_are_markers(kind: int) -> None:
+    world = Brokers()
+    publisher = world.publisher()
+    consumer = world.subscribed("s", kind)
+    world.publish(publisher, 1)
+    replicator = Replicator(world)
+    replicator.connection.data_received(replicated(1, None, marker=10))
+    world.until(lambda: replicator.count(BaseCommand.SEND_RECEIPT))
+    consumer.send(BaseCommand.FLOW, "flow", consumer_id=1, messagePermits=1)
+    world.until(lambda: consumer.count(BaseCommand.MESSAGE))
+    moved(world)
+    consumer.connection.data_received(ack_of(consumer, request_id=9))
+    consumer.send(BaseCommand.FLOW, "flow", consumer_id=1, messagePermits=1)
+    world.until(lambda: consumer.count(BaseCommand.CLOSE_CONSUMER))
+    assert consumer.count(BaseCommand.TOPIC_MIGRATED) == 1
+
+
+def ack_of(consumer: Peer, request_id: int) -> bytes:
+    """Of the one message that it was sent."""
+    (message,) = consumer.received(BaseCommand.MESSAGE)
+    command = BaseCommand(type=BaseCommand.ACK)
+    command.ack.consumer_id = 1
+    command.ack.ack_type = CommandAck.Individual
+    command.ack.request_id = request_id
+    command.ack.message_id.add().CopyFrom(message.message.message_id)
+    return encode_command(command)
+
+
+@pytest.mark.parametrize("kind", [0, 1, 2, 3])
+def test_the_last_acknowledgement_is_answered_before_its_consumer_is_sent_on(kind: int) -> None:
+    world = Brokers()
+    publisher = world.publisher()
+    consumer = world.subscribed("s", kind)
+    world.publish(publisher, 1)
+    consumer.send(BaseCommand.FLOW, "flow", consumer_id=1, messagePermits=10)
+    world.until(lambda: consumer.count(BaseCommand.MESSAGE))
+    ack = ack_of(consumer, request_id=9)
+    moved(world)
+    consumer.forget()
+    consumer.connection.data_received(ack)
+    world.until(lambda: consumer.count(BaseCommand.CLOSE_CONSUMER))
+    told = [command.type for command in consumer.told()]
+    assert told == [BaseCommand.ACK_RESPONSE, BaseCommand.TOPIC_MIGRATED, BaseCommand.CLOSE_CONSUMER]

@@ -240,8 +240,18 @@ class BaseSubscription(ABC):
     def moved_to(self) -> Assigned | None:
         """The cluster to which its consumers are sent; None: none, or something is left for them here."""
 
-    def send_on(self, there: Assigned) -> None:
-        """Sends its consumers to another cluster; those whose clients cannot go there hear of the end."""
+    def send_on(self) -> None:
+        """Sends its consumers to the other cluster if nothing is left for them here; those whose clients
+        cannot go there hear of the end.
+
+        In a turn of its own: a dispatcher may be at work with them, or an acknowledgement not answered yet.
+        """
+        self.topic.loop.call_soon(self._send_on)
+
+    def _send_on(self) -> None:
+        there = self.moved_to()
+        if there is None:
+            return
         for consumer in list(self.consumers):
             if consumer.connection.send_migrated(consumer, there):
                 consumer.connection.close_consumer(consumer)

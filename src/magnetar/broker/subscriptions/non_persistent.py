@@ -89,7 +89,7 @@ class NonPersistentSubscription(BaseSubscription):
 
     def check_end_of_topic(self) -> None:
         if self.topic.moved is not None:
-            self.send_on(self.topic.moved)
+            self.send_on()
 
     def moved_to(self) -> Assigned | None:
         return self.topic.moved

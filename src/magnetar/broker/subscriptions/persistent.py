@@ -469,9 +469,7 @@ class Subscription(BaseSubscription):
 
     def check_end_of_topic(self) -> None:
         if self.topic.moved is not None:
-            there = self.moved_to()
-            if there is not None:
-                self.send_on(there)
+            self.send_on()
             return
         unread = isinstance(self.dispatcher, SingleConsumerDispatcher) and self.dispatcher.has_unread()
         if not unread and not self.cursor.has_more() and not self.cursor.backlog():
