@@ -6,6 +6,7 @@ import pytest
 from replicating import deduplicate
 from subscription_replication import OWN, Sites, acknowledge, receive
 
+from magnetar.broker.explaining.subscriptions import explain_subscription
 from magnetar.broker.replication.subscriptions.markers import (
     REQUEST,
     RESPONSE,
@@ -97,6 +98,7 @@ def test_a_snapshot_is_taken_after_something_was_published_and_while_all_are_con
     world.wait(10)
     assert world.kinds() == [0]
     world.replicators["east"].connected = True
+    world.wait(10)
     world.snapshot((9, 0))
     world.wait(10)
     assert world.kinds() == [0, REQUEST, RESPONSE, SNAPSHOT, *world.kinds(4)]
@@ -150,6 +152,41 @@ def test_one_is_taken_anew_when_the_list_of_clusters_changes() -> None:
     assert world.requested() != first
     world.answer((9, 1))
     assert (world.figures.pending, world.figures.timed_out, world.figures.taken.count) == (0, 0, 1)
+
+
+def test_operators_are_told_why_a_subscription_does_not_move_along() -> None:
+    world = Sites()
+    subscription = world.subscription()
+    world.replicators["east"].connected = False
+    world.send()
+    world.wait()
+    sentence = "It does not move along in other clusters: "
+    found = explain_subscription(subscription)
+    assert found.sentence.endswith(f" {sentence}not connected to east, and a snapshot takes all clusters.")
+    world.replicators["east"].connected = True
+    world.wait(4)
+    found = explain_subscription(subscription)
+    assert f" {sentence}a snapshot has waited" in found.sentence
+    assert found.sentence.endswith("for east.")
+    world.answer((9, 0))
+    world.wait(0.1)
+    found = explain_subscription(subscription)
+    assert sentence not in found.sentence
+    assert found.figures["snapshots"] == 1
+
+
+def test_while_a_cluster_is_away_it_is_looked_more_and_more_rarely() -> None:
+    world = Sites()
+    world.subscription()
+    world.replicators["east"].connected = False
+    world.send()
+    world.wait(100)
+    world.replicators["east"].connected = True
+    world.wait(10.5)
+    world.answer((9, 0))
+    world.send()
+    world.wait()
+    assert world.kinds().count(REQUEST) == 2, "and often again when it is back"
 
 
 def test_a_deleted_subscription_is_not_told_of() -> None:

@@ -32,6 +32,10 @@ def explain_subscription(subscription: BaseSubscription) -> Explanation:
     else:
         assert isinstance(subscription, Subscription)
         sentence, figures, attempt, look = _STORED[reason](subscription)
+        if subscription.carried is not None:
+            figures = {**figures, "snapshots": subscription.carried.snapshots}
+            if subscription.carried.hindrance:
+                sentence += f" It does not move along in other clusters: {subscription.carried.hindrance}."
     return Explanation(
         reason.value,
         sentence,

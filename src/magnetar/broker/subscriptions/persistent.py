@@ -24,6 +24,7 @@ from magnetar.broker.subscriptions.base import (
     BatchAck,
     SubscriptionType,
 )
+from magnetar.broker.subscriptions.carrying import Carrying, Marks
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION
 from magnetar.errors import ServiceNotReady
 from magnetar.invariants import must
@@ -47,24 +48,6 @@ _DISPATCHERS: dict[SubscriptionType, Callable[[DispatchedSubscription], Dispatch
     SubscriptionType.Shared: SharedDispatcher,
     SubscriptionType.Key_Shared: KeySharedDispatcher,
 }
-
-
-class Carrying(Protocol):
-    """What tells other clusters how far a replicated subscription has come; it is made a room above."""
-
-    def met(self, entry: bytes) -> None:
-        """The dispatcher comes across a marker."""
-        ...
-
-    def moved(self) -> None:
-        """The mark-delete position may have moved."""
-        ...
-
-
-class Marks(Protocol):
-    def subscriptions_changed(self) -> None:
-        """A subscription was marked as replicated, or is no longer."""
-        ...
 
 
 class CompactedTopic(StoredTopic, Protocol):

@@ -22,15 +22,28 @@ class CarriedSubscription:
         cache: SnapshotCache,
         pass_over: Callable[[Subscription], None],
         tell: Callable[[str, TakenSnapshot], None],
+        hindered: Callable[[], str],
     ) -> None:
         """:param pass_over: has it consume the markers that were stored last, if it stands before them
 
         :param tell: writes an update for the other clusters: the subscription has passed a snapshot
+        :param hindered: why no snapshots are taken, in words; empty: nothing is known
         """
         self.subscription = subscription
         self.cache = cache
         self._pass_over = pass_over
         self._tell = tell
+        self._hindered = hindered
+
+    @property
+    def snapshots(self) -> int:
+        """How many it has not passed yet."""
+        return len(self.cache)
+
+    @property
+    def hindrance(self) -> str:
+        """Why it does not move along in other clusters, in words; empty: nothing is known."""
+        return self._hindered()
 
     def keep(self, snapshot: TakenSnapshot) -> None:
         """A snapshot was taken."""

@@ -44,6 +44,9 @@ from magnetar.protocol.errors import EntryError
 
 log = logging.getLogger(__name__)
 
+_LONGEST_WAIT = 10
+"""Where a cluster is away, it is looked more and more rarely, down to once in so many times."""
+
 
 class _Connection(NoConnection):
     """Of the producer of markers: nobody waits for them to be stored."""
@@ -100,6 +103,8 @@ class ReplicatedSubscriptions:
         self._markers = 0
         """Stored since the last look for what was published."""
         self._timer: Any = None
+        self._wait = settings.snapshot_seconds
+        """Until it is looked again."""
         self._follows = False
         self._updates: dict[str, Position] = {}
         """By the names of subscriptions that are being made."""
@@ -132,7 +137,9 @@ class ReplicatedSubscriptions:
         for subscription in wanted if self._settings.enabled else ():
             if subscription not in self._carried:
                 cache = SnapshotCache(self._settings.cached, self._entries_between)
-                carried = CarriedSubscription(subscription, cache, self._topic.markers.pass_over, self._tell)
+                carried = CarriedSubscription(
+                    subscription, cache, self._topic.markers.pass_over, self._tell, lambda: self.hindrance
+                )
                 self._carried[subscription] = subscription.carried = carried
                 # It has no snapshot of what was published before.
                 self._published = self._topic.managed_ledger.ledgers.total_entries() > 0
@@ -160,7 +167,7 @@ class ReplicatedSubscriptions:
 
     def _look_later(self) -> None:
         if self._timer is None and not self._ended:
-            self._timer = self._topic.wheel.schedule(self._settings.snapshot_seconds, self._look)
+            self._timer = self._topic.wheel.schedule(self._wait, self._look)
 
     def _look(self) -> None:
         """Takes a snapshot if one is due."""
@@ -179,8 +186,13 @@ class ReplicatedSubscriptions:
         now = self._io.loop.time()
         if self._pending is not None:
             self._check_pending(self._pending, now)
-        if self._published and self._pending is None and self._all_connected():
-            self._begin(now)
+        if self._published and self._pending is None and self._others():
+            seconds = self._settings.snapshot_seconds
+            if self._away():
+                self._wait = min(self._wait * 2, seconds * _LONGEST_WAIT)
+            else:
+                self._wait = seconds
+                self._begin(now)
         if self._published or self._pending is not None:
             self._look_later()
 
@@ -196,12 +208,24 @@ class ReplicatedSubscriptions:
         elif pending.clusters != set(self._others()):
             self._drop_pending()
 
-    def _all_connected(self) -> bool:
+    def _away(self) -> list[str]:
+        """The clusters without which no snapshot can be taken now."""
         replicators = self._topic.replicators
-        others = self._others()
-        return bool(others) and all(
-            cluster in replicators and replicators[cluster].connected for cluster in others
-        )
+        return [
+            cluster
+            for cluster in self._others()
+            if cluster not in replicators or not replicators[cluster].connected
+        ]
+
+    @property
+    def hindrance(self) -> str:
+        """Why subscriptions do not move along in other clusters, in words; empty: nothing is known."""
+        if self._pending is not None:
+            seconds = int(self._io.loop.time() - self._pending.started)
+            missing = ", ".join(sorted(self._pending.waits_for))
+            return f"a snapshot has waited {seconds} s for {missing}" if seconds else ""
+        away = self._away() if self._published else []
+        return f"not connected to {', '.join(away)}, and a snapshot takes all clusters" if away else ""
 
     def _rest(self) -> None:
         """Nobody needs snapshots."""
