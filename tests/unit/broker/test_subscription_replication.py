@@ -280,6 +280,16 @@ def test_an_update_moves_a_subscription_forward_only(kind: SubscriptionType) -> 
     assert subscription.backlog() == 0
 
 
+def test_a_subscription_that_is_in_use_elsewhere_does_not_expire() -> None:
+    world = Sites()
+    subscription = world.subscription()
+    [message] = world.send()
+    world.wait(100)
+    before = subscription.last_active_ms
+    world.marker(UPDATE, encode_update("s", {OWN: message}))
+    assert subscription.last_active_ms >= before + 100_000
+
+
 def test_an_update_makes_a_missing_subscription() -> None:
     world = Sites()
     messages = world.send(3)

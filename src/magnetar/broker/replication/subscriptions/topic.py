@@ -368,6 +368,8 @@ class ReplicatedSubscriptions:
             )
             return
         subscription.skip_to(position)
+        # It is in use, in another cluster: it does not expire here.
+        subscription.last_active_ms = self._topic.clock.wall_ms()
         self._topic.markers.pass_over(subscription)
         carried = self._carried.get(subscription)
         if carried is not None:
