@@ -179,7 +179,7 @@ def test_a_list_without_the_local_cluster_deletes_its_topics_and_nothing_else_do
         ("n\n", ""),
     ):
         asked = admin(east, *command, answer=answer)
-        assert f"All topics of {namespace} in cluster east are deleted with their messages" in asked.stdout
+        assert f"All topics of {namespace} in cluster east will be deleted with all messages" in asked.stdout
         assert words in asked.stderr
         assert json.loads(east.ask("GET", f"/namespaces/{namespace}/replication")) == ["east", "west"]
     done = admin(east, *command, answer="y\n")
@@ -226,7 +226,12 @@ def test_a_global_list_of_a_topic_without_the_local_cluster_deletes_it_here_alon
     received(there, 1)
     path = f"/persistent/{topic}/replication"
     assert "local cluster" in east.ask("POST", path, ["west"], (412,)).decode()
-    east.ask("POST", f"{path}?isGlobal=true", ["west"], (204,))
+    command = ("topicPolicies", "set-replication-clusters", topic, "--clusters", "west", "--global")
+    asked = admin(east, *command)
+    assert f"{topic} in cluster east will be deleted with all messages. Go on?" in asked.stdout
+    assert asked.returncode == 1
+    assert f"persistent://{topic}" in topics_of(east, namespace)
+    assert admin(east, *command, "--force").returncode == 0
     assert "persistent://" + topic not in topics_of(east, namespace)
     assert json.loads(east.ask("GET", f"/persistent/{namespace}")) == [f"persistent://{other}"]
     until(lambda: west.ask("GET", f"{path}?isGlobal=true") == b'["west"]', "the other cluster knows the list")

@@ -1,41 +1,74 @@
-"""The clusters of a namespace: a list without the broker's own cluster deletes data."""
+"""Lists of clusters: one without the broker's own cluster deletes data, which has to be confirmed."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
+from magnetar.admin_client.errors import NotFound
 from magnetar.cli.admin.backlogs import agreed
 from magnetar.cli.admin.call import SILENT, Action, Call
+from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.topic_name import TopicName
 
 _OWN = "magnetar-cluster"
 """A header by which brokers name their cluster; brokers of Apache Pulsar send none."""
 
 
-def _set_clusters(call: Call) -> Any:
-    path = f"{call.namespace}/replication"
-    wanted = [name.strip() for name in call["clusters"].split(",") if name.strip()]
-    if not call["force"]:
-        question = _question(call, path, wanted)
-        if question and not agreed(call, question):
+def _set_of_namespace(call: Call) -> Any:
+    wanted = _wanted(call)
+    if not _confirmed(call, call.namespace, wanted, f"All topics of {call.named} in cluster"):
+        return SILENT
+    return call.send("POST", f"{call.namespace}/replication", None, wanted)
+
+
+def _set_of_topic(call: Call) -> Any:
+    wanted, everywhere = _wanted(call), call.get("global")
+    if everywhere:
+        namespace = _path_of(TopicName.parse(call.named).namespace_name)
+        if not _confirmed(call, namespace, wanted, f"{call.named} in cluster"):
             return SILENT
-    return call.send("POST", path, None, wanted)
+    return call.send("POST", f"{call.topic}/replication", {"isGlobal": everywhere}, wanted)
 
 
-def _question(call: Call, path: str, wanted: list[str]) -> str:
-    """What has to be confirmed; empty: nothing is deleted."""
-    headers, listed = call.fetch(path)
+def _wanted(call: Call) -> list[str]:
+    return [name.strip() for name in call["clusters"].split(",") if name.strip()]
+
+
+def _path_of(namespace: NamespaceName) -> str:
+    return f"{'/admin' if namespace.legacy else '/admin/v2'}/namespaces/{namespace}"
+
+
+def _confirmed(call: Call, namespace: str, wanted: list[str], deleted: str) -> bool:
+    """:param namespace: its path
+
+    :param deleted: what is deleted where the list does not name the cluster of the broker
+    """
+    if call.get("force"):
+        return True
+    headers, listed = call.fetch(f"{namespace}/replication")
     own = headers.get(_OWN)
-    allowed = call.ask("GET", f"{call.namespace}/allowedClusters")
-    candidates = json.loads(listed) if own is None else [own]
-    left = [name for name in candidates if name not in wanted and name not in allowed]
+    left = [name for name in (json.loads(listed) if own is None else [own]) if name not in wanted]
+    if left:
+        allowed = _allowed(call, namespace)
+        left = [name for name in left if name not in allowed]
     if not left:
-        return ""
-    condition = "" if own is not None else "if the broker is in that cluster: "
-    clusters = " or ".join(left)
-    return (
-        f"{condition}All topics of {call.named} in cluster {clusters} are deleted with their messages. Go on?"
-    )
+        return True
+    condition = "" if own is not None else ", if the broker is in it,"
+    return agreed(call, f"{deleted} {' or '.join(left)}{condition} will be deleted with all messages. Go on?")
 
 
-ACTIONS: dict[str, Action] = {"namespaces set-clusters": _set_clusters}
+def _allowed(call: Call, namespace: str) -> list[str]:
+    try:
+        found: list[str] = call.ask("GET", f"{namespace}/allowedClusters")
+    except NotFound:
+        # Brokers before Apache Pulsar 4.0 have no such list.
+        return []
+    return found
+
+
+ACTIONS: dict[str, Action] = {
+    "namespaces set-clusters": _set_of_namespace,
+    "topics set-replication-clusters": _set_of_topic,
+    "topicPolicies set-replication-clusters": _set_of_topic,
+}
