@@ -22,7 +22,7 @@ pytestmark = [
 
 @pytest.mark.parametrize("group", range(_GROUPS))
 def test_clusters_have_the_same_messages_in_the_end(group: int) -> None:
-    replicated = 0
+    replicated = followed = 0
     for seed in seeds(DEFAULT_SEEDS)[group::_GROUPS]:
         scenario = Scenario(seed)
         try:
@@ -33,10 +33,12 @@ def test_clusters_have_the_same_messages_in_the_end(group: int) -> None:
                 f"{told}\nseed {seed} (tools/simulate --geo --seed {seed} --trace): {error!r}"
             ) from error
         replicated += scenario.replicated
+        followed += scenario.followed
         if seed // _GROUPS % 8 == 0:
             gc.collect()
     if seeds(DEFAULT_SEEDS)[group::_GROUPS]:
         assert replicated
+        assert followed
 
 
 @pytest.mark.parametrize("name", list(PLANTED))

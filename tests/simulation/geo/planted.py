@@ -14,6 +14,7 @@ from typing import Any
 from magnetar.broker.publishing.source_positions import SourcePositions
 from magnetar.broker.replication import clusters, passing_on, replicator
 from magnetar.broker.replication.replicator import Replicator
+from magnetar.broker.replication.subscriptions.topic import ReplicatedSubscriptions
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol import hot_replication
 from simulation.replacing import replaced
@@ -72,9 +73,19 @@ def goes_on_where_it_was_after_a_cut() -> AbstractContextManager[None]:
     return replaced(Replicator, "attached", attached)
 
 
+def moves_a_subscription_to_the_end() -> AbstractContextManager[None]:
+    """Another cluster has passed a snapshot, and everything that is here counts as acknowledged."""
+
+    def hasty(self: Any, subscription: Any, _position: Position) -> None:
+        subscription.skip_to(self._topic.max_read_position)
+
+    return replaced(ReplicatedSubscriptions, "_move_to", hasty)
+
+
 PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "sends on what came by replication": sends_on_what_came_by_replication,
     "counts as confirmed what is on its way": counts_as_confirmed_what_is_on_its_way,
     "forgets positions behind the snapshot": forgets_positions_behind_the_snapshot,
     "goes on where it was after a cut": goes_on_where_it_was_after_a_cut,
+    "moves a subscription to the end": moves_a_subscription_to_the_end,
 }

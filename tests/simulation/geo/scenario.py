@@ -10,6 +10,7 @@ from magnetar.client.exceptions import PulsarException, Timeout
 from magnetar.client.message_id import MessageId
 from magnetar.client.message_options import MessageOptions
 from simulation.core import CoreClient, CoreProducer
+from simulation.geo.following import Following
 from simulation.geo.world import NAMESPACE, Published, Site, World
 from simulation.trace import Violation
 
@@ -49,8 +50,12 @@ class Scenario:
         self.world = World(Random(random.getrandbits(64)), printing=printing)
         self._clients: list[CoreClient] = []
         self._over = False
+        self._following: list[Following] = []
+        self._fate = Random(f"replicated subscriptions {seed}")
         self.replicated = 0
         """Messages that were found in another cluster than their own."""
+        self.followed = 0
+        """Messages that a cluster did not deliver, as they were acknowledged in another one."""
 
     def run(self) -> World:
         """:raises Violation: something happened that must not"""
@@ -66,6 +71,7 @@ class Scenario:
             await site.set_up()
         at_work = self._people()
         keeper = world.spawn(self._keep_alive())
+        at_work += [world.spawn(each.consume()) for each in self._following]
         until = world.loop.time() + random.uniform(*_TROUBLED_SECONDS)
         pause = random.choice((0.3, 1.0, 4.0))
         under_way = []
@@ -82,6 +88,10 @@ class Scenario:
         for client in self._clients:
             await client.close()
         await self._judge()
+        for each in self._following:
+            for site in world.sites.values():
+                await each.judge(site)
+            self.followed += each.unsent
         self._over = True
         await world.finished(keeper)
         for site in world.sites.values():
@@ -90,6 +100,8 @@ class Scenario:
     def _people(self) -> list[Any]:
         random, at_work = self._random, []
         topics = [f"persistent://{NAMESPACE}/t{number}" for number in range(random.choice((1, 1, 2)))]
+        if self.world.mesh and self._fate.random() < 0.7:
+            self._following = [Following(self.world, each, self._fate) for each in topics]
         for site in self.world.sites.values():
             if random.random() < 0.2:
                 continue

@@ -142,6 +142,7 @@ class World:
         random, names = self.random, self.names
         following = dict(zip(names, (*names[1:], names[0]), strict=True))
         kind = random.choice(("mesh", "mesh", "ring", "chain", "any"))
+        self.mesh = kind == "mesh"
         if kind == "mesh":
             return {name: [other for other in names if other != name] for name in names}
         if kind == "ring":
