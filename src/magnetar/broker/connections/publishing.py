@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from array import array
+from collections import deque
 
 from magnetar.broker.connections import answers
 from magnetar.broker.connections.reading import CHECKSUM_MISMATCH
@@ -295,7 +296,7 @@ class Publishing:
         """So many publishes less are in flight."""
         producer.pending -= count
         if producer.held_receipts:
-            self._release_receipts(producer)
+            self._release_receipts(producer, producer.held_receipts)
         self.pending -= count
         self._broker.publish_buffer.shrank(size)
         if self.paused and self.pending <= self._broker.max_pending_publishes // 2:
@@ -308,13 +309,15 @@ class Publishing:
         receipt = encode_receipts(producer.producer_id, -1, -1, ids, highest_ids, 0, 1)
         if producer.pending:
             # Clients take receipts in order only.
+            if producer.held_receipts is None:
+                producer.held_receipts = deque()
             producer.held_receipts.append((producer.submitted, bytes(receipt)))
         elif self._session.state is _OPEN:
             self._outgoing.queue(receipt)
 
-    def _release_receipts(self, producer: Producer) -> None:
+    def _release_receipts(self, producer: Producer, held: deque[tuple[int, bytes]]) -> None:
         settled = producer.submitted - producer.pending
-        while producer.held_receipts and producer.held_receipts[0][0] <= settled:
-            receipt = producer.held_receipts.popleft()[1]
+        while held and held[0][0] <= settled:
+            receipt = held.popleft()[1]
             if self._session.state is _OPEN and not producer.closed:
                 self._outgoing.queue(receipt)

@@ -110,18 +110,8 @@ class ReplicatedSubscriptions:
         """By the names of subscriptions that are being made."""
         self._tasks: set[Any] = set()
         self._ended = False
-        self._producer = Producer(
-            topic,
-            _Connection(),
-            0,
-            "pulsar.marker",
-            user_provided_name=False,
-            epoch=0,
-            access_mode=AccessMode.Shared,
-            topic_epoch=None,
-            metadata={},
-            connected_ms=topic.clock.wall_ms(),
-        )
+        self._producer: Producer | None = None
+        """Of markers; made when the first one is written."""
         topic.markers.reader = self
         self.subscriptions_changed()
 
@@ -285,7 +275,9 @@ class ReplicatedSubscriptions:
         topic = self._topic
         if topic.terminated or topic.closing or topic.fenced:
             return
-        publish = Publish(self._producer, array("q", (0,)), array("q", (-1,)), 0, topic.clock.monotonic())
+        publish = Publish(
+            self._markers_producer(), array("q", (0,)), array("q", (-1,)), 0, topic.clock.monotonic()
+        )
         publish.completes = False
         entry = marker_entry(kind, payload, topic.clock.wall_ms(), to)
         topic.markers.on_their_way[publish] = Marker(kind, payload, None)
@@ -294,6 +286,22 @@ class ReplicatedSubscriptions:
         except (ServiceNotReady, TopicTerminated):
             # It goes on where the topic is loaded next.
             topic.markers.on_their_way.pop(publish, None)
+
+    def _markers_producer(self) -> Producer:
+        if self._producer is None:
+            self._producer = Producer(
+                self._topic,
+                _Connection(),
+                0,
+                "pulsar.marker",
+                user_provided_name=False,
+                epoch=0,
+                access_mode=AccessMode.Shared,
+                topic_epoch=None,
+                metadata={},
+                connected_ms=self._topic.clock.wall_ms(),
+            )
+        return self._producer
 
     def stored(self, marker: Marker, position: Position) -> None:
         """A marker is durable at a position."""
