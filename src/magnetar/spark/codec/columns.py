@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     MapType,
     StringType,
@@ -11,7 +12,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-__all__ = ["BYTES", "METADATA", "METADATA_NAMES", "VALUE"]
+__all__ = ["BYTES", "METADATA", "METADATA_NAMES", "ORIGIN", "ORIGIN_NAMES", "VALUE"]
 
 VALUE = "value"
 
@@ -26,6 +27,18 @@ METADATA = (
 """What is told about each message, whatever its content."""
 
 METADATA_NAMES = tuple(each.name for each in METADATA)
+
+ORIGIN = (
+    StructField("__producerName", StringType()),
+    StructField("__replicateTo", ArrayType(StringType())),
+    StructField("__replicatedFrom", StringType()),
+)
+"""Read only where the schema of a query names them: the JVM connector does not have them.
+
+The producer; ``replicate_to``, empty: all clusters of the topic; ``replicated_from``, null: published here.
+"""
+
+ORIGIN_NAMES = tuple(each.name for each in ORIGIN)
 
 BYTES = StructType([StructField(VALUE, BinaryType()), *METADATA])
 """All columns where the content is left as it is."""

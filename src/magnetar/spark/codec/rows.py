@@ -16,6 +16,7 @@ from magnetar.protocol.compression import decompress
 from magnetar.protocol.errors import CompressionError
 from magnetar.spark.codec.columns import VALUE
 from magnetar.spark.codec.hot_rows import CHUNK, REASONS, Bytes, RowBuilder
+from magnetar.spark.codec.origins import Origins
 
 __all__ = ["ColumnsOf", "EntryPart", "Malformed", "PutTogether", "Wanted", "record_batches"]
 
@@ -99,7 +100,9 @@ def record_batches(
     keep_freed_buffers()
     arrow = to_arrow_schema(schema, timezone="UTC")
     rows = _builder(partition, wanted)
+    origins = Origins(schema)
     for part in parts:
+        before = rows.count
         try:
             found = rows.add(part.ledger_id, part.entry_id, part.data, part.first, part.end)
             reason = REASONS[found] if found else ""
@@ -107,14 +110,15 @@ def record_batches(
                 reason = chunks.add(rows, part)
         except CompressionError as error:
             reason = str(error)
+        origins.add(part.data, rows.count - before)
         if reason:
             malformed(Malformed(topic, part.ledger_id, part.entry_id, -1, reason, part.data))
         if rows.count >= BATCH_ROWS or rows.values.end >= BATCH_BYTES:
-            yield _batch(topic, rows, arrow, content, malformed)
+            yield _batch(topic, rows, arrow, content, malformed, origins)
             # As large as the last one, so that nothing has to grow.
             rows = _builder(partition, wanted, rows.values.end + rows.values.end // 8)
     if rows.count:
-        yield _batch(topic, rows, arrow, content, malformed)
+        yield _batch(topic, rows, arrow, content, malformed, origins)
 
 
 def _builder(partition: int, wanted: Wanted, size: int = 1 << 18) -> RowBuilder:
@@ -131,12 +135,14 @@ def _batch(
     schema: pa.Schema,
     content: ColumnsOf | None,
     malformed: Callable[[Malformed], object],
+    origins: Origins,
 ) -> pa.RecordBatch:
     values = _bytes(rows.values, rows.count)
     intact: Sequence[bool] | None = None
     found: dict[str, pa.Array] = {VALUE: values}
     if content is not None:
         found, intact = content.columns(values, rows, topic, malformed)
+    found.update(origins.taken(schema))
     arrays = [
         found[each.name] if each.name in found else _METADATA[each.name](rows, topic, each.type)
         for each in schema

@@ -29,7 +29,7 @@ from magnetar.admin_client import AdminClient, NotFound
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.key_values import SIDES, is_separated, kind_of
 from magnetar.spark.codec.avro_types import column_type
-from magnetar.spark.codec.columns import BYTES, METADATA, METADATA_NAMES, VALUE
+from magnetar.spark.codec.columns import BYTES, METADATA, METADATA_NAMES, ORIGIN_NAMES, VALUE
 from magnetar.spark.connection import Connection
 from magnetar.spark.errors import SparkSourceError
 from magnetar.spark.topics import topics_of
@@ -146,7 +146,7 @@ def columns_of(definition: Definition) -> StructType:
     else:
         kind = type_of(definition)
         fields = list(kind.fields) if isinstance(kind, StructType) else [StructField(VALUE, kind)]
-    clash = sorted({each.name for each in fields} & set(METADATA_NAMES))
+    clash = sorted({each.name for each in fields} & {*METADATA_NAMES, *ORIGIN_NAMES})
     if clash:
         raise SparkSourceError(f"the schema has a field {clash[0]!r}, which is a column of the metadata")
     return StructType([*fields, *METADATA])

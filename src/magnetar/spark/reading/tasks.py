@@ -8,7 +8,7 @@ from contextlib import closing
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructType
 
-from magnetar.spark.codec.columns import METADATA_NAMES, VALUE
+from magnetar.spark.codec.columns import METADATA_NAMES, ORIGIN_NAMES, VALUE
 from magnetar.spark.codec.rows import Wanted, record_batches
 from magnetar.spark.codec.schemas import NOTHING, Definition, columns_of, shared_definition
 from magnetar.spark.codec.values import Contents
@@ -55,7 +55,7 @@ def definition_for(options: Options, schema: StructType) -> Definition:
     :raises SparkSourceError: the topics have different ones
     :raises InvalidOption: a column is wanted that it does not have
     """
-    contents = [each for each in schema.fields if each.name not in METADATA_NAMES]
+    contents = [each for each in schema.fields if each.name not in (*METADATA_NAMES, *ORIGIN_NAMES)]
     if all(each.name == VALUE and isinstance(each.dataType, BinaryType) for each in contents):
         return NOTHING
     with Connection(options) as connection:
