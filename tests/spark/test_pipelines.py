@@ -246,10 +246,30 @@ def test_mirror_verify_finds_one_message_more_and_one_that_differs(
     assert (report["figures"]["missing right"], report["figures"]["too many right"]) == (1, 2)
     wanted = {"title": "Differences", "columns": ["message", "left", "right"]}
     rows = [["k 7", 1, 2], ["k a", 1, 0], ["other a", 0, 1]]
-    assert report["tables"] == [wanted | {"rows": rows}]
+    assert report["tables"][0] == wanted | {"rows": rows}
+    found = [(row[0], row[1], row[2], row[4]) for row in report["tables"][1]["rows"]]
+    assert found == [("missing", "right", topic, 1), ("missing", "left", copy, 2)]
     _, report = run("mirror-verify", **ignoring, samples=2)
     wanted["title"] = "Differences (2 of 3)"
-    assert report["tables"] == [wanted | {"rows": rows[:2]}]
+    assert report["tables"][0] == wanted | {"rows": rows[:2]}
+    assert [each["title"] for each in report["tables"][1:]] == ["Ranges"]
+
+
+def test_mirror_verify_compares_the_order_of_each_producer(run: Run, cluster: Cluster, topic: str) -> None:
+    copy = f"{topic}-copy"
+    keep(cluster, topic, copy)
+    for name, contents in ((topic, "abc"), (copy, "bac")):
+        for producer_name in ("p", "q"):
+            producer = cluster.client.create_producer(name, producer_name=producer_name)
+            for content in contents if producer_name == "p" else "xyz":
+                producer.send(content.encode())
+            producer.close()
+    assert run("mirror-verify", left=topic, right=copy)[0] == 0
+    code, report = run("mirror-verify", left=topic, right=copy, order=True)
+    assert (code, report["figures"]["order breaks"]) == (3, 1)
+    (rows,) = (each["rows"] for each in report["tables"] if each["title"] == "Order")
+    assert [row[:2] for row in rows] == [[topic, "p"]]
+    assert run("mirror-verify", left=topic, right=topic, order=True)[0] == 0
 
 
 def test_dead_letters_are_counted_and_sent_again_once(

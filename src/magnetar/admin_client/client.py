@@ -115,6 +115,10 @@ class AdminClient:
     def topic_internal_stats(self, topic: str) -> dict[str, Any]:
         return dict(self._http.ask("GET", topic_path(topic) + "/internalStats"))
 
+    def message_ttl(self, topic: str) -> int:
+        """Seconds after which messages of a topic expire, wherever that is set; 0: never."""
+        return int(self._http.ask("GET", topic_path(topic) + "/messageTTL", {"applied": "true"}) or 0)
+
     def set_topic_deduplication(self, topic: str, enabled: bool) -> None:
         """A policy of the topic, above that of its namespace."""
         self._http.ask("POST", topic_path(topic) + "/deduplicationEnabled", body=json.dumps(enabled))

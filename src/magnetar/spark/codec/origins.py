@@ -10,7 +10,7 @@ from array import array
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from magnetar.protocol.metadata import parse_entry
+from magnetar.protocol.metadata import metadata_of
 from magnetar.spark.codec.columns import ORIGIN_NAMES
 
 __all__ = ["Origins"]
@@ -37,7 +37,7 @@ class Origins:
         """
         if not self._names or not rows:
             return
-        metadata = parse_entry(data, verify_checksum=False).metadata
+        metadata = metadata_of(data, 0, len(data))
         self._rows.extend([len(self._producers)] * rows)
         self._producers.append(metadata.producer_name)
         self._destinations.append(list(metadata.replicate_to))

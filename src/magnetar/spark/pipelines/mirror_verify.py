@@ -1,10 +1,12 @@
-"""``mirror-verify``: whether two topics, perhaps of two clusters, hold the same messages, however often each.
+"""``mirror-verify``: whether two topics or namespaces, perhaps of two clusters, hold the same messages.
 
-Compared are key, content, event time and properties; the order of messages is not.
+Compared are key, content, event time and properties, how often each message is there, and on request the
+order of each producer's messages. What replication adds to messages is not compared.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -12,20 +14,28 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from magnetar.spark.pipelines.configuration import Cluster
+from magnetar.spark.pipelines.mirror_differences import (
+    KINDS,
+    MISSING,
+    Explanations,
+    id_of,
+    missing,
+    order_breaks,
+    range_of,
+    ranges,
+)
+from magnetar.spark.pipelines.mirror_sides import Side, is_namespace, shortest
 from magnetar.spark.pipelines.plots import Plot, Series
 from magnetar.spark.pipelines.report import Table
 from magnetar.spark.pipelines.work import Work
-
-_METADATA = ("__key", "__eventTime")
-_SHOWN = 120
 
 
 @dataclass(frozen=True)
 class MirrorVerifyConfig:
     left: str
-    """A topic of the section ``cluster``."""
+    """A topic of the section ``cluster``, or a namespace, ``TENANT/NAMESPACE``."""
     right: str
-    """A topic of the cluster below; of the same one when nothing is said."""
+    """A topic or namespace of the cluster below; of the same one when nothing is said."""
     right_service_url: str = ""
     right_admin_url: str = ""
     right_auth_plugin: str = ""
@@ -34,9 +44,19 @@ class MirrorVerifyConfig:
     right_tls_hostname_verification: bool = True
     ignored_properties: tuple[str, ...] = ()
     samples: int = 20
-    """So many differing messages are shown."""
+    """So many differing messages, ranges and places are shown."""
+    left_name: str = ""
+    """The name of the left cluster, as ``replicate_to`` and replicators have it."""
+    right_name: str = ""
+    """Of the right one. Without it, what is in flight to it or filtered counts as missing."""
+    order: bool = False
+    """Whether the order of each producer's messages is compared."""
 
     def __post_init__(self) -> None:
+        if is_namespace(self.left) != is_namespace(self.right):
+            raise ValueError("left and right must both be topics or both be namespaces")
+        if self.left_name and self.left_name == self.right_name:
+            raise ValueError(f"left_name and right_name are the same: {self.left_name}")
         if bool(self.right_service_url) != bool(self.right_admin_url):
             raise ValueError("right_service_url and right_admin_url go together")
         if not self.right_service_url and (
@@ -62,69 +82,138 @@ CONFIG = MirrorVerifyConfig
 
 
 def dry_run(work: Work) -> Sequence[str]:
-    left, right = _sides(work)
-    return [f"would compare {left.count():,} messages with {right.count():,}"]
+    left, right = (side.prints((), _now_ms()).count() for side in _sides(work))
+    return [f"would compare {left:,} messages with {right:,}"]
 
 
 def run(work: Work) -> None:
     config: MirrorVerifyConfig = work.config
+    work.progress.step("looking at both sides")
+    sides = _sides(work)
+    now = _now_ms()
+    # Before messages are read: what is confirmed by now is on the other side when that is read.
+    confirmed = _confirmed(sides)
     work.progress.step("comparing")
-    left, right = (_prints(side, config) for side in _sides(work))
-    columns = ("print", "sample")
-    both = (
-        left.toDF(*columns, "left")
-        .join(right.toDF("print", "other", "right"), "print", "full")
-        .select(
-            f.coalesce("sample", "other").alias("sample"),
-            f.coalesce("left", f.lit(0)).alias("left"),
-            f.coalesce("right", f.lit(0)).alias("right"),
-        )
-        .cache()
-    )
-    totals = both.agg(
-        f.sum("left"),
-        f.sum("right"),
-        f.sum(f.greatest(f.col("left") - f.col("right"), f.lit(0))),
-        f.sum(f.greatest(f.col("right") - f.col("left"), f.lit(0))),
-        f.count_if(f.col("left") != f.col("right")),
-    ).collect()[0]
-    found = [int(each or 0) for each in totals[:4]]
-    names = ("messages left", "messages right", "missing right", "too many right")
-    work.report.figures.update(zip(names, found, strict=True))
-    wrong = both.where("left <> right").orderBy("sample").limit(config.samples).collect()
+    left, right = (side.prints(config.ignored_properties, now) for side in sides)
+    both = _counted(left, right).cache()
+    totals = both.agg(f.sum("left"), f.sum("right"), f.count_if(f.col("left") != f.col("right"))).collect()[0]
+    figures = {"messages left": int(totals[0] or 0), "messages right": int(totals[1] or 0)}
+    figures |= {"missing right": 0, "too many right": 0}
+    work.report.figures.update(figures)
+    if totals[2]:
+        _show_messages(work, both, int(totals[2]))
+        _explain(work, both, (left, right), _explanations(work, sides, confirmed, now))
     both.unpersist()
-    if wrong:
-        rows = [(row["sample"], row["left"], row["right"]) for row in wrong]
-        kinds = int(totals[4])
-        shown = "Differences" if kinds == len(rows) else f"Differences ({len(rows)} of {kinds:,})"
-        work.report.tables.append(Table(shown, ("message", "left", "right"), rows))
-    points = [(float(number), float(count)) for number, count in enumerate(found)]
+    if config.order:
+        _compare_order(work, left, right)
+    figures = work.report.figures
+    names = ("messages left", "messages right", "missing right", "too many right")
+    points = [(float(number), float(figures[name])) for number, name in enumerate(names)]
     work.report.plots.append(Plot("Messages", [Series("", points)], "messages", labels=names))
-    work.report.outcome = "differences" if found[2] or found[3] else "finished"
+    wrong = figures["missing right"] or figures["too many right"] or figures.get("order breaks")
+    work.report.outcome = "differences" if wrong else "finished"
 
 
-def _sides(work: Work) -> tuple[DataFrame, DataFrame]:
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _sides(work: Work) -> tuple[Side, Side]:
     config: MirrorVerifyConfig = work.config
     there = Work(config, config.right_cluster(work.cluster), work.spark, work.progress, work.report)
-    return work.messages(config.left), there.messages(config.right)
+    return Side(work, config.left, config.left_name), Side(there, config.right, config.right_name)
 
 
-def _prints(frame: DataFrame, config: MirrorVerifyConfig) -> DataFrame:
-    """How many messages there are of each fingerprint, and a text that shows one."""
-    ignored = list(config.ignored_properties)
-    entries = f.array_sort(f.map_entries(f.coalesce("__messageProperties", f.create_map())))
-    kept = f.filter(entries, lambda each: ~each["key"].isin(ignored)) if ignored else entries
-    fields = [name for name in frame.columns if not name.startswith("__")]
-    content = f.to_json(
-        f.struct(*_METADATA, *fields, kept.alias("properties")), {"ignoreNullFields": "false"}
-    )
-    text = f.concat_ws(
-        " ",
-        f.coalesce(f.col("__key").cast("string"), f.lit("-")),
-        f.coalesce(f.substring(f.col(fields[0]).cast("string"), 1, _SHOWN), f.lit("-")),
-    )
+def _confirmed(sides: tuple[Side, Side]) -> tuple[dict[str, str], dict[str, str]]:
+    """Up to which position each topic of each side is confirmed by the other side's cluster."""
+    left, right = sides
+    return left.confirmed(right.cluster), right.confirmed(left.cluster)
+
+
+def _explanations(
+    work: Work, sides: tuple[Side, Side], confirmed: tuple[dict[str, str], dict[str, str]], now: int
+) -> tuple[Explanations, Explanations]:
+    """Of what each side has and the other one lacks."""
+    left, right = sides
+    times = [side.times_to_live() for side in sides]
+    unknown = sum(len(each.unknown) for each in times)
+    if unknown:
+        work.report.figures["topics of unknown time to live"] = unknown
+    lived = shortest(*(each.seconds for each in times))
     return (
-        frame.select(f.sha2(content, 256).alias("print"), text.alias("sample"))
-        .groupBy("print")
-        .agg(f.min("sample").alias("sample"), f.count("*").alias("count"))
+        Explanations(right.cluster, confirmed[0], lived, now),
+        Explanations(left.cluster, confirmed[1], lived, now),
     )
+
+
+def _counted(left: DataFrame, right: DataFrame) -> DataFrame:
+    """How often each side has each message: pair, print, sample, left, right."""
+
+    def counted(frame: DataFrame, sample: str, name: str) -> DataFrame:
+        return frame.groupBy("pair", "print").agg(f.min("sample").alias(sample), f.count("*").alias(name))
+
+    joined = counted(left, "here", "left").join(counted(right, "there", "right"), ["pair", "print"], "full")
+    return joined.select(
+        "pair",
+        "print",
+        f.coalesce("here", "there").alias("sample"),
+        f.coalesce("left", f.lit(0)).alias("left"),
+        f.coalesce("right", f.lit(0)).alias("right"),
+    )
+
+
+def _show_messages(work: Work, both: DataFrame, kinds: int) -> None:
+    config: MirrorVerifyConfig = work.config
+    wrong = both.where("left <> right").orderBy("pair", "sample").limit(config.samples).collect()
+    named = is_namespace(config.left)
+    columns = (*(("topic",) if named else ()), "message", "left", "right")
+    rows = [(*((row["pair"],) if named else ()), row["sample"], row["left"], row["right"]) for row in wrong]
+    work.report.tables.append(Table(_title("Differences", len(rows), kinds), columns, rows))
+
+
+def _explain(
+    work: Work, both: DataFrame, frames: tuple[DataFrame, ...], explanations: tuple[Explanations, ...]
+) -> None:
+    """Counts what each side lacks by its kind, and names the ranges that it has on the other side."""
+    config: MirrorVerifyConfig = work.config
+    figures = work.report.figures
+    rows: list[tuple[str, str, str, str, int]] = []
+    count = 0
+    names = (("left", "right", "missing right"), ("right", "left", "too many right"))
+    for (own, other, unexplained), frame, told in zip(names, frames, explanations, strict=True):
+        lacking = missing(told.explained(work.spark, frame), both, own, other)
+        found = ranges(lacking).cache()
+        by_kind = found.groupBy("kind").agg(f.sum("messages").alias("messages"), f.count("*").alias("ranges"))
+        sums = {row["kind"]: row for row in by_kind.collect()}
+        for kind in KINDS:
+            messages = int(sums[kind]["messages"]) if kind in sums else 0
+            figures[unexplained if kind == MISSING else f"{kind} {other}"] = messages
+        count += sum(int(row["ranges"]) for row in sums.values())
+        shown = found.orderBy((f.col("kind") != MISSING), "topic", "first").limit(config.samples)
+        for row in shown.collect():
+            rows.append((row["kind"], other, row["topic"], range_of(row), row["messages"]))
+        found.unpersist()
+    rows = sorted(rows, key=lambda row: row[0] != MISSING)[: config.samples]
+    columns = ("kind", "not on the", "topic of the other side", "message ids", "messages")
+    work.report.tables.append(Table(_title("Ranges", len(rows), count), columns, rows))
+
+
+def _compare_order(work: Work, left: DataFrame, right: DataFrame) -> None:
+    config: MirrorVerifyConfig = work.config
+    work.progress.step("comparing the order of producers")
+    breaks = order_breaks(left, right).cache()
+    count = breaks.count()
+    work.report.figures["order breaks"] = count
+    if count:
+        shown = breaks.orderBy("topic", "place").limit(config.samples).collect()
+        rows = [
+            (row["topic"], row["producer"], id_of(bytes(row["place"])), id_of(bytes(row["other"])))
+            for row in shown
+        ]
+        columns = ("topic", "producer", "message left", "message right")
+        work.report.tables.append(Table(_title("Order", len(rows), count), columns, rows))
+    breaks.unpersist()
+
+
+def _title(title: str, shown: int, all_of_them: int) -> str:
+    return title if shown == all_of_them else f"{title} ({shown} of {all_of_them:,})"

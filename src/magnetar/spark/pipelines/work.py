@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
 from magnetar.admin_client import AdminClient
 from magnetar.spark.options import Options
@@ -40,8 +41,15 @@ class Work:
 
     def messages(self, topic: str, **options: str) -> DataFrame:
         """What a topic holds now."""
-        reader = self.spark.read.format("pulsar").options(**self.cluster.options(), topic=topic, **options)
-        return reader.load()
+        return self.read({"topic": topic, **options})
+
+    def read(self, options: Mapping[str, str], schema: StructType | None = None) -> DataFrame:
+        """What the topics hold now that ``options`` name.
+
+        :param schema: the columns that are read; None: all but those that must be asked for
+        """
+        reader = self.spark.read.format("pulsar").options(**self.cluster.options(), **options)
+        return (reader if schema is None else reader.schema(schema)).load()
 
 
 class Pipeline(Protocol):

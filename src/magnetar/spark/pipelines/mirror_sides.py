@@ -1,0 +1,154 @@
+"""What ``mirror-verify`` reads of each side: messages with fingerprints, and what their cluster says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
+
+from magnetar.admin_client import NotAllowed, NotAuthorized, NotFound
+from magnetar.naming.replicators import SOURCE_POSITION
+from magnetar.naming.topic_name import TopicName
+from magnetar.spark.codec.columns import BYTES, ORIGIN
+from magnetar.spark.codec.message_order import sort_key
+from magnetar.spark.connection import Connection
+from magnetar.spark.ledgers import layout_of
+from magnetar.spark.options import Options
+from magnetar.spark.pipelines.work import Work
+from magnetar.spark.topics import topics_of
+
+__all__ = ["Side", "is_namespace", "shortest"]
+
+_METADATA = ("__key", "__eventTime")
+_SHOWN = 120
+_PARTITION = r"-partition-\d+$"
+_REPLICATOR = "pulsar.repl."
+
+
+def is_namespace(name: str) -> bool:
+    """Whether it is ``TENANT/NAMESPACE``; topics have one part or three."""
+    return re.fullmatch(r"[^/:]+/[^/:]+", name) is not None
+
+
+@dataclass(frozen=True)
+class TimesToLive:
+    """After how long messages of topics expire."""
+
+    seconds: dict[str, int]
+    """By :meth:`Side.pair_of`; only where they do."""
+    unknown: list[str]
+    """Topics whose cluster does not tell: it has no policies of topics, or does not show them."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """The topics of one side."""
+
+    work: Work
+    """With the cluster of this side."""
+    name: str
+    """A topic, or a namespace: all of its persistent topics but those of the system."""
+    cluster: str
+    """What its messages' ``replicate_to`` and the other side's replicators call the cluster; may be empty."""
+
+    def _source(self) -> dict[str, str]:
+        if not is_namespace(self.name):
+            return {"topic": self.name}
+        return {"topicsPattern": rf"persistent://{self.name}/(?!__).+", "value.format": "bytes"}
+
+    def topics(self) -> list[str]:
+        """Full names, of each partition where a topic has some."""
+        with Connection(Options.parse(self.work.cluster.options() | self._source())) as connection:
+            return topics_of(connection)
+
+    def confirmed(self, other: str) -> dict[str, str]:
+        """Up to which position, ``ledger:entry``, the cluster ``other`` has confirmed each topic.
+
+        Topics without a replicator to it are left out.
+        """
+        found = {}
+        for topic in self.topics() if other else ():
+            try:
+                position = layout_of(self.work.admin, topic).cursors.get(_REPLICATOR + other)
+            except NotFound:
+                continue
+            if position is not None:
+                found[topic] = position
+        return found
+
+    def times_to_live(self) -> TimesToLive:
+        """Of all topics."""
+        found = TimesToLive({}, [])
+        for name in sorted({re.sub(_PARTITION, "", topic) for topic in self.topics()}):
+            try:
+                seconds = self.work.admin.message_ttl(name)
+            except NotFound:
+                continue
+            except (NotAllowed, NotAuthorized):
+                found.unknown.append(name)
+                continue
+            if seconds:
+                found.seconds[self.pair_of(name)] = seconds
+        return found
+
+    def pair_of(self, topic: str) -> str:
+        """What a topic is called on both sides; empty where two single topics are compared."""
+        return re.sub(_PARTITION, "", TopicName.parse(topic).local) if is_namespace(self.name) else ""
+
+    def prints(self, ignored: Sequence[str], before_ms: int) -> DataFrame:
+        """Messages: pair, print, sample, topic, place, published (ms since 1970), producer, to, origin.
+
+        ``place`` sorts as messages lie in their topic. What replication adds is not in the fingerprint.
+
+        :param ignored: properties that are not compared either
+        :param before_ms: only messages with an earlier publish time, which replication keeps
+        """
+        source = self._source()
+        if is_namespace(self.name):
+            schema = BYTES
+        else:
+            schema = self.work.read(source).schema
+        frame = self.work.read(source, StructType([*schema.fields, *ORIGIN]))
+        # Both sides leave the same messages out, however much is published meanwhile.
+        frame = frame.where(f.col("__publishTime") < f.timestamp_millis(f.lit(before_ms)))
+        pair: Column = f.lit("")
+        if is_namespace(self.name):
+            pair = f.regexp_replace("__topic", r"^persistent://[^/]+/[^/]+/", "")
+            pair = f.regexp_replace(pair, _PARTITION, "")
+        fields = [name for name in frame.columns if not name.startswith("__")]
+        text = f.concat_ws(
+            " ",
+            f.coalesce(f.col("__key").cast("string"), f.lit("-")),
+            f.coalesce(f.substring(f.col(fields[0]).cast("string"), 1, _SHOWN), f.lit("-")),
+        )
+        return frame.select(
+            pair.alias("pair"),
+            f.sha2(_content(fields, ignored), 256).alias("print"),
+            text.alias("sample"),
+            f.col("__topic").alias("topic"),
+            sort_key(f.col("__messageId")).alias("place"),
+            f.unix_millis("__publishTime").alias("published"),
+            f.col("__producerName").alias("producer"),
+            f.col("__replicateTo").alias("to"),
+            f.col("__replicatedFrom").alias("origin"),
+        )
+
+
+def _content(fields: Sequence[str], ignored: Sequence[str]) -> Column:
+    left_out = [*ignored, SOURCE_POSITION]
+    entries = f.array_sort(f.map_entries(f.coalesce("__messageProperties", f.create_map())))
+    kept = f.filter(entries, lambda each: ~each["key"].isin(left_out))
+    return f.to_json(f.struct(*_METADATA, *fields, kept.alias("properties")), {"ignoreNullFields": "false"})
+
+
+def shortest(*times: Mapping[str, int]) -> dict[str, int]:
+    """The shortest time of each pair."""
+    found: dict[str, int] = {}
+    for each in times:
+        for pair, seconds in each.items():
+            found[pair] = min(seconds, found.get(pair, seconds))
+    return found
