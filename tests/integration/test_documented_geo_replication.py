@@ -41,4 +41,5 @@ def test_what_it_says_works(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
     assert "order 1" in done.stdout
     assert re.search(r'"msgOutCount"\s*:\s*1', done.stdout)
+    assert re.search(r"shop/orders/new +west \d+\.\d s, \d", done.stdout)
     assert re.search(r"replication to west: (at_end|replicating)", done.stdout)

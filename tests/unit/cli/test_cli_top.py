@@ -108,6 +108,23 @@ def test_topics_as_lines() -> None:
         "s\\x1b[2J: no_permits for 1 min, 7 behind, and 2 more",
         "        -         -          -     -     -     - non-persistent://a/b/d",
     ]
+
+
+def test_the_lag_of_replication_has_a_column_where_a_topic_is_replicated() -> None:
+    lags = [
+        {"cluster": "west", "connected": False, "lagSeconds": 75.0, "backlog": 1234},
+        {"cluster": "north\x1b", "connected": True, "lagSeconds": 0.0, "backlog": 0},
+    ]
+    topics = [line("persistent://a/b/c", replication=lags), line("persistent://a/b/d")]
+    titles, first, second = table(topics, None, 0)
+    assert titles.split()[-3:] == ["topic", "replication", "waits"]
+    assert titles.index("replication") == first.index("west")
+    assert first.endswith("a/b/c west 1 min, 1,234 (disconnected); north\\x1b 0.0 s, 0")
+    assert second.endswith("a/b/d")
+    narrow = table(topics, 80, 0)
+    assert [cells(each) for each in narrow] == [80] * 3
+    assert "west 1 min" in narrow[1]
+    assert "replication" not in table(topics[1:], None, 0)[0]
     for width in (20, 60, 89, 90, 200):
         assert {cells(each) for each in table(topics, width, 0)} == {width}
     assert "prod" not in table(topics, 89, 0)[0]

@@ -16,7 +16,7 @@ from typing import Any
 
 from magnetar.broker.flow.history import ALL
 from magnetar.broker.service import BrokerService
-from magnetar.broker.stats.topic_lines import Line, look
+from magnetar.broker.stats.topic_lines import Line, look, replication_lags
 from magnetar.errors import BrokerError, NamespaceNotFound, TooManyRequests
 from magnetar.io.slices import PAUSE_SECONDS, each
 from magnetar.io.waiting import finished, settle
@@ -134,6 +134,11 @@ class TopicBoard:
     def history_of(self, topic: str) -> Mapping[str, Any]:
         """Messages a second in and out of a topic, a number for each window of statistics."""
         return self._told(topic)
+
+    def replication_of(self, topic: str) -> Sequence[Mapping[str, Any]]:
+        """How far each remote cluster is behind; empty: the topic is not replicated, or not loaded."""
+        loaded = self._broker.topics.get(topic)
+        return () if loaded is None else replication_lags(loaded)
 
     def next_tick(self) -> Any:
         """A future of one's own that is settled when figures are to be shown again."""

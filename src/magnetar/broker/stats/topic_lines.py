@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from magnetar.broker.dispatch.waiting import AT_END, MOVING, READING, TURN
 from magnetar.broker.flow.rates import Rate
+from magnetar.broker.stats.replication_stats import replication_metrics
 from magnetar.broker.subscriptions.base import BaseSubscription
 from magnetar.broker.subscriptions.cursor_kinds import SUBSCRIPTION
 from magnetar.broker.topics.any_topic import AnyTopic
@@ -45,6 +46,8 @@ class Line:
     waiting_reason: str = ""
     waiting_since_ms: int = 0
     waiting_backlog: int = 0
+    replication: Sequence[dict[str, Any]] = ()
+    """As :func:`replication_lags` has it."""
 
     def json(self) -> dict[str, Any]:
         """As the page reads it."""
@@ -67,6 +70,8 @@ class Line:
                 "since": self.waiting_since_ms,
                 "backlog": self.waiting_backlog,
             }
+        if self.replication:
+            found["replication"] = self.replication
         return found
 
 
@@ -94,6 +99,7 @@ def look(line: Line, topic: AnyTopic, now: float) -> None:
         line.messages_out, line.bytes_out = rate_out.messages, rate_out.bytes
     line.producers = len(topic.producers) - topic.remote_producers
     line.consumers = topic.consumer_count()
+    line.replication = replication_lags(topic)
     _look_at_subscriptions(line, topic.subscriptions.values())
 
 
@@ -116,3 +122,23 @@ def _look_at_subscriptions(line: Line, subscriptions: Iterable[BaseSubscription]
             line.waiting_subscription = subscription.name
             line.waiting_reason = reason.value
             line.waiting_since_ms = subscription.waits_since_ms()
+
+
+def replication_lags(topic: AnyTopic) -> Sequence[dict[str, Any]]:
+    """For each remote cluster how far it is behind, the largest lag first; empty: there is none.
+
+    ``lagSeconds`` is the age of the oldest entry that the cluster has not confirmed, ``backlog`` counts such
+    entries; both are 0 for non-persistent topics.
+    """
+    if not topic.replicators:
+        return ()
+    lags = [
+        {
+            "cluster": each.cluster,
+            "connected": each.connected,
+            "lagSeconds": round(each.lag_seconds, 1),
+            "backlog": each.backlog,
+        }
+        for each in replication_metrics(topic)
+    ]
+    return sorted(lags, key=lambda lag: (-lag["lagSeconds"], -lag["backlog"], lag["cluster"]))

@@ -15,6 +15,8 @@ _NARROW = 90
 _NUMBERS = (("in/s", 9), ("out/s", 9), ("backlog", 10))
 _CLIENTS = (("prod", 5), ("cons", 5), ("subs", 5))
 _LEAST_NAME = 12
+_MOST_REPLICATION = 48
+"""Columns for the lag of replication on a screen; the largest lag comes first."""
 
 
 def place(shown: Shown, namespace: str) -> str:
@@ -49,15 +51,22 @@ def table(topics: Sequence[Mapping[str, Any]], width: int | None, now_ms: int) -
     numbers = _NUMBERS if width is not None and width < _NARROW else _NUMBERS + _CLIENTS
     names = [name(each["topic"]) for each in topics]
     longest = max((cells(each) for each in (*names, "topic")), default=0)
+    behind = [replication_of(each) for each in topics]
+    room = max((cells(each) for each in (*behind, "replication")), default=0) if any(behind) else 0
     if width is not None:
         left = width - sum(columns + 1 for _, columns in numbers)
+        if room:
+            room = min(room, _MOST_REPLICATION, max(_LEAST_NAME, left // 3))
+            left -= room + 1
         waits = any("waiting" in each for each in topics)
         longest = max(_LEAST_NAME, min(longest, left * 3 // 5 if waits else left))
     titles = [title.rjust(columns) for title, columns in numbers]
-    lines = [" ".join((*titles, fitted("topic", longest), "waits"))]
-    for each, named in zip(topics, names, strict=True):
+    lag = (fitted("replication", room),) if room else ()
+    lines = [" ".join((*titles, fitted("topic", longest), *lag, "waits"))]
+    for each, named, lagging in zip(topics, names, behind, strict=True):
+        lag = (fitted(lagging, room),) if room else ()
         figures = (text.rjust(columns) for text, (_, columns) in zip(_figures(each), numbers, strict=False))
-        lines.append(" ".join((*figures, fitted(named, longest), waits_of(each, now_ms))))
+        lines.append(" ".join((*figures, fitted(named, longest), *lag, waits_of(each, now_ms))))
     return [line.rstrip() if width is None else fitted(line, width) for line in lines]
 
 
@@ -79,6 +88,15 @@ def waits_of(topic: Mapping[str, Any], now_ms: int) -> str:
     return (
         f"{printable(waiting['subscription'])}: {waiting['reason']} for {passed}, "
         f"{_whole(waiting['backlog'])} behind{others}"
+    )
+
+
+def replication_of(topic: Mapping[str, Any]) -> str:
+    """How far each remote cluster is behind, in seconds and entries, the largest lag first; or nothing."""
+    return "; ".join(
+        f"{printable(each['cluster'])} {duration(each['lagSeconds'])}, {_whole(each['backlog'])}"
+        + ("" if each["connected"] else " (disconnected)")
+        for each in topic.get("replication", ())
     )
 
 

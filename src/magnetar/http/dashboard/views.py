@@ -84,6 +84,7 @@ class Views:
                 "stats": _shortened(stats),
                 "explain": _explained(explained),
                 "history": board.history_of(topic),
+                "replication": board.replication_of(topic),
             }
 
         # What is not there is a status, and no event.

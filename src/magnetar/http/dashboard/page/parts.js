@@ -2,9 +2,15 @@
 
 import { h } from "./dom.js";
 import { tell } from "./dialogs.js";
+import { plural } from "./format.js";
 
 export function figure(label, value, more) {
   return h("div", { class: "figure" }, h("dt", null, label), h("dd", null, value, more ? h("small", null, more) : null));
+}
+
+/** How far a remote cluster is behind, in words. */
+export function lag({ backlog, connected }) {
+  return `${plural(backlog, "entry", "entries")} behind${connected ? "" : " · disconnected"}`;
 }
 
 export const button = (words, onclick, kind = "quiet") => h("button", { type: "button", class: kind, onclick }, words);

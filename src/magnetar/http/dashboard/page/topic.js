@@ -7,7 +7,7 @@ import { watch } from "./events.js";
 import { bytes, count, duration, plural, rate } from "./format.js";
 import { ledgersOf } from "./ledgers.js";
 import { namespaceLink, parseNamespace, parseTopic, topicLink } from "./names.js";
-import { button, command, figure, orWhy, section, table } from "./parts.js";
+import { button, command, figure, lag, orWhy, section, table } from "./parts.js";
 import { permissionsOf } from "./permissions.js";
 import { policiesOf } from "./policies.js";
 import { chip } from "./reasons.js";
@@ -114,6 +114,7 @@ export function topic(main, full, parameters, doors) {
         figure("Out", [rate(latest.rateOut), " ", line("out")], `msg/s · ${bytes(stats.bytesOutCounter)} in all`),
         !stored ? null : figure("Stored", bytes(stats.storageSize), `${bytes(stats.backlogSize)} backlog`),
         stats.oldestBacklogMessageAgeSeconds > 0 ? figure("Oldest waits", duration(stats.oldestBacklogMessageAgeSeconds), stats.oldestBacklogMessageSubscriptionName || "") : null,
+        latest.replication.map((each) => figure(`To ${each.cluster}`, duration(each.lagSeconds), lag(each))),
       ),
       section(
         stats.subscriptionCount === 1 ? "1 subscription" : `${count(stats.subscriptionCount)} subscriptions`,

@@ -3,9 +3,9 @@
 import { createTopic } from "./acts.js";
 import { h, patch } from "./dom.js";
 import { watch } from "./events.js";
-import { bytes, count, exact, rate, since } from "./format.js";
+import { bytes, count, duration, exact, rate, since } from "./format.js";
 import { parseNamespace, topicLink } from "./names.js";
-import { button, table } from "./parts.js";
+import { button, lag, table } from "./parts.js";
 import { chip } from "./reasons.js";
 import { changed } from "./routes.js";
 import { sparkline } from "./sparkline.js";
@@ -30,9 +30,15 @@ function named(full, namespace) {
   ];
 }
 
-function row(each, namespace) {
+function replicated(each) {
+  const clusters = each.replication || [];
+  return h("td", { class: "wide" }, clusters.map((one) => h("div", { "data-key": one.cluster }, `${one.cluster} `, h("small", null, `${duration(one.lagSeconds)}, ${lag(one)}`))));
+}
+
+/** withReplication: a topic of the page is replicated. */
+function row(each, namespace, withReplication) {
   if (each.loaded === false) {
-    return h("tr", { "data-key": each.topic, class: "dim" }, h("td", { class: "name" }, named(each.topic, namespace)), h("td", { colspan: "6" }, "not loaded: nobody uses it here"));
+    return h("tr", { "data-key": each.topic, class: "dim" }, h("td", { class: "name" }, named(each.topic, namespace)), h("td", { colspan: withReplication ? "7" : "6" }, "not loaded: nobody uses it here"));
   }
   const { waiting } = each;
   return h(
@@ -45,6 +51,7 @@ function row(each, namespace) {
     h("td", null, waiting ? [chip(waiting.reason), h("small", { class: "wide" }, `${waiting.subscription}, ${since(waiting.since)}`)] : null),
     h("td", { class: "wide" }, each.history.some((value) => value > 0) ? sparkline(each.history) : null),
     h("td", { class: "number wide dim", title: "producers, subscriptions, consumers" }, `${each.producers} · ${each.subscriptions} · ${each.consumers}`),
+    withReplication ? replicated(each) : null,
   );
 }
 
@@ -74,6 +81,8 @@ export function topicList(draw, namespace, parameters, { refused, state }, only 
   heads.push({ class: "wide", words: "Last hour" }, { class: "number wide", words: "Prod · sub · cons" });
 
   function show(told) {
+    const withReplication = told.topics.some((each) => each.replication);
+    const shown = withReplication ? [...heads, { class: "wide", words: "Replication" }] : heads;
     draw(
       h(
         "div",
@@ -84,7 +93,7 @@ export function topicList(draw, namespace, parameters, { refused, state }, only 
         only ? null : button("Create topic", () => createTopic(namespace), "main"),
       ),
       told.topics.length
-        ? table("Topics", heads, told.topics.map((each) => row(each, namespace)))
+        ? table("Topics", shown, told.topics.map((each) => row(each, namespace, withReplication)))
         : h("p", { class: "empty" }, stuck ? "Nothing is stuck: every subscription with a backlog is being served." : "No such topic."),
       pages(told, first),
     );
