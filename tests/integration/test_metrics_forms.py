@@ -66,6 +66,8 @@ _ELSEWHERE = {
     "pulsar_authentication_failures_total",
     "pulsar_lb_bundles_split_total",
     "pulsar_lb_unload_bundle_total",
+    "pulsar_replication_backlog",
+    "pulsar_replication_disconnected_count",
 }
 """What only brokers of a cluster, those that authenticate clients, or those that replicate topics print."""
 
