@@ -111,8 +111,14 @@ class Ending:
             owner.reader.close()
 
     def _let_go(self) -> None:
-        """Of whatever refers to the managed ledger in turn: then reference counting frees it."""
+        """Of whatever refers to the managed ledger in turn: then reference counting frees it.
+
+        A managed ledger that was lost may have appends that its last writer has not told of yet. Their
+        publishers wait for that, so nothing is let go of then, and the collector frees it later.
+        """
         owner = self._owner
+        if owner.appends.written:
+            return
         self._current.let_go()
         owner.cursors.forget_all()
         owner.listener = None

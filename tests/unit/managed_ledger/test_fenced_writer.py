@@ -133,3 +133,15 @@ def test_it_finds_out_whose_it_is_though_nobody_appends() -> None:
     world.wait(30)
     assert ledger.state is State.OPEN
     assert not listener.fenced
+
+
+def test_appends_of_a_managed_ledger_that_was_lost_and_closed_are_still_told_of() -> None:
+    world = World()
+    ledger, listener = world.open()
+    world.publish(ledger, listener, 2)
+    append(ledger, 3)
+    ledger.disown()
+    world.run(world.managed.close(ledger))
+    world.wait(5)
+    assert len(listener.stored) + len(listener.failed) == 5
+    assert not len(ledger.appends)
