@@ -7,7 +7,7 @@ from typing import Any
 
 from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.publishing.producer import AccessMode, Producer, ProducerTopic
-from magnetar.errors import BrokerError, ProducerBusy, ProducerFenced, ServiceNotReady
+from magnetar.errors import ProducerBusy, ProducerFenced, ServiceNotReady
 from magnetar.io.waiting import fail, settle
 
 EPOCH_PROPERTY = "pulsar.topic.epoch"
@@ -45,7 +45,7 @@ class ExclusiveAccess:
         """
         try:
             return await self._enter(producer)
-        except BrokerError:
+        except BaseException:
             # A former self that it was to replace may have been the last that others waited for.
             self._grant_next()
             raise

@@ -134,13 +134,12 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
             principal=principal,
         )
     topic.check_open()
-    if request.replicate_subscription_state and isinstance(subscription, Subscription):
-        await _replicate(subscription, enabled=broker.settings.replication.subscriptions.enabled)
-        topic.check_open()
     try:
+        if request.replicate_subscription_state and isinstance(subscription, Subscription):
+            await _replicate(subscription, enabled=broker.settings.replication.subscriptions.enabled)
         await standing.check()
         topic.check_open()
-    except BrokerError:
+    except BaseException:
         subscription.drop_if_unused()
         raise
     consumer = _make_consumer(connection, request, kind, subscription, topic.name.partition_index)

@@ -118,7 +118,8 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
         await standing.check()
         await guard(connection.broker.authorizer, principal, producer)
         check_not_moved(topic)
-    except BrokerError:
+    except BaseException:
+        # Whatever it is, metadata that do not answer among it: the name would stay taken.
         topic.remove_producer(producer)
         raise
     if producer.closed or not _is_wanted(connection, producer_id, opening):
