@@ -14,12 +14,13 @@ MINUTES ?= 30
 BASE ?= HEAD
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run cluster cluster-down test check lint bench instructions faults simulate fuzz interop soak spark-on-pulsar clean
+.PHONY: help setup run cluster cluster-down geo test check lint bench instructions faults simulate fuzz interop soak spark-on-pulsar clean
 
 help:
 	@echo 'make run      start Magnetar standalone (DATA=dir ARGS="--http-port 0 ...")'
 	@echo 'make cluster  start ZooKeeper, three bookies, three brokers and a proxy on this machine (CLUSTER=dir ARGS="--brokers 2")'
 	@echo 'make cluster-down  end them, and remove what they kept (CLUSTER=dir)'
+	@echo 'make geo      start three standalone brokers that replicate to each other, until Ctrl-C (ARGS="--http-ports 9080,9081,9082")'
 	@echo 'make test     all tests that a change must pass, with the time of each suite'
 	@echo 'make check    lint, types, and the unit tests that the change touches (BASE=commit: all since then)'
 	@echo 'make lint     style, types, and which package may import which'
@@ -73,6 +74,10 @@ cluster: setup
 
 cluster-down: setup
 	@$(PY) tools/cluster.py down '$(CLUSTER)'
+
+# Nothing is left behind: the data is in a temporary folder.
+geo: setup
+	@exec $(PY) tools/geo.py $(ARGS)
 
 # --- to change -------------------------------------------------------------------------------------------------------
 
