@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 TOPIC = "persistent://public/default/ending"
 _FIRST = 5
 """Entries that are stored before anybody terminates the topic."""
+LOST_QUESTIONS = (0, 4, 20)
+"""How many questions of what became of a write are not answered."""
 
 
 class Ending:
@@ -131,5 +133,5 @@ class Ending:
             return
         self._world.log.metadata_were_away = self._world.writes_late = True
         metadata.fail_next("put", self._random.choice(list(Fault)))
-        for _ in range(self._random.choice((0, 4, 20))):
+        for _ in range(self._random.choice(LOST_QUESTIONS)):
             metadata.fail_next("get", Fault.BEFORE)

@@ -13,12 +13,15 @@ from simulation.test_seeds import DEFAULT_SEEDS
 
 SEEDS = dict.fromkeys(PLANTED, DEFAULT_SEEDS) | {"snapshot in a commit": 5 * DEFAULT_SEEDS}
 
+FIRST = {"terminated all the same": 89}
+"""Where to begin with a bug that is planted beside so much trouble that an earlier seed fails without it."""
+
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", list(PLANTED))
 def test_a_planted_bug_is_found(name: str) -> None:
     with PLANTED[name]():
-        for seed in range(SEEDS[name]):
+        for seed in range(FIRST.get(name, 0), SEEDS[name]):
             try:
                 Scenario(seed).run()
             except BaseException as error:
