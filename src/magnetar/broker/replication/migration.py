@@ -118,7 +118,7 @@ class Migration:
                 await _make(way.ask, path, count, query)
             elif name.persistent:
                 await _make(way.ask, name.admin_path)
-            for subscription in topic.subscriptions.values() if name.persistent else ():
+            for subscription in list(topic.subscriptions.values()) if name.persistent else ():
                 if subscription.kind is SUBSCRIPTION and subscription.durable:
                     path = f"{name.admin_path}/subscription/{quote(subscription.name, '')}"
                     await _make(way.ask, path, _EARLIEST)
