@@ -232,10 +232,13 @@ def test_a_global_list_of_a_topic_without_the_local_cluster_deletes_it_here_alon
     assert asked.returncode == 1
     assert f"persistent://{topic}" in topics_of(east, namespace)
     assert admin(east, *command, "--force").returncode == 0
-    assert "persistent://" + topic not in topics_of(east, namespace)
-    assert json.loads(east.ask("GET", f"/persistent/{namespace}")) == [f"persistent://{other}"]
+    left = topics_of(east, namespace)
+    assert f"persistent://{other}" in left
+    if f"persistent://{topic}" in left:
+        # Until it knows of the list, the replicator of the other cluster makes the topic again, empty.
+        assert east.internal(topic)["numberOfEntries"] == 0
     until(lambda: west.ask("GET", f"{path}?isGlobal=true") == b'["west"]', "the other cluster knows the list")
-    east.ask("PUT", f"/persistent/{topic}")
+    east.ask("PUT", f"/persistent/{topic}", None, (204, 409))
     assert east.ask("GET", f"{path}?isGlobal=true") in (b"", b"[]", b"null")
     assert nothing_more(there)
     # The policies of the topic are gone here, and not in the other cluster.

@@ -358,7 +358,7 @@ async def add_namespace(server: Server, namespace: str) -> None:
     """Into the metadata of a server that does not run."""
     io = real_io(asyncio.get_running_loop(), server.folder / "data")
     store = await EmbeddedMetadataStore.open_store(io, "metadata/metadata.sqlite")
-    policies = new_policies("standalone", {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1})
+    policies = new_policies(["standalone"], {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1})
     await store.put(f"/admin/policies/{namespace}", json.dumps(policies).encode())
     await store.close()
 
