@@ -152,7 +152,7 @@ class Replicator:
         return 0.0
 
     def delay_seconds(self) -> float:
-        """How long the oldest entry without a receipt has been on its way; 0: there is none."""
+        """How long the oldest entry without a receipt has been in flight; 0 if none is."""
         return self._loop.time() - self._oldest_sent if self._in_flight.count else 0.0
 
     # Its producer in the other cluster

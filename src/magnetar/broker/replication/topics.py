@@ -254,7 +254,7 @@ class Replication:
         """How many partitions a topic has in another cluster; 0: none, or there is no such topic.
 
         Requests for the same topic share one question: two clusters whose records send clients to each other
-        would else ask each other without end.
+        would otherwise ask each other forever.
 
         :raises BrokerError: the cluster cannot be asked, or does not answer
         """

@@ -125,7 +125,7 @@ def _look_at_subscriptions(line: Line, subscriptions: Iterable[BaseSubscription]
 
 
 def replication_lags(topic: AnyTopic) -> Sequence[dict[str, Any]]:
-    """For each remote cluster how far it is behind, the largest lag first; empty: there is none.
+    """For each remote cluster its lag, the largest first; empty if the topic is not replicated.
 
     ``lagSeconds`` is the age of the oldest entry that the cluster has not confirmed, ``backlog`` counts such
     entries; both are 0 for non-persistent topics.

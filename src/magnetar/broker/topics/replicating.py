@@ -35,7 +35,7 @@ class AnyReplicating(Protocol):
         ...
 
     def delay_seconds(self) -> float:
-        """How long the oldest entry without a receipt has been on its way; 0: there is none."""
+        """How long the oldest entry without a receipt has been in flight; 0 if none is."""
         ...
 
     def rest(self) -> None:

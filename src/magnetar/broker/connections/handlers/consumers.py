@@ -155,7 +155,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
         return
     there = subscription.moved_to()
     if there is not None and connection.send_migrated(consumer, there):
-        # That is the answer; there is none to the request itself.
+        # TOPIC_MIGRATED replaces the response; the request itself gets none (PIP-188).
         connection.close_consumer(consumer)
         subscription.drop_if_unused()
         return

@@ -42,7 +42,7 @@ async def open_producer(connection: Connection, request: CommandProducer) -> Non
     except TopicMigrated as moved:
         if not connection.follows_topics:
             raise
-        # That is the answer; there is none to the request itself.
+        # TOPIC_MIGRATED replaces the response; the request itself gets none (PIP-188).
         connection.send(answers.producer_migrated(producer_id, moved.url, moved.url_tls))
         connection.send(answers.close_producer(producer_id))
     finally:

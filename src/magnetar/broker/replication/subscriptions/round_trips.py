@@ -1,4 +1,4 @@
-"""A snapshot while it is being taken: who has answered, and where."""
+"""A snapshot in progress: which clusters have responded, and with which positions."""
 
 from __future__ import annotations
 

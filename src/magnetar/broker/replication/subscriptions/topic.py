@@ -45,7 +45,7 @@ from magnetar.protocol.errors import EntryError
 log = logging.getLogger(__name__)
 
 _LONGEST_WAIT = 10
-"""Where a cluster is away, it is looked more and more rarely, down to once in so many times."""
+"""While a cluster is unreachable, the time between checks doubles, up to this many snapshot periods."""
 
 
 class _Connection(NoConnection):
