@@ -57,7 +57,7 @@ class Process:
     """Whether the operator wants load balancers to send clients here; None: nobody said how to tell."""
     board: TopicBoard | None = None
     """What the page at ``/`` watches; None: there is none."""
-    websockets: Callable[[], WebSocketService] | None = None
+    websockets: Callable[[], Awaitable[WebSocketService]] | None = None
     """Those of this process, made when the first one is asked for; None: there are none."""
 
 
@@ -103,7 +103,7 @@ class WebSocketProcess(Protocol):
     """What WebSockets need of the process around them."""
 
     @property
-    def websockets(self) -> Callable[[], WebSocketService] | None:
+    def websockets(self) -> Callable[[], Awaitable[WebSocketService]] | None:
         """None: none are served."""
         ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from magnetar.http.door import Door
@@ -19,7 +19,7 @@ from magnetar.io.interfaces import Io
 
 @dataclass(frozen=True, slots=True)
 class _Process:
-    websockets: Callable[[], WebSocketService]
+    websockets: Callable[[], Awaitable[WebSocketService]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,11 @@ class WebSocketDoor(Door[WebSocketEndpoint]):
     ) -> None:
         """:param rotation_file: whether the file is there that says it may be used; None: there is none"""
         super().__init__(io, WEBSOCKET, limits, origins, hosts)
-        self._application = _Application(_Process(lambda: service), access)
+
+        async def served() -> WebSocketService:
+            return service
+
+        self._application = _Application(_Process(served), access)
         self._access = access
         self._rotation_file = rotation_file
 

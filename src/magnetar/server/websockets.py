@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from magnetar.broker.ownership.contract import Addresses
 from magnetar.broker.upkeep.revocation import Revocation
 from magnetar.config.settings import Settings
+from magnetar.errors import ServiceNotReady
 from magnetar.io.real import real_client_io
 from magnetar.server.door_settings import WebSocketSettings
 
@@ -46,11 +48,20 @@ class WebSockets:
         self._addresses = addresses
         self._revocation = revocation
         self._made: WebSocketService | None = None
+        self._closed = False
 
-    def service(self) -> WebSocketService:
+    async def service(self) -> WebSocketService:
+        """
+        :raises ServiceNotReady: the broker stops
+        """
         if self._made is None:
-            self._made = self._make()
-            self._revocation.watch(self._made.users)
+            # Reading the modules takes 0.1 s, in which the loop serves others.
+            await asyncio.to_thread(_import)
+            if self._closed:
+                raise ServiceNotReady("the broker stops")
+            if self._made is None:
+                self._made = self._make()
+                self._revocation.watch(self._made.users)
         return self._made
 
     def _make(self) -> WebSocketService:
@@ -66,5 +77,12 @@ class WebSockets:
         )
 
     async def close(self) -> None:
+        self._closed = True
         if self._made is not None:
             await self._made.close()
+
+
+def _import() -> None:
+    """Reads the modules that :meth:`WebSockets.service` needs."""
+    import_module("magnetar.http.websocket.service")
+    import_module("magnetar.server.broker_client")

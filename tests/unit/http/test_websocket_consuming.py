@@ -29,11 +29,11 @@ class Consumer:
         self.failure: Exception | None = None
         self.unsubscribed = self.closed = False
 
-    def arrive(self, count: int) -> None:
+    def arrive(self, count: int, content: bytes = b"x") -> None:
         for _ in range(count):
             metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
             message_id = MessageId(-1, 1, len(self.waiting))
-            self.waiting.append(Message("t", message_id, Entry(None, metadata, b"x"), b"", b"x", 0))
+            self.waiting.append(Message("t", message_id, Entry(None, metadata, content), b"", content, 0))
         self.wake()
 
     def wake(self) -> None:
@@ -71,10 +71,17 @@ class Client:
     def __init__(self) -> None:
         self.takes = True
         self.got: list[dict[str, Any]] = []
+        self.parts: list[str] = []
         self.ended: list[tuple[int, str]] = []
 
     def send(self, text: str) -> None:
         self.got.append(json.loads(text))
+
+    def send_part(self, text: str, *, last: bool) -> None:
+        self.parts.append(text)
+        if last:
+            self.send("".join(self.parts))
+            self.parts.clear()
 
     def close(self, code: int, reason: str = "") -> None:
         self.takes = False
@@ -157,6 +164,33 @@ def test_many_at_once_let_others_come_between() -> None:
     assert len(world.client.got) == 64
     world.loop.run_for(0.0)
     assert len(world.client.got) == 150
+
+
+def test_a_large_message_goes_out_in_parts_as_the_client_takes_them() -> None:
+    world = World(pending=2)
+    large = bytes(700_000)
+    world.consumer.arrive(1, large)
+    world.consumer.arrive(1)
+    assert len(world.client.parts) == 1
+    world.consumer.wake()
+    assert len(world.client.parts) == 1
+    world.client.takes = False
+    world.loop.run_for(0.0)
+    assert (len(world.client.parts), world.client.got) == (1, [])
+    world.client.takes = True
+    world.served.go_on()
+    assert len(world.client.parts) == 2
+    world.loop.run_for(0.0)
+    assert [len(b64decode(each["payload"])) for each in world.client.got] == [len(large), 1]
+    assert not world.client.ended
+
+
+def test_a_large_message_is_forgotten_when_the_client_goes() -> None:
+    world = World()
+    world.consumer.arrive(2, bytes(700_000))
+    world.served.ended()
+    world.loop.run_for(0.0)
+    assert (len(world.client.parts), len(world.consumer.waiting)) == (1, 1)
 
 
 def test_a_consumer_that_fails_ends_it() -> None:

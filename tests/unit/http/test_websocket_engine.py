@@ -86,6 +86,29 @@ def test_messages_go_both_ways_however_they_are_cut() -> None:
     assert [event.data for event in world.heard()] == ["answer"]
 
 
+def test_a_message_in_parts_is_one_that_others_wait_for_and_pings_do_not() -> None:
+    world = World()
+    world.socket.send_part("one ", last=False)
+    world.socket.send("behind")
+    world.say(Ping(b"x"))
+    world.socket.send_part("two ", last=False)
+    world.socket.send_part("three", last=True)
+    world.socket.send_part("whole", last=True)
+    heard = world.heard()
+    assert [event.payload for event in heard if isinstance(event, Pong)] == [b"x"]
+    texts = [event for event in heard if isinstance(event, TextMessage)]
+    assert "".join(event.data for event in texts) == "one two threebehindwhole"
+    assert [event.message_finished for event in texts] == [False, False, True, True, True]
+
+
+def test_a_message_in_parts_may_end_early() -> None:
+    world = World()
+    world.socket.send_part("one ", last=False)
+    world.socket.close(1011, "given up")
+    world.socket.send_part("two", last=True)
+    assert [type(event) for event in world.heard()] == [TextMessage, CloseConnection]
+
+
 def test_what_came_with_the_request_counts() -> None:
     world = World()
     seen = Remembers()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from base64 import b64encode
 from contextlib import suppress
 from typing import Any
@@ -21,9 +22,11 @@ from magnetar.client.message_options import MessageOptions
 from magnetar.errors import InvalidRequest
 from magnetar.http.websocket.figures import Told, Traffic, by_namespace, by_topic
 from magnetar.http.websocket.forms import (
+    PART_BYTES,
     BadForm,
     consumer_command,
     consumer_message,
+    consumer_message_parts,
     iso_time,
     producer_ack,
     producer_message,
@@ -186,6 +189,17 @@ def test_what_is_written_is_json_of_what_was_sent(
     if options.partition_key is not None:
         form["key"] = options.partition_key
     assert written == json.dumps(form, separators=(",", ":"), ensure_ascii=False)
+
+
+@pytest.mark.parametrize("size", [0, 1, PART_BYTES, PART_BYTES + 1, 2 * PART_BYTES, 2 * PART_BYTES + 5])
+def test_parts_of_a_message_are_the_message(size: int) -> None:
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1704067200120)
+    content = random.Random(size).randbytes(size)
+    sent = Message("t", MessageId(-1, 3, 4), Entry(None, metadata, content), b"", content, 0)
+    parts = list(consumer_message_parts(sent, "CAMQBA=="))
+    assert "".join(part for part, _ in parts) == consumer_message(sent, "CAMQBA==")
+    assert [last for _, last in parts] == [False] * (len(parts) - 1) + [True]
+    assert len(parts) == -(-size // PART_BYTES) + 1
 
 
 @given(st.none() | st.text(), st.binary(max_size=20))

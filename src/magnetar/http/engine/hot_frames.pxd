@@ -6,6 +6,8 @@ cdef int _FINAL, _MASKED, _CONTROL, _WHOLE_TEXT, _TEXT, _LARGEST_CONTROL, _LAST_
 @cython.locals(data=bytes, size='Py_ssize_t')
 cpdef bytes text_frame(str text)
 
+cpdef bytes text_fragment(str text, bint first, bint last)
+
 cdef class FrameReader:
     cdef long long _largest
     cdef bytearray _rest

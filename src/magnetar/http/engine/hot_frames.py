@@ -30,6 +30,13 @@ def text_frame(text: str) -> bytes:
     return b"\x81\x7f" + size.to_bytes(8, "big") + data
 
 
+def text_fragment(text: str, first: bool, last: bool) -> bytes:
+    """A part of a message as a server sends it (RFC 6455, 5.4)."""
+    frame = bytearray(text_frame(text))
+    frame[0] = (_FINAL if last else 0) | (_TEXT if first else 0)
+    return bytes(frame)
+
+
 class FrameReader:
     """Cuts what a client sends into frames, and reads those it knows."""
 

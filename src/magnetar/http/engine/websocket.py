@@ -14,7 +14,7 @@ from wsproto.connection import Connection, ConnectionState, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
-from magnetar.http.engine.hot_frames import FrameReader, text_frame
+from magnetar.http.engine.hot_frames import FrameReader, text_fragment, text_frame
 from magnetar.http.engine.message import Request, Response, asks_for_websocket, error_response
 from magnetar.io.interfaces import Cancellable, Loop, Transport
 
@@ -109,6 +109,8 @@ class WebSocket:
         self._transport: Transport | None = None
         self._text: list[str] = []
         self._text_size = 0
+        self._behind_parts: list[str] | None = None
+        """Messages that wait for the last part of another; None: no message is sent in parts."""
         self._closing = False
         self._over = False
         self._closed_before: tuple[int, str] | None = None
@@ -130,8 +132,26 @@ class WebSocket:
     def send(self, text: str) -> None:
         """Sends a message; nothing once the client has gone."""
         if self._transport is not None and not self._closing:
+            if self._behind_parts is not None:
+                self._behind_parts.append(text)
+                return
             self._heard = self._loop.time()
             self._transport.write(text_frame(text))
+
+    def send_part(self, text: str, *, last: bool) -> None:
+        """Sends a part of a message; nothing once the client has gone.
+
+        Messages of :meth:`send` wait for the last part. Pings and the end do not.
+        """
+        if self._transport is not None and not self._closing:
+            self._heard = self._loop.time()
+            self._transport.write(text_fragment(text, self._behind_parts is None, last))
+            if not last:
+                self._behind_parts = self._behind_parts or []
+                return
+            waiting, self._behind_parts = self._behind_parts, None
+            for each in waiting or ():
+                self.send(each)
 
     @property
     def takes(self) -> bool:

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from magnetar.http.websocket.user import User
 
 
-def _service(application: WebSocketApplication) -> WebSocketService:
+async def _service(application: WebSocketApplication) -> WebSocketService:
     if application.process.websockets is None:
         raise NotFound("WebSockets are not served here: webSocketServiceEnabled is false")
-    return application.process.websockets()
+    return await application.process.websockets()
 
 
 async def produce(application: WebSocketApplication, request: Request) -> Response:
@@ -68,7 +68,7 @@ async def _let_in(
     act: Callable[[WebSocketService, User], Awaitable[Response]],
 ) -> Response:
     """What ``act`` answers; its user stays until the WebSocket that it may answer with has ended."""
-    service = _service(application)
+    service = await _service(application)
     access = application.access
     user = service.admit(access.authenticator, access.authorizer, request)
     opened = False
@@ -93,15 +93,15 @@ def _topics(names: Sequence[str]) -> list[TopicName]:
 
 
 async def all_topics(application: WebSocketApplication, request: Request) -> Response:
-    return json_response(_service(application).topics())
+    return json_response((await _service(application)).topics())
 
 
 async def metrics(application: WebSocketApplication, request: Request) -> Response:
-    return json_response(_service(application).metrics())
+    return json_response((await _service(application)).metrics())
 
 
 async def topic(application: WebSocketApplication, request: Request) -> Response:
-    found = _service(application).topics().get(topic_of(request.variables))
+    found = (await _service(application)).topics().get(topic_of(request.variables))
     if found is None:
         raise NotFound("Topic does not exist")
     return json_response(found)

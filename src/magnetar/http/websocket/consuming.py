@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,6 +23,7 @@ from magnetar.http.websocket.forms import (
     ConsumerCommand,
     consumer_command,
     consumer_message,
+    consumer_message_parts,
     end_of_topic,
 )
 from magnetar.http.websocket.parameters import message_id_of
@@ -88,6 +89,8 @@ class Consuming:
         """Of messages that are not answered yet, by the id that was told; of several topics."""
         self._unsent: Message | None = None
         """The last one that was sent, until the client takes it: the memory it was given stays taken."""
+        self._parts: Iterator[tuple[str, bool]] | None = None
+        """Of a large message that the client has begun to get."""
         self._others_first = False
         """Whether it goes on sending in the next turn of the loop."""
 
@@ -121,9 +124,15 @@ class Consuming:
         if socket.takes:
             self._unsent = None
         try:
+            if self._parts is not None:
+                self._send_part(socket, self._parts)
+                return
             while self._room > 0 and socket.takes:
                 message = self._consumer.take()
                 if message is None:
+                    return
+                if len(message.data()) > _BYTES_AT_ONCE:
+                    self._begin_parts(socket, message)
                     return
                 self._send(socket, message)
                 sent += 1
@@ -147,12 +156,30 @@ class Consuming:
         self._send_more()
 
     def _send(self, socket: WebSocket, message: Message) -> None:
+        socket.send(consumer_message(message, self._told_id(message)))
+
+    def _told_id(self, message: Message) -> str:
         self._room -= 1
         message_id = b64encode(message.message_id().serialize()).decode()
         if self._terms.several:
             self._topics[message_id] = message.topic_name()
-        socket.send(consumer_message(message, message_id))
         self._traffic.was_delivered(len(message.data()))
+        return message_id
+
+    def _begin_parts(self, socket: WebSocket, message: Message) -> None:
+        self._parts = consumer_message_parts(message, self._told_id(message))
+        self._send_part(socket, self._parts)
+
+    def _send_part(self, socket: WebSocket, parts: Iterator[tuple[str, bool]]) -> None:
+        """Sends the next part, if the client takes it; the rest follows in another turn of the loop."""
+        if not socket.takes:
+            return
+        part, last = next(parts)
+        socket.send_part(part, last=last)
+        if last:
+            self._parts = None
+        self._others_first = True
+        self._loop.call_soon(self._after_others)
 
     def _make_room(self, messages: int) -> None:
         waited = self._room <= 0
@@ -213,7 +240,7 @@ class Consuming:
         socket.close(NORMAL, "Unsubscribed")
 
     def ended(self) -> None:
-        self._socket = self._unsent = None
+        self._socket = self._unsent = self._parts = None
         self._forget(self)
         self._topics.clear()
         self._loop.create_task(self._consumer.close()).add_done_callback(nobody_waits)
