@@ -15,7 +15,14 @@ NAME = "replicated"
 _KINDS = (ConsumerType.Exclusive, ConsumerType.Failover, ConsumerType.Shared, ConsumerType.KeyShared)
 
 
+_MARKERS = "pulsar.marker"
+"""The producer of what brokers write into topics for each other."""
+
+
 def key_of(message: Any) -> tuple[str, int]:
+    """:raises Violation: it is no message of a client, but a marker"""
+    if message.producer_name() == _MARKERS:
+        raise Violation(f"a marker was delivered: {message.message_id()}")
     name, number = message.data().split(b":", 2)[:2]
     return name.decode(), int(number)
 

@@ -5,18 +5,20 @@ Each is a context manager that changes the product's classes while it lasts; no 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from magnetar.broker.dispatch import key_shared, shared, single
 from magnetar.broker.publishing.source_positions import SourcePositions
 from magnetar.broker.replication import clusters, passing_on, replicator
 from magnetar.broker.replication.replicator import Replicator
 from magnetar.broker.replication.subscriptions.topic import ReplicatedSubscriptions
 from magnetar.managed_ledger.position import Position
-from magnetar.protocol import hot_replication
+from magnetar.protocol import hot_codec, hot_replication
 from simulation.replacing import replaced
 
 
@@ -82,10 +84,29 @@ def moves_a_subscription_to_the_end() -> AbstractContextManager[None]:
     return replaced(ReplicatedSubscriptions, "_move_to", hasty)
 
 
+@contextmanager
+def sends_markers_to_consumers() -> Iterator[None]:
+    """A marker counts as one message where entries are dispatched."""
+
+    def counted(
+        buffer: bytes, starts: array[int], ends: array[int], first: int, count: int, out: array[int]
+    ) -> int:
+        found = hot_codec.batch_sizes(buffer, starts, ends, first, count, out)
+        for place in range(count):
+            out[place] = out[place] or 1
+        return found & ~hot_codec.MARKED
+
+    with ExitStack() as planted:
+        for module in (single, shared, key_shared):
+            planted.enter_context(replaced(module, "batch_sizes", counted))
+        yield
+
+
 PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "sends on what came by replication": sends_on_what_came_by_replication,
     "counts as confirmed what is on its way": counts_as_confirmed_what_is_on_its_way,
     "forgets positions behind the snapshot": forgets_positions_behind_the_snapshot,
     "goes on where it was after a cut": goes_on_where_it_was_after_a_cut,
     "moves a subscription to the end": moves_a_subscription_to_the_end,
+    "sends markers to consumers": sends_markers_to_consumers,
 }

@@ -10,7 +10,7 @@ from magnetar.client.exceptions import PulsarException, Timeout
 from magnetar.client.message_id import MessageId
 from magnetar.client.message_options import MessageOptions
 from simulation.core import CoreClient, CoreProducer
-from simulation.geo.following import Following
+from simulation.geo.following import Following, key_of
 from simulation.geo.world import NAMESPACE, Published, Site, World
 from simulation.trace import Violation
 
@@ -185,9 +185,7 @@ class Judge:
         await reader.close()
 
     def _take(self, judge: str, message: Any) -> None:
-        content = message.data()
-        name, number = content.split(b":", 2)[:2]
-        key = (name.decode(), int(number))
+        content, key = message.data(), key_of(message)
         world = self._site.world
         published = world.published.get(key[0])
         if published is None or key not in self.awaited:
