@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 
+import pulsar
 import pytest
+from proxy_process import ProxyProcess
 from raw_client import Client as RawClient
 from replicated_sites import Site, connect, nothing_more, received
 from server import Server
@@ -67,6 +70,33 @@ def test_lookups_and_administrators_are_redirected(pair: Pair) -> None:
         status, headers = east.server.head_of("GET", path)
         assert status == 307
         assert headers["location"].startswith(f"{west.server.http_url}{path}?authoritative=")
+
+
+def test_a_proxy_sends_clients_to_a_peer_that_it_may_connect_to(pair: Pair, tmp_path: Path) -> None:
+    east, west = pair
+    topic = f"persistent://{NAMESPACE}/through"
+    urls = {"brokerServiceURL": east.server.url, "brokerWebServiceURL": east.server.http_url}
+    proxies = [
+        ProxyProcess(tmp_path / name, brokerProxyAllowedTargetPorts=ports, **urls)
+        for name, ports in (("open", "*"), ("closed", str(east.server.port)))
+    ]
+    try:
+        for proxy in proxies:
+            proxy.start()
+        allowed, denied = (pulsar.Client(proxy.url, operation_timeout_seconds=3) for proxy in proxies)
+        consumer = allowed.subscribe(topic, "s")
+        producer = allowed.create_producer(topic)
+        producer.send(b"1")
+        assert [message.data() for message in received(consumer, 1)] == [b"1"]
+        assert west.stats(f"{NAMESPACE}/through")["msgInCounter"] == 1
+        with pytest.raises(pulsar.PulsarException):
+            denied.create_producer(topic)
+        assert "brokerProxyAllowedTargetPorts" in proxies[1].log
+        for client in (allowed, denied):
+            client.close()
+    finally:
+        for proxy in proxies:
+            proxy.close()
 
 
 def test_lists_with_a_cluster_and_its_peer_are_refused(pair: Pair) -> None:
