@@ -240,6 +240,53 @@ def test_in_three_clusters_snapshots_of_either_kind_take_two_rounds(
         server.close()
 
 
+@pytest.fixture(scope="module")
+def last(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site[Server]]:
+    """One more cluster of ours, behind the two."""
+    server = Server(tmp_path_factory.mktemp("last"), {"clusterName": "last"})
+    server.start()
+    site = Site("last", server)
+    connect(*pair, site, tenant="shapes")
+    yield site
+    site.client.close()
+    server.close()
+
+
+@pytest.mark.parametrize(
+    ("order", "ring"),
+    [("ours lab last", False), ("lab ours last", False), ("ours last lab", False), ("ours lab last", True)],
+    ids=["Apache's in the middle", "Apache's first", "Apache's last", "a ring"],
+)
+def test_a_message_goes_one_hop(pair: Pair, last: Site[Server], order: str, ring: bool) -> None:
+    sites: dict[str, Site[Any]] = {site.name: site for site in (*pair, last)}
+    names = order.split()
+    targets = dict(zip(names, names[1:] + names[:ring], strict=False))
+    namespace = f"shapes/{order.replace(' ', '-')}-{ring}"
+    topic = f"{namespace}/t"
+    for name, site in sites.items():
+        clusters = [name, targets[name]] if name in targets else [name]
+        policies = {"replication_clusters": clusters, "deduplicationEnabled": True}
+        site.ask("PUT", f"/namespaces/{namespace}", policies)
+    consumers = {name: site.subscribe(topic) for name, site in sites.items()}
+    for name, site in sites.items():
+        site.publish(topic, contents(f"{name} ", 50))
+    for name, target in targets.items():
+
+        def confirmed(name: str = name, target: str = target) -> bool:
+            link = sites[name].stats(topic)["replication"].get(target)
+            return link is not None and not link["replicationBacklog"]
+
+        until(confirmed, f"{name} has sent all to {target}")
+    for name, consumer in consumers.items():
+        origins = [each for each in names if name in (each, targets.get(each))]
+        found = [message.data().decode() for message in received(consumer, 50 * len(origins))]
+        for origin in origins:
+            mine = [each for each in found if each.startswith(f"{origin} ")]
+            assert mine == contents(f"{origin} ", 50)
+        assert nothing_more(consumer)
+        consumer.close()
+
+
 def test_the_client_and_replicators_follow_a_namespace_that_apache_moves(
     pair: Pair, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
