@@ -99,6 +99,16 @@ class ScaleClient:
             count += 1
         return count
 
+    def arrived(self, *kinds: str) -> list[BaseCommand]:
+        """Waits for frames; those that came at once, each of which is one of these.
+
+        :raises Refused: there are others
+        """
+        found = [self.take(*kinds)]
+        while self._arrived:
+            found.append(self.take(*kinds))
+        return found
+
     def _frames(self) -> Iterator[BaseCommand]:
         while True:
             while self._arrived:

@@ -135,10 +135,12 @@ class Magnetar(Server):
     """This checkout, its hot modules compiled or interpreted."""
 
     pure: bool = False
+    settings: dict[str, str] = field(default_factory=dict)
 
     def command(self) -> list[str]:
         config = self.folder / "standalone.conf"
-        config.write_text("".join(f"{key}={value}\n" for key, value in self.tls_settings().items()))
+        settings = self.tls_settings() | self.settings
+        config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         command = [sys.executable, "-m", "magnetar", "standalone", "--data-dir", str(self.folder / "data")]
         command += ["--config", str(config)]
         return [*command, "--binary-port", str(self.port), "--http-port", str(self.http_port)]
