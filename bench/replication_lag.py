@@ -67,9 +67,11 @@ class Lag:
         for number, topic in enumerate(topics):
             self._source.request("PRODUCER", "producer", topic=topic, producer_id=number)
             self._source.take("PRODUCER_SUCCESS")
+            # What was published before it does not count, nor does anything wait for it when it has gone.
             new = {"topic": topic, "subscription": "lag", "consumer_id": number, "subType": 0}
-            self._target.request("SUBSCRIBE", "subscribe", **new)
+            self._target.request("SUBSCRIBE", "subscribe", **new, durable=False)
             self._target.take("SUCCESS")
+        for number in range(len(topics)):
             self._target.send("FLOW", "flow", consumer_id=number, messagePermits=_PERMITS)
 
     def run(self, rate: int, goes_on: Callable[[float], bool]) -> None:
