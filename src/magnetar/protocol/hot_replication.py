@@ -163,11 +163,6 @@ class InFlight:
             index += 1
         return True
 
-    def clear(self) -> None:
-        """Forgets all of them, and the memory for them."""
-        self.capacity = self.first = self.count = self.size = 0
-        self._ledgers = self._entries = self._sequences = self._sizes = array("q")
-
 
 def encode_replicated(
     run: ReplicationRun,

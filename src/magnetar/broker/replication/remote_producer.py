@@ -105,7 +105,7 @@ class RemoteProducer:
         self._moved: Lookup | None = None
         """That of the cluster to which the other one has sent its clients on; None: it has not."""
         self._asked: Any = None
-        """The answer to the last PRODUCER; None: there was none."""
+        """The answer to a PRODUCER that is awaited now; None: there is none."""
         self._tasks: dict[str, Any] = {}
         """What is under way, by its name."""
         self._ended = False
@@ -231,6 +231,9 @@ class RemoteProducer:
         except PulsarException:
             wire.producers.pop(producer_id, None)
             raise
+        finally:
+            # An idle topic does not keep the answer.
+            self._asked = None
         if wire.producers.get(producer_id) is not self:
             raise NotConnected(f"{name}: closed again by the broker of {self.remote}")
         if self._ended or cluster.ended:

@@ -45,6 +45,8 @@ _READ_AGAIN = (1.0, 60.0)
 """Seconds after a read that failed, and at most."""
 _READING = "reading"
 _KEPT_SLOTS = 64
+_NOTHING = InFlight()
+"""Shared by all replicators that have nothing in flight; nothing is ever added to it."""
 _SAMPLE_SECONDS = 0.1
 _MOST_SAMPLES = 32
 
@@ -78,7 +80,7 @@ class Replicator:
         self._loop = io.loop
         self._settings = settings
         self._bytes = in_flight_bytes
-        self._in_flight = InFlight()
+        self._in_flight = _NOTHING
         self._processed: Position = cursor.mark_delete
         """The last entry that was sent or skipped."""
         self._left: tuple[EntryRun, int, int] | None = None
@@ -177,7 +179,7 @@ class Replicator:
 
     def _in_flight_cleared(self) -> None:
         size = self._in_flight.size
-        self._in_flight.clear()
+        self._in_flight = _NOTHING
         self._bytes.release(size)
 
     def receipts(self, run: ReceiptRun) -> None:
@@ -204,7 +206,7 @@ class Replicator:
         else:
             self.cursor.mark_delete_to(self._processed)
             if in_flight.capacity > _KEPT_SLOTS:
-                in_flight.clear()
+                self._in_flight = _NOTHING
         known = self._stored_at
         while known and known[0][0] <= self.cursor.mark_delete:
             del known[0]
@@ -347,6 +349,8 @@ class Replicator:
         if encoding.sent:
             if not in_flight.count:
                 self._oldest_sent = self._loop.time()
+                if in_flight is _NOTHING:
+                    in_flight = self._in_flight = InFlight()
             before = in_flight.size
             in_flight.add(encoding, first, stopped_at, run.ledger_id, run.first_entry_id)
             self._bytes.take(in_flight.size - before)
@@ -390,6 +394,8 @@ class Replicator:
         """Works out rates over the last window; returns whether anything still moves."""
         self.sent.tick(seconds)
         self.expired.tick(seconds)
+        if not self._in_flight.count:
+            self._in_flight = _NOTHING
         return self.sent.per_second > 0 or self.expired.per_second > 0
 
     def stop(self) -> None:

@@ -108,7 +108,8 @@ class ReplicatedSubscriptions:
         self._follows = False
         self._updates: dict[str, Position] = {}
         """By the names of subscriptions that are being made."""
-        self._tasks: set[Any] = set()
+        self._tasks: dict[Any, None] = {}
+        """What is under way. An empty set would take three times the memory of an empty dict."""
         self._ended = False
         self._producer: Producer | None = None
         """Of markers; made when the first one is written."""
@@ -407,8 +408,8 @@ class ReplicatedSubscriptions:
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._io.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
     # Ending
 
