@@ -192,6 +192,11 @@ class LedgerReader(Protocol):
         """
         ...
 
+    def has_confirmed(self, entry_id: int) -> None:
+        """Whoever writes the ledger has confirmed all entries up to this one, whether the store knows it yet
+        or not."""
+        ...
+
     async def last_add_confirmed(self) -> int:
         """The last entry known durable now; -1 for none. Of an open ledger the store is asked.
 

@@ -46,6 +46,9 @@ class EntryReader:
         self._cache = cache
         self._settings = settings
         self._readers: dict[int, LedgerReader] = {}
+        self.confirmed: dict[int, int] = {}
+        """The last entry of a ledger that somebody else writes, where it is known from elsewhere than the
+        store."""
         self.entries_read = 0
         self.bytes_read = 0
         self.entries_missed = 0
@@ -90,6 +93,8 @@ class EntryReader:
         until = min(end, entry_id + limit - 1) if limit else end
         try:
             reader = await self._reader(ledger_id)
+            if ledger_id in self.confirmed:
+                reader.has_confirmed(self.confirmed[ledger_id])
             runs = await reader.read(entry_id, until, self._settings.read_ahead_bytes)
         except Exception:
             self.read_errors += 1
@@ -123,6 +128,8 @@ class EntryReader:
         if entry_id >= summary.entries:
             raise NoSuchEntry(f"nothing is stored at {ledger_id}:{entry_id}")
         reader = await self._reader(ledger_id)
+        if ledger_id in self.confirmed:
+            reader.has_confirmed(self.confirmed[ledger_id])
         runs = await reader.read(entry_id, entry_id, 1)
         if not runs or runs[0].first_entry_id != entry_id:
             self.read_errors += 1
@@ -144,6 +151,7 @@ class EntryReader:
 
     def forget(self, ledger_id: int) -> None:
         """Closes what is open of a ledger and drops its cached entries."""
+        self.confirmed.pop(ledger_id, None)
         reader = self._readers.pop(ledger_id, None)
         if reader is not None:
             reader.close()

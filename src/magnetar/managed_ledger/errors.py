@@ -27,6 +27,10 @@ class ManagedLedgerOvertaken(ManagedLedgerFenced):
     """Likewise; and whether the last change of its record was made before is not known."""
 
 
+class ShadowReadOnly(ManagedLedgerError):
+    """It is the shadow of another managed ledger: only that one takes entries, and ends."""
+
+
 class CursorNotFound(ManagedLedgerError):
     """There is no cursor of that name."""
 

@@ -29,12 +29,17 @@ class LedgersRecord:
         record: ManagedLedgerRecord,
         deletions: DeletionQueue,
         forget: Callable[[int], None],
+        *,
+        owns_ledgers: bool = True,
     ) -> None:
         """:param stored: where ``record`` was read, or is to be written
 
         :param forget: told of each ledger that goes
+        :param owns_ledgers: False: the ledgers belong to another managed ledger; this record does not name
+            them, and they are not deleted with it
         """
         self._forget = forget
+        self._owns_ledgers = owns_ledgers
         self._metadata = metadata
         self._deletions = deletions
         self.stored = stored
@@ -54,14 +59,15 @@ class LedgersRecord:
 
         :raises ManagedLedgerFenced: somebody else wrote it
         """
-        await self.stored.put(
-            lambda: encode_managed_ledger(
-                ManagedLedgerRecord(
-                    list(self.ledgers), self.terminated or self._ending, dict(self.properties), self._rest
-                )
-            )
-        )
+        await self.stored.put(lambda: encode_managed_ledger(self._now()))
         await self._delete_perhaps_named()
+
+    def _now(self) -> ManagedLedgerRecord:
+        properties = dict(self.properties)
+        if not self._owns_ledgers:
+            return ManagedLedgerRecord(properties=properties, rest=self._rest)
+        end = self.terminated or self._ending
+        return ManagedLedgerRecord(list(self.ledgers), end, properties, self._rest)
 
     async def terminate(self, end: Position) -> None:
         """Ends it for ever at a position; durable when this returns.
@@ -124,7 +130,8 @@ class LedgersRecord:
         :raises ManagedLedgerFenced: it belongs to somebody else, and so do its cursors
         """
         there = await delete_records(self._metadata, self.stored, cursors)
-        for summary in list(self.ledgers):
-            await self.let_go(summary)
+        if self._owns_ledgers:
+            for summary in list(self.ledgers):
+                await self.let_go(summary)
         await self._delete_perhaps_named()
         return there

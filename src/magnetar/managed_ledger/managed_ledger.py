@@ -59,6 +59,9 @@ log = logging.getLogger(__name__)
 class ManagedLedger:
     """Made by :class:`magnetar.managed_ledger.opening.ManagedLedgers`."""
 
+    _owns_ledgers = True
+    """Whether its ledgers are in its record, and are deleted with it."""
+
     def __init__(
         self,
         name: str,
@@ -82,7 +85,12 @@ class ManagedLedger:
         # Its parts know it weakly: reference counting alone frees it, without the collector of cycles.
         own: ManagedLedger = weakref.proxy(self)
         self._record = LedgersRecord(
-            metadata, stored, record, deletions, lambda gone: own.reader.forget(gone)
+            metadata,
+            stored,
+            record,
+            deletions,
+            lambda gone: own.reader.forget(gone),
+            owns_ledgers=self._owns_ledgers,
         )
         self.ledgers = self._record.ledgers
         self.cache = LedgerCache(cache)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from magnetar.io.interfaces import Io
@@ -18,7 +18,12 @@ from magnetar.managed_ledger.cursors import AT_ONCE
 from magnetar.managed_ledger.custom_metadata import custom_metadata
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.entry_cache import EntryCache
-from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced, ManagedLedgerNotFound
+from magnetar.managed_ledger.errors import (
+    ManagedLedgerError,
+    ManagedLedgerFenced,
+    ManagedLedgerNotFound,
+    MetadataDamaged,
+)
 from magnetar.managed_ledger.exports import Exports
 from magnetar.managed_ledger.lost_data import LostData
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
@@ -33,9 +38,13 @@ from magnetar.managed_ledger.records import (
 )
 from magnetar.managed_ledger.set_aside import OrphanedLedgers
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
+from magnetar.managed_ledger.shadow_ledger import ShadowLedger
+from magnetar.managed_ledger.shadows import Shadows
 from magnetar.managed_ledger.tenure import Tenure
 from magnetar.metadata.interface import MUST_NOT_EXIST, MetadataError, MetadataStore
-from magnetar.naming.topic_name import decode_path_piece, encode_path_piece
+from magnetar.naming.errors import InvalidName
+from magnetar.naming.shadows import shadow_source
+from magnetar.naming.topic_name import TopicName, decode_path_piece, encode_path_piece
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +70,7 @@ class ManagedLedgers:
         self.deletions = DeletionQueue(io.loop, store, metadata)
         self._exports = Exports(metadata)
         self.lost_data = LostData(skip=settings.skip_lost_data)
+        self._shadows = Shadows(metadata)
         self.opened: dict[str, ManagedLedger] = {}
 
     def use(self, cache_settings: EntryCacheSettings, *, skip_lost_data: bool) -> None:
@@ -70,6 +80,15 @@ class ManagedLedgers:
 
     async def exists(self, name: str) -> bool:
         return await self._metadata.exists(f"{ROOT}/{name}")
+
+    async def properties(self, name: str) -> Mapping[str, str] | None:
+        """Those of a managed ledger, whoever has it open; None: there is none of that name.
+
+        :raises MetadataDamaged: its record cannot be read
+        """
+        path = f"{ROOT}/{name}"
+        node = await self._metadata.get(path)
+        return None if node is None else decode_managed_ledger(node.value, path).properties
 
     async def names(self, below: str) -> Sequence[str]:
         """URL-encoded names below e.g. ``tenant/namespace/persistent``, sorted."""
@@ -84,6 +103,7 @@ class ManagedLedgers:
         quorums: Quorums | None = None,
         trims: bool = True,
         tenure: Tenure | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> ManagedLedger:
         """Recovers a managed ledger, or makes it.
 
@@ -91,6 +111,8 @@ class ManagedLedgers:
         :param quorums: None for those of the settings
         :param trims: False: nothing that was stored before goes until ``trimmer.begin`` is called
         :param tenure: of this owner, who may end it at any time; None: nobody else can own it
+        :param properties: what it has from the first on, if it is made; with ``PULSAR.SHADOW_SOURCE`` it is a
+            shadow
         :raises ManagedLedgerNotFound: it does not exist and ``create`` is false
         :raises ManagedLedgerFenced: somebody else opened it at the same time
         :raises ManagedLedgerMoving: it is being exported
@@ -105,16 +127,14 @@ class ManagedLedgers:
         if node is None:
             if not create:
                 raise ManagedLedgerNotFound(f"there is no managed ledger {name}")
-            record = ManagedLedgerRecord()
+            record = ManagedLedgerRecord(properties=dict(properties or {}))
             await stored.put(lambda: encode_managed_ledger(record))
         else:
             record = decode_managed_ledger(node.value, path)
             last = record.ledgers[-1] if record.ledgers else None
             if last is not None and not last.closed_ms and self.store.may_be_written(last.ledger_id):
                 await _claim(stored, node.value)
-        empty = await self._recover_last(name, record)
-        ledger = ManagedLedger(
-            name,
+        parts = (
             self._io,
             self.store,
             self._metadata,
@@ -126,9 +146,17 @@ class ManagedLedgers:
             self.deletions,
             self.lost_data,
         )
+        source = _shadow_source(record, name)
+        empty = await self._recover_last(name, record) if source is None else None
+        ledger: ManagedLedger
+        if source is None:
+            ledger = ManagedLedger(name, *parts)
+        else:
+            ledger = ShadowLedger(name, source.path, *parts)
+            await ledger.open_source()
         if empty is not None:
             ledger.creation.listed(empty)
-        if record.terminated is None:
+        if record.terminated is None or source is not None:
             await ledger.roll()
         if empty is not None:
             await self.deletions.delete(empty)
@@ -143,7 +171,9 @@ class ManagedLedgers:
             # Whoever opens it again recovers its new ledger.
             ledger.disown()
             raise
-        if trims:
+        if isinstance(ledger, ShadowLedger):
+            self._shadows.opened(ledger)
+        elif trims:
             ledger.trimmer.begin()
         self.opened[name] = ledger
         return ledger
@@ -197,6 +227,9 @@ class ManagedLedgers:
         # The path as it is found: whoever wrote it may have encoded other characters.
         storage = self._storage(ledger, name, piece)
         state = await storage.recover(sizes)
+        if isinstance(ledger, ShadowLedger) and not ledger.source_missing:
+            # What was consumed is stored at the source, whether the store tells of it yet or not.
+            ledger.learn(state.mark_delete)
         state.forget_behind(ledger.last_confirmed)
         if state.mark_delete > ledger.last_confirmed and state.mark_delete[1] >= 0:
             # Entries that this cursor saw were never acknowledged to their producer and are gone with a
@@ -237,16 +270,28 @@ class ManagedLedgers:
     async def close(self, ledger: ManagedLedger) -> None:
         if self.opened.get(ledger.name) is ledger:
             del self.opened[ledger.name]
+        self._shadows.over(ledger)
         await ledger.close()
 
     async def delete(self, ledger: ManagedLedger) -> None:
         if self.opened.get(ledger.name) is ledger:
             del self.opened[ledger.name]
+        self._shadows.over(ledger)
         await ledger.delete()
 
     def orphaned_ledgers(self, retention_ms: int) -> OrphanedLedgers:
         """:param retention_ms: how long they are kept"""
         return OrphanedLedgers(self._io.clock, self.store, self._metadata, retention_ms)
+
+
+def _shadow_source(record: ManagedLedgerRecord, name: str) -> TopicName | None:
+    """:raises MetadataDamaged: the property that names the source names none"""
+    if not record.properties:
+        return None
+    try:
+        return shadow_source(record.properties, TopicName.from_path(name))
+    except InvalidName as error:
+        raise MetadataDamaged(f"{ROOT}/{name}: {error}") from error
 
 
 async def _claim(stored: OwnedRecord, value: bytes) -> None:

@@ -5,6 +5,8 @@ They are those of Apache Pulsar 4.0, so that its clusters and ours replicate to 
 
 from __future__ import annotations
 
+from magnetar.naming.shadows import source_of_producer
+
 DEFAULT_PREFIX = "pulsar.repl"
 """The default of ``replicatorPrefix``, which must be the same in clusters that replicate to each other."""
 
@@ -38,13 +40,14 @@ def cursor_name(prefix: str, remote: str) -> str:
 def remote_cluster_of(prefix: str, producer_name: str) -> str | None:
     """The cluster that sends by a producer of that name; None: the producer belongs to a client.
 
-    Every name that begins with the prefix and a dot belongs to a replicator.
+    Every name that begins with the prefix and a dot belongs to a replicator. That of a source to its shadow
+    topic belongs to one as well, and answers the name of the source.
 
     :param prefix: ``replicatorPrefix``
     """
     reserved = f"{prefix}."
     if not producer_name.startswith(reserved):
-        return None
+        return source_of_producer(prefix, producer_name)
     return producer_name[len(reserved) :].partition(_ARROW)[0]
 
 

@@ -7,6 +7,7 @@ cdef Py_ssize_t _COPY_LIMIT, _ROOM
 
 cdef class ReplicationRun:
     cdef public Py_ssize_t capacity
+    cdef public bint placed
     cdef public bytes remote
     cdef public bytes origin
     cdef public long long max_frame
@@ -73,6 +74,9 @@ cdef int _look(ReplicationRun run, bytes buffer, Py_ssize_t start, Py_ssize_t en
 
 @cython.locals(position='Py_ssize_t', metadata='Py_ssize_t', size='Py_ssize_t')
 cdef Py_ssize_t _put_frame(ReplicationRun run, unsigned char[::1] out, Py_ssize_t at, long long producer_id, bytes buffer, const unsigned char[::1] source, Py_ssize_t end, long long ledger_id, long long entry_id) except -1
+
+@cython.locals(end='Py_ssize_t')
+cdef Py_ssize_t _put_message_id(unsigned char[::1] out, Py_ssize_t position, long long ledger_id, long long entry_id) except -1
 
 @cython.locals(ledger_digits='int', entry_digits='int', size='Py_ssize_t')
 cdef Py_ssize_t _put_source(unsigned char[::1] out, Py_ssize_t position, long long ledger_id, long long entry_id) except -1

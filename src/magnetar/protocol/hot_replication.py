@@ -38,9 +38,14 @@ _ROOM = 160
 class ReplicationRun:
     """Which cluster entries go to, and what became of those of the last call of :func:`encode_replicated`."""
 
-    def __init__(self, local: bytes, remote: bytes, capacity: int = 1024) -> None:
-        """:param capacity: of a call: entries"""
+    def __init__(self, local: bytes, remote: bytes, capacity: int = 1024, placed: bool = False) -> None:
+        """:param capacity: of a call: entries
+
+        :param placed: entries go to a shadow topic: all of them, each with its position as its message id and
+            with the schema version that it has
+        """
         self.capacity = capacity
+        self.placed = placed
         self.remote = remote
         self.origin = b"\x2a" + bytes((len(local),)) + local
         """The field that names the cluster where an entry comes from; names have at most 127 bytes."""
@@ -296,7 +301,7 @@ def _look(run: ReplicationRun, buffer: bytes, start: int, end: int, oldest_ms: i
             if size < 0 or size > stop - after:
                 return SKIPPED
             position = after + size
-            if tag == _REPLICATED_FROM:
+            if tag == _REPLICATED_FROM and not run.placed:
                 return SKIPPED
             if tag == 0x3A:
                 named = True
@@ -332,6 +337,10 @@ def _look(run: ReplicationRun, buffer: bytes, start: int, end: int, oldest_ms: i
         return SKIPPED
     if run.insert_at < 0:
         run.insert_at = stop
+    if run.placed:
+        run.plain = True
+        run.version_at = -1
+        return SENT
     if marker >= 20 or (named and not chosen):
         return SKIPPED
     if published_ms < oldest_ms:
@@ -372,6 +381,8 @@ def _put_frame(
         out[position] = 0x40
         out[position + 1] = 1
         position += 2
+    if run.placed:
+        position = _put_message_id(out, position, ledger_id, entry_id)
     run.command_end = position
     out[at + 11] = position - at - 12
     _put_size(out, at + 4, position - at - 8)
@@ -389,6 +400,17 @@ def _put_frame(
     position += size
     _put_size(out, at, position - at - 4)
     return position
+
+
+def _put_message_id(out: bytearray, position: int, ledger_id: int, entry_id: int) -> int:
+    """Writes the field of SEND that names the position in the source of a shadow topic."""
+    out[position] = 0x4A
+    out[position + 2] = 0x08
+    end = _put_varint(out, position + 3, ledger_id)
+    out[end] = 0x10
+    end = _put_varint(out, end + 1, entry_id)
+    out[position + 1] = end - position - 2
+    return end
 
 
 def _put_source(out: bytearray, position: int, ledger_id: int, entry_id: int) -> int:

@@ -23,7 +23,7 @@ def served() -> Served:
 
 @pytest.mark.parametrize("subject", subjects().values(), ids=lambda subject: subject.name)
 def test_every_path_says_why(served: Served, subject: Subject) -> None:
-    assert subject.rows or subject.name == "shadow-topics"
+    assert subject.rows
     for row in subject.rows:
         for path in (row.path, *row.older):
             named = path.replace("{", "").replace("}", "")
@@ -35,13 +35,12 @@ def test_every_path_says_why(served: Served, subject: Subject) -> None:
 @pytest.mark.parametrize(
     ("path", "subject"),
     [
-        ("/admin/v2/persistent/public/default/t/shadowTopics", "shadow-topics"),
         ("/admin/v2/namespaces/public/default/offloadDeletionLagMs", "offload"),
         ("/admin/v2/namespaces/public/default/offloadThreshold", "offload"),
     ],
 )
 def test_policies_of_what_is_left_out_say_the_same(served: Served, path: str, subject: str) -> None:
-    answer = served.ask("PUT", path, "[]" if subject == "shadow-topics" else "5")
+    answer = served.ask("PUT", path, "5")
     assert (answer.status, json.loads(answer.body)) == (501, {"reason": subjects()[subject].reason})
 
 

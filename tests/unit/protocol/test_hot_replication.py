@@ -98,6 +98,27 @@ def test_broker_metadata_stay_and_transaction_ids_go(hot: ModuleType) -> None:
     assert (end, found, payload) == (1, expected, b"payload")
 
 
+WHATEVER = {
+    "plain": metadata(),
+    "with a schema": metadata(schema_version=b"\x07"),
+    "from another cluster": metadata(replicated_from="r-c"),
+    "for another cluster": metadata(replicate_to=["r-c"]),
+    "marker": metadata(marker_type=11),
+    "old": metadata(publish_time=1),
+}
+
+
+@pytest.mark.parametrize("told", WHATEVER.values(), ids=list(WHATEVER))
+def test_a_shadow_is_sent_everything_with_its_position(hot: ModuleType, told: MessageMetadata) -> None:
+    run = hot.ReplicationRun(b"r-a", b"", placed=True)
+    run.max_frame = LARGE
+    end, frames = encoded(hot, run, [build_entry(told, b"payload")], ledger_id=1 << 40, entry_id=300)
+    send = decode_command(frames[0], 0).send
+    assert (end, send.message_id.ledgerId, send.message_id.entryId) == (1, 1 << 40, 300)
+    found, payload = entry_of_frame(frames[0])
+    assert (found.schema_version, payload) == (told.schema_version, b"payload")
+
+
 SKIPPED = {
     "came by replication": metadata(replicated_from="r-c"),
     "for another": metadata(replicate_to=["r-c"]),

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from magnetar.broker.admin.at_owners import at_owner_of
+from magnetar.broker.admin.shadows import check_source
 from magnetar.broker.ownership.peers import PeerRefused
 from magnetar.broker.service import BrokerService
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
@@ -29,6 +30,7 @@ from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.metadata.interface import MetadataError
+from magnetar.naming.shadows import SHADOW_SOURCE
 from magnetar.naming.topic_name import TopicName, subscription_piece
 
 _NOT_FOUND = 404
@@ -131,6 +133,8 @@ class PartitionAdmin:
         await self._namespaces.check(name.namespace_name)
         if await self._namespaces.partitions(name) or await self._exists(name):
             raise AlreadyExists("This topic already exists")
+        if SHADOW_SOURCE in properties:
+            await check_source(self._broker, name, properties[SHADOW_SOURCE], partitions)
         await check_room(self._broker, name, partitions)
         await self._namespaces.create_partitioned(name, partitions, properties)
         await self._make(name, range(partitions))

@@ -50,6 +50,12 @@ class SchemaAdmin:
     def __init__(self, broker: BrokerService) -> None:
         self._broker = broker
 
+    async def _path(self, topic: str) -> str:
+        """Where the schemas of a topic are kept: those of a shadow topic are its source's."""
+        name = self._named(topic)
+        source = await self._broker.creation.source_of(name)
+        return (source or name).schema_path
+
     def _named(self, topic: str) -> TopicName:
         return self._broker.parse_topic(topic)
 
@@ -58,19 +64,19 @@ class SchemaAdmin:
 
         :raises NotFound: there is none
         """
-        found = await self._broker.schemas.get(self._named(topic).schema_path, version)
+        found = await self._broker.schemas.get(await self._path(topic), version)
         if found is None:
             raise NotFound("Schema not found")
         return _described(found)
 
     async def versions(self, topic: str) -> Sequence[Mapping[str, Any]]:
         """All versions since the schema was last deleted, the oldest first."""
-        found = await self._broker.schemas.list(self._named(topic).schema_path)
+        found = await self._broker.schemas.list(await self._path(topic))
         return [_described(each) for each in found]
 
     async def places(self, topic: str) -> Mapping[str, Any] | None:
         """``SchemaMetadata``: where all versions are stored; None where there is none."""
-        index, _record = await self._broker.schemas.storage.index(self._named(topic).schema_path)
+        index, _record = await self._broker.schemas.storage.index(await self._path(topic))
         if not index:
             return None
         return {"info": _place(index[-1]), "index": [_place(each) for each in index]}
@@ -119,7 +125,7 @@ class SchemaAdmin:
         """The version that says the same; -1 for none."""
         try:
             wanted = _declared(kind, definition, properties)
-            found = await self._broker.schemas.find(self._named(topic).schema_path, wanted)
+            found = await self._broker.schemas.find(await self._path(topic), wanted)
         except InvalidSchemaData:
             # What cannot be read is no version either.
             return -1

@@ -63,7 +63,7 @@ class SubscriptionAdmin:
         :raises SubscriptionNotFound: there is none
         """
         parts = [part for part in await self._parts(topic) if isinstance(part, Topic)]
-        replicators = [r for part in parts for r in part.replicators.values() if r.name == name]
+        replicators = [r for part in parts for r in part.all_replicators() if r.name == name]
         return replicators or await self._each(topic, name)
 
     async def _any(self, topic: str, subscription: str) -> Sequence[Subscription | NonPersistentSubscription]:

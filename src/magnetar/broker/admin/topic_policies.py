@@ -8,6 +8,7 @@ from typing import Any
 
 from magnetar.broker.admin.entry_filters import check_filters
 from magnetar.broker.admin.partitions import PartitionAdmin
+from magnetar.broker.admin.shadows import check_shadows
 from magnetar.broker.admin.topics import TopicAdmin
 from magnetar.broker.policies.applied import APPLIED, counting
 from magnetar.broker.policies.effective import of_topic
@@ -99,6 +100,8 @@ class TopicPolicyAdmin:
         check_filters(self._broker, field, changes.get(field))
         policies = self._broker.policies
         above = await policies.of_namespace(name.namespace_name)
+        if field == "shadowTopics" and changes.get(field) is not None:
+            await check_shadows(self._broker, name, changes[field])
         if field == "replicationClusters" and changes.get(field):
             if not everywhere:
                 self._check_clusters(changes[field])

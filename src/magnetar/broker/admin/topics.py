@@ -13,6 +13,7 @@ from magnetar.broker.admin.partitions import (
     in_use,
     is_used,
 )
+from magnetar.broker.admin.shadows import check_source
 from magnetar.broker.policies.records import Record
 from magnetar.broker.service import BrokerService
 from magnetar.broker.stats.assembled import Wanted, internal_stats_of, stats_of
@@ -30,6 +31,7 @@ from magnetar.errors import (
     TopicNotFound,
 )
 from magnetar.managed_ledger.position import Position
+from magnetar.naming.shadows import SHADOW_SOURCE
 from magnetar.naming.topic_name import TopicName
 from magnetar.security.principal import BROKER
 
@@ -87,10 +89,10 @@ class TopicAdmin:
             raise PreconditionFailed(
                 f"Can't create topic {name.local}: partitioned topic {name.base.local} has no such partition"
             )
+        if SHADOW_SOURCE in properties:
+            await check_source(self._broker, name, properties[SHADOW_SOURCE])
         await check_room(self._broker, name, 1)
-        made = await self._broker.create_topic(name)
-        if properties:
-            await persistent(made).managed_ledger.set_properties(dict(properties))
+        await self._broker.create_topic(name, properties)
 
     async def unload(self, topic: str) -> None:
         """Closes a topic (or all partitions) and disconnects its clients; they come back.

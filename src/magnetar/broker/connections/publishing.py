@@ -16,6 +16,7 @@ from magnetar.broker.flow.outgoing import Outgoing
 from magnetar.broker.flow.publish_rates import PublishLimiter
 from magnetar.broker.publishing.admission import Part, Verdict
 from magnetar.broker.publishing.hindrances import Hindrance
+from magnetar.broker.publishing.placed import PlacedPublish
 from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.service import BrokerService
 from magnetar.errors import (
@@ -26,11 +27,14 @@ from magnetar.errors import (
     ServiceNotReady,
     TopicTerminated,
 )
+from magnetar.managed_ledger.position import Position
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.frames import encode_command
 from magnetar.protocol.hot_codec import SendRun, encode_receipts
 from magnetar.protocol.hot_origin import first_foreign
 from magnetar.protocol.metadata import ChecksumMismatch, parse_entry
+from magnetar.protocol.pulsar_api_pb2 import CommandSend
+from magnetar.protocol.wire_ids import signed
 
 log = logging.getLogger(__name__)
 
@@ -124,6 +128,22 @@ class Publishing:
             self._refuse(producer.producer_id, sequence_id, ServerErrorCode.UNKNOWN, text)
         else:
             publish_marker(self, producer, entry, raw, sequence_id, self._broker.io.clock.monotonic())
+
+    def publish_placed(self, producer: Producer, send: CommandSend, position: Position, raw: bytes) -> None:
+        """Tells a shadow topic of an entry that its source has stored at a position."""
+        sequence_id = signed(send.sequence_id)
+        try:
+            parse_entry(raw)
+        except ChecksumMismatch:
+            text = "Checksum failed on the broker"
+            self._refuse(producer.producer_id, sequence_id, ServerErrorCode.CHECKSUM, text)
+        except EntryError:
+            text = "The entry has no readable metadata"
+            self._refuse(producer.producer_id, sequence_id, ServerErrorCode.UNKNOWN, text)
+        else:
+            now = self._broker.io.clock.monotonic()
+            publish = PlacedPublish(producer, sequence_id, position, max(send.num_messages, 1), now)
+            self.submit(producer, publish, raw, array("q", (0,)), array("q", (len(raw),)))
 
     def _publish_parts(
         self, producer: Producer, parts: list[Part], buffer: bytes, sends: SendRun, now: float

@@ -23,7 +23,7 @@ class Replicated(Enum):
 
 def explain_replication(replicator: Replicating) -> Explanation:
     """Of a topic's replicator to one other cluster."""
-    cluster, backlog = replicator.remote, replicator.backlog()
+    where, backlog = replicator.where, replicator.backlog()
     figures = {
         "backlog": backlog,
         "lagSeconds": round(replicator.lag_seconds(), 3),
@@ -33,16 +33,12 @@ def explain_replication(replicator: Replicating) -> Explanation:
     }
     if not replicator.hindrance and not backlog:
         if not replicator.connected:
-            sentence = (
-                f"Everything has arrived in cluster {cluster}; the topic is not used, so nobody is connected."
-            )
+            sentence = f"Everything has arrived in {where}; the topic is not used, so nobody is connected."
             return Explanation(Replicated.RESTING.value, sentence, None, figures)
-        return Explanation(
-            Replicated.AT_END.value, f"Everything has arrived in cluster {cluster}.", None, figures
-        )
+        return Explanation(Replicated.AT_END.value, f"Everything has arrived in {where}.", None, figures)
     entries = counted(backlog, "entry", "entries")
     if not replicator.hindrance:
-        sentence = f"Cluster {cluster} has not confirmed {entries} yet."
+        sentence = f"{where[0].upper()}{where[1:]} has not confirmed {entries} yet."
         return Explanation(Replicated.REPLICATING.value, sentence, None, figures)
     wait = "waits" if backlog == 1 else "wait"
     return _hindered(replicator, f"{entries} {wait}.", figures)
@@ -50,24 +46,25 @@ def explain_replication(replicator: Replicating) -> Explanation:
 
 def explain_passing_on(replicator: PassingOn) -> Explanation:
     """Of a non-persistent topic's replicator to one other cluster."""
-    cluster, dropped = replicator.remote, replicator.dropped.messages
+    where, dropped = replicator.where, replicator.dropped.messages
     figures = {"connected": replicator.connected, "dropped": dropped}
     lost = f"Dropped since the topic was loaded: {counted(dropped, 'message')}."
     if replicator.hindrance:
         return _hindered(replicator, lost, figures)
     if not replicator.connected:
-        sentence = f"The topic is not used, so its replicator is not connected to cluster {cluster}. {lost}"
+        sentence = f"The topic is not used, so its replicator is not connected to {where}. {lost}"
         return Explanation(Replicated.RESTING.value, sentence, None, figures)
-    sentence = f"What is published goes to cluster {cluster}. {lost}"
+    sentence = f"What is published goes to {where}. {lost}"
     return Explanation(Replicated.PASSING_ON.value, sentence, None, figures)
 
 
 def _hindered(replicator: AnyReplicating, consequence: str, figures: Mapping[str, object]) -> Explanation:
-    cluster = replicator.remote
+    remote = replicator.remote
+    look = ("topics", "stats", remote) if "://" in remote else ("clusters", "get", remote)
     return Explanation(
         Replicated.HINDERED.value,
-        f"Nothing is sent to cluster {cluster}: {replicator.hindrance}. {consequence}",
+        f"Nothing is sent to {replicator.where}: {replicator.hindrance}. {consequence}",
         None,
         figures,
-        look=command("pulsar-admin", "clusters", "get", cluster),
+        look=command("pulsar-admin", *look),
     )

@@ -42,7 +42,7 @@ async def explain_topic(broker: BrokerService, topic: AnyTopic, subscription: st
     if subscription is not None:
         pass
     elif isinstance(topic, Topic):
-        replication = {name: told(explain_replication(each)) for name, each in topic.replicators.items()}
+        replication = {each.remote: told(explain_replication(each)) for each in topic.all_replicators()}
     else:
         replication = {name: told(explain_passing_on(each)) for name, each in topic.replicators.items()}
     return {

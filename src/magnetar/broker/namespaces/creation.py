@@ -14,6 +14,7 @@ from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.errors import AlreadyExists, NotAllowed, PartitionCountRefused, TopicNotFound
 from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.shadows import SHADOW_SOURCE, shadow_source
 from magnetar.naming.topic_name import TopicName
 from magnetar.security.principal import BROKER, Principal
 
@@ -104,6 +105,24 @@ class TopicCreation:
         """:raises TopicNotFound: it is a partition of a topic that is being deleted"""
         if name.partition_index >= 0 and await self._namespaces.is_being_deleted(name.base):
             raise TopicNotFound(f"Topic {name.base} is being deleted")
+
+    async def source_of(self, name: TopicName) -> TopicName | None:
+        """The topic that one is the shadow of, whichever broker serves it; None: it is missing, or none."""
+        if not name.persistent:
+            return None
+        properties = await self._managed_ledgers.properties(name.path)
+        if properties is None:
+            properties = (await self._namespaces.partitioned(name)).get("properties") or {}
+        return shadow_source(properties, name)
+
+    async def inherited(self, name: TopicName) -> Mapping[str, str] | None:
+        """The properties that a partition which is about to be made has from its topic: the source, where
+        that is a shadow. None: there are none."""
+        if name.partition_index < 0 or not name.persistent or name.reserved:
+            return None
+        record = await self._namespaces.partitioned(name.base)
+        source = shadow_source(record.get("properties") or {}, name)
+        return {SHADOW_SOURCE: str(source)} if source is not None else None
 
     def non_persistent(self, namespace: NamespaceName) -> list[TopicName]:
         """The non-persistent topics of a namespace."""

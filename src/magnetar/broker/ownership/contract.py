@@ -45,6 +45,15 @@ class Addresses:
     http: str | None = None
     http_tls: str | None = None
 
+    def as_record(self) -> dict[str, str | None]:
+        """As the record of a cluster (``ClusterData`` of Pulsar's) would lead there."""
+        return {
+            "serviceUrl": self.http,
+            "serviceUrlTls": self.http_tls,
+            "brokerServiceUrl": self.binary,
+            "brokerServiceUrlTls": self.binary_tls,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Owner:

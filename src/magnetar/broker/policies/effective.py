@@ -90,6 +90,8 @@ class EffectivePolicies:
     """Clusters that serve the topics of the namespace besides those it is replicated to (PIP-321)."""
     max_topics: int = 0
     """Of the namespace."""
+    shadow_topics: tuple[str, ...] = ()
+    """Full names of the topics that are shadows of this one, as they were set."""
 
     @property
     def quorums(self) -> Quorums:
@@ -207,6 +209,7 @@ _SOURCES: dict[str, _Source] = {
     ),
     "replication_clusters": _Source("replication_clusters", "replicationClusters", texts),
     "allowed_clusters": _Source("allowed_clusters", None, texts),
+    "shadow_topics": _Source(None, "shadowTopics", texts),
     "max_topics": _Source("max_topics_per_namespace", None, _most),
 }
 

@@ -98,6 +98,7 @@ TOPIC: Mapping[str, NotYet | None] = {
     "retentionPolicies": None,
     "schemaCompatibilityStrategy": None,
     "schemaValidationEnforced": None,
+    "shadowTopics": None,
     "subscribeRate": None,
     "subscriptionDispatchRate": None,
     "subscriptionPolicies": None,
@@ -112,7 +113,6 @@ REFUSED = frozenset(
         "offload_policies",
         "offload_threshold",
         "offload_threshold_in_seconds",
-        "shadowTopics",
     )
 )
 """Fields of either kind of policies that nobody can set to what would have to be honoured."""

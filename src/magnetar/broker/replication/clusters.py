@@ -54,9 +54,19 @@ class RemoteCluster:
 
 class RemoteClusters:
     def __init__(
-        self, loop: Loop, metadata: MetadataStore, clusters: Clusters, local: str, reach: Reach
+        self,
+        loop: Loop,
+        metadata: MetadataStore,
+        clusters: Clusters,
+        local: str,
+        reach: Reach,
+        own: Callable[[], Record],
     ) -> None:
-        """:param local: the name of the broker's own cluster"""
+        """:param local: the name of the broker's own cluster
+
+        :param own: how that one is reached: by this broker, wherever its record leads
+        """
+        self._own = own
         self._loop = loop
         self._clusters = clusters
         self._local = local
@@ -94,10 +104,13 @@ class RemoteClusters:
         return found
 
     async def _open(self, name: str) -> RemoteCluster:
-        record = await self._clusters.get(name)
+        record = await self._record(name)
         made = RemoteCluster(name, record, self._reach(name, record), self.run(name))
         self._known[name] = made
         return made
+
+    async def _record(self, name: str) -> Record:
+        return self._own() if name == self._local else await self._clusters.get(name)
 
     def _metadata_changed(self, change: Change) -> None:
         name = change.path.removeprefix(f"{CLUSTERS}/").partition("/")[0]
@@ -110,7 +123,7 @@ class RemoteClusters:
     async def _look_again(self, name: str) -> None:
         known = self._known.get(name)
         try:
-            record: Record | None = await self._clusters.get(name)
+            record: Record | None = await self._record(name)
         except BrokerError:
             record = None
         except MetadataError as error:

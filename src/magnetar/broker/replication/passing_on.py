@@ -57,6 +57,10 @@ class PassingReplicator:
         self._there.connect()
 
     @property
+    def where(self) -> str:
+        return self._there.where
+
+    @property
     def hindrance(self) -> str:
         return self._there.hindrance
 

@@ -117,6 +117,11 @@ class RemoteProducer:
         return producer_name(self._prefix, self._settings().cluster, self.remote)
 
     @property
+    def where(self) -> str:
+        """What it sends to, for people."""
+        return f"cluster {self.remote}"
+
+    @property
     def ended(self) -> bool:
         return self._ended
 
@@ -235,7 +240,7 @@ class RemoteProducer:
             # An idle topic does not keep the answer.
             self._asked = None
         if wire.producers.get(producer_id) is not self:
-            raise NotConnected(f"{name}: closed again by the broker of {self.remote}")
+            raise NotConnected(f"{name}: closed again by the broker of {self.where}")
         if self._ended or cluster.ended:
             self._close_producer(connection, producer_id)
             raise NotConnected(f"the record of cluster {self.remote} has changed")
@@ -337,7 +342,7 @@ class RemoteProducer:
             self._sender.receipts(run)
 
     def send_failed(self, sequence_id: int, error: PulsarException) -> None:
-        self.detach(f"cluster {self.remote} refused a message: {error}")
+        self.detach(f"{self.where} refused a message: {error}")
 
     def migrated(self, there: Assigned) -> None:
         """From now on the topic is looked up where the other cluster says, until its record changes."""
@@ -346,11 +351,11 @@ class RemoteProducer:
         self._moved = found or self._moved
         if self._asked is not None and not self._asked.done():
             # There is no other answer.
-            text = f"cluster {self.remote} has sent its clients on to {there.url or there.url_tls}"
+            text = f"{self.where} has sent its clients on to {there.url or there.url_tls}"
             self._asked.set_exception(NotConnected(text))
 
     def closed_by_broker(self, assigned: Assigned | None) -> None:
-        self._disconnected(f"cluster {self.remote} closed the producer")
+        self._disconnected(f"{self.where} closed the producer")
 
     def connection_lost(self, error: PulsarException) -> None:
         self.detach(str(error))
@@ -374,7 +379,7 @@ class RemoteProducer:
             except (PulsarException, BrokerError, MetadataError, LedgerError) as error:
                 if connection is not self.connection:
                     return
-                self.hindered(f"cluster {self.remote} does not take the schema of the messages: {error}")
+                self.hindered(f"{self.where} does not take the schema of the messages: {error}")
                 await sleep(self._loop, self.backoff.next())
                 continue
             if connection is self.connection:

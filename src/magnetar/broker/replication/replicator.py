@@ -13,12 +13,13 @@ from typing import Any
 from magnetar.broker.flow.dispatch_rates import DispatchLimiter, LimitedBy, Throttle
 from magnetar.broker.flow.loop_budget import READ_PRICE, RUN_PRICE
 from magnetar.broker.flow.rates import Rate
-from magnetar.broker.replication.clusters import RemoteClusters
+from magnetar.broker.replication.clusters import RemoteCluster, RemoteClusters
 from magnetar.broker.replication.remote_producer import RemoteProducer
 from magnetar.broker.replication.settings import InFlightBytes, ReplicationSettings
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.topics.persistent import Topic
 from magnetar.client.backoff import Backoff
+from magnetar.client.connection import Connection
 from magnetar.io.interfaces import Io
 from magnetar.io.waiting import sleep
 from magnetar.ledger.entry_run import EntryRun
@@ -35,6 +36,7 @@ from magnetar.protocol.hot_replication import (
     TOO_LARGE,
     UNKNOWN_SCHEMA,
     InFlight,
+    ReplicationRun,
     encode_replicated,
 )
 
@@ -92,22 +94,29 @@ class Replicator:
         self._blocked_at: Position | None = None
         self._limiter: DispatchLimiter | None = None
         self._throttle: Throttle | None = None
-        self._there = RemoteProducer(
-            io,
-            self,
-            topic.name,
-            remote,
-            clusters,
-            schemas,
-            partitions,
-            settings,
-            topic.settings.replicator_prefix,
-        )
+        self._there = self._producer(clusters, schemas, partitions)
         if cursor.has_more():
             self._stored_at.append((topic.max_read_position, self._loop.time()))
         self.policies_changed()
         topic.follow(self._stored)
         self._there.connect()
+
+    def _producer(
+        self,
+        clusters: RemoteClusters,
+        schemas: SchemaRegistry,
+        partitions: Callable[[TopicName], Awaitable[int]],
+    ) -> RemoteProducer:
+        name, prefix = self.topic.name, self.topic.settings.replicator_prefix
+        return RemoteProducer(
+            self._io, self, name, self.remote, clusters, schemas, partitions, self._settings, prefix
+        )
+
+    def _encoding(self, cluster: RemoteCluster) -> ReplicationRun:
+        return cluster.run
+
+    def _confirms_positions(self, connection: Connection) -> bool:
+        return connection.wire.confirms_positions
 
     @property
     def name(self) -> str:
@@ -117,6 +126,10 @@ class Replicator:
     @property
     def closing(self) -> bool:
         return self._there.ended
+
+    @property
+    def where(self) -> str:
+        return self._there.where
 
     @property
     def hindrance(self) -> str:
@@ -187,7 +200,7 @@ class Replicator:
         assert connection is not None
         before = in_flight.size
         confirmed = in_flight.confirm(
-            run.sequence_ids, run.highest_sequence_ids, run.count, connection.wire.confirms_positions
+            run.sequence_ids, run.highest_sequence_ids, run.count, self._confirms_positions(connection)
         )
         if not confirmed:
             raise FrameError(f"a receipt of {self.remote} for {self._there.name} is not for the oldest entry")
@@ -318,9 +331,10 @@ class Replicator:
         """The entry there cannot be sent now."""
         cluster = self._there.cluster
         assert cluster is not None
-        if cluster.run.stopped == UNKNOWN_SCHEMA:
-            self._there.declare_schema(cluster.run.version)
-        elif cluster.run.stopped == TOO_LARGE:
+        encoding = self._encoding(cluster)
+        if encoding.stopped == UNKNOWN_SCHEMA:
+            self._there.declare_schema(encoding.version)
+        elif encoding.stopped == TOO_LARGE:
             self._too_large(position)
 
     def _send_part(self, run: EntryRun, first: int, end: int) -> int:
@@ -329,7 +343,7 @@ class Replicator:
         cluster, connection = there.cluster, there.connection
         assert cluster is not None
         assert connection is not None
-        encoding = cluster.run
+        encoding = self._encoding(cluster)
         encoding.max_frame = connection.wire.max_frame
         encoding.versions = there.versions
         encoding.local_version = encoding.remote_version = b""
@@ -380,7 +394,7 @@ class Replicator:
         self._blocked_at = position
         ledger_id, entry_id = position
         self._there.hindered(
-            f"entry {ledger_id}:{entry_id} is larger than cluster {self.remote} takes: raise maxMessageSize "
+            f"entry {ledger_id}:{entry_id} is larger than {self._there.where} takes: raise maxMessageSize "
             f"there, or skip the entry (pulsar-admin topics skip --count 1 -s {self.cursor.name})"
         )
 

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 from magnetar.broker.policies.store import CHANGE_EVENTS, PolicyStore
 from magnetar.broker.replication.migration import Migration
 from magnetar.broker.replication.settings import InFlightBytes, ReplicationSettings
+from magnetar.broker.replication.shadows import ShadowReplication
 from magnetar.broker.replication.subscriptions.settings import SnapshotFigures
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
+from magnetar.broker.topics.shadow import ShadowTopic
 from magnetar.errors import BrokerError, ServiceNotReady
 from magnetar.io.interfaces import Io
 from magnetar.io.waiting import finished, nobody_waits, outcome, settle, sleep
@@ -27,7 +29,7 @@ from magnetar.naming.replicators import cluster_of_cursor, cursor_name
 from magnetar.naming.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from magnetar.broker.replication.clusters import Reach, RemoteClusters
+    from magnetar.broker.replication.clusters import Reach, Record, RemoteClusters
     from magnetar.broker.replication.passing_on import PassingReplicator
     from magnetar.broker.replication.replicator import Replicator
     from magnetar.broker.replication.subscriptions.topic import ReplicatedSubscriptions
@@ -53,12 +55,14 @@ class Replication:
         settings: Callable[[], ReplicationSettings],
         buffer_bytes: Callable[[], int],
         reach: Reach,
+        own: Callable[[], Record],
     ) -> None:
         """:param partitions: how many a topic has; 0: it has none
 
         :param settings: as they are now
         :param buffer_bytes: of what is on its way, over all replicators
         :param reach: makes the clients of other clusters
+        :param own: a record that leads to this broker, for what is sent to shadow topics
         """
         self._io = io
         self._metadata = metadata
@@ -68,9 +72,13 @@ class Replication:
         self._partitions = partitions
         self._settings = settings
         self._reach = reach
+        self._own = own
         self._in_flight = InFlightBytes(io.loop, buffer_bytes)
         self.migration = Migration(io.loop, metadata, policies, partitions, settings, reach)
         self._remote: RemoteClusters | None = None
+        self._shadows = ShadowReplication(
+            io, managed_ledgers, schemas, partitions, settings, self._in_flight, self._others
+        )
         self._running: dict[tuple[AnyTopic, str], Replicator | PassingReplicator] = {}
         self._applying: dict[AnyTopic, Any] = {}
         self._again: set[AnyTopic] = set()
@@ -83,6 +91,9 @@ class Replication:
     def wanted(self, topic: AnyTopic) -> tuple[str, ...]:
         """The other clusters that a topic is replicated to."""
         name = topic.name
+        if isinstance(topic, ShadowTopic):
+            # What it has is replicated by its source.
+            return ()
         if (name.reserved and name.local != CHANGE_EVENTS) or heartbeat_of(name.namespace_name) is not None:
             return ()
         local = self._settings().cluster
@@ -106,7 +117,8 @@ class Replication:
             return False
         wanted = set(self.wanted(topic))
         if wanted == topic.replicators.keys() and (
-            not isinstance(topic, Topic) or wanted == {cluster for cluster, _ in _cursors(topic)}
+            not isinstance(topic, Topic)
+            or (wanted == {cluster for cluster, _ in _cursors(topic)} and self._shadows.is_settled(topic))
         ):
             return False
         task = self._applying[topic] = self._io.loop.create_task(self._apply(topic, tried))
@@ -152,6 +164,7 @@ class Replication:
         if isinstance(topic, Topic):
             await self._delete_cursors(topic, wanted)
             self._replicate_subscriptions(topic, in_others=bool(wanted))
+            await self._shadows.go_by_policies(topic)
         for cluster in wanted:
             if cluster not in topic.replicators and not topic.closing:
                 if isinstance(topic, Topic):
@@ -199,7 +212,9 @@ class Replication:
 
         if self._remote is None:
             local = self._settings().cluster
-            self._remote = RemoteClusters(self._io.loop, self._metadata, self._clusters, local, self._reach)
+            self._remote = RemoteClusters(
+                self._io.loop, self._metadata, self._clusters, local, self._reach, self._own
+            )
             self._remote.changed = self._cluster_changed
         return self._remote
 
@@ -281,9 +296,12 @@ class Replication:
             ) from error
 
     def _cluster_changed(self, name: str) -> None:
+        reason = f"the record of cluster {name} has changed"
+        if name == self._settings().cluster:
+            self._shadows.reconnect(reason)
         for (_topic, cluster), replicator in list(self._running.items()):
             if cluster == name:
-                replicator.reconnect(f"the record of cluster {name} has changed")
+                replicator.reconnect(reason)
 
     async def stop(self, topic: AnyTopic) -> None:
         """Before a topic is closed or deleted: nothing of it is sent any more when this returns."""
@@ -294,6 +312,7 @@ class Replication:
             await finished(self._io.loop, applying)
         if isinstance(topic, Topic):
             self._replicate_subscriptions(topic, in_others=False)
+            self._shadows.stop(topic)
         for cluster in list(topic.replicators):
             self._end(topic, cluster)
 

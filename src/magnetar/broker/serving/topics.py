@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,7 @@ from magnetar.broker.topics.base import BaseTopic
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.retained import retention_settings
+from magnetar.broker.topics.shadow import ShadowTopic, topic_class
 from magnetar.errors import (
     BrokerError,
     NamespaceNotFound,
@@ -133,6 +134,7 @@ class ServedTopics:
                 lambda: self.settings.replication,
                 lambda: self.settings.replication_buffer,
                 reach,
+                lambda: self.settings.addresses.as_record(),
             )
             if reach is not None
             else None
@@ -249,13 +251,14 @@ class ServedTopics:
             name, create=create, unasked=True, awaited=awaited or principal is not BROKER
         )
 
-    async def create_topic(self, name: TopicName) -> AnyTopic:
+    async def create_topic(self, name: TopicName, properties: Mapping[str, str] | None = None) -> AnyTopic:
         """Makes a topic, whatever the settings say of making them on use.
 
+        :param properties: of a persistent topic, from the first on
         :raises NamespaceNotFound: no such namespace
         :raises ServiceNotReady: one of that name is just being closed, or the broker is stopping
         """
-        return await self._loaded(name, create=True, unasked=False)
+        return await self._loaded(name, create=True, unasked=False, properties=properties)
 
     async def persistent_topic(self, name: TopicName) -> Topic:
         """The persistent topic of that name, loaded if need be.
@@ -266,7 +269,13 @@ class ServedTopics:
         return persistent(await self.topic(name, create=False))
 
     async def _loaded(
-        self, name: TopicName, *, create: bool, unasked: bool, awaited: bool = False
+        self,
+        name: TopicName,
+        *,
+        create: bool,
+        unasked: bool,
+        awaited: bool = False,
+        properties: Mapping[str, str] | None = None,
     ) -> AnyTopic:
         full_name = str(name)
         while True:
@@ -284,7 +293,9 @@ class ServedTopics:
             loading = self._loading.get(full_name)
             began = loading is None
             if loading is None:
-                loading = self._start_loading(name, full_name, create=create, unasked=unasked)
+                loading = self._start_loading(
+                    full_name, self._load(name, properties, create=create, unasked=unasked)
+                )
             if awaited or name.local == CHANGE_EVENTS:
                 # No topic of a namespace opens before the policies of its topics are known.
                 self.recoveries.hurry(full_name)
@@ -302,10 +313,11 @@ class ServedTopics:
         topic: AnyTopic = loading.result()
         return topic
 
-    def _start_loading(self, name: TopicName, full_name: str, *, create: bool, unasked: bool) -> Any:
+    def _start_loading(self, full_name: str, load: Coroutine[Any, Any, AnyTopic]) -> Any:
         if len(self._loading) >= self.settings.max_topic_loads:
+            load.close()
             raise TooManyRequests("Too many topics are being loaded")
-        loading = self.io.loop.create_task(self._load(name, create=create, unasked=unasked))
+        loading = self.io.loop.create_task(load)
         self._loading[full_name] = loading
         loading.add_done_callback(nobody_waits)
         loading.add_done_callback(lambda _done: self._load_ended(full_name))
@@ -316,7 +328,9 @@ class ServedTopics:
         self._tenures.pop(full_name, None)
         self.recoveries.over(full_name)
 
-    async def _load(self, name: TopicName, *, create: bool, unasked: bool) -> AnyTopic:
+    async def _load(
+        self, name: TopicName, properties: Mapping[str, str] | None, *, create: bool, unasked: bool
+    ) -> AnyTopic:
         started = self.io.clock.monotonic()
         self.check_served(name)
         await self.namespaces.check(name.namespace_name)
@@ -335,11 +349,12 @@ class ServedTopics:
         missing = create and not await self.creation.exists(name)
         if missing:
             await self.creation.check_not_deleted(name)
+            properties = properties or await self.creation.inherited(name)
             if unasked:
                 create = await self.creation.may_create(name, policies)
         if name.persistent:
             async with self.recoveries.turn(str(name)):
-                topic: AnyTopic = await self._open_stored(name, policies, tenure, create=create)
+                topic: AnyTopic = await self._open_stored(name, policies, tenure, properties, create=create)
         elif create or await self.creation.is_partition(name):
             if unasked and not missing:
                 await self.creation.check_use(name)
@@ -377,7 +392,13 @@ class ServedTopics:
         return topic
 
     async def _open_stored(
-        self, name: TopicName, policies: EffectivePolicies, tenure: Tenure, *, create: bool
+        self,
+        name: TopicName,
+        policies: EffectivePolicies,
+        tenure: Tenure,
+        properties: Mapping[str, str] | None,
+        *,
+        create: bool,
     ) -> Topic:
         try:
             ledger = await self.managed_ledgers.open(
@@ -387,6 +408,7 @@ class ServedTopics:
                 quorums=policies.quorums,
                 trims=False,
                 tenure=tenure,
+                properties=properties,
             )
         except ManagedLedgerNotFound as error:
             raise TopicNotFound(f"Topic {name} not found") from error
@@ -394,7 +416,7 @@ class ServedTopics:
             if not tenure.ended:
                 raise
             raise ServiceNotReady(f"{name} is not served by this broker any more") from error
-        topic = Topic(
+        topic = topic_class(ledger)(
             name,
             ledger,
             self.managed_ledgers,
@@ -415,8 +437,11 @@ class ServedTopics:
         except (LedgerError, ManagedLedgerError, MetadataError):
             await self.managed_ledgers.close(ledger)
             raise
-        # The last message may tell with which number the next one goes on.
-        ledger.trimmer.begin()
+        if isinstance(topic, ShadowTopic):
+            topic.follow_source()
+        else:
+            # The last message may tell with which number the next one goes on.
+            ledger.trimmer.begin()
         return topic
 
     def _make_non_persistent(self, name: TopicName, policies: EffectivePolicies) -> NonPersistentTopic:

@@ -101,7 +101,7 @@ async def internal_stats_of(io: Io, topic: AnyTopic, schemas: SchemaStorage, *, 
     """
     if isinstance(topic, NonPersistentTopic):
         return non_persistent_stats.internal_stats(topic)
-    ledgers = await schemas.ledgers(topic.name.schema_path)
+    ledgers = await schemas.ledgers(topic.schema_path)
     compacted = compacted_ledger(-1, -1, -1)
     current = topic.compaction.current
     if current is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,13 +17,23 @@ Json = dict[str, Any]
 
 
 def replication_stats(topic: AnyTopic) -> Json:
-    """By the name of the other cluster; empty: the topic is replicated neither here nor elsewhere.
+    """By the name of the other cluster, and of shadow topics by their full names.
+
+    Empty: the topic is replicated neither here nor elsewhere. Of a shadow topic its source is there.
 
     Replicators of non-persistent topics have ``msgDropRate`` and ``msgDropCount`` beside the others' figures.
     """
     inbound = _inbound(topic)
-    names = sorted(topic.replicators.keys() | inbound.keys())
+    names = sorted(_replicators(topic).keys() | inbound.keys())
     return {name: _of_cluster(topic, name, inbound.get(name)) for name in names}
+
+
+def _replicators(topic: AnyTopic) -> Mapping[str, AnyReplicating]:
+    if isinstance(topic, NonPersistentTopic):
+        return topic.replicators
+    return (
+        {**topic.replicators, **topic.shadow_replicators} if topic.shadow_replicators else topic.replicators
+    )
 
 
 def replication_metrics(topic: AnyTopic) -> list[ReplicationMetrics]:
@@ -65,7 +76,7 @@ def _inbound(topic: AnyTopic) -> dict[str, Producer]:
 
 
 def _of_cluster(topic: AnyTopic, name: str, inbound: Producer | None) -> Json:
-    replicator: AnyReplicating | None = topic.replicators.get(name)
+    replicator: AnyReplicating | None = _replicators(topic).get(name)
     stats: Json = {
         "msgRateIn": inbound.rate_in.per_second if inbound is not None else 0.0,
         "msgInCount": inbound.rate_in.messages if inbound is not None else 0,
@@ -98,7 +109,7 @@ def _not_sent(topic: AnyTopic, name: str) -> Json:
         passing = topic.replicators.get(name)
         stats["msgDropRate"] = passing.dropped.per_second if passing is not None else 0.0
         stats["msgDropCount"] = passing.dropped.messages if passing is not None else 0
-    elif (replicator := topic.replicators.get(name)) is not None:
+    elif (replicator := topic.replicators.get(name) or topic.shadow_replicators.get(name)) is not None:
         stats["msgRateExpired"] = replicator.expired.per_second
         stats["msgExpiredCount"] = replicator.expired.messages
         stats["replicationBacklog"] = replicator.cursor.backlog()

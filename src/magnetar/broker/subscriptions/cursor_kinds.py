@@ -5,13 +5,14 @@ A cursor holds back what it has not consumed, whatever its kind; everything else
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from magnetar.errors import InvalidName, ProducerBusy
 from magnetar.managed_ledger.owned_ledgers import COMPACTION_CURSOR
 from magnetar.naming.errors import InvalidName as UnusableName
 from magnetar.naming.name_rules import check_subscription_name
 from magnetar.naming.replicators import cluster_of_cursor
+from magnetar.naming.shadows import is_shadow_cursor
 
 COMPACTION = COMPACTION_CURSOR
 DEDUPLICATION = "pulsar.dedup"
@@ -51,6 +52,7 @@ _REPLICATION = CursorKind(
     counts_for_quota=True,
     keeps_topic=True,
 )
+_SHADOWED = replace(_REPLICATION, owner="a shadow topic")
 
 
 def kind_of(name: str, replicator_prefix: str) -> CursorKind:
@@ -61,6 +63,8 @@ def kind_of(name: str, replicator_prefix: str) -> CursorKind:
     named = _NAMED.get(name)
     if named is not None:
         return named
+    if is_shadow_cursor(replicator_prefix, name):
+        return _SHADOWED
     return SUBSCRIPTION if cluster_of_cursor(replicator_prefix, name) is None else _REPLICATION
 
 

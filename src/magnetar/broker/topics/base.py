@@ -281,6 +281,11 @@ class BaseTopic(ABC, Generic[S]):
                 self.remote_producers -= 1
             self.producer_left(producer)
 
+    @property
+    def schema_path(self) -> str:
+        """Where its schemas are kept."""
+        return self.name.schema_path
+
     @abstractmethod
     def last_sequence_id(self, name: str) -> int:
         """Of what is durable of a producer; -1 when it is not known."""

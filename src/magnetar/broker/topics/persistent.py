@@ -102,6 +102,8 @@ class Topic(BaseTopic[Subscription]):
         self.mark_deletes = Rate()
         self.replicators: dict[str, Replicating] = {}
         """By the names of the other clusters."""
+        self.shadow_replicators: dict[str, Replicating] = {}
+        """By the full names of the topics that are shadows of this one."""
         self.markers = TopicMarkers(managed_ledger.ledgers)
         self._marks: EntryMarks | None = None
         self._followers: list[Callable[[], None]] = []
@@ -126,7 +128,7 @@ class Topic(BaseTopic[Subscription]):
         self.dispatch_rates.use(policies, self.group)
         for subscription in self.subscriptions.values():
             subscription.rates_changed()
-        for replicator in self.replicators.values():
+        for replicator in self.all_replicators():
             replicator.policies_changed()
         self.managed_ledger.use_retention(retention_settings(policies.retention))
         self._use_persistence()
@@ -158,12 +160,17 @@ class Topic(BaseTopic[Subscription]):
     def consuming(self) -> Iterator[Subscription | Replicating]:
         """All that have a backlog of their own: subscriptions, and replicators."""
         yield from self.subscriptions.values()
+        yield from self.all_replicators()
+
+    def all_replicators(self) -> Iterator[Replicating]:
+        """Those to other clusters, and those to shadow topics."""
         yield from self.replicators.values()
+        yield from self.shadow_replicators.values()
 
     def consuming_as(self, name: str) -> Subscription | Replicating | None:
         """The subscription of that name, or the replicator whose cursor has it."""
         found = self.subscriptions.get(name)
-        return found or next((each for each in self.replicators.values() if each.name == name), None)
+        return found or next((each for each in self.all_replicators() if each.name == name), None)
 
     async def _compaction_cursor(self) -> Cursor:
         known = self.subscriptions.get(COMPACTION)
@@ -486,7 +493,7 @@ class Topic(BaseTopic[Subscription]):
         for rate in rates:
             rate.tick(seconds)
         acknowledged = self._tick_clients(seconds)
-        for replicator in self.replicators.values():
+        for replicator in self.all_replicators():
             acknowledged = replicator.tick(seconds) or acknowledged
         # A rate that is not worked out once more after its last window stays what it was.
         return acknowledged or any(rate.per_second > 0 for rate in rates)
@@ -539,6 +546,7 @@ class Topic(BaseTopic[Subscription]):
             subscription.dispatcher = None
         self.subscriptions.clear()
         self.replicators.clear()
+        self.shadow_replicators.clear()
         self.markers.reader = None
         self._followers = []
 

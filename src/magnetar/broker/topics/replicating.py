@@ -14,9 +14,14 @@ class AnyReplicating(Protocol):
     """A topic's replicator to one other cluster, whether the topic stores its messages or not."""
 
     remote: str
-    """The name of the cluster."""
+    """The name of the cluster, or the full name of the shadow topic."""
     sent: Rate
     """Messages and bytes that were sent, those that were sent again among them."""
+
+    @property
+    def where(self) -> str:
+        """What it sends to, for people: a cluster, or a shadow topic."""
+        ...
 
     @property
     def hindrance(self) -> str:

@@ -24,7 +24,7 @@ async def for_producer(registry: SchemaRegistry, topic: AnyTopic, schema: Schema
 
 
 async def _version_of(registry: SchemaRegistry, topic: AnyTopic, schema: SchemaData | None) -> bytes:
-    schema_id = topic.name.schema_path
+    schema_id = topic.schema_path
     policies = topic.policies
     if schema is None:
         if policies.schema_validation and await registry.get(schema_id) is not None:
@@ -47,10 +47,10 @@ async def for_consumer(registry: SchemaRegistry, topic: AnyTopic, schema: Schema
     """
     if schema is None or schema.type is SchemaType.AUTO_CONSUME:
         return
-    if await registry.get(topic.name.schema_path) is None and _is_idle(topic):
+    if await registry.get(topic.schema_path) is None and _is_idle(topic):
         await _version_of(registry, topic, schema)
         return
-    await registry.check_consumer(topic.name.schema_path, schema, topic.policies.schema_compatibility)
+    await registry.check_consumer(topic.schema_path, schema, topic.policies.schema_compatibility)
 
 
 def _is_idle(topic: AnyTopic) -> bool:

@@ -13,6 +13,7 @@ from magnetar.cli.admin.arguments import UsageError
 from magnetar.cli.admin.call import SILENT, Action, Call, piece, properties_of
 from magnetar.cli.admin.rendering import Rows, rows
 from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.shadows import SHADOW_SOURCE
 from magnetar.naming.topic_name import Domain, TopicName
 
 _LAST_ID = 2**63 - 1
@@ -51,6 +52,18 @@ def _create_partitioned(call: Call) -> Any:
         return call.send("PUT", path, None, call["partitions"])
     body = {"partitions": call["partitions"], "properties": properties_of(call["metadata"])}
     call.ask("PUT", path, None, body, content_type=_PARTITIONED_METADATA)
+    return SILENT
+
+
+def _create_shadow(call: Call) -> Any:
+    """With as many partitions as its source has."""
+    source = TopicName.parse(call["source"])
+    properties = {**(call.get("properties") or {}), SHADOW_SOURCE: str(source)}
+    count = call.ask("GET", f"{topic_path(str(source))}/partitions")["partitions"]
+    if not count:
+        return call.send("PUT", call.topic, None, properties)
+    body = {"partitions": count, "properties": properties}
+    call.ask("PUT", f"{call.topic}/partitions", None, body, content_type=_PARTITIONED_METADATA)
     return SILENT
 
 
@@ -267,6 +280,8 @@ _TOPICS: dict[str, Action] = {
     "update-subscription-properties": _update_subscription_properties,
     "get-subscription-properties": lambda call: call.ask("GET", f"{call.subscription}/properties"),
     "create": _create,
+    "create-shadow-topic": _create_shadow,
+    "get-shadow-source": lambda call: call.ask("GET", f"{call.topic}/properties").get(SHADOW_SOURCE),
     "create-missed-partitions": lambda call: call.send("POST", f"{call.topic}/createMissedPartitions"),
     "get-properties": lambda call: rows(call.ask("GET", f"{call.topic}/properties")),
     "update-properties": lambda call: call.send(

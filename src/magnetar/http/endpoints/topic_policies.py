@@ -134,7 +134,7 @@ POLICIES: Sequence[TopicPolicy] = (
         unset=False,
     ),
     TopicPolicy("replication", "replicationClusters", body(texts, "clusterIds")),
-    TopicPolicy("shadowTopics", "shadowTopics", shapes.refused("shadow-topics"), "PUT", applied=False),
+    TopicPolicy("shadowTopics", "shadowTopics", body(texts, "shadowTopics"), "PUT", applied=False),
     TopicPolicy("offloadPolicies", "offloadPolicies", _OFFLOAD),
 )
 

@@ -131,6 +131,11 @@ class BookKeeperReader:
     def in_background(self) -> None:
         """Bookies write to another device than they read from; there is nothing to spare."""
 
+    def has_confirmed(self, entry_id: int) -> None:
+        """Bookies hear what is confirmed with the next entry only."""
+        if not self._is_closed():
+            self._has_confirmed(entry_id, None)
+
     async def last_add_confirmed(self) -> int:
         self._still_there()
         if self._is_closed() or self._hear_writer():

@@ -58,6 +58,9 @@ class EmbeddedReader:
     def in_background(self) -> None:
         self._background = True
 
+    def has_confirmed(self, entry_id: int) -> None:
+        """The store is that of the writer, and knows."""
+
     async def last_add_confirmed(self) -> int:
         return self._row.last_entry_id
 

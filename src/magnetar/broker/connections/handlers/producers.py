@@ -11,7 +11,9 @@ from magnetar.broker.publishing.producer import AccessMode, Opening, Producer
 from magnetar.broker.schemas.data import from_wire
 from magnetar.broker.topics.moving import check_not_moved
 from magnetar.broker.topics.schemas import for_producer
+from magnetar.broker.topics.shadow import ShadowTopic
 from magnetar.errors import (
+    AuthorizationFailure,
     BrokerError,
     InvalidRequest,
     NotAllowed,
@@ -103,7 +105,10 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
         principal=principal,
         remote_cluster=remote_cluster,
         by_position=(
-            remote_cluster is not None and name.persistent and connection.session.supports_source_positions
+            remote_cluster is not None
+            and name.persistent
+            and connection.session.supports_source_positions
+            and not isinstance(topic, ShadowTopic)
         ),
     )
     check_not_moved(topic)
@@ -160,7 +165,8 @@ async def close_producer(connection: Connection, request: Any) -> None:
 
 
 def send_slowly(connection: Connection, command: BaseCommand) -> None:
-    """A SEND that the fast path does not take: but for markers of replicators each is refused."""
+    """A SEND that the fast path does not take: a replicator's marker, or an entry for a shadow topic with its
+    position. Any other is refused."""
     send = command.send
     producer_id = signed(send.producer_id)
     producer = connection.session.producers.get(producer_id)
@@ -176,8 +182,14 @@ def send_slowly(connection: Connection, command: BaseCommand) -> None:
     elif send.marker:
         error = NotAllowed("Markers are for brokers")
     elif send.HasField("message_id"):
-        error = NotAllowed(
-            "A message id is given to messages of shadow topics, which are not supported by this broker yet"
+        if isinstance(producer.topic, ShadowTopic) and not producer.guarded:
+            position = signed(send.message_id.ledgerId), signed(send.message_id.entryId)
+            connection.publishing.publish_placed(producer, send, position, connection.entry)
+            return
+        error = (
+            AuthorizationFailure(producer.guarded)
+            if producer.guarded
+            else NotAllowed("Only shadow topic supports sending messages with messageId")
         )
     else:
         error = NotAllowed(f"num_messages is {send.num_messages}, or a field is set that is not known here")

@@ -16,7 +16,11 @@ async def get_schema(connection: Connection, request: CommandGetSchema) -> None:
     name = broker.parse_topic(request.topic)
     version = version_from_bytes(request.schema_version) if request.HasField("schema_version") else None
     async with connection.requests.large_answer():
-        found = await broker.schemas.get(name.schema_path, version)
+        schema_id = name.schema_path
+        found = await broker.schemas.get(schema_id, version)
+        if found is None and (source := await broker.creation.source_of(name)) is not None:
+            schema_id = source.schema_path
+            found = await broker.schemas.get(schema_id, version)
         if found is None:
             # Whoever consumes without a schema of its own asks so: no line of the log.
             missing = TopicNotFound(f"Topic not found or no-schema {request.topic}")
@@ -25,7 +29,7 @@ async def get_schema(connection: Connection, request: CommandGetSchema) -> None:
         answer = BaseCommand(type=BaseCommand.GET_SCHEMA_RESPONSE)
         response = answer.getSchemaResponse
         response.request_id = request.request_id
-        fill_wire(response.schema, name.schema_path, found.data)
+        fill_wire(response.schema, schema_id, found.data)
         response.schema_version = version_bytes(found.version)
         connection.send(answer)
 

@@ -1,0 +1,73 @@
+"""What may be a shadow topic of which topic (PIP-180)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from magnetar.broker.service import BrokerService
+from magnetar.errors import AuthorizationFailure, PreconditionFailed
+from magnetar.naming.errors import InvalidName
+from magnetar.naming.shadows import SHADOW_SOURCE, shadow_source
+from magnetar.naming.topic_name import TopicName
+
+
+async def check_source(broker: BrokerService, name: TopicName, text: str, partitions: int = 0) -> None:
+    """Whether a topic that is about to be made may be the shadow of another.
+
+    :param text: the name of the source
+    :param partitions: of the new topic; 0: it has none
+    :raises PreconditionFailed: the source is missing, is a shadow itself, or has other partitions
+    """
+    try:
+        source = TopicName.parse(text)
+    except InvalidName as error:
+        raise PreconditionFailed(f"{SHADOW_SOURCE} is {text!r}, which names no topic: {error}") from error
+    if not source.persistent or source == name:
+        raise PreconditionFailed(f"{source} cannot be the source of {name}: name another persistent topic")
+    properties = await _properties(broker, source)
+    if properties is None:
+        raise PreconditionFailed(f"The source {source} of shadow topic {name} does not exist: make it first")
+    if SHADOW_SOURCE in properties:
+        raise PreconditionFailed(
+            f"{source} is a shadow topic itself, of {properties[SHADOW_SOURCE]}: name that as the source"
+        )
+    count = await broker.namespaces.partitions(source)
+    if count != partitions:
+        raise PreconditionFailed(
+            f"The source {source} has {count} partitions, and its shadow {name} would have {partitions}: "
+            "make them alike"
+        )
+
+
+async def check_shadows(broker: BrokerService, source: TopicName, shadows: Sequence[str]) -> None:
+    """Whether a topic may have these as its shadows.
+
+    :raises PreconditionFailed: there are none, or one is missing or not a shadow of this topic
+    :raises AuthorizationFailure: one is no name of a persistent topic, as in Pulsar
+    """
+    if not shadows:
+        raise PreconditionFailed("Cannot specify empty shadow topics, please use remove command instead.")
+    for text in shadows:
+        try:
+            name = TopicName.parse(text)
+        except InvalidName as error:
+            raise AuthorizationFailure(f"Invalid topic name: {text}") from error
+        if not name.persistent:
+            raise AuthorizationFailure(f"Only persistent topics can be shadow topics, not {name}")
+        if name == source:
+            raise PreconditionFailed(f"{name} cannot be a shadow topic of itself")
+        properties = await _properties(broker, name)
+        if properties is None:
+            raise PreconditionFailed(f"Shadow topic {name} does not exist: make it with create-shadow-topic")
+        if shadow_source(properties, name) != source:
+            raise PreconditionFailed(
+                f"{name} is not a shadow topic of {source}: make one with create-shadow-topic -s {source}"
+            )
+
+
+async def _properties(broker: BrokerService, name: TopicName) -> Mapping[str, str] | None:
+    """Those of a topic, whichever broker serves it; None: there is no such topic."""
+    if await broker.namespaces.partitions(name):
+        found: Mapping[str, str] = (await broker.namespaces.partitioned(name)).get("properties") or {}
+        return found
+    return await broker.managed_ledgers.properties(name.path)

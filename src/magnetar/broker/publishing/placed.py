@@ -1,0 +1,55 @@
+"""What a shadow topic is told: entries that its source has stored already, each with its position there."""
+
+from __future__ import annotations
+
+from array import array
+
+from magnetar.broker.publishing.admission import Admission, Part
+from magnetar.broker.publishing.producer import Producer, Publish
+from magnetar.errors import BrokerError, NotAllowed
+from magnetar.managed_ledger.position import Position
+
+SHADOW_REFUSES = "Cannot send messages to a shadow topic"
+"""The sentence of Apache Pulsar 4.0."""
+
+
+class PlacedPublish(Publish):
+    """One entry with the position that it has at the source."""
+
+    __slots__ = ("position",)
+
+    def __init__(
+        self, producer: Producer, sequence_id: int, position: Position, messages: int, started: float
+    ) -> None:
+        super().__init__(producer, array("q", (sequence_id,)), array("q", (-1,)), messages, started)
+        self.position = position
+        self.completes = False
+
+
+class ShadowAdmission(Admission):
+    """Refuses whatever comes without a position: messages are published to the source."""
+
+    def __init__(self) -> None:
+        super().__init__(None, encrypted=False, max_size=0)
+
+    def judge(
+        self,
+        name: str,
+        first: array[int],
+        highest: array[int],
+        buffer: bytes,
+        starts: array[int],
+        ends: array[int],
+        *,
+        chunked: bool,
+    ) -> list[Part]:
+        """See :meth:`Admission.judge`."""
+        return [Part(0, len(first), NotAllowed(SHADOW_REFUSES))]
+
+    @property
+    def measures(self) -> bool:
+        return True
+
+    def refusal(self, buffer: bytes, start: int, end: int, *, encrypted: bool) -> BrokerError:
+        """See :meth:`Admission.refusal`."""
+        return NotAllowed(SHADOW_REFUSES)

@@ -1,0 +1,110 @@
+"""Tells a shadow topic which entries its source has stored: each is sent with its position as message id."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from magnetar.broker.replication.clusters import RemoteCluster, RemoteClusters
+from magnetar.broker.replication.remote_producer import RemoteProducer
+from magnetar.broker.replication.replicator import Replicator
+from magnetar.broker.replication.settings import InFlightBytes, ReplicationSettings
+from magnetar.broker.schemas.registry import SchemaRegistry
+from magnetar.broker.topics.persistent import Topic
+from magnetar.client.connection import Connection
+from magnetar.client.lookup import Lookup
+from magnetar.io.interfaces import Io
+from magnetar.managed_ledger.cursor import Cursor
+from magnetar.naming.shadows import shadow_producer
+from magnetar.naming.topic_name import TopicName
+from magnetar.protocol.hot_replication import ReplicationRun
+
+_RUNS: dict[str, ReplicationRun] = {}
+"""What is encoded with, by the name of the own cluster: one call is done with it before the next."""
+
+
+class ShadowProducer(RemoteProducer):
+    """Of a source at one of its shadows, in the same cluster."""
+
+    def __init__(
+        self,
+        io: Io,
+        replicator: Replicator,
+        source: TopicName,
+        shadow: TopicName,
+        clusters: RemoteClusters,
+        schemas: SchemaRegistry,
+        partitions: Callable[[TopicName], Awaitable[int]],
+        settings: Callable[[], ReplicationSettings],
+        prefix: str,
+    ) -> None:
+        super().__init__(
+            io, replicator, shadow, settings().cluster, clusters, schemas, partitions, settings, prefix
+        )
+        self._producer_name = shadow_producer(prefix, source, shadow)
+
+    @property
+    def name(self) -> str:
+        return self._producer_name
+
+    @property
+    def where(self) -> str:
+        return f"shadow topic {self._topic}"
+
+    async def _prepare_there(self, cluster: RemoteCluster, lookup: Lookup) -> None:
+        """A shadow is made by an operator: without its source it would be an ordinary topic.
+
+        :raises TopicNotFound: there is no such topic
+        """
+        await lookup.partitions(str(self._topic.base), makes_topic=False)
+
+
+class ShadowReplicator(Replicator):
+    """Of one loaded topic and one of its shadows. Everything is sent, whatever its age and origin."""
+
+    def __init__(
+        self,
+        io: Io,
+        topic: Topic,
+        shadow: TopicName,
+        cursor: Cursor,
+        clusters: RemoteClusters,
+        schemas: SchemaRegistry,
+        partitions: Callable[[TopicName], Awaitable[int]],
+        settings: Callable[[], ReplicationSettings],
+        in_flight_bytes: InFlightBytes,
+    ) -> None:
+        self._shadow = shadow
+        local = settings().cluster
+        if local not in _RUNS:
+            _RUNS[local] = ReplicationRun(local.encode(), b"", placed=True)
+        self._run = _RUNS[local]
+        super().__init__(
+            io, topic, str(shadow), cursor, clusters, schemas, partitions, settings, in_flight_bytes
+        )
+
+    def _producer(
+        self,
+        clusters: RemoteClusters,
+        schemas: SchemaRegistry,
+        partitions: Callable[[TopicName], Awaitable[int]],
+    ) -> RemoteProducer:
+        name, prefix = self.topic.name, self.topic.settings.replicator_prefix
+        return ShadowProducer(
+            self._io, self, name, self._shadow, clusters, schemas, partitions, self._settings, prefix
+        )
+
+    def _encoding(self, cluster: RemoteCluster) -> ReplicationRun:
+        return self._run
+
+    def _confirms_positions(self, connection: Connection) -> bool:
+        return False
+
+    def _oldest_ms(self) -> int:
+        return 0
+
+    def attached(self) -> None:
+        """A shadow that has just been loaded may not know of the last entry: it is sent once more."""
+        ledger = self.topic.managed_ledger
+        if not self.cursor.backlog() and ledger.ledgers.exists(ledger.last_confirmed):
+            self.cursor.reset(ledger.last_confirmed)
+        super().attached()

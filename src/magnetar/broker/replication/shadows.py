@@ -1,0 +1,126 @@
+"""Which shadow topics each loaded topic has: replicators to them begin and end with its policy."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from magnetar.broker.replication.settings import InFlightBytes, ReplicationSettings
+from magnetar.broker.schemas.registry import SchemaRegistry
+from magnetar.broker.topics.persistent import Topic
+from magnetar.broker.topics.shadow import ShadowTopic
+from magnetar.io.interfaces import Io
+from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.managed_ledger.position import LATEST
+from magnetar.naming.shadows import is_shadow_cursor, shadow_cursor
+from magnetar.naming.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from magnetar.broker.replication.clusters import RemoteClusters
+    from magnetar.broker.replication.shadow_replicator import ShadowReplicator
+
+log = logging.getLogger(__name__)
+
+
+class ShadowReplication:
+    """The replicators of all loaded topics to their shadows, which are in the same cluster."""
+
+    def __init__(
+        self,
+        io: Io,
+        managed_ledgers: ManagedLedgers,
+        schemas: SchemaRegistry,
+        partitions: Callable[[TopicName], Awaitable[int]],
+        settings: Callable[[], ReplicationSettings],
+        in_flight: InFlightBytes,
+        clusters: Callable[[], RemoteClusters],
+    ) -> None:
+        """:param partitions: how many a topic has; 0: it has none
+
+        :param clusters: how clusters are reached, this one among them
+        """
+        self._io = io
+        self._managed_ledgers = managed_ledgers
+        self._schemas = schemas
+        self._partitions = partitions
+        self._settings = settings
+        self._in_flight = in_flight
+        self._clusters = clusters
+        self._running: dict[tuple[Topic, str], ShadowReplicator] = {}
+
+    def _wanted(self, topic: Topic) -> dict[str, TopicName]:
+        """The shadows that a topic has by its policy, by their full names."""
+        if isinstance(topic, ShadowTopic) or not topic.policies.shadow_topics:
+            return {}
+        names = (TopicName.parse(each) for each in topic.policies.shadow_topics)
+        index = topic.name.partition_index
+        shadows = (each.partition(index) if each.partition_index < 0 else each for each in names)
+        return {str(each): each for each in shadows}
+
+    def _cursors(self, topic: Topic) -> set[str]:
+        prefix = topic.settings.replicator_prefix
+        return {name for name in topic.managed_ledger.cursors if is_shadow_cursor(prefix, name)}
+
+    def is_settled(self, topic: Topic) -> bool:
+        """Whether it has the replicators that its policy wants, and no cursors of others."""
+        wanted, prefix = self._wanted(topic), topic.settings.replicator_prefix
+        if not wanted and not topic.shadow_replicators:
+            return not self._cursors(topic)
+        named = {shadow_cursor(prefix, each) for each in wanted.values()}
+        return wanted.keys() == topic.shadow_replicators.keys() and named == self._cursors(topic)
+
+    async def go_by_policies(self, topic: Topic) -> None:
+        """Begins and ends replicators.
+
+        :raises ManagedLedgerError: a cursor cannot be made or deleted
+        """
+        wanted, prefix = self._wanted(topic), topic.settings.replicator_prefix
+        for gone in topic.shadow_replicators.keys() - wanted.keys():
+            self._end(topic, gone)
+        named = {shadow_cursor(prefix, each) for each in wanted.values()}
+        for cursor in self._cursors(topic) - named:
+            log.info("shadow topic removed", extra={"topic": topic.full_name, "cursor": cursor})
+            await topic.managed_ledger.cursors.delete(cursor)
+        for full_name, shadow in wanted.items():
+            if full_name not in topic.shadow_replicators and not topic.closing:
+                await self._begin(topic, shadow)
+
+    async def _begin(self, topic: Topic, shadow: TopicName) -> None:
+        from magnetar.broker.replication.shadow_replicator import ShadowReplicator
+
+        name, ledger = shadow_cursor(topic.settings.replicator_prefix, shadow), topic.managed_ledger
+        # With the last entry a shadow that is loaded already hears of all that is stored.
+        last = ledger.last_confirmed
+        start = last if ledger.ledgers.exists(last) else LATEST
+        cursor = await self._managed_ledgers.open_cursor(ledger, name, start, {})
+        if topic.closing:
+            return
+        replicator = ShadowReplicator(
+            self._io,
+            topic,
+            shadow,
+            cursor,
+            self._clusters(),
+            self._schemas,
+            self._partitions,
+            self._settings,
+            self._in_flight,
+        )
+        self._running[topic, str(shadow)] = topic.shadow_replicators[str(shadow)] = replicator
+
+    def _end(self, topic: Topic, full_name: str) -> None:
+        topic.shadow_replicators.pop(full_name, None)
+        replicator = self._running.pop((topic, full_name), None)
+        if replicator is not None:
+            replicator.stop()
+
+    def stop(self, topic: Topic) -> None:
+        """Before a topic is closed or deleted."""
+        for full_name in list(topic.shadow_replicators):
+            self._end(topic, full_name)
+
+    def reconnect(self, reason: str) -> None:
+        """The record of the own cluster has changed."""
+        for replicator in list(self._running.values()):
+            replicator.reconnect(reason)

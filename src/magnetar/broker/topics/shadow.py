@@ -1,0 +1,119 @@
+"""A shadow topic: subscriptions of its own on the ledgers of another topic, its source (PIP-180)."""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+
+from magnetar.broker.publishing.placed import SHADOW_REFUSES, PlacedPublish, ShadowAdmission
+from magnetar.broker.publishing.producer import Publish
+from magnetar.broker.topics.persistent import Topic
+from magnetar.errors import NotAllowed, PersistenceFailure, ServiceNotReady
+from magnetar.managed_ledger.append import Append
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.managed_ledger.position import Position
+from magnetar.managed_ledger.shadow_ledger import ShadowLedger
+from magnetar.naming.topic_name import TopicName
+
+
+class ShadowTopic(Topic):
+    """Stores nothing: it is told positions, and dispatches what its source has stored there.
+
+    Entries that come in one turn are taken together, in their order. One in a ledger that is not known yet
+    waits, and so does what follows, until the record of the source has been read again.
+    """
+
+    managed_ledger: ShadowLedger
+    _held: deque[Append]
+    _taking: bool
+
+    @property
+    def source(self) -> TopicName:
+        """The topic whose messages it has."""
+        return TopicName.from_path(self.managed_ledger.source)
+
+    @property
+    def schema_path(self) -> str:
+        return self.source.schema_path
+
+    def follow_source(self) -> None:
+        """Dispatches from now on what the source gets; called once, when the topic is opened."""
+        self._held = deque()
+        self._taking = False
+        self.managed_ledger.changed = self._source_changed
+
+    async def prepare(self) -> None:
+        """What is published is deduplicated and marked at the source, which compacts it as well."""
+        self._look_at_entries()
+
+    def _look_at_entries(self) -> None:
+        self.admission = ShadowAdmission()
+
+    def compact_if_due(self) -> None:
+        """Its source is compacted."""
+
+    def publish(
+        self, publish: Publish, buffer: bytes, starts: array[int], ends: array[int], size: int
+    ) -> None:
+        """Takes the position of an entry; its producer hears when it can be read here.
+
+        :raises NotAllowed: the entry has no position
+        :raises ServiceNotReady: the topic is closing, or lost to another broker
+        """
+        if self.closing or self.fenced:
+            raise ServiceNotReady("Topic is temporarily unavailable")
+        if not isinstance(publish, PlacedPublish):
+            raise NotAllowed(SHADOW_REFUSES)
+        operation = Append(buffer, starts, ends, 0, 1, size, publish)
+        operation.ledger_id, operation.first_entry_id = publish.position
+        self._held.append(operation)
+        self.rate_in.messages += publish.messages
+        self.rate_in.bytes += size
+        if not self.is_busy:
+            self.busy()
+        if not self._taking:
+            # Not from within the call that publishes: its caller counts first what is on its way.
+            self._taking = True
+            self.loop.call_soon(self._take)
+
+    def _take(self) -> None:
+        self._taking = False
+        taken: list[Append] = []
+        held, ledger = self._held, self.managed_ledger
+        while held and ledger.confirm((held[0].ledger_id, held[0].first_entry_id), held[0].size):
+            taken.append(held.popleft())
+        if taken:
+            self.on_durable(taken)
+
+    def _source_changed(self) -> None:
+        """The source has other ledgers, or has ended."""
+        self._take_or_refuse()
+        for subscription in list(self.subscriptions.values()):
+            if subscription.dispatcher is not None:
+                subscription.read_more()
+            if self.terminated:
+                subscription.check_end_of_topic()
+
+    def _take_or_refuse(self) -> None:
+        self._take()
+        if self._held:
+            # The record that was read may be older than the entry: it is sent again after a while.
+            refused, self._held = list(self._held), deque()
+            self.on_failed(refused, PersistenceFailure("the ledger of the source is not known yet"))
+
+    async def terminate(self) -> Position:
+        """:raises NotAllowed: always"""
+        raise NotAllowed(f"{self.name} is a shadow topic: terminate its source {self.source}")
+
+    def _let_go(self) -> None:
+        super()._let_go()
+        self.managed_ledger.changed = _nothing
+
+
+def _nothing() -> None:
+    """It is closed."""
+
+
+def topic_class(managed_ledger: ManagedLedger) -> type[Topic]:
+    """The class of the topic that is stored there."""
+    return ShadowTopic if isinstance(managed_ledger, ShadowLedger) else Topic

@@ -1,0 +1,243 @@
+"""A managed ledger that reads the ledgers of another one, its source, and stores no entries of its own.
+
+Its record holds properties only, and its cursors lie below it as usual. Which ledgers there are is read from
+the record of the source, whenever that changes. How far the last of them may be read is told by whoever
+replicates the source (:meth:`ShadowLedger.confirm`), and by the ledger store when the shadow is opened.
+The idea is that of PIP-180.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+from magnetar.io.interfaces import Io
+from magnetar.io.waiting import finished, nobody_waits
+from magnetar.ledger.interface import LedgerStore, NoSuchLedger
+from magnetar.managed_ledger.deletion_queue import DeletionQueue
+from magnetar.managed_ledger.entry_cache import EntryCache
+from magnetar.managed_ledger.errors import ManagedLedgerError, ShadowReadOnly
+from magnetar.managed_ledger.lost_data import LostData
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.managed_ledger.owned_record import OwnedRecord
+from magnetar.managed_ledger.position import Position
+from magnetar.managed_ledger.records import (
+    ROOT,
+    LedgerSummary,
+    ManagedLedgerRecord,
+    decode_managed_ledger,
+)
+from magnetar.managed_ledger.settings import ManagedLedgerSettings, RetentionSettings
+from magnetar.managed_ledger.state import State
+from magnetar.metadata.interface import MetadataError, MetadataStore
+
+log = logging.getLogger(__name__)
+
+_AGAIN_SECONDS = 1.0
+"""After the record of the source could not be read."""
+
+
+class ShadowLedger(ManagedLedger):
+    """Made by :class:`magnetar.managed_ledger.opening.ManagedLedgers`."""
+
+    _owns_ledgers = False
+
+    def __init__(
+        self,
+        name: str,
+        source: str,
+        io: Io,
+        store: LedgerStore,
+        metadata: MetadataStore,
+        settings: ManagedLedgerSettings,
+        cache: EntryCache,
+        record: ManagedLedgerRecord,
+        stored: OwnedRecord,
+        retention: RetentionSettings,
+        deletions: DeletionQueue,
+        lost_data: LostData,
+    ) -> None:
+        """:param source: the name of the managed ledger whose ledgers it reads
+
+        :param record: its own
+        """
+        own = ManagedLedgerRecord(properties=dict(record.properties), rest=record.rest)
+        super().__init__(
+            name, io, store, metadata, settings, cache, own, stored, retention, deletions, lost_data
+        )
+        self.source = source
+        """The name of the managed ledger whose ledgers it reads."""
+        self.source_path = f"{ROOT}/{source}"
+        self.source_missing = False
+        """Whether there is no such managed ledger: it was deleted."""
+        self.changed: Callable[[], None] = lambda: None
+        """Called when the source has other ledgers, or was terminated."""
+        self._store = store
+        self._metadata = metadata
+        self._io_loop = io.loop
+        self._following: Any = None
+        self._again = False
+
+    # Following the source
+
+    async def open_source(self) -> None:
+        """Reads which ledgers the source has, and up to where the last one may be read.
+
+        :raises LedgerError: the last ledger of the source cannot be read
+        :raises MetadataError: the record of the source cannot be read
+        """
+        await self._read_source()
+        last = self.ledgers.last()
+        if last is not None and not last.closed_ms:
+            await self._ask_store(last)
+        self.last_confirmed = self.ledgers.last_stored()
+
+    async def _ask_store(self, last: LedgerSummary) -> None:
+        try:
+            reader = await self._store.open(last.ledger_id, recover=False)
+        except NoSuchLedger:
+            # The source has gone on meanwhile: its record has changed, and is read again.
+            return
+        try:
+            last.entries = await reader.last_add_confirmed() + 1
+            last.size = reader.metadata.length
+        finally:
+            reader.close()
+
+    def source_changed(self) -> None:
+        """The record of the source may have changed: it is read again."""
+        if self._following is not None:
+            self._again = True
+        elif not self.lost:
+            self._following = self._io_loop.create_task(self._follow())
+            self._following.add_done_callback(nobody_waits)
+
+    async def _follow(self) -> None:
+        try:
+            while not self.lost:
+                self._again = False
+                try:
+                    await self._read_source()
+                except (ManagedLedgerError, MetadataError) as error:
+                    log.warning(
+                        "the source of a shadow topic is not known now, trying again",
+                        extra={"managed_ledger": self.name, "source": self.source, "error": str(error)},
+                    )
+                    self._io_loop.call_later(_AGAIN_SECONDS, self.source_changed)
+                if not self._again:
+                    break
+        finally:
+            self._following = None
+        if not self.lost:
+            self.changed()
+
+    async def followed(self) -> None:
+        """Returns when the record of the source is not being read any more."""
+        while self._following is not None:
+            await finished(self._io_loop, self._following)
+
+    async def _read_source(self) -> None:
+        node = await self._metadata.get(self.source_path)
+        self.source_missing = node is None
+        if node is None:
+            self._take(ManagedLedgerRecord())
+        else:
+            self._take(decode_managed_ledger(node.value, self.source_path))
+
+    def _take(self, source: ManagedLedgerRecord) -> None:
+        """Goes by the record of the source as it is now."""
+        listed = {each.ledger_id: each for each in source.ledgers}
+        gone = [each.ledger_id for each in self.ledgers if each.ledger_id not in listed]
+        for ledger_id in gone:
+            self.ledgers.remove(ledger_id)
+            self.reader.forget(ledger_id)
+        for each in source.ledgers:
+            known = self.ledgers.get(each.ledger_id)
+            if known is None:
+                self.ledgers.put_back([each])
+            elif each.closed_ms and not known.closed_ms:
+                known.entries, known.size, known.closed_ms = each.entries, each.size, each.closed_ms
+                self.reader.confirmed[each.ledger_id] = each.entries - 1
+        self.last_confirmed = max(self.last_confirmed, self.ledgers.last_stored())
+        if source.terminated is not None and self._record.terminated is None:
+            self._record.terminated = source.terminated
+            if not self.lost:
+                self.state = State.TERMINATED
+        if gone:
+            self._skip_gone()
+
+    def _skip_gone(self) -> None:
+        """Trimming at the source does not wait for the cursors of a shadow: they go on behind it."""
+        for cursor in list(self.cursors.values()):
+            cursor.skip_trimmed()
+
+    def learn(self, position: Position) -> bool:
+        """The entry at a position is confirmed, and so is all before it; whether its ledger is known.
+
+        What was trimmed at the source meanwhile counts as known.
+        """
+        ledger_id, entry_id = position
+        summary = self.ledgers.get(ledger_id)
+        if summary is None:
+            return ledger_id < self.ledgers.first_id() or position <= self.last_confirmed
+        if not summary.closed_ms and entry_id >= summary.entries:
+            summary.entries = entry_id + 1
+            self.reader.confirmed[ledger_id] = entry_id
+        if summary.entries:
+            self.last_confirmed = max(self.last_confirmed, (ledger_id, min(entry_id, summary.entries - 1)))
+        return True
+
+    def confirm(self, position: Position, size: int) -> bool:
+        """Takes the position of an entry that was replicated here, and dispatches up to it.
+
+        :param size: bytes of the entry
+        :return: False: its ledger is not known yet, and the record of the source is being read again
+        """
+        before = self.last_confirmed
+        if not self.learn(position):
+            self.source_changed()
+            return False
+        if self.last_confirmed > before:
+            self.entries_added += 1
+            self.bytes_added += size
+            summary = self.ledgers.get(position[0])
+            if summary is not None and not summary.closed_ms:
+                summary.size += size
+        return True
+
+    # What a shadow does not do
+
+    def append(
+        self, buffer: bytes, starts: array[int], ends: array[int], count: int, size: int, context: Any
+    ) -> None:
+        """:raises ShadowReadOnly: always"""
+        raise ShadowReadOnly(f"{self.name} is a shadow of {self.source}")
+
+    async def roll(self) -> None:
+        """Writes its record, which makes it this owner's; it has no ledger to go on in."""
+        await self._record.put()
+
+    def start_roll(self) -> None:
+        """Its source goes on in new ledgers."""
+
+    def check_rollover(self) -> None:
+        """Its source does."""
+
+    def start_over(self) -> None:
+        """Its source does."""
+
+    async def terminate(self) -> Position:
+        """:raises ShadowReadOnly: always"""
+        raise ShadowReadOnly(f"{self.name} is a shadow of {self.source}: terminate its source")
+
+    async def close(self) -> None:
+        """See :meth:`ManagedLedger.close`."""
+        await super().close()
+        await self.followed()
+
+    async def delete(self) -> None:
+        """Removes its record and its cursors; the ledgers are those of its source and stay."""
+        await super().delete()
+        await self.followed()

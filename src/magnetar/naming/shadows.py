@@ -1,0 +1,65 @@
+"""Names that shadow topics use (PIP-180); they are those of Apache Pulsar 4.0."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import quote
+
+from magnetar.naming.errors import InvalidName
+from magnetar.naming.topic_name import TopicName
+
+SHADOW_SOURCE = "PULSAR.SHADOW_SOURCE"
+"""The property of a topic that makes it a shadow: the full name of its source."""
+
+_ARROW = "-->"
+
+
+def shadow_source(properties: Mapping[str, str], name: TopicName) -> TopicName | None:
+    """The topic that one with these properties is the shadow of; None: of none.
+
+    A partition whose source is named without a partition is the shadow of the partition with the same index.
+
+    :raises InvalidName: the property has no name of a persistent topic
+    """
+    text = properties.get(SHADOW_SOURCE)
+    if not text:
+        return None
+    source = TopicName.parse(text)
+    if not source.persistent:
+        raise InvalidName(f"{SHADOW_SOURCE} is {text!r}: a persistent topic is wanted")
+    return source.partition(name.partition_index) if source.partition_index < 0 else source
+
+
+def shadow_cursor(prefix: str, shadow: TopicName) -> str:
+    """The cursor of a source with what has been told to a shadow.
+
+    :param prefix: ``replicatorPrefix``
+    """
+    return f"{prefix}-{quote(str(shadow), safe='')}"
+
+
+def is_shadow_cursor(prefix: str, name: str) -> bool:
+    """Whether a cursor of that name is there for a shadow topic.
+
+    :param prefix: ``replicatorPrefix``
+    """
+    return name.startswith(f"{prefix}-persistent%3A%2F%2F")
+
+
+def shadow_producer(prefix: str, source: TopicName, shadow: TopicName) -> str:
+    """The producer by which the broker of a source tells a shadow of its messages.
+
+    :param prefix: ``replicatorPrefix``
+    """
+    return f"{prefix}-{source}{_ARROW}{shadow}"
+
+
+def source_of_producer(prefix: str, producer_name: str) -> str | None:
+    """The source that tells a shadow by a producer of that name; None: it is another producer.
+
+    :param prefix: ``replicatorPrefix``
+    """
+    reserved = f"{prefix}-persistent://"
+    if not producer_name.startswith(reserved) or f"{_ARROW}persistent://" not in producer_name:
+        return None
+    return producer_name[len(prefix) + 1 :].partition(_ARROW)[0]
