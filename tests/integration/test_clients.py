@@ -35,7 +35,7 @@ COUNTS = [
     *("--messages", os.environ.get("MAGNETAR_MESSAGES", "3000")),
     *("--sync-messages", os.environ.get("MAGNETAR_SYNC_MESSAGES", "500")),
 ]
-"""Messages for each codec. A blocking send takes as long as a commit. tools/soak sends 10,000 in both ways."""
+"""Messages for each codec. A blocking send takes as long as a commit; tools/soak sends 10,000 both ways."""
 
 SECONDS = 600.0
 

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
+import httpx
 import pulsar
 import pytest
 from replicated_sites import until
@@ -247,3 +248,25 @@ def test_a_shadow_is_there_after_a_restart(server: Server) -> None:
     after = publish(client, source, b"after")
     assert receive(consumer, 1) == [(after[0], b"after")]
     client.close()
+
+
+def test_a_topic_with_messages_does_not_become_a_shadow(server: Server, client: pulsar.Client) -> None:
+    source, shadow = make(server)
+    topic = f"persistent://public/default/own-{next(NUMBERS)}"
+    client.subscribe(topic, "keeps").close()
+    [stored] = publish(client, topic, b"kept")
+    path, shadow_path = (f"{server.http_url}/admin/v2/{each.replace('://', '/')}" for each in (topic, shadow))
+    for url, value in ((path, source), (shadow_path, topic)):
+        refused = httpx.put(f"{url}/properties", json={"PULSAR.SHADOW_SOURCE": value})
+        assert refused.status_code == 412
+        assert "cannot be changed" in refused.json()["reason"]
+    shadow_path = f"{server.http_url}/admin/v2/{shadow.replace('://', '/')}"
+    assert (
+        httpx.delete(f"{shadow_path}/properties", params={"key": "PULSAR.SHADOW_SOURCE"}).status_code == 412
+    )
+    same = httpx.put(f"{shadow_path}/properties", json={"PULSAR.SHADOW_SOURCE": source, "a": "b"})
+    assert same.status_code == 204
+    admin(server, "topics", "unload", topic)
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    assert place(reader.read_next(10_000).message_id()) == stored
+    reader.close()

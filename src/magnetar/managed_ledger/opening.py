@@ -43,7 +43,7 @@ from magnetar.managed_ledger.shadows import Shadows
 from magnetar.managed_ledger.tenure import Tenure
 from magnetar.metadata.interface import MUST_NOT_EXIST, MetadataError, MetadataStore
 from magnetar.naming.errors import InvalidName
-from magnetar.naming.shadows import shadow_source
+from magnetar.naming.shadows import SHADOW_SOURCE, shadow_source
 from magnetar.naming.topic_name import TopicName, decode_path_piece, encode_path_piece
 
 log = logging.getLogger(__name__)
@@ -147,6 +147,12 @@ class ManagedLedgers:
             self.lost_data,
         )
         source = _shadow_source(record, name)
+        if source is not None and record.ledgers:
+            # As a shadow its record would be written without them.
+            raise MetadataDamaged(
+                f"{ROOT}/{name} has {SHADOW_SOURCE} and {len(record.ledgers)} ledgers of its own: "
+                "remove one of the two"
+            )
         empty = await self._recover_last(name, record) if source is None else None
         ledger: ManagedLedger
         if source is None:

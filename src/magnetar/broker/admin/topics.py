@@ -172,9 +172,21 @@ class TopicAdmin:
         return dict((await self.persistent(topic)).managed_ledger.properties)
 
     async def set_properties(self, topic: str, properties: Mapping[str, str | None]) -> None:
-        """Merges properties; None removes one. :raises TopicNotFound: no such topic"""
+        """Merges properties; None removes one.
+
+        :raises TopicNotFound: no such topic
+        :raises PreconditionFailed: the topic would become a shadow topic, or a shadow topic another one's: a
+            topic that stores messages and then reads those of another would lose its own
+        """
         name = self._broker.parse_topic(topic)
         await self._broker.namespaces.check(name.namespace_name)
+        if SHADOW_SOURCE in properties:
+            source = (await self.properties(topic)).get(SHADOW_SOURCE)
+            if properties[SHADOW_SOURCE] != source:
+                raise PreconditionFailed(
+                    f"{SHADOW_SOURCE} of {name} is {source} and cannot be changed: make another topic with "
+                    "create-shadow-topic"
+                )
         if await self._broker.namespaces.partitions(name):
             await self._broker.namespaces.change_partitioned(name, properties=properties)
             return
