@@ -78,9 +78,13 @@ class Server:
 
     def pids(self) -> list[int]:
         """Of its process, and of those that it has started."""
-        threads = Path(f"/proc/{self.pid}/task").iterdir()
-        children = [int(child) for thread in threads for child in (thread / "children").read_text().split()]
-        return [self.pid, *children]
+        found = [self.pid]
+        for thread in Path(f"/proc/{self.pid}/task").iterdir():
+            try:
+                found += map(int, (thread / "children").read_text().split())
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # The thread has ended since it was listed.
+        return found
 
     def cpu_seconds(self) -> float:
         return cpu_seconds(self.pids())
