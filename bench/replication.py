@@ -82,7 +82,11 @@ def steady(pair: Pair, rate: int, seconds: float, flags: tuple[str, ...]) -> Fig
 
 def lag(pair: Pair, seconds: float) -> Figures:
     """From the publisher's receipt to a consumer in the west, at 1,000 messages a second."""
-    listening = Listening(pair, f"{pair.namespace(replicated=True)}/lag", 1, 1000)
+    prefix = f"{pair.namespace(replicated=True)}/lag"
+    # Apache's brokers refuse a producer before anything has made them serve its bundle.
+    ask(pair.east, "PUT", f"/persistent/{prefix}-0")
+    pair.wait_until_replicated(f"{prefix}-0")
+    listening = Listening(pair, prefix, 1, 1000)
     listening.begin()
     time.sleep(seconds)
     return {f"{name}, ms": value for name, value in listening.end().items()}
