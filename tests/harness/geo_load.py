@@ -13,6 +13,9 @@ import pulsar
 PATIENCE = 60.0
 SUBSCRIPTION = "tail"
 _PAUSE = 0.015
+_CHUNKED = b"c" * 45_000
+"""More than two chunks."""
+_CHUNKED_EVERY = 10
 _KINDS: dict[str, dict[str, Any]] = {
     "single": {"batching_enabled": False},
     "batched": {
@@ -21,6 +24,7 @@ _KINDS: dict[str, dict[str, Any]] = {
         "message_routing_mode": pulsar.PartitionsRoutingMode.RoundRobinDistribution,
     },
     "keyed": {"batching_enabled": True, "batching_type": pulsar.BatchingType.KeyBased},
+    "chunked": {"batching_enabled": False, "chunking_enabled": True},
 }
 
 
@@ -54,12 +58,19 @@ class Publisher:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def open(self, topic: str, kind: str, name: str) -> None:
-        """:param name: also of producers in other clusters"""
+        """:param name: also of producers in other clusters, but for chunks: clients know these by the
+        names of producers
+        """
+        if kind == "chunked":
+            name = f"{name} {self._site}"
         producer = self._client.create_producer(
             f"persistent://{topic}",
             producer_name=f"{kind} {name}",
             send_timeout_millis=0,
             block_if_queue_full=True,
+            # Without it the C++ client begins again with 0 after a reconnection that comes before its first
+            # receipt, so that new messages are taken for duplicates of those that it still has to send.
+            initial_sequence_id=1,
             **_KINDS[kind],
         )
         with self._turn:
@@ -69,10 +80,13 @@ class Publisher:
         self._thread.start()
 
     def _run(self) -> None:
+        turn = 0
         while not self._ended:
             with self._turn:
                 for topic, name, producer in self._producers:
-                    self._send(topic, name, producer)
+                    if not name.startswith("chunked") or turn % _CHUNKED_EVERY == 0:
+                        self._send(topic, name, producer)
+            turn += 1
             time.sleep(_PAUSE)
 
     def _send(self, topic: str, name: str, producer: Any) -> None:
@@ -80,6 +94,8 @@ class Publisher:
         count = self._counts[topic, name] = self._counts.get((topic, name), -1) + 1
         number = Number(label, count)
         content = f"{label}:{count}:".encode()
+        if name.startswith("chunked"):
+            content += _CHUNKED
         self._sent[number] = topic
         producer.send_async(
             content, partial(self._told, number), partition_key=str(count % 5) if "keyed" in name else None

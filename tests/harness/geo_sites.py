@@ -26,7 +26,8 @@ class WiredServer(Server):
             "bindAddresses": f"{LISTENER}:pulsar://127.0.0.1:{behind}",
             "advertisedListeners": f"plain:{self.url},{LISTENER}:{self._wired_url}",
             "internalListenerName": "plain",
-            # Ledgers are rolled over, and positions behind the last snapshot are few.
+            # Chunks are small, ledgers are rolled over, and positions behind the last snapshot are few.
+            "maxMessageSize": 20_000,
             "managedLedgerMaxEntriesPerLedger": 200,
             "managedLedgerMinLedgerRolloverTimeMinutes": 0,
             "brokerDeduplicationEntriesInterval": 50,

@@ -10,7 +10,7 @@ from geo_rounds import Rounds
 
 _SEED = int(os.environ.get("MAGNETAR_FIRST_SEED", "0"))
 _ROUNDS = int(os.environ.get("MAGNETAR_GEO_ROUNDS", "1"))
-_FAULTS = 5
+_FAULTS = 6
 
 
 @pytest.fixture(scope="module")
