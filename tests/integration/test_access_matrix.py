@@ -129,6 +129,7 @@ def test_who_may_replicate(start_server: Callable[..., Server]) -> None:
     calls = Calls(server.http_url)
     make_namespaces(calls)
     replicating.let_produce(calls)
+    replicating.make_shadow(calls, server.port)
     calls.close()
     found = {}
     for column in (column for column in replicating.ALL if not column.unknown):
