@@ -82,13 +82,11 @@ def test_a_cluster_that_is_taken_from_the_list_gets_nothing_more(
 
 def test_a_record_that_changes_counts_without_an_unload(pair: tuple[Site[Server], Site[Server]]) -> None:
     east, west = pair
-    topic = f"{make_namespace('record', *pair)}/t"
-    there = west.subscribe(topic)
-    right = {"serviceUrl": west.server.http_url, "brokerServiceUrl": west.server.url}
-    east.ask("POST", "/clusters/west", right | {"brokerServiceUrl": "pulsar://127.0.0.1:1"})
+    there = west.subscribe(topic := away(east, west, make_namespace("record", *pair)), "since")
+    received(there, 1)
     east.publish(topic, ["1"])
     assert nothing_more(there)
-    east.ask("POST", "/clusters/west", right)
+    back(east, west)
     assert [message.data() for message in received(there, 1)] == [b"1"]
 
 
@@ -104,7 +102,7 @@ def test_statistics_and_metrics_tell_of_replication(pair: tuple[Site[Server], Si
     assert sent["outboundConnection"].endswith(west.server.url.removeprefix("pulsar://") + "]")
     assert (came["msgInCount"], "inboundConnection" in came) == (2, True)
     assert west.stats(topic)["publishers"] == []
-    east.ask("POST", "/clusters/west", {"brokerServiceUrl": "pulsar://127.0.0.1:1"})
+    cut(east, topic)
     east.publish(topic, ["3"])
     until(lambda: "Connection refused" in east.replication(topic, "west").get("magnetarHindrance", ""), "why")
     assert east.replication(topic, "west")["replicationBacklog"] == 1
@@ -227,7 +225,8 @@ def test_an_incompatible_schema_stops_the_topic_until_it_is_allowed(
     namespace = make_namespace("strict", *pair)
     topic = f"{namespace}/t"
     west.client.create_producer(f"persistent://{topic}", schema=pulsar.schema.AvroSchema(There)).close()
-    until(lambda: "west" in east.stats(topic)["replication"], "the topic is there, too")
+    until(lambda: f"persistent://{topic}" in topics(east, namespace), "the topic is there, too")
+    until(lambda: "west" in east.stats(topic)["replication"], "it is replicated")
     east.ask("PUT", f"/namespaces/{namespace}/schemaCompatibilityStrategy", "ALWAYS_COMPATIBLE")
     producer = east.client.create_producer(f"persistent://{topic}", schema=pulsar.schema.AvroSchema(Here))
     producer.send(Here(a="1"))
@@ -236,6 +235,11 @@ def test_an_incompatible_schema_stops_the_topic_until_it_is_allowed(
     there = west.subscribe(topic)
     assert len(received(there, 1)) == 1
     producer.close()
+
+
+def topics(site: Site[Server], namespace: str) -> list[str]:
+    found: list[str] = json.loads(site.ask("GET", f"/persistent/{namespace}"))
+    return found
 
 
 def partitions(site: Site[Server], topic: str) -> int:
@@ -276,9 +280,14 @@ def away(east: Site[Server], west: Site[Server], namespace: str) -> str:
     received(there, 1)
     there.close()
     until(lambda: not east.replication(topic, "west")["replicationBacklog"], "all is confirmed")
+    cut(east, topic)
+    return topic
+
+
+def cut(east: Site[Server], topic: str) -> None:
+    """The west cannot be reached any more."""
     east.ask("POST", "/clusters/west", {"brokerServiceUrl": "pulsar://127.0.0.1:1"})
     until(lambda: not east.replication(topic, "west")["connected"], "the record counts")
-    return topic
 
 
 def back(east: Site[Server], west: Site[Server]) -> None:

@@ -67,6 +67,8 @@ def test_top_and_the_page_show_how_far_a_cluster_is_behind(pair: tuple[Site[Serv
         east.publish(topic, ["waits"])
 
     def lag() -> dict[str, Any]:
+        # Each look opens a stream of events, which a busy broker may take a while to end.
+        time.sleep(0.3)
         [found] = event(east, f"topic/persistent/{topic}")["replication"]
         return dict(found)
 
