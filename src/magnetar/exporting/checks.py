@@ -16,9 +16,9 @@ from magnetar.managed_ledger.exports import ExportNote, ExportState
 from magnetar.managed_ledger.records import ROOT, LedgerSummary
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.replicators import cluster_of_cursor
+from magnetar.naming.shadows import SHADOW_SOURCE
 from magnetar.naming.topic_name import Domain, TopicName, decode_path_piece
 
-_SHADOW = "PULSAR.SHADOW_SOURCE"
 _PENDING_ACKS = "__transaction_pending_ack"
 _BUFFER_SNAPSHOTS = "__transaction_buffer_snapshot"
 
@@ -101,8 +101,10 @@ async def _of_managed_ledger(source: Side, name: str) -> list[str]:
         for each in topic.record.ledgers
         if _is_offloaded(each)
     ]
-    if _SHADOW in topic.record.properties:
-        found.append(f"{name} is a shadow topic: its ledgers belong to {topic.record.properties[_SHADOW]}")
+    if SHADOW_SOURCE in topic.record.properties:
+        found.append(
+            f"{name} is a shadow topic: its ledgers belong to {topic.record.properties[SHADOW_SOURCE]}"
+        )
     cursors = [decode_path_piece(piece) for piece in await source.metadata.children(f"{ROOT}/{name}")]
     prefix = source.broker.settings.topic.replicator_prefix
     found += [

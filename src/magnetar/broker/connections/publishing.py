@@ -32,7 +32,7 @@ from magnetar.protocol.errors import EntryError
 from magnetar.protocol.frames import encode_command
 from magnetar.protocol.hot_codec import SendRun, encode_receipts
 from magnetar.protocol.hot_origin import first_foreign
-from magnetar.protocol.metadata import ChecksumMismatch, parse_entry
+from magnetar.protocol.metadata import ChecksumMismatch, Entry, parse_entry
 from magnetar.protocol.pulsar_api_pb2 import CommandSend
 from magnetar.protocol.wire_ids import signed
 
@@ -118,32 +118,29 @@ class Publishing:
 
     def publish_marker(self, producer: Producer, sequence_id: int, raw: bytes) -> None:
         """Hands a marker of a replicator to the topic."""
-        try:
-            entry = parse_entry(raw)
-        except ChecksumMismatch:
-            text = "Checksum failed on the broker"
-            self._refuse(producer.producer_id, sequence_id, ServerErrorCode.CHECKSUM, text)
-        except EntryError:
-            text = "The entry has no readable metadata"
-            self._refuse(producer.producer_id, sequence_id, ServerErrorCode.UNKNOWN, text)
-        else:
+        entry = self._parsed(producer, sequence_id, raw)
+        if entry is not None:
             publish_marker(self, producer, entry, raw, sequence_id, self._broker.io.clock.monotonic())
 
     def publish_placed(self, producer: Producer, send: CommandSend, position: Position, raw: bytes) -> None:
-        """Tells a shadow topic of an entry that its source has stored at a position."""
+        """Announces to a shadow topic an entry that its source has stored at a position."""
         sequence_id = signed(send.sequence_id)
+        if self._parsed(producer, sequence_id, raw) is not None:
+            now = self._broker.io.clock.monotonic()
+            publish = PlacedPublish(producer, sequence_id, position, max(send.num_messages, 1), now)
+            self.submit(producer, publish, raw, array("q", (0,)), array("q", (len(raw),)))
+
+    def _parsed(self, producer: Producer, sequence_id: int, raw: bytes) -> Entry | None:
+        """An entry that came alone; None: it is damaged, and has been refused."""
         try:
-            parse_entry(raw)
+            return parse_entry(raw)
         except ChecksumMismatch:
             text = "Checksum failed on the broker"
             self._refuse(producer.producer_id, sequence_id, ServerErrorCode.CHECKSUM, text)
         except EntryError:
             text = "The entry has no readable metadata"
             self._refuse(producer.producer_id, sequence_id, ServerErrorCode.UNKNOWN, text)
-        else:
-            now = self._broker.io.clock.monotonic()
-            publish = PlacedPublish(producer, sequence_id, position, max(send.num_messages, 1), now)
-            self.submit(producer, publish, raw, array("q", (0,)), array("q", (len(raw),)))
+        return None
 
     def _publish_parts(
         self, producer: Producer, parts: list[Part], buffer: bytes, sends: SendRun, now: float
