@@ -101,7 +101,7 @@ class Pair:
         return found
 
     def wait_until_replicated(self, topic: str, seconds: float = 900.0) -> None:
-        """:raises Void: it takes longer than so many seconds"""
+        """:raises Void: it takes longer than the time-out"""
         end = time.monotonic() + seconds
         while self.backlog(topic):
             if time.monotonic() > end:

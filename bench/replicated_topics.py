@@ -43,7 +43,7 @@ def wait_until_connected(pair: Pair, namespace: str, count: int) -> None:
 def memory_of_idle_topics(
     pair: Pair, count: int, settle_seconds: float = 5.0
 ) -> tuple[str, dict[str, float]]:
-    """The namespace of so many replicated topics, and what one takes more than one that is not, in KB."""
+    """The namespace of the replicated topics, and the KB that each takes beyond a plain topic."""
     namespaces = [pair.namespace(replicated=replicated) for replicated in (False, True)]
     megabytes = [pair.east.resident_mb()]
     for namespace in namespaces:

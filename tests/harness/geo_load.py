@@ -110,7 +110,7 @@ class Publisher:
     def alone(
         self, topic: str, name: str, count: int, before: Callable[[], None], after: Callable[[], None]
     ) -> set[Number]:
-        """Publishes so many messages while nothing else is published here.
+        """Publishes ``count`` messages while nothing else is published here.
 
         :param before: done when all that was published before is acknowledged
         """

@@ -82,7 +82,7 @@ class ManagedLedgers:
         return await self._metadata.exists(f"{ROOT}/{name}")
 
     async def properties(self, name: str) -> Mapping[str, str] | None:
-        """Those of a managed ledger, whoever has it open; None: there is none of that name.
+        """The properties of a managed ledger, whichever broker has it open; None: it does not exist.
 
         :raises MetadataDamaged: its record cannot be read
         """

@@ -1,8 +1,8 @@
 """A managed ledger that reads the ledgers of another one, its source, and stores no entries of its own.
 
 Its record holds properties only, and its cursors lie below it as usual. Which ledgers there are is read from
-the record of the source, whenever that changes. How far the last of them may be read is told by whoever
-replicates the source (:meth:`ShadowLedger.confirm`), and by the ledger store when the shadow is opened.
+the record of the source, whenever that changes. The replicator of the source reports how far the last
+of them may be read (:meth:`ShadowLedger.confirm`); the ledger store does so when the shadow is opened.
 The idea is that of PIP-180.
 """
 

@@ -1,4 +1,4 @@
-"""What a shadow topic is told: entries that its source has stored already, each with its position there."""
+"""Entries that are announced to a shadow topic: its source has stored them, each at the position it names."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class RemoteProducer:
         self._moved: Lookup | None = None
         """That of the cluster to which the other one has sent its clients on; None: it has not."""
         self._asked: Any = None
-        """The answer to a PRODUCER that is awaited now; None: there is none."""
+        """The pending answer to a PRODUCER; None: no answer is awaited."""
         self._tasks: dict[str, Any] = {}
         """What is under way, by its name."""
         self._ended = False

@@ -17,7 +17,7 @@ from magnetar.naming.topic_name import TopicName
 
 
 class ShadowTopic(Topic):
-    """Stores nothing: it is told positions, and dispatches what its source has stored there.
+    """Stores nothing: it learns positions, and dispatches the entries that its source has stored there.
 
     Entries that come in one turn are taken together, in their order. One in a ledger that is not known yet
     waits, and so does what follows, until the record of the source has been read again.
