@@ -7,6 +7,7 @@ pieces, and counted until the last of them is gone.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
@@ -42,6 +43,7 @@ class LargeMessages:
         self._room = Room(io.loop, room_bytes, waiting=_WAITING, seconds=_WAIT_SECONDS)
         self._reading = Mutex(io.loop)
         self._worker: Worker | None = None
+        self._parse: type[StoredMessage] | None = None
 
     async def answer(self, read: Read) -> Response:
         """What is answered for the entry that ``read`` finds: 413 or 503 where there is no room for it.
@@ -49,12 +51,11 @@ class LargeMessages:
         :raises PersistenceFailure: the entry cannot be parsed, or its payload not be uncompressed
         :raises BrokerError: what ``read`` raises
         """
-        # Loaded with the first message that is looked at: protobuf is large.
-        from magnetar.http.shapes.stored_message import StoredMessage
-
         async with self._reading:
-            # One after another: whoever waits holds nothing.
-            message = StoredMessage(*await read())
+            # One after another: a request that waits holds nothing.
+            if self._parse is None:
+                self._parse = await run_job(self._io.loop, self._its_worker(), _load)
+            message = self._parse(*await read())
         size = message.size
         if size <= SMALL_BYTES:
             return Response(HTTPStatus.OK, message.payload(SMALL_BYTES), JSON_TYPE, message.headers())
@@ -63,13 +64,14 @@ class LargeMessages:
         except NoRoom as error:
             return _refused(message, error, self._room.size // 2)
         try:
-            payload = await run_job(self._io.loop, self._its_worker(), partial(message.payload, size))
+            pieces = await run_job(self._io.loop, self._its_worker(), partial(message.pieces, size))
         except BaseException:
             held.release()
             raise
-        held.shrink(len(payload))
-        headers = [*message.headers(), ("Content-Length", str(len(payload)))]
-        streamed = _Pieces(self._io.loop, self._room, held, payload)
+        length = sum(map(len, pieces))
+        held.shrink(length)
+        headers = [*message.headers(), ("Content-Length", str(length))]
+        streamed = _Pieces(self._io.loop, self._room, held, pieces)
         return Response(HTTPStatus.OK, content_type=JSON_TYPE, headers=headers, streamed=streamed)
 
     def _its_worker(self) -> Worker:
@@ -83,26 +85,37 @@ class LargeMessages:
             self._worker = None
 
 
+def _load() -> type[StoredMessage]:
+    """The modules are loaded for the first message: protobuf is large, and takes 50 ms to load."""
+    from magnetar.http.shapes.stored_message import StoredMessage
+
+    return StoredMessage
+
+
 class _Pieces:
     """See :class:`magnetar.http.engine.message.Streamed`."""
 
-    def __init__(self, loop: Loop, room: Room, held: Held, payload: bytes) -> None:
+    def __init__(self, loop: Loop, room: Room, held: Held, pieces: list[bytes]) -> None:
         self._loop = loop
         self._room = room
         self._held = held
-        self._rest = memoryview(payload)
+        self._later = deque(pieces)
+        self._rest = memoryview(b"")
         self._began = loop.time()
 
     async def next(self) -> bytes:
         """:raises Abandoned: others wait for the room, and this client is slow"""
         if self._room.is_wanted and self._loop.time() - self._began > _SECONDS_BEFORE_OTHERS:
             raise Abandoned("the client is slow, and others wait for the memory that its answer takes")
+        if not self._rest and self._later:
+            self._rest = memoryview(self._later.popleft())
         piece = bytes(self._rest[:_PIECE_BYTES])
         self._rest = self._rest[_PIECE_BYTES:]
         return piece
 
     def close(self) -> None:
         self._rest = memoryview(b"")
+        self._later.clear()
         self._held.release()
 
 

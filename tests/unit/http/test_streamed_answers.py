@@ -166,3 +166,41 @@ def test_one_that_is_never_sent_is_told() -> None:
         assert stream.closed == 1
 
     serve(test)
+
+
+class ReadyPieces(Stream):
+    """Has all its pieces ready: nothing makes the loop wait between them."""
+
+    def __init__(self, turns: list[int]) -> None:
+        super().__init__()
+        self._turns = turns
+        self.seen: set[int] = set()
+        """How many turns others had had when a piece was taken."""
+
+    async def next(self) -> bytes:
+        self.taken += 1
+        self.seen.add(self._turns[0])
+        return b"x" if self.taken <= 50_000 else b""
+
+
+def test_others_get_turns_while_pieces_are_ready() -> None:
+    async def test(server: Streams, _stream: Stream) -> None:
+        turns = [0]
+
+        async def count() -> None:
+            while True:
+                turns[0] += 1
+                await asyncio.sleep(0)
+
+        server.stream = pieces = ReadyPieces(turns)
+        counting = asyncio.create_task(count())
+        reader, writer = await connect(server)
+        writer.write(GET)
+        received = b""
+        while not received.endswith(b"\r\n0\r\n\r\n"):
+            received = received[-7:] + await reader.read(65536)
+        counting.cancel()
+        assert pieces.taken == 50_001
+        assert len(pieces.seen) > 10
+
+    serve(test)

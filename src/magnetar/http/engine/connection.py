@@ -353,13 +353,18 @@ class HttpConnection:
                 running.begin()
 
     async def _send_streamed(self, streamed: Streamed) -> None:
-        """Nothing is made for a client that has not taken what it got: one that is slow misses pieces."""
+        """Nothing is made for a client that has not taken what it got: one that is slow misses pieces.
+
+        A client that takes everything at once never makes this wait: others get their turns between pieces.
+        """
+        running = Slice(self._owner.io, "http")
         while self._transport is not None and not self._closing:
             data = await streamed.next()
             if not data:
                 return
             self._write(self._http.send(h11.Data(data=data)))
             await self._drain()
+            await running.rest()
 
     def _head_of(self, response: Response) -> h11.Response:
         headers = [

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from magnetar.errors import PersistenceFailure
+from magnetar.protocol.compression import decompress_in_pieces
 from magnetar.protocol.errors import ProtocolError
 from magnetar.protocol.metadata import Entry, parse_entry
 from magnetar.protocol.pulsar_api_pb2 import CompressionType
@@ -45,6 +46,18 @@ class StoredMessage:
             return self._entry.payload
         try:
             return self._entry.uncompressed_payload(most)
+        except ProtocolError as error:
+            raise self._unreadable(error) from error
+
+    def pieces(self, most: int) -> list[bytes]:
+        """The payload as :meth:`payload` returns it, in pieces: for large ones, beside the loop."""
+        if not self._is_packed:
+            return [self._entry.payload]
+        metadata = self._entry.metadata
+        try:
+            return decompress_in_pieces(
+                metadata.compression, self._entry.payload, metadata.uncompressed_size, most
+            )
         except ProtocolError as error:
             raise self._unreadable(error) from error
 
