@@ -70,14 +70,14 @@ class Site(Generic[B]):
 
 
 def connect(*sites: Site[Any], tenant: str = "geo") -> None:
-    """Each knows the others, if it did not know them before, and a tenant may be in all of them."""
+    """Each gets records of the others and a tenant for all of them, unless it has one of that name."""
     names = [site.name for site in sites]
     for site in sites:
         for other in sites:
             if other is not site:
                 record = {"serviceUrl": other.server.http_url, "brokerServiceUrl": other.server.url}
                 site.ask("PUT", f"/clusters/{other.name}", record, (200, 204, 409))
-        site.ask("PUT", f"/tenants/{tenant}", {"allowedClusters": names})
+        site.ask("PUT", f"/tenants/{tenant}", {"allowedClusters": names}, (204, 409))
 
 
 def make_namespace(name: str, *sites: Site[Any], clusters: Sequence[str] | None = None) -> str:

@@ -11,6 +11,17 @@ from server import VARIANTS, Server
 
 _topics = count()
 
+MODULES_IN_MINIATURE = {
+    "test_client_core",
+    "test_failover",
+    "test_key_shared",
+    "test_protocol_acknowledgement",
+    "test_redelivery_counts",
+    "test_semantics_deduplication",
+    "test_statistics",
+    "test_subscription_marks",
+}
+
 
 @pytest.fixture(scope="module", params=list(VARIANTS))
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
@@ -54,10 +65,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what is marked ``interop`` unless MAGNETAR_INTEROP is 1."""
-    if os.environ.get("MAGNETAR_INTEROP") == "1":
-        return
-    slow = [item for item in items if item.get_closest_marker("interop") is not None]
-    if slow:
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if item not in slow]
+    """Leaves out what is marked ``interop`` unless MAGNETAR_INTEROP is 1.
+
+    Tests with miniature limits always run in the modules that depend on ledgers, cursors and the cache most.
+    In all others they run if MAGNETAR_MINIATURE is 1 (``make soak``).
+    """
+    left_out: set[pytest.Item] = set()
+    if os.environ.get("MAGNETAR_INTEROP") != "1":
+        left_out.update(item for item in items if item.get_closest_marker("interop") is not None)
+    if os.environ.get("MAGNETAR_MINIATURE") != "1":
+        left_out.update(
+            item for item in items if _is_miniature(item) and item.path.stem not in MODULES_IN_MINIATURE
+        )
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _is_miniature(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and (
+        hasattr(item, "callspec") and "miniature" in item.callspec.params.values()
+    )

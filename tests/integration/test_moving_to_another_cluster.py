@@ -19,20 +19,33 @@ Three = tuple[Site[Server], Site[Server], Site[Server]]
 ADMIN = Path(sys.executable).with_name("pulsar-admin")
 
 
+@pytest.fixture(scope="module")
+def remote(start_server: Callable[..., Server]) -> Iterator[tuple[Site[Server], Site[Server]]]:
+    """The cluster that clients go to, and one that the cluster that is left replicates to."""
+    sites = Site("green", start_server(clusterName="green")), Site("third", start_server(clusterName="third"))
+    yield sites
+    for site in sites:
+        site.client.close()
+
+
 @pytest.fixture
-def three(start_server: Callable[..., Server]) -> Iterator[Three]:
-    """The cluster that is left, the one that clients go to, and one that the first replicates to."""
+def three(start_server: Callable[..., Server], remote: tuple[Site[Server], Site[Server]]) -> Iterator[Three]:
+    """The cluster that is left, made for each test, and the other two."""
+    green, third = remote
     moves: dict[str, str] = {
         "clusterMigrationCheckDurationSeconds": "1",
         "clusterMigrationAutoResourceCreation": "true",
     }
     blue = Site("blue", start_server(clusterName="blue", **moves))
-    green = Site("green", start_server(clusterName="green"))
-    third = Site("third", start_server(clusterName="third"))
     connect(blue, third)
+    third.ask("POST", "/clusters/blue", urls_of(blue))
     yield blue, green, third
-    for site in (blue, green, third):
-        site.client.close()
+    blue.client.close()
+    blue.server.close()
+
+
+def urls_of(site: Site[Server]) -> dict[str, str]:
+    return {"serviceUrl": site.server.http_url, "brokerServiceUrl": site.server.url}
 
 
 def admin(site: Site[Server], *arguments: str) -> str:
@@ -201,7 +214,7 @@ def test_replicators_of_other_clusters_follow(three: Three) -> None:
 
 def test_a_cluster_that_is_not_there_cannot_move_and_one_that_has_moved_can_be_deleted(three: Three) -> None:
     blue, green, _ = three
-    url = {"serviceUrl": green.server.http_url, "brokerServiceUrl": green.server.url}
+    url = urls_of(green)
     blue.ask("POST", "/clusters/nowhere/migrate?migrated=true", url, (404,))
     for name in ("nowhere", "third"):
         blue.ask("GET", f"/clusters/{name}/migrate", None, (404,))
