@@ -82,7 +82,7 @@ geo: setup
 # --- to change -------------------------------------------------------------------------------------------------------
 
 test: setup
-	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_SEEDS=$(SEEDS) tools/suites unit faults simulation fuzz integration doors cluster spark
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_SEEDS=$(SEEDS) tools/suites unit faults fuzz integration doors BESIDE simulation cluster spark
 
 check: setup
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PY) tools/check.py $(BASE)
