@@ -11,6 +11,7 @@ from server import VARIANTS, Server
 
 _topics = count()
 
+# They depend on ledgers, cursors and the cache most.
 MODULES_IN_MINIATURE = {
     "test_client_core",
     "test_failover",
@@ -67,15 +68,20 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what is marked ``interop`` unless MAGNETAR_INTEROP is 1.
 
-    Tests with miniature limits always run in the modules that depend on ledgers, cursors and the cache most.
-    In all others they run if MAGNETAR_MINIATURE is 1 (``make soak``).
+    Tests of both variants run with miniature limits in ``MODULES_IN_MINIATURE``; in other modules they do so
+    if MAGNETAR_MINIATURE is 1 (``make soak``).
     """
     left_out: set[pytest.Item] = set()
     if os.environ.get("MAGNETAR_INTEROP") != "1":
         left_out.update(item for item in items if item.get_closest_marker("interop") is not None)
     if os.environ.get("MAGNETAR_MINIATURE") != "1":
+        ids = {item.nodeid for item in items}
         left_out.update(
-            item for item in items if _is_miniature(item) and item.path.stem not in MODULES_IN_MINIATURE
+            item
+            for item in items
+            if _is_miniature(item)
+            and item.path.stem not in MODULES_IN_MINIATURE
+            and item.nodeid.replace("miniature", "default") in ids
         )
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
