@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import subprocess
 import sys
 import time
 import xml.etree.ElementTree
+from array import array
 from pathlib import Path
 from typing import Any
 
 import pytest
 from server import Server
+
+from magnetar.io.real import real_io
+from magnetar.ledger.embedded.settings import EmbeddedSettings
+from magnetar.ledger.interface import Quorums
+from magnetar.managed_ledger.custom_metadata import custom_metadata
+from magnetar.managed_ledger.set_aside import ROOT
+from magnetar.server.embedded_stores import EmbeddedStores
 
 pulsar = pytest.importorskip("pulsar")
 
@@ -109,6 +118,78 @@ def test_topics_that_are_not_loaded_are_counted(start_server) -> None:  # type: 
     assert [row["topic"] for row in found["topics"]] == ["persistent://public/default/used"]
     assert found["notLoaded"] == 2
     assert "2 topics are not loaded" in report(server, "--namespace", "public/default")
+
+
+async def make_orphans(server: Server, found_ms: list[int]) -> list[int]:
+    """Two ledgers that no record names; answers their ids.
+
+    :param found_ms: when an earlier start has found the first ones
+    """
+    stores = EmbeddedStores(real_io(asyncio.get_running_loop(), server.folder / "data"), EmbeddedSettings())
+    made = []
+    try:
+        await stores.open()
+        for _ in range(2):
+            writer = await stores.ledgers.create(Quorums(), custom_metadata("public/default/persistent/lost"))
+            writer.append(b"onetwo", array("q", (0, 3)), array("q", (3, 6)), 0, 2)
+            await writer.close()
+            made.append(writer.ledger_id)
+        for ledger_id, found in zip(made, found_ms, strict=False):
+            owner = "topic public/default/persistent/lost"
+            note = {"foundMs": found, "madeMs": found, "owner": owner, "entries": 2, "bytes": 6}
+            await stores.metadata.put(f"{ROOT}/{ledger_id}", json.dumps(note).encode())
+    finally:
+        await stores.close()
+    return made
+
+
+def test_orphaned_ledgers_are_listed_and_kept_for_their_retention(start_server) -> None:  # type: ignore[no-untyped-def]
+    server: Server = start_server()
+    server.stop()
+    now = time.time_ns() // 1_000_000
+    old, new = asyncio.run(make_orphans(server, [now - 73 * 3_600_000]))
+    server.start()
+    try:
+        deadline = time.monotonic() + 30
+        while not (listed := figures(server)["orphanedLedgers"]) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        [orphan] = listed
+        assert (orphan["ledger"], orphan["entries"], orphan["bytes"]) == (new, 2, 6)
+        assert orphan["owner"] == "topic public/default/persistent/lost"
+        assert orphan["deletedMs"] - orphan["foundMs"] == 72 * 3_600_000
+        assert orphan["foundMs"] >= now
+        text = report(server)
+        assert "1 ledgers that no record names: 2 entries, 6 B" in text
+        assert f"{new}, made for topic public/default/persistent/lost: 2 entries, 6 B, deleted after" in text
+        metrics = server.ask("GET", "/metrics")[1].decode()
+        assert re.search(r"^magnetar_storage_orphaned_ledgers{.*} 1$", metrics, re.MULTILINE)
+        warnings = [
+            line for line in server.log.splitlines() if "WARNING" in line and "orphaned ledger" in line
+        ]
+        deleted, set_aside = warnings
+        assert "deleted an orphaned ledger" in deleted
+        assert f"ledger={old}" in deleted
+        assert "set an orphaned ledger aside" in set_aside
+        assert f"ledger={new}" in set_aside
+        found_first = orphan["foundMs"]
+        server.restart(kill=False)
+        while not (listed := figures(server)["orphanedLedgers"]) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert [(each["ledger"], each["foundMs"]) for each in listed] == [(new, found_first)]
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("hours", [0, 23])
+def test_orphaned_ledgers_are_kept_for_a_day_at_least(tmp_path: Path, hours: int) -> None:
+    config = tmp_path / "standalone.conf"
+    config.write_text(f"magnetarOrphanedLedgerRetentionHours={hours}\n", encoding="utf-8")
+    command = [sys.executable, "-m", "magnetar", "standalone", "--config", str(config)]
+    command += ["--data-dir", str(tmp_path / "data"), "--binary-port", "0", "--http-port", "0"]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert refused.returncode != 0
+    assert "magnetarOrphanedLedgerRetentionHours" in refused.stderr
+    assert not (tmp_path / "data").exists()
 
 
 def test_no_broker_is_an_error_in_one_line(tmp_path: Path) -> None:
