@@ -12,6 +12,7 @@ import pytest
 from data_folder import REFUSALS, History, Life, copy_of, damaged, files_of, history, read_file, write_file
 
 from magnetar.io.simulated import ProcessStopped, SimulatedDisk
+from magnetar.managed_ledger.errors import ManagedLedgerNotFound
 from magnetar.server.embedded_stores import METADATA_FILE, StoresDisagree
 
 ENDS = ("stopped", "killed", "killed at once")
@@ -62,6 +63,8 @@ def outcome(disk: SimulatedDisk, before: History, case: str) -> str | None:
     for topic, entries in before.entries.items():
         try:
             found = life.entries(topic)
+        except ManagedLedgerNotFound as error:
+            raise AssertionError(f"{case}: {topic} is gone, in silence") from error
         except REFUSALS:
             continue
         except ProcessStopped as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,11 @@ from pathlib import Path
 
 import pytest
 from server import Server
+
+from magnetar.io.real import real_io
+from magnetar.ledger.embedded.settings import EmbeddedSettings
+from magnetar.ledger.embedded.store import EmbeddedLedgerStore
+from magnetar.ledger.journal.reading import find_journals
 
 pulsar = pytest.importorskip("pulsar")
 
@@ -114,6 +120,38 @@ def test_lost_metadata_are_refused_and_recovered(server: Server, what: str) -> N
         client.shutdown()
     assert server.ask("GET", "/admin/v2/namespaces/public/default/messageTTL") == (200, b"86400")
     assert b"public/made-later" in server.ask("GET", "/admin/v2/namespaces/public")[1]
+    server.stop()
+
+
+async def delete_journals(server: Server) -> None:
+    io = real_io(asyncio.get_running_loop(), server.folder / "data")
+    ledgers = await EmbeddedLedgerStore.open_store(io, "ledgers", EmbeddedSettings())
+    try:
+        for journal in await find_journals(ledgers):
+            for ledger_id in journal.ledgers:
+                await ledgers.delete(ledger_id)
+    finally:
+        await ledgers.close()
+
+
+def test_without_a_journal_subscriptions_are_recovered_from_their_ledgers(server: Server) -> None:
+    asyncio.run(delete_journals(server))
+    lose(server, "everything")
+    recovered = run(server, "recover-metadata", "--data-dir", "data")
+    assert recovered.returncode == 0, recovered.stderr
+    assert "no metadata journal is found" in recovered.stdout
+    assert "subscription reader of public/default/persistent/kept: its state in ledger" in recovered.stdout
+
+    server.start()
+    client = connected(server)
+    try:
+        reader = client.subscribe(TOPIC, "reader")
+        assert reader.receive(10_000).data() == b"message 100", "its last state was durable"
+        holder = client.subscribe(TOPIC, "magnetar-recovered")
+        found = [holder.receive(10_000).data() for _ in range(MESSAGES)]
+        assert found == [b"message %d" % number for number in range(MESSAGES)]
+    finally:
+        client.shutdown()
     server.stop()
 
 
