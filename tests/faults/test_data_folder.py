@@ -86,6 +86,36 @@ def check_all_served(disk: SimulatedDisk, before: History) -> None:
     life.killed()
 
 
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("which", [None, 0, 4])
+def test_ledgers_that_are_missing_or_earlier_refuse_the_start(end: str, which: int | None) -> None:
+    """All of the folder: else ids of ledgers that the metadata name would be given out again.
+
+    :param which: of the earlier copies; None: the folder is empty
+    """
+    before = history(end)
+    disk = copy_of(before.disk)
+    originals = files_of(disk)
+    old = {} if which is None else before.earlier[which]
+    folder = "ledgers/"
+    for path in originals:
+        if path.startswith(folder):
+            disk.unlink(path)
+    for path, data in old.items():
+        if path.startswith(folder):
+            write_file(disk, path, data)
+    disk.sync_directory("ledgers")
+    with pytest.raises(StoresDisagree, match="Put back"):
+        Life(disk)
+    found = disk.killed()
+    for path in files_of(found):
+        if path.startswith(folder):
+            found.unlink(path)
+    for path, data in originals.items():
+        write_file(found, path, data)
+    check_all_served(found, before)
+
+
 @pytest.mark.parametrize("what", ["remove", "empty", "earlier", "wal removed", "wal damaged"])
 def test_lost_metadata_refuse_the_start(what: str) -> None:
     before = history("killed")

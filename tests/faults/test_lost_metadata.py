@@ -123,6 +123,36 @@ def test_lost_metadata_are_refused_and_recovered(server: Server, what: str) -> N
     server.stop()
 
 
+@pytest.mark.parametrize("how", ["missing", "empty", "another broker's"])
+def test_lost_ledgers_are_refused_and_no_ledger_id_is_given_out_twice(server: Server, how: str) -> None:
+    data = server.folder / "data"
+    (data / "ledgers").rename(server.folder / "kept")
+    if how == "empty":
+        (data / "ledgers").mkdir()
+    elif how != "missing":
+        (server.folder / "other").mkdir()
+        other = Server(server.folder / "other", {})
+        other.start()
+        other.stop()
+        shutil.copytree(other.folder / "data/ledgers", data / "ledgers")
+    refused = run(server, "standalone", "--data-dir", "data", "--binary-port", "0", "--http-port", "0")
+    assert refused.returncode == 1, refused.stderr
+    assert "ledgers" in refused.stderr
+    assert "metadata/metadata.sqlite" in refused.stderr
+    assert "Put back" in refused.stderr
+    shutil.rmtree(data / "ledgers")
+    (server.folder / "kept").rename(data / "ledgers")
+    server.start()
+    client = connected(server)
+    try:
+        reader = client.subscribe(TOPIC, "reader")
+        found = [reader.receive(10_000).data() for _ in range(MESSAGES - 100)]
+        assert found == [b"message %d" % number for number in range(100, MESSAGES)]
+    finally:
+        client.shutdown()
+    server.stop()
+
+
 async def delete_journals(server: Server) -> None:
     io = real_io(asyncio.get_running_loop(), server.folder / "data")
     ledgers = await EmbeddedLedgerStore.open_store(io, "ledgers", EmbeddedSettings())
