@@ -140,3 +140,15 @@ def test_the_time_to_start_counts_from_the_process(tmp_path: Path) -> None:
     with serving(tmp_path) as (_, line):
         started = int(re.findall(r"started in (\d+) ms", line[0])[0])
         assert 0 < started < 60_000
+
+
+def test_addresses_that_other_machines_reach_without_authentication_are_warned_of(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", "--bind-address", "0.0.0.0") as (process, _line):
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=30)
+    [warning] = [each for each in log.splitlines() if "without authentication" in each]
+    assert "WARN" in warning
+    assert "Set authenticationEnabled=true, or bindAddress=127.0.0.1" in warning
+    with serving(tmp_path / "data") as (process, _line):
+        process.send_signal(signal.SIGTERM)
+        assert "without authentication" not in process.communicate(timeout=30)[1]
