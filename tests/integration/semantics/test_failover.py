@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from raw_client import Client, Refused, id_of, position
 from server import Server
 
+from magnetar.naming.hashes import murmur3_positive
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandSubscribe
 
 FAILOVER = CommandSubscribe.Failover
@@ -119,6 +120,43 @@ def test_partitions_are_spread(client: Client, topic: str, partition: int) -> No
         ids[name] = client.subscribe(topic, "s", FAILOVER, 10, consumer_id=81 + number, consumer_name=name)
     client.published(producer, [b"1"])
     assert client.message(ids["abc"[partition]])[1] == b"1"
+
+
+NAMES = ("x1", "x2", "x3")
+
+
+@pytest.mark.parametrize("hashing", ["false", "true"])
+def test_the_setting_chooses_for_partitions_alone(start_server: Callable[..., Server], hashing: str) -> None:
+    server = start_server(
+        activeConsumerFailoverConsistentHashing=hashing, activeConsumerFailoverDelayTimeMillis=0
+    )
+    client = Client(server.port)
+    found = {}
+    for topic in (*(f"persistent://public/default/hashed-partition-{index}" for index in range(4)), PLAIN):
+        producer, _ = client.produce(topic)
+        ids = {client.subscribe(topic, "s", FAILOVER, 10, consumer_name=name): name for name in NAMES}
+        client.published(producer, [b"1"])
+        found[topic] = ids[client.take(BaseCommand.MESSAGE).consumer_id]
+    plain = found.pop(PLAIN)
+    # What Apache Pulsar 4.0.8 chose, with either value.
+    assert plain == "x3"
+    by_index = [NAMES[index % 3] for index in range(4)]
+    by_hash = [on_ring(topic) for topic in found]
+    assert by_index != by_hash
+    assert list(found.values()) == (by_hash if hashing == "true" else by_index)
+    client.close()
+
+
+PLAIN = "persistent://public/default/subs-e5f828h5"
+
+
+def on_ring(topic: str) -> str:
+    """Whose is the first of 100 points of each name at or behind that of the topic."""
+    points = sorted(
+        (murmur3_positive(f"{name}{point}".encode()), name) for name in NAMES for point in range(100)
+    )
+    at = murmur3_positive(topic.encode())
+    return next((name for point, name in points if point >= at), points[0][1])
 
 
 def test_another_type_is_refused(client: Client, topic: str) -> None:
