@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -70,6 +73,58 @@ def test_topics_of_a_namespace(server: Server, client: Any) -> None:
     with pytest.raises(pulsar.PulsarException):
         client.create_producer("persistent://public/few/c")
     client.create_producer("persistent://public/few/a")
+
+
+@pytest.fixture(scope="module")
+def bounded(start_server: Callable[..., Server]) -> Server:
+    return start_server(
+        magnetarMaxTopicsPerTenant=6,
+        magnetarMaxSubscriptionsPerTopic=2,
+        magnetarMaxPartitionsPerTopic=3,
+        magnetarMetricsMaxSeries=3,
+    )
+
+
+def test_limits_of_magnetar_s_own(bounded: Server) -> None:
+    made = pulsar.Client(
+        bounded.url, operation_timeout_seconds=3, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    )
+    base = "/admin/v2/persistent/public/default"
+    try:
+        assert bounded.ask("PUT", f"{base}/wide/partitions", "4")[0] == 406
+        assert bounded.ask("PUT", f"{base}/wide/partitions", "3")[0] == 204
+        for name in "ab":
+            made.subscribe("persistent://public/default/one", name)
+        with pytest.raises(pulsar.PulsarException):
+            made.subscribe("persistent://public/default/one", "c")
+        made.create_producer("persistent://public/default/two")
+        made.create_producer("non-persistent://public/default/three")
+        with pytest.raises(pulsar.PulsarException):
+            made.create_producer("persistent://public/default/four")
+        assert bounded.ask("PUT", f"{base}/four")[0] == 412
+        made.create_producer("persistent://sample/standalone/ns1/of-another-tenant")
+        figures = bounded.ask("GET", "/metrics/")[1].decode()
+    finally:
+        made.close()
+    found = dict(re.findall(r"^(magnetar_refused_\w+){[^}]*} (\d+)$", figures, re.MULTILINE))
+    assert found["magnetar_refused_partitions"] == "1"
+    assert found["magnetar_refused_subscriptions"] == "1"
+    assert found["magnetar_refused_topics"] == "2"
+    left_out = re.findall(
+        r'^magnetar_metrics_topics_left_out{.*tenant="public".*} (\d+)$', figures, re.MULTILINE
+    )
+    assert [int(count) >= 3 for count in left_out] == [True], figures[:3000]
+    assert 'topic="persistent://sample/standalone/ns1/of-another-tenant"' in figures
+
+
+def test_the_rate_of_admin_requests(start_server: Callable[..., Server]) -> None:
+    running = start_server(magnetarMaxAdminRequestsPerSecondPerRole=1)
+    with ThreadPoolExecutor(30) as pool:
+        answers = [pool.submit(running.ask, "GET", "/admin/v2/clusters") for _ in range(30)]
+        # Five at once, those of the next five seconds wait, and the others are refused.
+        statuses = Counter(answer.result()[0] for answer in answers)
+    assert statuses.keys() == {200, 429}, statuses
+    assert running.ask("GET", "/metrics/")[0] == 200
 
 
 def test_the_broker_is_published_to_no_faster_than_it_may_be(start_server: Callable[..., Server]) -> None:
