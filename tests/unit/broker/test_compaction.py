@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+import zlib
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -75,6 +77,29 @@ def test_an_encrypted_batch_is_kept_whole() -> None:
         assert entries[0] == sealed
         assert len(entries) == 3
         append(life, topic, [single("k", b"2")])
+
+
+def test_a_batch_that_uncompresses_to_very_much_is_kept_whole_and_takes_no_memory() -> None:
+    life = lived()
+    topic = life.topic()
+    compact(life, topic)
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1, num_messages_in_batch=3)
+    metadata.compression = CompressionType.ZLIB
+    metadata.uncompressed_size = 128 << 20
+    bomb = build_entry(metadata, zlib.compress(bytes(128 << 20)))
+    append(life, topic, [single("k", b"1"), bomb, single("k", b"2"), bomb])
+    tracemalloc.start()
+    try:
+        compact(life, topic)
+        assert Reader(life, topic).read() == [bomb, single("k", b"2"), bomb]
+        current = topic.compaction.current
+        assert current is not None
+        last = life.world.run(current.last())
+        assert last is not None
+        assert last[1] == 2
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def chunk(uuid: str, index: int, count: int, key: str) -> bytes:
