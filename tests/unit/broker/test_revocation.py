@@ -5,7 +5,10 @@ from __future__ import annotations
 from secured import NAMESPACE, TOPIC, Secured
 
 from magnetar.errors import ServerErrorCode
+from magnetar.http.websocket.user import User
+from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+from magnetar.security.authentication import Claim, Credentials
 
 SECONDS = 1
 
@@ -97,3 +100,52 @@ def test_messages_that_had_come_before_are_still_acknowledged() -> None:
     brokers.world.wait(SECONDS)
     assert ann.count(BaseCommand.CLOSE_PRODUCER) == 1
     assert not ann.closed
+
+
+def web_socket_of(brokers: Secured, role: str, ends: list[str]) -> User:
+    """The user of a WebSocket that publishes and consumes.
+
+    :param ends: gets the reason why it ends
+    """
+    claim = Claim((Credentials("word", role.encode(), "10.0.0.1:1"),))
+    authenticator, authorizer = brokers.broker.authenticator, brokers.broker.authorizer
+    principal = brokers.world.run(authenticator.authenticate(claim))
+    io = brokers.world.simulation.io
+    user = User(io.loop, io.clock, authenticator, authorizer, principal, claim, lambda _user: None)
+    brokers.world.run(user.check_produce(TopicName.parse(TOPIC)))
+    brokers.world.run(user.check_consume(TopicName.parse(TOPIC), "s"))
+    user.until(ends.append)
+    brokers.broker.revocation.watch(lambda: [user])
+    return user
+
+
+def test_a_web_socket_ends_within_a_second_of_its_permission() -> None:
+    brokers = Secured()
+    anns: list[str] = []
+    bobs: list[str] = []
+    for role, ends in (("ann", anns), ("bob", bobs)):
+        brokers.grant(role, "produce", "consume")
+        web_socket_of(brokers, role, ends)
+    brokers.grant("ann", "consume")
+    brokers.world.wait(SECONDS)
+    assert len(anns) == 1
+    assert "produce" in anns[0]
+    assert not bobs
+
+
+def test_a_web_socket_ends_within_a_second_of_its_proof() -> None:
+    brokers = Secured()
+    brokers.words.lasts["ann"] = brokers.now() + 10
+    ends: dict[str, list[str]] = {"ann": [], "bob": []}
+    for role in ends:
+        brokers.grant(role, "produce", "consume")
+        web_socket_of(brokers, role, ends[role])
+    brokers.world.wait(9)
+    assert ends == {"ann": [], "bob": []}
+    brokers.world.wait(1 + SECONDS)
+    assert ends["ann"] == ["The credentials of the client have expired"]
+    assert not ends["bob"]
+    brokers.words.gone.add("bob")
+    brokers.words.changed()
+    brokers.world.wait(SECONDS)
+    assert ends["bob"] == ["nobody is bob"]
