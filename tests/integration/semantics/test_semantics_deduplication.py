@@ -89,6 +89,35 @@ def test_sequence_ids_outlive_the_broker(server: Server, topic: str, end: str, s
     client.close()
 
 
+def test_a_snapshot_without_room_for_all_keeps_who_is_connected(start_server: Any) -> None:
+    """The producer that has been there for longest, though others published later."""
+    server: Server = start_server(
+        brokerDeduplicationEnabled="true",
+        brokerDeduplicationEntriesInterval=10,
+        brokerDeduplicationMaxNumberOfProducers=3,
+    )
+    topic = "persistent://public/default/many-producers"
+    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    client = pulsar.Client(server.url, logger=quiet)
+    client.subscribe(topic, "keep").close()
+    oldest = client.create_producer(topic, producer_name="oldest", batching_enabled=False)
+    assert send(oldest, 5) != NOT_STORED
+    for index in range(8):
+        other = client.create_producer(topic, producer_name=f"other-{index}", batching_enabled=False)
+        for number in range(1, 11):
+            assert send(other, number) != NOT_STORED
+        other.close()
+    server.kill()
+    server.start()
+    client.close()
+    client = pulsar.Client(server.url, logger=quiet)
+    oldest = client.create_producer(topic, producer_name="oldest", batching_enabled=False)
+    assert oldest.last_sequence_id() == 5
+    assert send(oldest, 5) == NOT_STORED
+    assert send(oldest, 6) != NOT_STORED
+    client.close()
+
+
 def test_chunks_of_one_message_share_their_sequence_id(client: Any, topic: str) -> None:
     options = {"batching_enabled": False, "chunking_enabled": True}
     producer = client.create_producer(topic, producer_name="one", **options)
