@@ -31,10 +31,18 @@ _HEADERS = [
     b"Content-Length: 99999999999999999999",
     b"Content-Length: -1",
     b"Transfer-Encoding: chunked",
+    b"Content-Length: 3\r\nTransfer-Encoding: chunked",
+    b"Transfer-Encoding: chunked\r\nContent-Length: 0",
 ]
 
 _ASKED = [endpoint for endpoint in ENDPOINTS if not endpoint.path.endswith("/brokers/shutdown")]
 """All but the one that does what it says: it ends the broker."""
+
+
+def has_two_lengths(request: bytes) -> bool:
+    """Whether readers may differ about where the request ends."""
+    head = request.partition(b"\r\n\r\n")[0].lower()
+    return b"\r\ncontent-length:" in head and b"\r\ntransfer-encoding:" in head
 
 
 class HttpTalker:

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from fuzz_http import HttpTalker
+from fuzz_http import HttpTalker, has_two_lengths
 from fuzz_talk import Talker
 from fuzz_wire import pieces
 from plain_client import PlainClient
@@ -100,6 +100,9 @@ def test_requests_that_are_none_disturb_nobody(server: Server) -> None:
             status = int(answer[9:12]) if answer else 0
             assert answer or not whole, request
             assert status < 500 or status in (501, 503), (request, answer)
+            if has_two_lengths(request):
+                assert status == 0 or status >= 400, (request, answer)
+                assert answer.count(b"HTTP/1.1 ") <= 1, (request, answer)
         if number % 40 == 0:
             good.exchange(2)
     assert server.ask("GET", "/admin/v2/brokers/health")[0] == 200
