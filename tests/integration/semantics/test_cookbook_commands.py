@@ -82,3 +82,26 @@ def test_each_works_as_printed(
         assert code == 0, (command, out, err)
         for text in ANSWERS.get(words[1], []):
             assert text in out, command
+
+
+def test_clusters_in_names(start_server: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Standalone has ``global``; the other clusters in names are those that the tenant may use."""
+    server: Server = start_server()
+
+    def run(text: str) -> tuple[int, str]:
+        capsys.readouterr()
+        code = main(["--admin-url", server.http_url, *text.split()])
+        out, err = capsys.readouterr()
+        return code, out + err
+
+    assert run("clusters get global")[0] == 0
+    assert run("clusters list") == (0, "standalone\n")
+    assert run("tenants create property --allowed-clusters standalone")[0] == 0
+    code, text = run("namespaces create property/us-west/n")
+    assert code == 1
+    assert "Cluster [us-west] is not in the list of allowed clusters" in text
+    assert run("clusters create us-west --url http://127.0.0.1:1")[0] == 0
+    assert run("namespaces create property/us-west/n")[0] == 1
+    assert run("tenants update property --allowed-clusters standalone,us-west")[0] == 0
+    assert run("namespaces create property/us-west/n")[0] == 0
+    assert run("namespaces create property/global/n")[0] == 0
