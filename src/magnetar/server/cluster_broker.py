@@ -25,7 +25,13 @@ from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
 from magnetar.server.broker_client import own_client, peer_admin
 from magnetar.server.broker_process import Place, ProcessOptions, run_process
 from magnetar.server.cluster_settings import metadata_places, quorums
-from magnetar.server.cluster_stores import Patience, open_bookies_metadata, open_ledgers, open_metadata
+from magnetar.server.cluster_stores import (
+    Patience,
+    check_entry_size,
+    open_bookies_metadata,
+    open_ledgers,
+    open_metadata,
+)
 from magnetar.server.host_usage import LinuxHost
 from magnetar.server.load_balancing import LoadBalancing
 from magnetar.server.load_settings import LoadOptions
@@ -103,6 +109,7 @@ class ClusterBroker(ServingBroker):
             io, of_bookies, metadata, root, settings, self._place.settings.max_message_size
         )
         await self._store.check_ids()
+        await check_entry_size(io.loop, self._store, self._place.settings.max_message_size)
         await self._serve_ledgers(self._store, metadata)
 
     async def _serve_ledgers(self, store: BookKeeperLedgerStore, metadata: MetadataStore) -> None:

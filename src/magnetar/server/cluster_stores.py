@@ -8,15 +8,20 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from magnetar.config.cluster import ClusterSettings
+from magnetar.config.settings import SettingsContradict
 from magnetar.io.interfaces import Clock, Io, Loop
 from magnetar.io.real import real_io
 from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore
+from magnetar.ledger.interface import LedgerError, Quorums
+from magnetar.managed_ledger.custom_metadata import custom_metadata
+from magnetar.managed_ledger.single_entry import SingleEntries
 from magnetar.metadata.divided import DividedStore
 from magnetar.metadata.interface import MetadataRefused, MetadataStore
 from magnetar.metadata.measured import MeasuredStore
 from magnetar.metadata.resolving import ResolvingStore
 from magnetar.metadata.zookeeper.address import EnsembleAddress
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
+from magnetar.protocol.frames import DEFAULT_MAX_MESSAGE_SIZE, max_frame_size
 from magnetar.server.bookie_login import bookie_proof
 from magnetar.server.bookie_tls import bookie_network
 from magnetar.server.cluster_settings import MetadataPlaces, ledger_settings
@@ -27,6 +32,11 @@ log = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS = 30.0
 _TELL_SECONDS = 10.0
+_BOOKIES_ASKED = 10
+_SIZE_CHECK = "magnetar/size-check"
+"""What its ledger is made for; after a crash it is one of the orphaned ledgers."""
+_METADATA_BYTES = 8 * 1024
+"""Beside the message itself, in the largest entry that is tried: not all that clients have room for."""
 _FIRST_SECONDS = 1.0
 """Whoever waits longer is told so."""
 
@@ -156,6 +166,45 @@ async def open_ledgers(
         network,
         racks_in=local,
     )
+
+
+async def check_entry_size(loop: Loop, store: BookKeeperLedgerStore, max_message_size: int) -> None:
+    """Finds out whether bookies take entries with the largest message; with the default they do.
+
+    A bookie closes the connection over a request that is too large, and says nothing. Such an entry would be
+    written to one new ledger after another, and no message of its topic would be stored any more.
+
+    :param max_message_size: of the broker, in bytes
+    :raises SettingsContradict: they store a small entry, and not a large one
+    :raises LedgerError: the ledger of the check cannot be deleted
+    :raises MetadataError: the metadata do not answer
+    """
+    if max_message_size <= DEFAULT_MAX_MESSAGE_SIZE:
+        return
+    # All copies count: each of these bookies is asked.
+    count = min(len(store.bookies.writable), _BOOKIES_ASKED)
+    large = bytes(max_message_size + _METADATA_BYTES)
+    try:
+        writer = await store.create(Quorums(count, count, count), custom_metadata(_SIZE_CHECK))
+    except LedgerError as error:
+        log.warning("it is not known whether bookies take large entries", extra={"error": str(error)})
+        return
+    entries = SingleEntries(loop, writer)
+    stored = 0
+    try:
+        for entry in (b"small", large):
+            await entries.append_durably(entry)
+            stored += 1
+    except LedgerError as error:
+        if stored:
+            raise SettingsContradict(
+                f"maxMessageSize={max_message_size}: bookies do not take an entry of that size ({error}). "
+                f"Set nettyMaxFrameSizeBytes of every bookie to {max_frame_size(max_message_size)} or more, "
+                f"or maxMessageSize to {DEFAULT_MAX_MESSAGE_SIZE}"
+            ) from error
+        log.warning("it is not known whether bookies take large entries", extra={"error": str(error)})
+    finally:
+        await store.delete(writer.ledger_id)
 
 
 def set_up_stores(
