@@ -43,11 +43,19 @@ Checks = list[dict[str, Any]]
 
 
 def run_program(
-    command: list[str], server: Server, scenario: str, prefix: str, on_restart: Callable[[], None]
+    command: list[str],
+    server: Server,
+    scenario: str,
+    prefix: str,
+    on_restart: Callable[[], None],
+    url: str = "",
 ) -> tuple[Checks, str]:
-    """Runs a client program; its checks, and what it wrote besides."""
+    """Runs a client program; its checks, and what it wrote besides.
+
+    :param url: what the program connects to; empty: the binary protocol of the server
+    """
     process = subprocess.Popen(
-        [*command, "--url", server.url, "--scenario", scenario, "--prefix", prefix, *COUNTS],
+        [*command, "--url", url or server.url, "--scenario", scenario, "--prefix", prefix, *COUNTS],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
