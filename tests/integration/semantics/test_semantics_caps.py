@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections import Counter
@@ -143,6 +144,41 @@ def test_the_broker_is_published_to_no_faster_than_it_may_be(start_server: Calla
     # At the most a second's worth is let through at once before the rest has to wait.
     assert took >= 0.9
     made.close()
+
+
+def test_a_publisher_in_debt_is_not_taken_for_dead(start_server: Callable[..., Server]) -> None:
+    """The broker does not read it for several times as long as it bears a silent client."""
+    running = start_server(keepAliveIntervalSeconds=1)
+    rate = '{"publishThrottlingRateInMsg": 10, "publishThrottlingRateInByte": 0}'
+    assert running.ask("POST", "/admin/v2/namespaces/public/default/publishRate", rate)[0] == 204
+    topic = "persistent://public/default/in-debt"
+    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    made, other = (pulsar.Client(running.url, logger=quiet) for _ in range(2))
+    try:
+        producer = made.create_producer(
+            topic, producer_name="orders", batching_enabled=True, batching_max_publish_delay_ms=50
+        )
+        before = publisher(running, topic)
+        for number in range(80):
+            producer.send_async(b"%d" % number, None)
+        producer.flush()
+        # It waits for the end of the debt, and nobody with the same name comes in meanwhile.
+        producer.send_async(b"80", None)
+        with pytest.raises(pulsar.ProducerBusy):
+            other.create_producer(topic, producer_name="orders")
+        producer.flush()
+        after = publisher(running, topic)
+        assert (after["connectedSince"], after["address"]) == (before["connectedSince"], before["address"])
+    finally:
+        made.close()
+        other.close()
+
+
+def publisher(server: Server, topic: str) -> Any:
+    status, body = server.ask("GET", f"/admin/v2/{topic.replace('://', '/')}/stats")
+    assert status == 200
+    [found] = json.loads(body)["publishers"]
+    return found
 
 
 def test_key_shared_can_be_switched_off(start_server: Callable[..., Server], topic: str) -> None:
