@@ -15,6 +15,8 @@ log = logging.getLogger(__name__)
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 10.0
 """Seconds; doubled from failure to failure, up to what Pulsar waits at once."""
+_FRUITLESS = 3
+"""Ledgers in a row that may fail with nothing durable in them before the entries count as the cause."""
 _TRIES = 5
 """Ledgers asked for before one whose id follows the last is given up for this time."""
 
@@ -42,11 +44,27 @@ class LedgerCreation:
         self.last_id = last_id
         self._pause = 0.0
         self._not_before = 0.0
+        self._fruitless = 0
 
     def listed(self, ledger_id: int) -> None:
         """From now on new ones have greater ids."""
         self.last_id = max(self.last_id, ledger_id)
-        self._pause = self._not_before = 0.0
+        if self._fruitless < _FRUITLESS:
+            self._pause = self._not_before = 0.0
+
+    def is_fruitless(self, durable: int) -> bool:
+        """Whether the ledger that has just failed was one of several in a row that stored nothing.
+
+        Then the next one is not made at once, and pauses grow as after :meth:`failed`. Bookies refuse an entry
+        beyond their frame limit in every ledger: without pauses the topic would make ledgers without end.
+
+        :param durable: entries of that ledger that are durable
+        """
+        self._fruitless = 0 if durable else self._fruitless + 1
+        if self._fruitless < _FRUITLESS:
+            return False
+        self.failed()
+        return True
 
     def failed(self) -> None:
         """There is no new ledger: the next is not asked for at once."""

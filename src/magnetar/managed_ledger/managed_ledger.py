@@ -326,8 +326,16 @@ class ManagedLedger:
                 self.state = State.NEEDS_LEDGER
             self.fail_waiting(reason)
             return
-        if self.state in (State.OPEN, State.NEEDS_LEDGER):
+        fruitless = self.creation.is_fruitless(first_entry_id)
+        if self.state is State.OPEN:
             self.state = State.NEEDS_LEDGER
+        if fruitless and self.state in (State.NEEDS_LEDGER, State.ROLLING):
+            log.error(
+                "ledgers store nothing, their entries fail",
+                extra={"managed_ledger": self.name, "reason": str(reason)},
+            )
+            self.fail_waiting(reason)
+        elif self.state is State.NEEDS_LEDGER:
             self.start_roll()
         elif self.state not in (State.ROLLING, State.TERMINATING):
             self.fail_waiting(ManagedLedgerClosed(f"{self.name} takes no more entries: {reason}"))

@@ -6,13 +6,14 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate
+from typing import Any
 
 import pytest
 from world import SMALL, Listener, World, append
 
 from magnetar.invariants import BrokenInvariant
 from magnetar.io.interfaces import Loop
-from magnetar.ledger.faulty import FaultyLedgerStore
+from magnetar.ledger.faulty import FaultyLedgerStore, InjectedFault
 from magnetar.ledger.interface import EntryTooLarge, LedgerError, LedgerFenced, LedgerStore, StoreFull
 from magnetar.managed_ledger.append import Append
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced, ManagedLedgerTerminated
@@ -63,6 +64,39 @@ def test_a_failed_append_goes_on_in_another_ledger(faulty: Faulty, entry_id: int
     again = World(world.crash(), settings=KEEP)
     ledger, _ = again.open()
     assert again.drain(ledger.cursors["s"]) == listener.stored
+
+
+def test_entries_that_no_ledger_stores_fail_and_ledgers_are_not_made_without_end(
+    faulty: Faulty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, store = faulty.world, faulty.store
+    ledger, listener = world.open()
+    made: list[float] = []
+    create = store.create
+
+    async def counted(*arguments: Any, **options: Any) -> Any:
+        made.append(world.simulation.io.loop.time())
+        return await create(*arguments, **options)
+
+    monkeypatch.setattr(store, "create", counted)
+    with monkeypatch.context() as refusing:
+        refusing.setattr(store, "failing_entry", lambda _ledger_id: 0)
+        append(ledger, 2, "refused")
+        world.wait(2)
+        assert isinstance(listener.failed[0], InjectedFault)
+        assert len(made) == 2, "the third ledger that stores nothing is the last one"
+        for _ in range(40):
+            append(ledger, 1, "again")
+            world.wait(0.5)
+        # Pauses double up to 10 s.
+        assert len(made) < 12
+        assert not ledger.appends.written
+    world.wait(20)
+    append(ledger, 1, "later")
+    world.wait(1)
+    ledger.check()
+    assert listener.contexts[-1] == ("later", 0, 1)
+    assert world.run(store.ledger_ids()) == [summary.ledger_id for summary in ledger.ledgers]
 
 
 def test_a_run_that_fails_in_its_middle_is_told_in_two_parts(faulty: Faulty) -> None:
