@@ -55,8 +55,8 @@ class LedgerCreation:
     def is_fruitless(self, durable: int) -> bool:
         """Whether the ledger that has just failed was one of several in a row that stored nothing.
 
-        Then the next one is not made at once, and pauses grow as after :meth:`failed`. Bookies refuse an entry
-        beyond their frame limit in every ledger: without pauses the topic would make ledgers without end.
+        Then the next one is not made at once, and pauses grow as after :meth:`failed`. Bookies refuse an
+        entry beyond their frame limit in every ledger, and a topic without pauses makes ledgers without end.
 
         :param durable: entries of that ledger that are durable
         """
