@@ -96,6 +96,8 @@ def _topic(found: dict[str, Any], paint: Paint) -> str:
         lines += ["", *_side(f"subscription {name}", each, paint)]
     for name, each in found.get("replication", {}).items():
         lines += ["", *_side(f"replication to {name}", each, paint)]
+    for name, each in found.get("replicatedFrom", {}).items():
+        lines += ["", *_side(f"replication from {name}", each, paint)]
     if not found["subscriptions"]:
         lines += ["", "There is no subscription: nothing is kept for anybody."]
     return "\n".join(lines)

@@ -57,6 +57,9 @@ cdef class InFlight:
     @cython.locals(index='Py_ssize_t', slot='Py_ssize_t')
     cpdef bint confirm(self, long long[::1] sequence_ids, long long[::1] highest_sequence_ids, Py_ssize_t count, bint by_position) except -1
 
+@cython.locals(index='Py_ssize_t')
+cpdef Py_ssize_t first_dropped(long long[::1] stored_ledgers, long long[::1] ledger_ids, long long[::1] entry_ids, Py_ssize_t count, long long known_ledger, long long known_entry) except -1
+
 @cython.locals(room='Py_ssize_t', index='Py_ssize_t', out=bytearray, source='const unsigned char[::1]', at='Py_ssize_t', after='Py_ssize_t', kind='int', entry_id='long long')
 cpdef Py_ssize_t encode_replicated(ReplicationRun run, long long producer_id, bytes buffer, long long[::1] starts, long long[::1] ends, Py_ssize_t first, Py_ssize_t count, long long ledger_id, long long first_entry_id, long long oldest_ms) except -1
 

@@ -169,6 +169,35 @@ class InFlight:
         return True
 
 
+def first_dropped(
+    stored_ledgers: array[int],
+    ledger_ids: array[int],
+    entry_ids: array[int],
+    count: int,
+    known_ledger: int,
+    known_entry: int,
+) -> int:
+    """The index of the first of ``count`` receipts that calls a source position behind the known one a
+    duplicate; ``count`` if none does.
+
+    :param stored_ledgers: where entries were stored; -1 for duplicates
+    :param ledger_ids: source positions, together with ``entry_ids``, which are negative for markers
+    """
+    index = 0
+    while index < count:
+        if (
+            stored_ledgers[index] == -1
+            and entry_ids[index] >= 0
+            and (
+                ledger_ids[index] > known_ledger
+                or (ledger_ids[index] == known_ledger and entry_ids[index] > known_entry)
+            )
+        ):
+            break
+        index += 1
+    return index
+
+
 def encode_replicated(
     run: ReplicationRun,
     producer_id: int,

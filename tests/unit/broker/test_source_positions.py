@@ -104,3 +104,16 @@ def test_missing_positions_are_bounded() -> None:
     positions.refused(NAME, [(0, each) for each in range(10_001)])
     assert positions.admit(NAME, (0, 0)) == DUPLICATE
     assert positions.admit(NAME, (0, 1)) == FRESH
+
+
+def test_what_was_dropped_since_something_was_stored_is_counted() -> None:
+    positions = known()
+    assert admit_all(positions, (7, 1), (7, 2))
+    store(positions, (7, 1), (7, 2))
+    assert positions.dropped == {}
+    for position in ((3, 0), (3, 1)):
+        assert positions.admit(NAME, position) == DUPLICATE
+    assert positions.dropped == {NAME: 2}
+    assert admit_all(positions, (7, 3))
+    store(positions, (7, 3))
+    assert positions.dropped == {}

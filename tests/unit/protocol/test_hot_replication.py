@@ -243,3 +243,22 @@ def test_what_is_for_the_cluster_is_counted_without_being_encoded(hot: ModuleTyp
         ends.append(len(buffer))
     assert hot.count_replicated(run_to(hot), buffer, starts, ends, 0, len(entries)) == 4
     assert hot.count_replicated(run_to(hot), buffer, starts, ends, 0, len(entries) - 1) == 3
+
+
+@pytest.mark.parametrize(
+    ("stored", "positions", "found"),
+    [
+        ([5, 5], [(3, 1), (3, 2)], 2),
+        ([-1, -1], [(3, 0), (2, 9)], 2),
+        ([-1, -1], [(3, 0), (3, 1)], 1),
+        ([5, -1, -1], [(3, 1), (4, 0), (4, 1)], 1),
+        ([-1], [(5, -(2**63))], 1),
+        ([], [], 0),
+    ],
+    ids=["stored", "known before", "behind the known one", "a later ledger", "marker", "none"],
+)
+def test_the_first_entry_that_cannot_be_a_duplicate_is_found(
+    hot: ModuleType, stored: list[int], positions: list[tuple[int, int]], found: int
+) -> None:
+    ledgers, entries = (array("q", [each[side] for each in positions]) for side in (0, 1))
+    assert hot.first_dropped(array("q", stored), ledgers, entries, len(stored), 3, 0) == found

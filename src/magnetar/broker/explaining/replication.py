@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from enum import Enum
 
 from magnetar.broker.explaining.answer import Explanation, command, counted
+from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.replicating import AnyReplicating, PassingOn, Replicating
+from magnetar.naming.replicators import remote_cluster_of
 
 
 class Replicated(Enum):
@@ -19,6 +21,8 @@ class Replicated(Enum):
     HINDERED = "not_replicated"
     PASSING_ON = "passing_on"
     """Of a non-persistent topic: what is published goes there."""
+    DUPLICATES = "duplicates"
+    """Of what comes from another cluster: the last messages were dropped as duplicates."""
 
 
 def explain_replication(replicator: Replicating) -> Explanation:
@@ -56,6 +60,31 @@ def explain_passing_on(replicator: PassingOn) -> Explanation:
         return Explanation(Replicated.RESTING.value, sentence, None, figures)
     sentence = f"What is published goes to {where}. {lost}"
     return Explanation(Replicated.PASSING_ON.value, sentence, None, figures)
+
+
+def explain_dropped(topic: Topic) -> dict[str, Explanation]:
+    """Clusters whose last messages were dropped as duplicates here, by their names."""
+    known = topic.deduplication
+    if known is None:
+        return {}
+    found = {}
+    for name, count in known.sources.dropped.items():
+        cluster = remote_cluster_of(topic.settings.replicator_prefix, name) or name
+        ledger_id, entry_id = known.sources.last(name) or (-1, -1)
+        last = f"{ledger_id}:{entry_id}"
+        found[cluster] = Explanation(
+            Replicated.DUPLICATES.value,
+            f"The last {counted(count, 'entry', 'entries')} of cluster {cluster} were dropped as duplicates: "
+            f"the positions there do not exceed {last}, the highest that is stored here. After a cut that is "
+            f"as it should be. If the topic was made again or restored in {cluster}, switch deduplication "
+            "off here and on again, which forgets the position.",
+            None,
+            {"duplicates": count, "lastPosition": last},
+            attempt=command(
+                "pulsar-admin", "topicPolicies", "set-deduplication", "--disable", topic.full_name
+            ),
+        )
+    return found
 
 
 def _hindered(replicator: AnyReplicating, consequence: str, figures: Mapping[str, object]) -> Explanation:

@@ -7,7 +7,11 @@ from typing import Any
 
 from magnetar.broker.explaining.answer import Explanation
 from magnetar.broker.explaining.producers import explain_producers, refusals_of
-from magnetar.broker.explaining.replication import explain_passing_on, explain_replication
+from magnetar.broker.explaining.replication import (
+    explain_dropped,
+    explain_passing_on,
+    explain_replication,
+)
 from magnetar.broker.explaining.subscriptions import explain_subscription
 from magnetar.broker.service import BrokerService
 from magnetar.broker.subscriptions.cursor_kinds import SUBSCRIPTION
@@ -45,10 +49,14 @@ async def explain_topic(broker: BrokerService, topic: AnyTopic, subscription: st
         replication = {each.remote: told(explain_replication(each)) for each in topic.all_replicators()}
     else:
         replication = {name: told(explain_passing_on(each)) for name, each in topic.replicators.items()}
+    dropped = {}
+    if subscription is None and isinstance(topic, Topic):
+        dropped = {name: told(each) for name, each in explain_dropped(topic).items()}
     return {
         "topic": topic.full_name,
         "servedBy": broker.settings.service_url,
         "producers": {**told(producers), "refused": refusals_of(topic)},
         "subscriptions": {name: told(explain_subscription(each)) for name, each in chosen.items()},
         **({"replication": dict(sorted(replication.items()))} if replication else {}),
+        **({"replicatedFrom": dict(sorted(dropped.items()))} if dropped else {}),
     }

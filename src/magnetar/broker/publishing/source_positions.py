@@ -39,6 +39,8 @@ class SourcePositions:
         self._missing: dict[str, dict[Position, None]] = {}
         self._returning: dict[str, set[Position]] = {}
         """Of what was missing, that which is on its way now."""
+        self.dropped: dict[str, int] = {}
+        """By names of replicators: how many duplicates were dropped since a message was stored."""
 
     # Snapshots
 
@@ -109,10 +111,13 @@ class SourcePositions:
             return FRESH
         if position > self._stored.get(name, _NOTHING) or position in self._returning.get(name, ()):
             return UNDECIDED
+        self.dropped[name] = self.dropped.get(name, 0) + 1
         return DUPLICATE
 
     def stored(self, name: str, ledger_ids: Iterable[int], entry_ids: Iterable[int]) -> None:
         """Messages at these positions are durable."""
+        if self.dropped:
+            self.dropped.pop(name, None)
         returning = self._returning.get(name)
         highest = self._stored.get(name, _NOTHING)
         for position in zip(ledger_ids, entry_ids, strict=True):

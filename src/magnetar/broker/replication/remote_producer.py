@@ -81,6 +81,8 @@ class RemoteProducer:
         self.remote = remote
         self.hindrance = "it is not connected yet"
         """Why nothing is sent, in words; empty: nothing keeps it from sending."""
+        self.lasting = ""
+        """A hindrance that no new connection ends; empty: there is none. It is up to the sender."""
         self.connected_ms = 0
         """When it was connected, in milliseconds since 1970; 0: it is not."""
         self.cluster: RemoteCluster | None = None
@@ -142,6 +144,12 @@ class RemoteProducer:
                 extra={"topic": self._full_name, "cluster": self.remote, "reason": reason},
             )
         self.hindrance = reason
+
+    def freed(self) -> None:
+        """What kept it from sending has ended, unless that is :attr:`lasting`."""
+        if self.hindrance and not self.lasting:
+            log.info("topic is being replicated", extra={"topic": self._full_name, "cluster": self.remote})
+        self.hindrance = self.lasting
 
     # Work of its own, beside what its connection tells
 
@@ -247,9 +255,7 @@ class RemoteProducer:
         self.connection, self.id = connection, producer_id
         self.versions = _EMPTY
         self.connected_ms = self._io.clock.wall_ms()
-        if self.hindrance:
-            log.info("topic is being replicated", extra={"topic": name, "cluster": self.remote})
-        self.hindrance = ""
+        self.freed()
         self._sender.attached()
 
     async def _prepare_there(self, cluster: RemoteCluster, lookup: Lookup) -> None:
@@ -384,7 +390,7 @@ class RemoteProducer:
                 continue
             if connection is self.connection:
                 self.versions = {**self.versions, version: remote}
-                self.hindrance = ""
+                self.freed()
             return
 
     async def _remote_version(self, connection: Connection, cluster: RemoteCluster, version: bytes) -> bytes:

@@ -38,6 +38,7 @@ from magnetar.protocol.hot_replication import (
     InFlight,
     ReplicationRun,
     encode_replicated,
+    first_dropped,
 )
 
 _MOST_ENTRIES = 1000
@@ -92,6 +93,10 @@ class Replicator:
         """Some positions that are not confirmed, and when each was the last one of the topic."""
         self._read_backoff = Backoff(io.randomness, *_READ_AGAIN)
         self._blocked_at: Position | None = None
+        self._known: Position = topic.managed_ledger.last_confirmed
+        """The other cluster may have everything up to this: it was here before, or sent before a cut."""
+        self._dropping = False
+        """The other cluster drops entries that it cannot have: they go one by one until it takes one."""
         self._limiter: DispatchLimiter | None = None
         self._throttle: Throttle | None = None
         self._there = self._producer(clusters, schemas, partitions)
@@ -180,6 +185,8 @@ class Replicator:
 
     def detached(self) -> None:
         self.topic.managed_ledger.cursors.set_active(self.cursor, False)
+        if not self._dropping:
+            self._known = max(self._known, self._processed)
         self._in_flight_cleared()
         self._left = None
 
@@ -198,17 +205,41 @@ class Replicator:
     def receipts(self, run: ReceiptRun) -> None:
         connection, in_flight = self._there.connection, self._in_flight
         assert connection is not None
+        ledger_ids, entry_ids, count = run.sequence_ids, run.highest_sequence_ids, run.count
+        by_position = self._confirms_positions(connection)
+        if by_position:
+            count = first_dropped(run.ledger_ids, ledger_ids, entry_ids, count, *self._known)
         before = in_flight.size
-        confirmed = in_flight.confirm(
-            run.sequence_ids, run.highest_sequence_ids, run.count, self._confirms_positions(connection)
-        )
-        if not confirmed:
+        if not in_flight.confirm(ledger_ids, entry_ids, count, by_position):
             raise FrameError(f"a receipt of {self.remote} for {self._there.name} is not for the oldest entry")
         self._bytes.release(before - in_flight.size)
-        self._there.backoff.reset()
-        self._oldest_sent = self._loop.time()
-        self._settle()
+        if count:
+            self._there.backoff.reset()
+            self._oldest_sent = self._loop.time()
+            self._settle()
+        if count < run.count:
+            self._dropped((ledger_ids[count], entry_ids[count]))
+            return
+        if self._dropping and entry_ids[0] >= 0:
+            self._dropping = False
+            self._there.lasting = ""
+            self._there.freed()
         self.go_on()
+
+    def _dropped(self, position: Position) -> None:
+        """The other cluster has not got an entry, and calls it a duplicate: its topic was another one here.
+
+        Nothing is confirmed by that. The entry is sent again now and then, until it is stored.
+        """
+        ledger_id, entry_id = position
+        self._dropping = True
+        self._there.lasting = (
+            f"{self._there.where} drops entry {ledger_id}:{entry_id}, which it never got, as a duplicate: "
+            "it remembers a higher position, from before the topic was made again or restored here. There, "
+            f"pulsar-admin topicPolicies set-deduplication --disable {self.topic.full_name}, and then the "
+            "same with --enable, forgets the position"
+        )
+        self._there.detach(self._there.lasting)
 
     def _settle(self) -> None:
         """Has the cursor go by what is confirmed or was skipped; in order, so that it never has holes."""
@@ -248,7 +279,8 @@ class Replicator:
         while there.connection is not None and not there.ended and not there.under_way(_READING):
             if topic.fenced or topic.closing or self._blocked():
                 return
-            room = self._settings().queue_size - self._in_flight.count
+            most = 1 if self._dropping else self._settings().queue_size
+            room = most - self._in_flight.count
             if room <= 0 or (self._left is None and not self.cursor.has_more()):
                 return
             if not self._bytes.admits(self) or not self._admitted() or not topic.budget.admits(self):
@@ -290,7 +322,7 @@ class Replicator:
         if at is not None:
             # An operator has skipped it: what is left of the run goes on behind it.
             self._blocked_at = None
-            self._there.hindrance = ""
+            self._there.freed()
         return False
 
     async def _read(self) -> None:
@@ -304,7 +336,7 @@ class Replicator:
         else:
             self._read_backoff.reset()
             if self.connected:
-                self._there.hindrance = ""
+                self._there.freed()
         if run is not None:
             run = lasting_run(run)
             self._left = (run, 0, run.count)
