@@ -270,3 +270,17 @@ def test_a_topic_with_messages_does_not_become_a_shadow(server: Server, client: 
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
     assert place(reader.read_next(10_000).message_id()) == stored
     reader.close()
+
+
+def test_metrics_of_a_source_tell_of_its_shadows(server: Server, client: pulsar.Client) -> None:
+    source, shadow = make(server)
+    consumer = client.subscribe(shadow, "s")
+    publish(client, source, b"1", b"2")
+    receive(consumer, 2)
+    until(lambda: not backlog(server, source, shadow), "the shadow has confirmed everything")
+    labels = f'cluster="standalone",namespace="public/default",topic="{source}",shadow_topic="{shadow}"'
+    text = server.ask("GET", "/metrics")[1].decode()
+    assert f"magnetar_shadow_backlog{{{labels}}} 0\n" in text
+    assert f"magnetar_shadow_connected_count{{{labels}}} 1\n" in text
+    assert f"magnetar_shadow_lag_seconds{{{labels}}} 0" in text
+    consumer.close()

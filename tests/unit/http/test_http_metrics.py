@@ -290,3 +290,23 @@ def test_replication_is_left_out_where_the_settings_say_so(topic_level: bool) ->
     options = replace(OPTIONS, topic_level=topic_level)
     assert "pulsar_replication_backlog{" in printed(snapshot(topic()), options)
     assert "_replication_" not in printed(snapshot(topic()), replace(options, replication=False))
+
+
+def test_shadow_topics_have_metrics_of_their_own() -> None:
+    shadows = [
+        ReplicationMetrics("persistent://public/default/a", backlog=3, lag_seconds=1.5, connected=True),
+        ReplicationMetrics("persistent://public/default/b", backlog=4, lag_seconds=0.5),
+    ]
+    taken = snapshot(replace(topic(), replication=[], shadows=shadows))
+    text = printed(taken)
+    assert "_replication_" not in text
+    of_topic = f'cluster="standalone",namespace="public/default",topic="{topic().name}"'
+    of_a = f'{of_topic},shadow_topic="persistent://public/default/a"'
+    assert f"magnetar_shadow_backlog{{{of_a}}} 3\n" in text
+    assert f"magnetar_shadow_connected_count{{{of_a}}} 1\n" in text
+    assert "magnetar_shadow_" not in printed(taken, replace(OPTIONS, replication=False))
+    of_namespace = 'cluster="standalone",namespace="public/default"'
+    text = printed(taken, replace(OPTIONS, topic_level=False))
+    assert f"magnetar_shadow_backlog{{{of_namespace}}} 7\n" in text
+    assert f"magnetar_shadow_lag_seconds{{{of_namespace}}} 1.5\n" in text
+    assert f"magnetar_shadow_disconnected_count{{{of_namespace}}} 1\n" in text

@@ -125,9 +125,10 @@ class CompactionMetrics:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationMetrics:
-    """The replication of one topic to one other cluster; rates are per second."""
+    """The replication of one topic to one other cluster, or to one shadow topic; rates are per second."""
 
-    cluster: str
+    remote: str
+    """The cluster, or the full name of the shadow topic."""
     rate_in: float = 0.0
     """Of what that cluster replicates to this one."""
     throughput_in: float = 0.0
@@ -194,6 +195,8 @@ class TopicMetrics:
     entry_size_bytes: Histogram | None = None
     replication: Sequence[ReplicationMetrics] = ()
     """By the other cluster."""
+    shadows: Sequence[ReplicationMetrics] = ()
+    """By the shadow topic."""
     compaction: CompactionMetrics | None = None
     """None: it was not compacted."""
     producers: Sequence[ProducerMetrics] = ()

@@ -11,7 +11,8 @@ from magnetar.broker.stats.figures import ReplicationMetrics
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.entries import iso_time
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
-from magnetar.broker.topics.replicating import AnyReplicating
+from magnetar.broker.topics.persistent import Topic
+from magnetar.broker.topics.replicating import AnyReplicating, Replicating
 
 Json = dict[str, Any]
 
@@ -44,16 +45,22 @@ def replication_metrics(topic: AnyTopic) -> list[ReplicationMetrics]:
             replace(_sent(name, each, inbound.get(name)), unreplicated=each.dropped.messages)
             for name, each in topic.replicators.items()
         ]
-    return [
-        replace(
-            _sent(name, each, inbound.get(name)),
-            rate_expired=each.expired.per_second,
-            backlog=each.cursor.backlog(),
-            lag_seconds=each.lag_seconds(),
-            unreplicated=each.expired.messages + each.skipped,
-        )
-        for name, each in topic.replicators.items()
-    ]
+    return [_stored(name, each, inbound.get(name)) for name, each in topic.replicators.items()]
+
+
+def shadow_metrics(topic: Topic) -> list[ReplicationMetrics]:
+    """Of the shadow topics that the topic tells of its messages."""
+    return [_stored(name, each, None) for name, each in topic.shadow_replicators.items()]
+
+
+def _stored(name: str, replicator: Replicating, producer: Producer | None) -> ReplicationMetrics:
+    return replace(
+        _sent(name, replicator, producer),
+        rate_expired=replicator.expired.per_second,
+        backlog=replicator.cursor.backlog(),
+        lag_seconds=replicator.lag_seconds(),
+        unreplicated=replicator.expired.messages + replicator.skipped,
+    )
 
 
 def _sent(name: str, replicator: AnyReplicating, producer: Producer | None) -> ReplicationMetrics:

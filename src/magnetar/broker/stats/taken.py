@@ -18,7 +18,7 @@ from magnetar.broker.stats.figures import (
     SubscriptionMetrics,
     TopicMetrics,
 )
-from magnetar.broker.stats.replication_stats import replication_metrics
+from magnetar.broker.stats.replication_stats import replication_metrics, shadow_metrics
 from magnetar.broker.subscriptions.base import BaseSubscription
 from magnetar.broker.subscriptions.cursor_kinds import SUBSCRIPTION
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
@@ -181,6 +181,8 @@ def of_topic(topic: Topic, subscriptions: list[SubscriptionMetrics] | None = Non
     now.entry_size_bytes = _histogram(topic.entry_sizes, 1)
     if topic.replicators:
         now.replication = replication_metrics(topic)
+    if topic.shadow_replicators:
+        now.shadows = shadow_metrics(topic)
     if topic.compaction.figures is not None:
         now.compaction = _of_compaction(topic.compaction.figures)
     return now

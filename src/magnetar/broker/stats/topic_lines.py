@@ -134,7 +134,7 @@ def replication_lags(topic: AnyTopic) -> Sequence[dict[str, Any]]:
         return ()
     lags = [
         {
-            "cluster": each.cluster,
+            "cluster": each.remote,
             "connected": each.connected,
             "lagSeconds": round(each.lag_seconds, 1),
             "backlog": each.backlog,

@@ -1,4 +1,4 @@
-"""Metrics of replication by the remote cluster: Pulsar's, and Magnetar's own."""
+"""Metrics of replication by the remote cluster: Pulsar's, and Magnetar's own; and those of shadow topics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from magnetar.broker.stats.figures import ReplicationMetrics, SnapshotMetrics, T
 from magnetar.http.metrics.exposition import Number, counter, family, labels_text, summary
 
 _TOPICS_A_PIECE = 100
-_FIGURES: Sequence[tuple[str, Callable[[ReplicationMetrics], Number]]] = (
+_Figures = Sequence[tuple[str, Callable[[ReplicationMetrics], Number]]]
+_FIGURES: _Figures = (
     ("pulsar_replication_rate_in", lambda it: it.rate_in),
     ("pulsar_replication_rate_out", lambda it: it.rate_out),
     ("pulsar_replication_throughput_in", lambda it: it.throughput_in),
@@ -21,39 +22,63 @@ _FIGURES: Sequence[tuple[str, Callable[[ReplicationMetrics], Number]]] = (
     ("magnetar_replication_lag_seconds", lambda it: it.lag_seconds),
     ("magnetar_replication_unreplicated_total", lambda it: it.unreplicated),
 )
+_OF_SHADOWS: _Figures = (
+    ("magnetar_shadow_rate_out", lambda it: it.rate_out),
+    ("magnetar_shadow_throughput_out", lambda it: it.throughput_out),
+    ("magnetar_shadow_backlog", lambda it: it.backlog),
+    ("magnetar_shadow_connected_count", lambda it: int(it.connected)),
+    ("magnetar_shadow_disconnected_count", lambda it: int(not it.connected)),
+    ("magnetar_shadow_delay_in_seconds", lambda it: it.delay_seconds),
+    ("magnetar_shadow_lag_seconds", lambda it: it.lag_seconds),
+)
+"""They have names of their own: a shadow topic is no other cluster, and none is far away because it lags."""
 
 
 def of_topics(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]:
-    """Nothing of topics that are not replicated.
+    """Nothing of topics that are not replicated and have no shadows.
 
     :param rows: label texts and topics; of the empty pieces one comes for each so many topics
     """
     known: list[tuple[str, ReplicationMetrics]] = []
+    shadows: list[tuple[str, ReplicationMetrics]] = []
     for number, (labels, topic) in enumerate(rows):
         if not number % _TOPICS_A_PIECE:
             yield ""
         for each in topic.replication:
-            known.append((f"{labels},{labels_text({'remote_cluster': each.cluster})}", each))
-    yield from _families(known)
+            known.append((f"{labels},{labels_text({'remote_cluster': each.remote})}", each))
+        for each in topic.shadows:
+            shadows.append((f"{labels},{labels_text({'shadow_topic': each.remote})}", each))
+    yield from _families(_FIGURES, known)
+    yield from _families(_OF_SHADOWS, shadows)
 
 
 def of_namespaces(cluster: str, topics: Sequence[TopicMetrics]) -> Iterator[str]:
-    """The same, summed over the topics of each namespace; ages are those of the worst."""
+    """The same, summed over the topics of a namespace and all their shadows; ages are those of the worst."""
     sums: dict[tuple[str, str], list[ReplicationMetrics]] = {}
+    shadows: dict[str, list[ReplicationMetrics]] = {}
     for number, topic in enumerate(topics):
         if not number % _TOPICS_A_PIECE:
             yield ""
         for each in topic.replication:
-            sums.setdefault((topic.namespace, each.cluster), []).append(each)
-    for name, figure in _FIGURES if sums else ():
+            sums.setdefault((topic.namespace, each.remote), []).append(each)
+        if topic.shadows:
+            shadows.setdefault(topic.namespace, []).extend(topic.shadows)
+    clusters = [
+        (labels_text({"cluster": cluster, "namespace": namespace, "remote_cluster": remote}), of_one)
+        for (namespace, remote), of_one in sums.items()
+    ]
+    yield from _combined(_FIGURES, clusters)
+    namespaces = [
+        (labels_text({"cluster": cluster, "namespace": namespace}), of_one)
+        for namespace, of_one in shadows.items()
+    ]
+    yield from _combined(_OF_SHADOWS, namespaces)
+
+
+def _combined(figures: _Figures, known: Sequence[tuple[str, Sequence[ReplicationMetrics]]]) -> Iterator[str]:
+    for name, figure in figures if known else ():
         combine = max if name.endswith("_seconds") else sum
-        samples = [
-            (
-                labels_text({"cluster": cluster, "namespace": namespace, "remote_cluster": remote}),
-                combine([figure(each) for each in of_one]),
-            )
-            for (namespace, remote), of_one in sums.items()
-        ]
+        samples = [(labels, combine([figure(each) for each in of_one])) for labels, of_one in known]
         yield from family(name, "gauge", samples)
 
 
@@ -70,6 +95,6 @@ def of_snapshots(known: SnapshotMetrics, cluster: str, started: float) -> Iterat
     yield from summary(f"{name}_snapshot_ms", cluster, taken.quantiles, taken.count, taken.total_ms)
 
 
-def _families(known: Sequence[tuple[str, ReplicationMetrics]]) -> Iterator[str]:
-    for name, figure in _FIGURES if known else ():
+def _families(figures: _Figures, known: Sequence[tuple[str, ReplicationMetrics]]) -> Iterator[str]:
+    for name, figure in figures if known else ():
         yield from family(name, "gauge", ((labels, figure(each)) for labels, each in known))
