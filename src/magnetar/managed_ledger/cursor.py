@@ -349,7 +349,8 @@ class Cursor:
 
     def skip_trimmed(self) -> None:
         """Goes on behind ledgers that are gone: what it consumed there counts no more."""
-        first = (self._owner.ledgers.first_id(), -1)
+        ledgers = self._owner.ledgers
+        first = (ledgers.first_id(), -1) if len(ledgers) else self._owner.max_read_position
         if self.state.mark_delete < first:
             self.state.move_mark_delete(first)
             self._advance()

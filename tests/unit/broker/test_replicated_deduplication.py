@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 from peers import TOPIC, Brokers
-from replicating import NAME, NONE, Replicator, publish, receipts, refusal, replicated, stored, the_topic
+from replicating import (
+    NAME,
+    NONE,
+    Replicator,
+    publish,
+    receipts,
+    refusal,
+    replicated,
+    stored,
+    the_topic,
+)
 
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.policies.effective import EffectivePolicies
@@ -17,6 +27,8 @@ from magnetar.errors import ServerErrorCode
 from magnetar.io.simulated import SimulatedDisk
 from magnetar.ledger.faulty import FaultyLedgerStore
 from magnetar.ledger.interface import LedgerError, LedgerStore
+from magnetar.managed_ledger.position import EARLIEST
+from magnetar.protocol.metadata import parse_entry
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
 _ONCE = EffectivePolicies(deduplication=True)
@@ -48,6 +60,20 @@ class Once(Brokers):
 def numbered(first: int, end: int) -> list[bytes]:
     """Messages of which the sequence ids say nothing."""
     return [replicated(0, f"7:{number}") for number in range(first, end)]
+
+
+def source_entries(world: Once) -> list[int]:
+    """The entry ids that everything stored here has in its source."""
+    ledger = the_topic(world).managed_ledger
+    cursor = world.world.managed.open_reader_cursor(ledger, "r", EARLIEST)
+    found = []
+    while cursor.has_more():
+        run = world.world.run(cursor.read(100, 1 << 20))
+        assert run is not None
+        for index in range(run.count):
+            [position] = [each.value for each in parse_entry(run.entry(index)).metadata.properties]
+            found.append(int(position.partition(":")[2]))
+    return found
 
 
 def test_repetitions_are_receipted_and_not_stored() -> None:
@@ -194,3 +220,24 @@ def test_switching_deduplication_off_and_on_forgets_a_source() -> None:
         world.world.run(topic.prepare())
     publish(sender, replicated(0, "3:0"), replicated(0, "3:1"))
     assert receipts(sender, 2) == [(3, 0, 2), (3, 1, 3)]
+
+
+@pytest.mark.parametrize("first_again", [2, 4])
+def test_a_message_that_failed_is_no_duplicate_though_later_ones_are_stored(first_again: int) -> None:
+    """The replicator begins again with the oldest on its way, or with a later one."""
+    world = Once()
+    sender = world.sender()
+    publish(sender, *numbered(0, 2))
+    receipts(sender, 2)
+    world.store.fail_next_append(LedgerError("no room"))
+    publish(sender, *numbered(2, 3))
+    publish(sender, *numbered(3, 6))
+    world.until(lambda: sender.count(BaseCommand.CLOSE_PRODUCER))
+    assert [each.send_error.sequence_id for each in sender.received(BaseCommand.SEND_ERROR)]
+    sender.open()
+    sender.forget()
+    publish(sender, *numbered(first_again, 6))
+    receipts(sender, 6 - first_again)
+    publish(sender, *numbered(2, 8))
+    assert [each[:2] for each in receipts(sender, 6)] == [(7, number) for number in range(2, 8)]
+    assert sorted(source_entries(world)) == list(range(8)), "nothing is left out, nothing is there twice"
