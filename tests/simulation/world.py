@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Coroutine
 from random import Random
 from typing import Any
 
-from magnetar.io.simulated import Conditions, PowerLost, ProcessStopped, SimulatedLoop, SimulatedNetwork
+from magnetar.io.simulated import Conditions, PowerLost, ProcessStopped, SimulatedNetwork
 from magnetar.io.simulated.clock import SimulatedClock
 from simulation.broker import HOST, BrokerProcess, End, LogWatch
+from simulation.driven import Driven, logging_to
 from simulation.guard import Guard
 from simulation.invariants import Invariants
 from simulation.limits import BROKER_PORT, Limits
@@ -22,16 +22,16 @@ _SLOW_WINDOW = 60.0
 LARGEST_BATCH = 100
 
 
-class World:
+class World(Driven):
     """:param random: draws what belongs to the world and to nobody in it"""
 
     def __init__(
         self, random: Random, limits: Limits, guard: Guard | None = None, *, printing: bool = False
     ) -> None:
         """:param guard: asks who clients are; None: nobody does"""
+        super().__init__()
         self.limits = limits
         self.guard = guard
-        self.loop = SimulatedLoop()  # type: ignore[abstract]
         self.clock = SimulatedClock(self.loop)
         self.trace = Trace(self.loop.time, printing=printing)
         self.network = SimulatedNetwork(self.loop, random.getrandbits(64), Conditions())
@@ -60,17 +60,12 @@ class World:
         self.invariants = Invariants(self.broker, limits, self.model, LARGEST_BATCH)
         self.loop.timeline.after_step = self.invariants
         self.log = LogWatch()
-        self._tasks: list[Any] = []
         self._failure: BaseException | None = None
 
     @property
     def service_url(self) -> str:
         host, port = self.address
         return f"pulsar://{host}:{port}"
-
-    def steps(self) -> int:
-        """What has happened so far: orders everything."""
-        return self.loop.timeline.steps
 
     def _life_ended(self, end: End) -> None:
         slow, self.writes_late = self.writes_late, False
@@ -82,45 +77,13 @@ class World:
 
     # Work of the world
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Runs work of clients or of fate; what it raises ends the run."""
-        task = self.loop.create_task(work)
-        self._tasks.append(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: Any) -> None:
-        self._tasks.remove(task)
-        if not task.cancelled() and task.exception() is not None:
-            self.loop.halt(task.exception())
-
-    async def sleep(self, seconds: float) -> None:
-        passed = self.loop.create_future()
-        self.loop.call_later(seconds, passed.set_result, None)
-        await passed
-
-    async def finished(self, task: Any) -> None:
-        """Waits for somebody else's task, however it ends."""
-        ended = self.loop.create_future()
-
-        def wake(_task: Any) -> None:
-            if not ended.done():
-                ended.set_result(None)
-
-        task.add_done_callback(wake)
-        await ended
-
     def drive(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Runs all until ``work`` is done; the broker's deaths are told to it on the way.
 
         :raises Violation: something happened that must not
         """
-        logger = logging.getLogger("magnetar")
-        before = (logger.propagate, logger.level)
-        logger.addHandler(self.log)
-        logger.propagate = False
         task = self.loop.create_task(work)
-        try:
+        with logging_to(self.log):
             while True:
                 try:
                     result = self.loop.run_until(task)
@@ -131,9 +94,6 @@ class World:
                 else:
                     return result
                 self._check_log()
-        finally:
-            logger.removeHandler(self.log)
-            logger.propagate, logger.level = before
 
     def _check_log(self) -> None:
         if self.log.unexpected:

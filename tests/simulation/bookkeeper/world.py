@@ -10,10 +10,11 @@ from typing import Any
 from simulated_bookkeeper import SimulatedServers, open_bookkeeper_store
 
 from magnetar.io.interfaces import Clock, Loop
-from magnetar.io.simulated import Conditions, SimulatedLoop, SimulatedNetwork, Simulation, simulated_io
+from magnetar.io.simulated import Conditions, SimulatedNetwork, Simulation, simulated_io
 from magnetar.ledger.interface import LedgerError, LedgerStore, Quorums
 from magnetar.metadata.interface import MetadataError
 from simulation.bookkeeper.truth import Truth
+from simulation.driven import Driven, logging_to
 from simulation.trace import Trace
 
 QUORUMS = (
@@ -98,12 +99,12 @@ class Process:
             self.simulation.loop.resume()
 
 
-class World:
+class World(Driven):
     """:param random: draws what belongs to the world and to nobody in it"""
 
     def __init__(self, random: Random, *, printing: bool = False) -> None:
+        super().__init__()
         self.random = random
-        self.loop = SimulatedLoop()  # type: ignore[abstract]
         self.trace = Trace(self.loop.time, printing=printing)
         slow = random.choice((0.001, 0.005, 0.03))
         self.network = SimulatedNetwork(self.loop, random.getrandbits(32), Conditions(latency=slow))
@@ -131,33 +132,10 @@ class World:
         typical = random.choice((0.0005, 0.002, 0.02))
         bookie.model.journal_delay = lambda: typical * random.expovariate(1.0)
 
-    def ended(self, task: Any) -> None:
-        if not task.cancelled() and task.exception() is not None:
-            self.loop.halt(task.exception())
-
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Work of fate; what it raises ends the run."""
-        task = self.loop.create_task(work)
-        task.add_done_callback(self.ended)
-        return task
-
-    async def sleep(self, seconds: float) -> None:
-        passed = self.loop.create_future()
-        self.loop.call_later(seconds, passed.set_result, None)
-        await passed
-
     def drive(self, work: Coroutine[Any, Any, Any]) -> None:
         """Runs all until ``work`` is done.
 
         :raises Violation: something happened that must not
         """
-        logger = logging.getLogger("magnetar")
-        before = (logger.propagate, logger.level)
-        quiet = logging.NullHandler()
-        logger.addHandler(quiet)
-        logger.propagate = False
-        try:
+        with logging_to(logging.NullHandler()):
             self.loop.run_until(self.spawn(work))
-        finally:
-            logger.removeHandler(quiet)
-            logger.propagate, logger.level = before

@@ -12,7 +12,6 @@ from simulated_bookkeeper import ROOT, SimulatedServers
 from magnetar.io.simulated import (
     Conditions,
     ProcessStopped,
-    SimulatedLoop,
     SimulatedNetwork,
     simulated_io,
 )
@@ -25,6 +24,7 @@ from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
 from magnetar.server.cluster_setup import ClusterSetup, set_up_cluster
 from simulation.brokers.member import PORT, Member
 from simulation.core import CoreTopic
+from simulation.driven import Driven, logging_to
 from simulation.trace import Trace, Violation
 
 CLUSTER = "simulated"
@@ -32,7 +32,7 @@ SESSION_SECONDS = 6.0
 _QUORUMS = ((3, 3, 2), (3, 2, 2), (2, 2, 2), (1, 1, 1))
 
 
-class World:
+class World(Driven):
     """:param random: draws what belongs to the world and to nobody in it
 
     :param http: brokers serve HTTP
@@ -41,8 +41,8 @@ class World:
     def __init__(
         self, random: Random, brokers: int = 3, *, printing: bool = False, http: bool = False
     ) -> None:
+        super().__init__()
         self.random = random
-        self.loop = SimulatedLoop()  # type: ignore[abstract]
         self.clock = SimulatedClock(self.loop)
         self.trace = Trace(self.loop.time, printing=printing)
         latency = random.choice((0.001, 0.005, 0.03))
@@ -102,9 +102,6 @@ class World:
         """For clients: all brokers."""
         return "pulsar://" + ",".join(f"{member.name}:{PORT}" for member in self.members)
 
-    def steps(self) -> int:
-        return self.loop.timeline.steps
-
     # Work of the world
 
     async def set_up(self) -> None:
@@ -130,22 +127,6 @@ class World:
         (await done).result()
         simulation.abandon()
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Work of fate; what it raises ends the run."""
-        task = self.loop.create_task(work)
-
-        def ended(task: Any) -> None:
-            if not task.cancelled() and task.exception() is not None:
-                self.loop.halt(task.exception())
-
-        task.add_done_callback(ended)
-        return task
-
-    async def sleep(self, seconds: float) -> None:
-        passed = self.loop.create_future()
-        self.loop.call_later(seconds, passed.set_result, None)
-        await passed
-
     async def finished(self, task: Any) -> None:
         """Waits for somebody else's task, however it ends."""
         while not task.done():
@@ -159,13 +140,9 @@ class World:
 
         :raises Violation: something happened that must not
         """
-        logger = logging.getLogger("magnetar")
-        before = (logger.propagate, logger.level)
         log = _Log(self.trace)
-        logger.addHandler(log)
-        logger.propagate = False
         task = self.spawn(work)
-        try:
+        with logging_to(log):
             while True:
                 try:
                     self.loop.run_until(task)
@@ -179,9 +156,6 @@ class World:
                 finally:
                     if log.unexpected:
                         raise Violation(f"a broker met an error it did not expect: {log.unexpected[0]}")
-        finally:
-            logger.removeHandler(log)
-            logger.propagate, logger.level = before
 
     # What is known
 

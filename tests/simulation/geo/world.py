@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from magnetar.io.simulated import Conditions, SimulatedLoop, SimulatedNetwork
+from magnetar.io.simulated import Conditions, SimulatedNetwork
 from simulation import limits
 from simulation.broker import BrokerProcess, End, LogWatch
 from simulation.core import CoreTopic
+from simulation.driven import Driven, logging_to
 from simulation.limits import BROKER_PORT, FOREVER, Limits
 from simulation.trace import Trace, Violation
 
@@ -102,15 +102,15 @@ class Site:
         return self.topics.setdefault(name, CoreTopic(name, once=self.world.once))
 
 
-class World:
+class World(Driven):
     """:param random: draws what belongs to the world and to nobody in it"""
 
     def __init__(self, random: Random, *, printing: bool = False) -> None:
+        super().__init__()
         self.random = random
         self.once = random.random() < 0.5
         """Whether the namespace is deduplicated, in all clusters."""
         self.limits = self._limits(Random(random.getrandbits(64)))
-        self.loop = SimulatedLoop()  # type: ignore[abstract]
         self.trace = Trace(self.loop.time, printing=printing)
         latency = random.choice((0.001, 0.01, 0.1))
         self.network = SimulatedNetwork(self.loop, random.getrandbits(64), Conditions(latency=latency))
@@ -154,50 +154,13 @@ class World:
     def record_of(self, site: str) -> dict[str, str]:
         return {"serviceUrl": f"http://{site}:8080", "brokerServiceUrl": f"pulsar://{site}:{BROKER_PORT}"}
 
-    # Work of the world
-
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Runs work of clients or of fate; what it raises ends the run."""
-        task = self.loop.create_task(work)
-
-        def ended(done: Any) -> None:
-            if not done.cancelled() and done.exception() is not None:
-                self.loop.halt(done.exception())
-
-        task.add_done_callback(ended)
-        return task
-
-    async def sleep(self, seconds: float) -> None:
-        passed = self.loop.create_future()
-        self.loop.call_later(seconds, passed.set_result, None)
-        await passed
-
-    async def finished(self, task: Any) -> None:
-        """Waits for somebody else's task, however it ends."""
-        ended = self.loop.create_future()
-
-        def wake(_task: Any) -> None:
-            if not ended.done():
-                ended.set_result(None)
-
-        task.add_done_callback(wake)
-        await ended
-
     def drive(self, work: Coroutine[Any, Any, Any]) -> None:
         """Runs all until ``work`` is done.
 
         :raises Violation: something happened that must not
         """
-        logger = logging.getLogger("magnetar")
-        before = (logger.propagate, logger.level)
-        logger.addHandler(self.log)
-        logger.propagate = False
-        try:
-            with limits.in_effect(self.limits):
-                self.loop.run_until(self.loop.create_task(work))
-        finally:
-            logger.removeHandler(self.log)
-            logger.propagate, logger.level = before
+        with logging_to(self.log), limits.in_effect(self.limits):
+            self.loop.run_until(self.loop.create_task(work))
         self.check_log()
 
     def check_log(self) -> None:

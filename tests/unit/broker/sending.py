@@ -11,7 +11,7 @@ from replicating import the_topic
 
 from magnetar.broker.replication.clusters import RemoteCluster, Way
 from magnetar.broker.replication.replicator import Replicator
-from magnetar.broker.replication.settings import InFlightBytes, ReplicationSettings
+from magnetar.broker.replication.settings import Common, InFlightBytes, ReplicationSettings
 from magnetar.client.exceptions import ConnectError, PulsarException
 from magnetar.managed_ledger.position import EARLIEST, Position
 from magnetar.managed_ledger.settings import EntryCacheSettings
@@ -81,17 +81,15 @@ class Source(Brokers):
         cursor = self.world.run(
             self.world.managed.open_cursor(self.topic.managed_ledger, "pulsar.repl.west", EARLIEST, {})
         )
-        self.replicator = Replicator(
+        common = Common(
             io,
-            self.topic,
-            "west",
-            cursor,
-            clusters,
+            lambda: clusters,
             self.broker.schemas,
             self._partitions,
             lambda: settings,
             InFlightBytes(io.loop, lambda: 64 << 20),
         )
+        self.replicator = Replicator(common, self.topic, "west", cursor)
         self.wait_for_links(1)
 
     async def _get(self, _name: str) -> RemoteCluster:

@@ -7,14 +7,12 @@ which this cluster's consumers have no permits.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
 
 from magnetar.broker.flow.rates import Rate
-from magnetar.broker.replication.remote_producer import RemoteProducer, Sender
-from magnetar.broker.replication.settings import InFlightBytes, ReplicationSettings
+from magnetar.broker.replication.remote_producer import BaseReplicator, RemoteProducer
+from magnetar.broker.replication.settings import Common
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.client.connection import Connection
-from magnetar.io.interfaces import Loop
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.hot_client_decode import ReceiptRun
 from magnetar.protocol.hot_replication import (
@@ -26,54 +24,25 @@ from magnetar.protocol.hot_replication import (
 )
 
 
-class PassingReplicator:
+class PassingReplicator(BaseReplicator):
     """Of one loaded non-persistent topic and one remote cluster."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        topic: NonPersistentTopic,
-        remote: str,
-        make_producer: Callable[[Sender], RemoteProducer],
-        encoding: ReplicationRun,
-        settings: Callable[[], ReplicationSettings],
-        in_flight_bytes: InFlightBytes,
-    ) -> None:
-        """:param encoding: that of the remote cluster"""
+    def __init__(self, common: Common, topic: NonPersistentTopic, remote: str) -> None:
         self.topic = topic
         self.remote = remote
         self.sent = Rate()
         self.dropped = Rate()
-        self._loop = loop
-        self._encoding = encoding
-        self._settings = settings
-        self._bytes = in_flight_bytes
+        self._loop = common.io.loop
+        self._encoding = common.clusters().run(remote)
+        self._settings = common.settings
+        self._bytes = common.in_flight
         self._in_flight = 0
         """Entries without a receipt, and the bytes of their frames."""
         self._in_flight_size = 0
         self._last_receipt = 0.0
         """When the last receipt came, or what is in flight was sent if none has come since."""
-        self._there = make_producer(self)
+        self._there = RemoteProducer(common, self, topic.name, remote, topic.settings.replicator_prefix)
         self._there.connect()
-
-    @property
-    def where(self) -> str:
-        return self._there.where
-
-    @property
-    def hindrance(self) -> str:
-        return self._there.hindrance
-
-    @property
-    def connected_ms(self) -> int:
-        return self._there.connected_ms
-
-    @property
-    def connected(self) -> bool:
-        return self._there.connection is not None
-
-    def link(self) -> tuple[str, str] | None:
-        return self._there.link()
 
     def delay_seconds(self) -> float:
         return self._loop.time() - self._last_receipt if self._in_flight else 0.0
@@ -162,10 +131,6 @@ class PassingReplicator:
     def rest(self) -> None:
         if self.connected:
             self._there.rest()
-
-    def reconnect(self, reason: str) -> None:
-        """The record of the cluster has changed: what it says now counts."""
-        self._there.reconnect(reason)
 
     def tick(self, seconds: float) -> bool:
         self.sent.tick(seconds)

@@ -6,14 +6,13 @@ What is sent, and what becomes of receipts, is up to the replicator that uses it
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from magnetar.broker.replication.clusters import RemoteCluster, RemoteClusters
-from magnetar.broker.replication.settings import ReplicationSettings
+from magnetar.broker.replication.clusters import RemoteCluster
+from magnetar.broker.replication.settings import Common
 from magnetar.broker.schemas.data import fill_wire, version_from_bytes
-from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.client.attachment import take_back_unanswered
 from magnetar.client.backoff import Backoff
 from magnetar.client.connection import Connection
@@ -21,7 +20,6 @@ from magnetar.client.exceptions import NotConnected, PulsarException, TopicNotFo
 from magnetar.client.lookup import Lookup
 from magnetar.client.wire import Assigned
 from magnetar.errors import BrokerError
-from magnetar.io.interfaces import Io
 from magnetar.io.waiting import nobody_waits, sleep
 from magnetar.ledger.interface import LedgerError
 from magnetar.metadata.interface import MetadataError
@@ -61,21 +59,9 @@ class Sender(Protocol):
 class RemoteProducer:
     """Of one topic in one other cluster; it keeps trying to be connected until it is stopped or rests."""
 
-    def __init__(
-        self,
-        io: Io,
-        sender: Sender,
-        topic: TopicName,
-        remote: str,
-        clusters: RemoteClusters,
-        schemas: SchemaRegistry,
-        partitions: Callable[[TopicName], Awaitable[int]],
-        settings: Callable[[], ReplicationSettings],
-        prefix: str,
-    ) -> None:
+    def __init__(self, common: Common, sender: Sender, topic: TopicName, remote: str, prefix: str) -> None:
         """:param remote: the name of the other cluster
 
-        :param partitions: how many a topic has here; 0: it has none
         :param prefix: ``replicatorPrefix``
         """
         self.remote = remote
@@ -92,16 +78,16 @@ class RemoteProducer:
         """``producer_id`` on its connection."""
         self.versions = _EMPTY
         """Remote versions of schemas by the local ones, as far as they are known on this connection."""
-        self.backoff = Backoff(io.randomness, *settings().backoff)
-        self._io = io
-        self._loop = io.loop
+        self._settings = common.settings
+        self.backoff = Backoff(common.io.randomness, *self._settings().backoff)
+        self._io = common.io
+        self._loop = common.io.loop
         self._sender = sender
         self._topic = topic
         self._full_name = str(topic)
-        self._clusters = clusters
-        self._schemas = schemas
-        self._partitions = partitions
-        self._settings = settings
+        self._clusters = common.clusters()
+        self._schemas = common.schemas
+        self._partitions = common.partitions
         self._prefix = prefix
         self._epoch = 0
         self._moved: Lookup | None = None
@@ -412,3 +398,33 @@ class RemoteProducer:
         if answer.HasField("error_code"):
             raise BrokerError(answer.error_message or "the schema was refused")
         return answer.schema_version
+
+
+class BaseReplicator:
+    """What replicators of all kinds tell of their producer in the other cluster."""
+
+    _there: RemoteProducer
+
+    @property
+    def where(self) -> str:
+        return self._there.where
+
+    @property
+    def hindrance(self) -> str:
+        return self._there.hindrance
+
+    @property
+    def connected_ms(self) -> int:
+        return self._there.connected_ms
+
+    @property
+    def connected(self) -> bool:
+        return self._there.connection is not None
+
+    def link(self) -> tuple[str, str] | None:
+        """``host:port`` of both ends of its connection, its own end first; None while it is disconnected."""
+        return self._there.link()
+
+    def reconnect(self, reason: str) -> None:
+        """The record of the cluster has changed: what it says now counts."""
+        self._there.reconnect(reason)

@@ -7,20 +7,17 @@ in this cluster; another one stores it twice.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from magnetar.broker.flow.dispatch_rates import DispatchLimiter, LimitedBy, Throttle
 from magnetar.broker.flow.loop_budget import READ_PRICE, RUN_PRICE
 from magnetar.broker.flow.rates import Rate
-from magnetar.broker.replication.clusters import RemoteCluster, RemoteClusters
-from magnetar.broker.replication.remote_producer import RemoteProducer
-from magnetar.broker.replication.settings import InFlightBytes, ReplicationSettings
-from magnetar.broker.schemas.registry import SchemaRegistry
+from magnetar.broker.replication.clusters import RemoteCluster
+from magnetar.broker.replication.remote_producer import BaseReplicator, RemoteProducer
+from magnetar.broker.replication.settings import Common
 from magnetar.broker.topics.persistent import Topic
 from magnetar.client.backoff import Backoff
 from magnetar.client.connection import Connection
-from magnetar.io.interfaces import Io
 from magnetar.io.waiting import sleep
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import LedgerError
@@ -28,7 +25,6 @@ from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.entry_cache import lasting_run
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import Position
-from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.hot_client_decode import ReceiptRun
 from magnetar.protocol.hot_replication import (
@@ -54,22 +50,10 @@ _SAMPLE_SECONDS = 0.1
 _MOST_SAMPLES = 32
 
 
-class Replicator:
+class Replicator(BaseReplicator):
     """Of one loaded topic and one remote cluster; what keeps it from sending is in :attr:`hindrance`."""
 
-    def __init__(
-        self,
-        io: Io,
-        topic: Topic,
-        remote: str,
-        cursor: Cursor,
-        clusters: RemoteClusters,
-        schemas: SchemaRegistry,
-        partitions: Callable[[TopicName], Awaitable[int]],
-        settings: Callable[[], ReplicationSettings],
-        in_flight_bytes: InFlightBytes,
-    ) -> None:
-        """:param partitions: how many a topic has here; 0: it has none"""
+    def __init__(self, common: Common, topic: Topic, remote: str, cursor: Cursor) -> None:
         self.topic = topic
         self.remote = remote
         self.cursor = cursor
@@ -79,10 +63,10 @@ class Replicator:
         self.skipped = 0
         self.expiring = False
         self.last_expire_ms = 0
-        self._io = io
-        self._loop = io.loop
-        self._settings = settings
-        self._bytes = in_flight_bytes
+        self._io = common.io
+        self._loop = common.io.loop
+        self._settings = common.settings
+        self._bytes = common.in_flight
         self._in_flight = _NOTHING
         self._processed: Position = cursor.mark_delete
         """The last entry that was sent or skipped."""
@@ -91,7 +75,7 @@ class Replicator:
         self._oldest_sent = 0.0
         self._stored_at: list[tuple[Position, float]] = []
         """Some positions that are not confirmed, and when each was the last one of the topic."""
-        self._read_backoff = Backoff(io.randomness, *_READ_AGAIN)
+        self._read_backoff = Backoff(common.io.randomness, *_READ_AGAIN)
         self._blocked_at: Position | None = None
         self._known: Position = topic.managed_ledger.last_confirmed
         """The other cluster may have everything up to this: it was here before, or sent before a cut."""
@@ -99,23 +83,16 @@ class Replicator:
         """The other cluster drops entries that it cannot have: they go one by one until it takes one."""
         self._limiter: DispatchLimiter | None = None
         self._throttle: Throttle | None = None
-        self._there = self._producer(clusters, schemas, partitions)
+        self._there = self._producer(common)
         if cursor.has_more():
             self._stored_at.append((topic.max_read_position, self._loop.time()))
         self.policies_changed()
         topic.follow(self._stored)
         self._there.connect()
 
-    def _producer(
-        self,
-        clusters: RemoteClusters,
-        schemas: SchemaRegistry,
-        partitions: Callable[[TopicName], Awaitable[int]],
-    ) -> RemoteProducer:
-        name, prefix = self.topic.name, self.topic.settings.replicator_prefix
-        return RemoteProducer(
-            self._io, self, name, self.remote, clusters, schemas, partitions, self._settings, prefix
-        )
+    def _producer(self, common: Common) -> RemoteProducer:
+        topic = self.topic
+        return RemoteProducer(common, self, topic.name, self.remote, topic.settings.replicator_prefix)
 
     def _encoding(self, cluster: RemoteCluster) -> ReplicationRun:
         return cluster.run
@@ -132,18 +109,6 @@ class Replicator:
     def closing(self) -> bool:
         return self._there.ended
 
-    @property
-    def where(self) -> str:
-        return self._there.where
-
-    @property
-    def hindrance(self) -> str:
-        return self._there.hindrance
-
-    @property
-    def connected_ms(self) -> int:
-        return self._there.connected_ms
-
     def backlog(self) -> int:
         """Entries that the other cluster has not confirmed."""
         return self.cursor.backlog()
@@ -154,14 +119,6 @@ class Replicator:
         self.skipped += count
         self.go_on()
         return count
-
-    @property
-    def connected(self) -> bool:
-        return self._there.connection is not None
-
-    def link(self) -> tuple[str, str] | None:
-        """``host:port`` of both ends of its connection, its own end first; None while it is disconnected."""
-        return self._there.link()
 
     def lag_seconds(self) -> float:
         """Age of the oldest entry that is not confirmed, at most since the topic was loaded; else 0."""
@@ -431,10 +388,6 @@ class Replicator:
         )
 
     # Ending
-
-    def reconnect(self, reason: str) -> None:
-        """The record of the cluster has changed: what it says now counts."""
-        self._there.reconnect(reason)
 
     def tick(self, seconds: float) -> bool:
         """Works out rates over the last window; returns whether anything still moves."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from magnetar.broker.replication.subscriptions.settings import SubscriptionSettings
-from magnetar.io.interfaces import Loop
+from magnetar.broker.schemas.registry import SchemaRegistry
+from magnetar.io.interfaces import Io, Loop
+from magnetar.naming.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from magnetar.broker.replication.clusters import RemoteClusters
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +84,18 @@ class InFlightBytes:
         waiting, self._waiting = self._waiting, {}
         for taker in waiting:
             taker.go_on()
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What all replicators are made with."""
+
+    io: Io
+    clusters: Callable[[], RemoteClusters]
+    """How clusters are reached, this one among them."""
+    schemas: SchemaRegistry
+    partitions: Callable[[TopicName], Awaitable[int]]
+    """How many a topic has here; 0: it has none."""
+    settings: Callable[[], ReplicationSettings]
+    """As they are now."""
+    in_flight: InFlightBytes

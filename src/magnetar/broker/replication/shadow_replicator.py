@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
-from magnetar.broker.replication.clusters import RemoteCluster, RemoteClusters
+from magnetar.broker.replication.clusters import RemoteCluster
 from magnetar.broker.replication.remote_producer import RemoteProducer
 from magnetar.broker.replication.replicator import Replicator
-from magnetar.broker.replication.settings import InFlightBytes, ReplicationSettings
-from magnetar.broker.schemas.registry import SchemaRegistry
+from magnetar.broker.replication.settings import Common
 from magnetar.broker.topics.persistent import Topic
 from magnetar.client.connection import Connection
 from magnetar.client.lookup import Lookup
-from magnetar.io.interfaces import Io
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.naming.shadows import shadow_producer
 from magnetar.naming.topic_name import TopicName
@@ -26,20 +22,9 @@ class ShadowProducer(RemoteProducer):
     """Of a source at one of its shadows, in the same cluster."""
 
     def __init__(
-        self,
-        io: Io,
-        replicator: Replicator,
-        source: TopicName,
-        shadow: TopicName,
-        clusters: RemoteClusters,
-        schemas: SchemaRegistry,
-        partitions: Callable[[TopicName], Awaitable[int]],
-        settings: Callable[[], ReplicationSettings],
-        prefix: str,
+        self, common: Common, replicator: Replicator, source: TopicName, shadow: TopicName, prefix: str
     ) -> None:
-        super().__init__(
-            io, replicator, shadow, settings().cluster, clusters, schemas, partitions, settings, prefix
-        )
+        super().__init__(common, replicator, shadow, common.settings().cluster, prefix)
         self._producer_name = shadow_producer(prefix, source, shadow)
 
     @property
@@ -61,37 +46,17 @@ class ShadowProducer(RemoteProducer):
 class ShadowReplicator(Replicator):
     """Of one loaded topic and one of its shadows. Everything is sent, whatever its age and origin."""
 
-    def __init__(
-        self,
-        io: Io,
-        topic: Topic,
-        shadow: TopicName,
-        cursor: Cursor,
-        clusters: RemoteClusters,
-        schemas: SchemaRegistry,
-        partitions: Callable[[TopicName], Awaitable[int]],
-        settings: Callable[[], ReplicationSettings],
-        in_flight_bytes: InFlightBytes,
-    ) -> None:
+    def __init__(self, common: Common, topic: Topic, shadow: TopicName, cursor: Cursor) -> None:
         self._shadow = shadow
-        local = settings().cluster
+        local = common.settings().cluster
         if local not in _RUNS:
             _RUNS[local] = ReplicationRun(local.encode(), b"", placed=True)
         self._run = _RUNS[local]
-        super().__init__(
-            io, topic, str(shadow), cursor, clusters, schemas, partitions, settings, in_flight_bytes
-        )
+        super().__init__(common, topic, str(shadow), cursor)
 
-    def _producer(
-        self,
-        clusters: RemoteClusters,
-        schemas: SchemaRegistry,
-        partitions: Callable[[TopicName], Awaitable[int]],
-    ) -> RemoteProducer:
-        name, prefix = self.topic.name, self.topic.settings.replicator_prefix
-        return ShadowProducer(
-            self._io, self, name, self._shadow, clusters, schemas, partitions, self._settings, prefix
-        )
+    def _producer(self, common: Common) -> RemoteProducer:
+        topic = self.topic
+        return ShadowProducer(common, self, topic.name, self._shadow, topic.settings.replicator_prefix)
 
     def _encoding(self, cluster: RemoteCluster) -> ReplicationRun:
         return self._run

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from magnetar.broker.replication.settings import InFlightBytes, ReplicationSettings
-from magnetar.broker.schemas.registry import SchemaRegistry
+from magnetar.broker.replication.settings import Common
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.shadow import ShadowTopic
-from magnetar.io.interfaces import Io
 from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.managed_ledger.position import LATEST
 from magnetar.naming.shadows import is_shadow_cursor, shadow_cursor
 from magnetar.naming.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from magnetar.broker.replication.clusters import RemoteClusters
     from magnetar.broker.replication.shadow_replicator import ShadowReplicator
 
 log = logging.getLogger(__name__)
@@ -26,27 +22,9 @@ log = logging.getLogger(__name__)
 class ShadowReplication:
     """The replicators of all loaded topics to their shadows, which are in the same cluster."""
 
-    def __init__(
-        self,
-        io: Io,
-        managed_ledgers: ManagedLedgers,
-        schemas: SchemaRegistry,
-        partitions: Callable[[TopicName], Awaitable[int]],
-        settings: Callable[[], ReplicationSettings],
-        in_flight: InFlightBytes,
-        clusters: Callable[[], RemoteClusters],
-    ) -> None:
-        """:param partitions: how many a topic has; 0: it has none
-
-        :param clusters: how clusters are reached, this one among them
-        """
-        self._io = io
+    def __init__(self, common: Common, managed_ledgers: ManagedLedgers) -> None:
+        self._common = common
         self._managed_ledgers = managed_ledgers
-        self._schemas = schemas
-        self._partitions = partitions
-        self._settings = settings
-        self._in_flight = in_flight
-        self._clusters = clusters
         self._running: dict[tuple[Topic, str], ShadowReplicator] = {}
 
     def _wanted(self, topic: Topic) -> dict[str, TopicName]:
@@ -96,17 +74,7 @@ class ShadowReplication:
         cursor = await self._managed_ledgers.open_cursor(ledger, name, start, {})
         if topic.closing:
             return
-        replicator = ShadowReplicator(
-            self._io,
-            topic,
-            shadow,
-            cursor,
-            self._clusters(),
-            self._schemas,
-            self._partitions,
-            self._settings,
-            self._in_flight,
-        )
+        replicator = ShadowReplicator(self._common, topic, shadow, cursor)
         self._running[topic, str(shadow)] = topic.shadow_replicators[str(shadow)] = replicator
 
     def _end(self, topic: Topic, full_name: str) -> None:

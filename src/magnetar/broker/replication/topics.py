@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from magnetar.broker.policies.store import CHANGE_EVENTS, PolicyStore
 from magnetar.broker.replication.migration import Migration
-from magnetar.broker.replication.settings import InFlightBytes, ReplicationSettings
+from magnetar.broker.replication.settings import Common, InFlightBytes, ReplicationSettings
 from magnetar.broker.replication.shadows import ShadowReplication
 from magnetar.broker.replication.subscriptions.settings import SnapshotFigures
 from magnetar.broker.schemas.registry import SchemaRegistry
@@ -68,17 +68,14 @@ class Replication:
         self._metadata = metadata
         self._clusters = policies.clusters
         self._managed_ledgers = managed_ledgers
-        self._schemas = schemas
-        self._partitions = partitions
         self._settings = settings
         self._reach = reach
         self._own = own
-        self._in_flight = InFlightBytes(io.loop, buffer_bytes)
+        in_flight = InFlightBytes(io.loop, buffer_bytes)
+        self._common = Common(io, self._others, schemas, partitions, settings, in_flight)
         self.migration = Migration(io.loop, metadata, policies, partitions, settings, reach)
         self._remote: RemoteClusters | None = None
-        self._shadows = ShadowReplication(
-            io, managed_ledgers, schemas, partitions, settings, self._in_flight, self._others
-        )
+        self._shadows = ShadowReplication(self._common, managed_ledgers)
         self._running: dict[tuple[AnyTopic, str], Replicator | PassingReplicator] = {}
         self._applying: dict[AnyTopic, Any] = {}
         self._again: set[AnyTopic] = set()
@@ -221,48 +218,18 @@ class Replication:
     async def _begin(self, topic: Topic, cluster: str) -> None:
         from magnetar.broker.replication.replicator import Replicator
 
-        settings, others = self._settings(), self._others()
         name = cursor_name(topic.settings.replicator_prefix, cluster)
-        start = EARLIEST if settings.start_at_earliest else LATEST
+        start = EARLIEST if self._settings().start_at_earliest else LATEST
         cursor = await self._managed_ledgers.open_cursor(topic.managed_ledger, name, start, {})
         if topic.closing:
             return
-        replicator = Replicator(
-            self._io,
-            topic,
-            cluster,
-            cursor,
-            others,
-            self._schemas,
-            self._partitions,
-            self._settings,
-            self._in_flight,
-        )
+        replicator = Replicator(self._common, topic, cluster, cursor)
         self._running[topic, cluster] = topic.replicators[cluster] = replicator
 
     def _begin_passing_on(self, topic: NonPersistentTopic, cluster: str) -> None:
         from magnetar.broker.replication.passing_on import PassingReplicator
-        from magnetar.broker.replication.remote_producer import RemoteProducer, Sender
 
-        others = self._others()
-
-        def made(sender: Sender) -> RemoteProducer:
-            return RemoteProducer(
-                self._io,
-                sender,
-                topic.name,
-                cluster,
-                others,
-                self._schemas,
-                self._partitions,
-                self._settings,
-                topic.settings.replicator_prefix,
-            )
-
-        run = others.run(cluster)
-        replicator = PassingReplicator(
-            self._io.loop, topic, cluster, made, run, self._settings, self._in_flight
-        )
+        replicator = PassingReplicator(self._common, topic, cluster)
         self._running[topic, cluster] = topic.replicators[cluster] = replicator
 
     async def partitions_in(self, cluster: str, topic: TopicName) -> int:

@@ -38,18 +38,29 @@ class NoConnection:
     def close_producer(self, producer: Producer, assigned: Assigned | None = None) -> None:
         """Who publishes next hears that the topic is closing."""
 
+    def on_durable(
+        self,
+        producer: Producer,
+        publish: Publish,
+        ledger_id: int,
+        first_entry_id: int,
+        first: int,
+        count: int,
+        size: int,
+    ) -> None:
+        """Nobody waits for it."""
 
-class TopicWriter(NoConnection):
-    """A producer of the broker's own; it hears itself what became of what it appended.
+    def on_failed(
+        self, producer: Producer, publish: Publish, first: int, count: int, size: int, error: BrokerError
+    ) -> None:
+        """Nobody waits for it; the topic has logged why."""
 
-    Topics never come to know it.
-    """
+    def on_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
+        raise AssertionError("a persistent topic stores what it takes")
 
-    def __init__(self, topic: Topic, name: str) -> None:
-        """:param name: that of the producer, for deduplication; unique in the cluster"""
-        self._topic = topic
-        self._waiting: deque[Any] = deque()
-        self._producer = Producer(
+    def producer_of(self, topic: Topic, name: str) -> Producer:
+        """A producer of that name by which the broker itself publishes; topics never come to know it."""
+        return Producer(
             topic,
             self,
             0,
@@ -61,6 +72,16 @@ class TopicWriter(NoConnection):
             metadata={},
             connected_ms=topic.clock.wall_ms(),
         )
+
+
+class TopicWriter(NoConnection):
+    """A producer of the broker's own; it hears itself what became of what it appended."""
+
+    def __init__(self, topic: Topic, name: str) -> None:
+        """:param name: that of the producer, for deduplication; unique in the cluster"""
+        self._topic = topic
+        self._waiting: deque[Any] = deque()
+        self._producer = self.producer_of(topic, name)
 
     async def append(self, entry: bytes, sequence_id: int, messages: int = 1) -> Position:
         """Publishes one entry; returns where it is when it is durable.
@@ -98,9 +119,6 @@ class TopicWriter(NoConnection):
     ) -> None:
         done = self._waiting.popleft()
         fail(done, error)
-
-    def on_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
-        raise AssertionError("a persistent topic stores what it takes")
 
 
 async def read_on(topic: Topic, after: Position, take: Callable[[EntryRun], None]) -> Position:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 from uuid import UUID
 
-from magnetar.broker.publishing.producer import AccessMode, Producer, Publish
+from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.replication.subscriptions.cache import SnapshotCache
 from magnetar.broker.replication.subscriptions.carried import CarriedSubscription
 from magnetar.broker.replication.subscriptions.markers import (
@@ -46,30 +46,6 @@ log = logging.getLogger(__name__)
 
 _LONGEST_WAIT = 10
 """While a cluster is unreachable, the time between checks doubles, up to this many snapshot periods."""
-
-
-class _Connection(NoConnection):
-    """Of the producer of markers: nobody waits for them to be stored."""
-
-    def on_durable(
-        self,
-        producer: Producer,
-        publish: Publish,
-        ledger_id: int,
-        first_entry_id: int,
-        first: int,
-        count: int,
-        size: int,
-    ) -> None:
-        """The topic tells the reader of its markers."""
-
-    def on_failed(
-        self, producer: Producer, publish: Publish, first: int, count: int, size: int, error: BrokerError
-    ) -> None:
-        """A snapshot that lacks one times out; the topic has logged why."""
-
-    def on_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
-        raise AssertionError("a persistent topic stores what it takes")
 
 
 class ReplicatedSubscriptions:
@@ -290,18 +266,8 @@ class ReplicatedSubscriptions:
 
     def _markers_producer(self) -> Producer:
         if self._producer is None:
-            self._producer = Producer(
-                self._topic,
-                _Connection(),
-                0,
-                "pulsar.marker",
-                user_provided_name=False,
-                epoch=0,
-                access_mode=AccessMode.Shared,
-                topic_epoch=None,
-                metadata={},
-                connected_ms=self._topic.clock.wall_ms(),
-            )
+            # A snapshot that lacks a marker times out.
+            self._producer = NoConnection().producer_of(self._topic, "pulsar.marker")
         return self._producer
 
     def stored(self, marker: Marker, position: Position) -> None:
