@@ -28,7 +28,7 @@ help:
 	@echo 'make instructions  counts instructions of codec, log and dispatch, and records them for this commit'
 	@echo 'make faults   10,000 simulated power cuts instead of 200, 200 kills instead of 20'
 	@echo 'make fuzz     FRAMES=1000000 generated and mutated frames against brokers'
-	@echo 'make simulate 20,000 seeds of the whole broker with clients and faults instead of 300 (ARGS=--ledgers: of ledgers on bookies, ARGS=--brokers: of several brokers, ARGS=--geo: of clusters that replicate)'
+	@echo 'make simulate 20,000 seeds of the whole broker with clients and faults instead of 300 (ARGS=--ledgers: of ledgers on bookies, ARGS=--brokers: of several brokers, ARGS=--geo: of clusters that replicate, ARGS=--shadows: of shadow topics)'
 	@echo 'make interop  the Rust client (slow to build)'
 	@echo 'make spark-on-pulsar  the tests of the Spark source against Apache Pulsar (ARGS="tests/spark/test_write.py")'
 	@echo 'make soak     Spark in local clusters, pipelines at size, kills, other masters; 100 rounds of a cluster, brokers in trouble with 1,000 topics; hostile tenants; power cuts with new seeds for MINUTES=30'

@@ -61,6 +61,7 @@ def main() -> int:
         ("deletions", "deletions in a cluster"),
         ("recreations", "topics of a cluster that are deleted and created again"),
         ("geo", "clusters that replicate to each other"),
+        ("shadows", "a topic and its shadow topics"),
     ):
         stories.add_argument(
             f"--{name}",

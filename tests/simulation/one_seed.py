@@ -10,9 +10,10 @@ from simulation.brokers.deletions import Deletions
 from simulation.brokers.recreations import Recreations
 from simulation.brokers.scenario import Scenario as BrokersScenario
 from simulation.geo.scenario import Scenario as GeoScenario
+from simulation.geo.shadows import Shadows
 from simulation.scenario import Scenario
 
-AnyScenario = Scenario | LedgerScenario | BrokersScenario | Deletions | GeoScenario
+AnyScenario = Scenario | LedgerScenario | BrokersScenario | Deletions | GeoScenario | Shadows
 
 STORIES: dict[str, Callable[..., AnyScenario]] = {
     "broker": Scenario,
@@ -21,6 +22,7 @@ STORIES: dict[str, Callable[..., AnyScenario]] = {
     "deletions": Deletions,
     "recreations": Recreations,
     "geo": GeoScenario,
+    "shadows": Shadows,
 }
 """What is simulated, by name."""
 

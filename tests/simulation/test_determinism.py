@@ -37,6 +37,7 @@ _STORIES = {
     "recreations": (0,),
     "ledgers": (0, 1),
     "geo": (0, 1, 3),
+    "shadows": (0, 1),
 }
 """Which seeds of which stories are run in several processes."""
 

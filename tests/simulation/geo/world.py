@@ -87,11 +87,7 @@ class Site:
                 if other != self.name:
                     await admin.clusters.create(other, self.world.record_of(other))
             await admin.tenants.create(_TENANT, {"allowedClusters": list(sites)})
-            policies = {
-                "replication_clusters": [self.name, *self.targets],
-                "deduplicationEnabled": self.world.once,
-                "retention_policies": {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1},
-            }
+            policies = {"replication_clusters": [self.name, *self.targets], **self.world.policies()}
             await admin.namespaces.create(NAMESPACE, policies)
 
         task = simulation.loop.create_task(work())
@@ -122,8 +118,18 @@ class World(Driven):
         self.log = LogWatch()
         self.published: dict[str, Published] = {}
         """By the name of the producer."""
-        self.names: Sequence[str] = ("east", "west", "north")[: random.choice((2, 3, 3))]
+        self.names = self._names()
         self.sites = {name: Site(self, name, targets) for name, targets in self._targets().items()}
+
+    def _names(self) -> Sequence[str]:
+        return ("east", "west", "north")[: self.random.choice((2, 3, 3))]
+
+    def policies(self) -> dict[str, Any]:
+        """Of the namespace, in all clusters alike."""
+        return {
+            "deduplicationEnabled": self.once,
+            "retention_policies": {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1},
+        }
 
     def _limits(self, random: Random) -> Limits:
         """A seed in three runs as shipped; nothing is trimmed, so that all can be read at the end."""
