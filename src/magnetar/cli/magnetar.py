@@ -1,214 +1,55 @@
-"""The ``magnetar`` command: runs servers. Before the command is known nothing but this is imported."""
+"""The ``magnetar`` command. A server that starts reads nothing of the commands that do not serve."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from magnetar import __version__
-from magnetar.cli.access_flags import add_access_flags
-from magnetar.cli.check import add_check, run_check
-from magnetar.cli.compact_topic import add_compact_topic, run_compact_topic
-from magnetar.cli.completion import add_completion, run_completion
-from magnetar.cli.doctor import add_doctor, run_doctor
-from magnetar.cli.explain import add_explain, run_explain
-from magnetar.cli.explain_placement import add_explain_placement, run_explain_placement
-from magnetar.cli.export_ledgers import add_export_ledgers, run_export_ledgers
-from magnetar.cli.initialize_cluster import add_initialize_cluster, run_initialize_cluster
-from magnetar.cli.messages.flags import add_consume, add_produce, add_tail
-from magnetar.cli.orphaned_ledgers import add_orphaned_ledgers, run_orphaned_ledgers
-from magnetar.cli.recover_metadata import add_recover_metadata, run_recover_metadata
-from magnetar.cli.serving import (
-    add_broker,
-    add_proxy,
-    add_standalone,
-    add_websocket,
-    run_broker,
-    run_proxy,
-    run_standalone,
-    run_websocket,
-)
+from magnetar.cli.serving import SERVERS, add_servers
 from magnetar.cli.streams import on_standard_streams
-from magnetar.cli.tokens import add_tokens
-from magnetar.cli.top.flags import add_top
-from magnetar.cli.translate_positions import add_translate_positions, run_translate_positions
 
 
 @on_standard_streams
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; answers the exit code: 0 well, 1 failed, 2 not understood."""
+    """Runs the command; returns the exit code: 0 on success, 1 on failure, 2 for wrong usage."""
+    words = sys.argv[1:] if arguments is None else arguments
+    if words and words[0] in SERVERS:
+        parser = _parser(servers_alone=True)
+        parsed = parser.parse_args(words)
+        return SERVERS[parsed.command](parsed)
     parser = _parser()
-    parsed = parser.parse_args(arguments)
+    parsed = parser.parse_args(words)
     if parsed.command == "completion":
+        from magnetar.cli.completion import run_completion
+
         return run_completion(parsed, parser)
-    run = _RUN.get(parsed.command)
+    from magnetar.cli.other_commands import OTHERS
+
+    run = OTHERS.get(parsed.command)
     if run is None:
         parser.print_help(sys.stderr)
         return 2
     return run(parsed)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(*, servers_alone: bool = False) -> argparse.ArgumentParser:
+    """:param servers_alone: leaves out the commands that do not serve"""
     parser = argparse.ArgumentParser(
         prog="magnetar", description="A messaging system that speaks Apache Pulsar's protocols."
     )
     parser.add_argument("--version", action="version", version=f"magnetar {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    if servers_alone:
+        add_servers(commands)
+        return parser
+    from magnetar.cli.other_commands import add_others
+
     commands.add_parser("version", help="print the version")
-    add_standalone(commands)
-    add_broker(commands)
-    add_proxy(commands)
-    add_websocket(commands)
-    _add_pipeline(commands)
-    _add_storage(commands)
-    add_initialize_cluster(commands)
-    add_check(commands)
-    add_doctor(commands)
-    add_tail(commands)
-    add_produce(commands)
-    add_consume(commands)
-    add_top(commands)
-    add_explain(commands)
-    add_explain_placement(commands)
-    add_compact_topic(commands)
-    add_export_ledgers(commands)
-    add_translate_positions(commands)
-    add_orphaned_ledgers(commands)
-    add_recover_metadata(commands)
-    add_tokens(commands)
-    add_completion(commands)
+    add_servers(commands)
+    add_others(commands)
     return parser
-
-
-def _add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    pipeline = commands.add_parser(
-        "pipeline",
-        help="run a pipeline on Spark",
-        description="Runs a pipeline on Spark (docs/pipelines.md); needs magnetar[spark].",
-    )
-    pipeline.add_argument("name", metavar="NAME", help="which one; 'list' tells them all")
-    pipeline.add_argument("--config", type=Path, metavar="FILE", help="its configuration, TOML or JSON")
-    pipeline.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")
-    pipeline.add_argument("--quiet", action="store_true", help="show no progress")
-
-
-def _add_storage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    storage = commands.add_parser("storage", help="where the space goes")
-    report = storage.add_subparsers(dest="storage_command", metavar="COMMAND", required=True).add_parser(
-        "report",
-        help="what topics take, retain and will take",
-        description="Tells what disk, ledger store, namespaces and topics take, and will take in a day.",
-    )
-    add_access_flags(report)
-    report.add_argument("--namespace", metavar="TENANT/NAMESPACE", help="only this one")
-    report.add_argument(
-        "--top", type=_count, default=20, metavar="N", help="the N largest topics (%(default)s); 0: all"
-    )
-    report.add_argument("--json", action="store_true", help="print everything as JSON")
-    report.add_argument("--html", type=Path, metavar="FILE", help="write a page with plots")
-
-
-def _count(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = -1
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
-    return number
-
-
-def _pipeline(parsed: argparse.Namespace) -> int:
-    from magnetar.spark.pipelines.names import PIPELINES
-
-    if parsed.name == "list":
-        for name, each in PIPELINES.items():
-            sys.stdout.write(f"{name:18}{each.summary}\n")
-        return 0
-    if parsed.name not in PIPELINES:
-        sys.stderr.write(
-            f"magnetar: there is no pipeline {parsed.name!r}; known are {', '.join(PIPELINES)}\n"
-        )
-        return 2
-    if parsed.config is None:
-        sys.stderr.write("magnetar: pipeline needs --config FILE\n")
-        return 2
-    try:
-        from magnetar.spark.pipelines.run import run_pipeline
-    except ModuleNotFoundError as error:
-        sys.stderr.write(f"magnetar: pipelines need Spark ({error}): pip install 'magnetar[spark]'\n")
-        return 1
-    return run_pipeline(parsed.name, parsed.config, dry_run=parsed.dry_run, quiet=parsed.quiet)
-
-
-def _report(parsed: argparse.Namespace) -> int:
-    from magnetar.cli.storage import run_report
-
-    return run_report(parsed)
-
-
-def _tail(parsed: argparse.Namespace) -> int:
-    from magnetar.cli.messages.tail import run_tail
-
-    return run_tail(parsed)
-
-
-def _produce(parsed: argparse.Namespace) -> int:
-    from magnetar.cli.messages.produce import run_produce
-
-    return run_produce(parsed)
-
-
-def _consume(parsed: argparse.Namespace) -> int:
-    from magnetar.cli.messages.consume import run_consume
-
-    return run_consume(parsed)
-
-
-def _tokens(parsed: argparse.Namespace) -> int:
-    from magnetar.cli.tokens import run_tokens
-
-    return run_tokens(parsed)
-
-
-def _top(parsed: argparse.Namespace) -> int:
-    from magnetar.cli.top.run import run_top
-
-    return run_top(parsed)
-
-
-def _version(_parsed: argparse.Namespace) -> int:
-    sys.stdout.write(f"magnetar {__version__}\n")
-    return 0
-
-
-_RUN: Mapping[str, Callable[[argparse.Namespace], int]] = {
-    "broker": run_broker,
-    "check": run_check,
-    "compact-topic": run_compact_topic,
-    "consume": _consume,
-    "discovery": run_proxy,
-    "doctor": run_doctor,
-    "explain": run_explain,
-    "explain-placement": run_explain_placement,
-    "export-ledgers": run_export_ledgers,
-    "initialize-cluster-metadata": run_initialize_cluster,
-    "orphaned-ledgers": run_orphaned_ledgers,
-    "pipeline": _pipeline,
-    "produce": _produce,
-    "proxy": run_proxy,
-    "recover-metadata": run_recover_metadata,
-    "standalone": run_standalone,
-    "storage": _report,
-    "tail": _tail,
-    "tokens": _tokens,
-    "top": _top,
-    "translate-positions": run_translate_positions,
-    "version": _version,
-    "websocket": run_websocket,
-}
 
 
 if __name__ == "__main__":

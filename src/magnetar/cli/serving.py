@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+import gc
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from magnetar.server.broker_process import ProcessOptions
     from magnetar.server.proxy_process import ProxyProcessOptions
+
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 _OVERRIDES = {
     "binary_port": "brokerServicePort",
@@ -33,7 +37,15 @@ _WEBSOCKET_OVERRIDES = {
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
-def add_standalone(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_servers(commands: Commands) -> None:
+    """Adds the commands that serve."""
+    _add_standalone(commands)
+    _add_broker(commands)
+    _add_proxy(commands)
+    _add_websocket(commands)
+
+
+def _add_standalone(commands: Commands) -> None:
     standalone = commands.add_parser(
         "standalone",
         help="run everything in one process",
@@ -52,7 +64,7 @@ def add_standalone(commands: argparse._SubParsersAction[argparse.ArgumentParser]
     _add_common(standalone)
 
 
-def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_broker(commands: Commands) -> None:
     broker = commands.add_parser(
         "broker",
         help="run a broker on ZooKeeper and BookKeeper",
@@ -74,7 +86,7 @@ def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _add_common(broker)
 
 
-def add_proxy(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_proxy(commands: Commands) -> None:
     proxy = commands.add_parser(
         "proxy",
         help="connect clients with brokers they cannot reach",
@@ -109,7 +121,7 @@ def _add_proxy_options(parser: argparse.ArgumentParser) -> None:
     _add_common(parser)
 
 
-def add_websocket(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_websocket(commands: Commands) -> None:
     websocket = commands.add_parser(
         "websocket",
         help="serve WebSockets before brokers",
@@ -181,18 +193,33 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def run_standalone(parsed: argparse.Namespace) -> int:
-    """Answers the exit code."""
-    from magnetar.server.standalone import run_standalone
+def _run_standalone(parsed: argparse.Namespace) -> int:
+    with _no_collections():
+        from magnetar.server.standalone import run_standalone
 
     return run_standalone(_options(parsed, parsed.data_dir))
 
 
-def run_broker(parsed: argparse.Namespace) -> int:
-    """Answers the exit code."""
-    from magnetar.server.cluster_broker import run_broker
+def _run_broker(parsed: argparse.Namespace) -> int:
+    with _no_collections():
+        from magnetar.server.cluster_broker import run_broker
 
     return run_broker(_options(parsed, None), parsed.wait)
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Keeps Python from looking for garbage while it reads the modules of a server.
+
+    They leave next to none, and the collections are a tenth of the time that a start takes.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        # Modules live as long as the process.
+        gc.freeze()
+        gc.enable()
 
 
 def _options(parsed: argparse.Namespace, data_dir: Path | None) -> ProcessOptions:
@@ -208,9 +235,9 @@ def _options(parsed: argparse.Namespace, data_dir: Path | None) -> ProcessOption
     )
 
 
-def run_proxy(parsed: argparse.Namespace) -> int:
-    """Answers the exit code."""
-    from magnetar.server.proxy_process import run_proxy
+def _run_proxy(parsed: argparse.Namespace) -> int:
+    with _no_collections():
+        from magnetar.server.proxy_process import run_proxy
 
     return run_proxy(_proxy_options(parsed))
 
@@ -223,10 +250,10 @@ def _proxy_options(parsed: argparse.Namespace) -> ProxyProcessOptions:
     )
 
 
-def run_websocket(parsed: argparse.Namespace) -> int:
-    """Answers the exit code."""
-    from magnetar.server.beside import OptionsBeside
-    from magnetar.server.websocket_process import run_websockets
+def _run_websocket(parsed: argparse.Namespace) -> int:
+    with _no_collections():
+        from magnetar.server.beside import OptionsBeside
+        from magnetar.server.websocket_process import run_websockets
 
     return run_websockets(OptionsBeside(**_options_beside(parsed, _WEBSOCKET_OVERRIDES)))
 
@@ -247,3 +274,13 @@ def _given(parsed: argparse.Namespace, keys: Mapping[str, str]) -> dict[str, str
     """Settings that options say, by Pulsar's names."""
     given = {key: getattr(parsed, option) for option, key in keys.items()}
     return {key: str(value) for key, value in given.items() if value is not None}
+
+
+SERVERS: Mapping[str, Callable[[argparse.Namespace], int]] = {
+    "broker": _run_broker,
+    "discovery": _run_proxy,
+    "proxy": _run_proxy,
+    "standalone": _run_standalone,
+    "websocket": _run_websocket,
+}
+"""What runs each command that serves."""
