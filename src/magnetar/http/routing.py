@@ -343,7 +343,7 @@ class Router(Generic[E]):
     """Finds endpoints; fixed pieces win over variables, the rest of the path decides where both fit."""
 
     def __init__(self, endpoints: Iterable[E]) -> None:
-        self._root = _Node[E]()
+        self._root: _Node[E] = _Node()
         for endpoint in endpoints:
             for path in (endpoint.path, *endpoint.aliases):
                 self._add(path, endpoint)
@@ -354,10 +354,16 @@ class Router(Generic[E]):
         for piece in _pieces(path):
             if piece.startswith("{"):
                 names.append(piece[1:-1])
-                node.variable = node.variable or _Node[E]()
-                node = node.variable
+                following = node.variable
             else:
-                node = node.fixed.setdefault(piece, _Node())
+                following = node.fixed.get(piece)
+            if following is None:
+                following = _Node()
+                if piece.startswith("{"):
+                    node.variable = following
+                else:
+                    node.fixed[piece] = following
+            node = following
         if endpoint.method in node.methods:
             raise ValueError(f"two endpoints for {endpoint.method} {path}")
         node.methods[endpoint.method] = (endpoint, {name: _decoder(name, names, endpoint) for name in names})

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 from zlib import crc32
 
-from crc32c import crc32c
-
+from magnetar.io.crc32c import crc32c
 from magnetar.metadata.interface import Node
 
 IDENTITY_BYTES = 16

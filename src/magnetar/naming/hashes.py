@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from zlib import crc32
 
-from crc32c import crc32c
+from magnetar.io.crc32c import crc32c
 
 _MASK = 0xFFFFFFFF
 _C1 = 0xCC9E2D51

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from crc32c import crc32c
-
+from magnetar.io.crc32c import crc32c
 from magnetar.protocol.errors import ChecksumMismatch
 
 __all__ = ["checksum", "verify"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 
-from crc32c import crc32c
+from magnetar.io.crc32c import crc32c
 
 _RECEIPT = 7
 _MESSAGE = 9

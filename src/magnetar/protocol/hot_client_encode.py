@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 
-from crc32c import crc32c
+from magnetar.io.crc32c import crc32c
 
 # More than a SEND can need, its metadata's texts and its payload aside.
 _SEND_ROOM = 96

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from array import array
 
-from crc32c import crc32c
-
+from magnetar.io.crc32c import crc32c
 from magnetar.protocol.errors import FrameError, FrameTooLarge
 from magnetar.protocol.repeats import is_plain, repeat_acks, repeat_sends
 

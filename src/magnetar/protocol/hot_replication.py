@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 
-from crc32c import crc32c
+from magnetar.io.crc32c import crc32c
 
 SKIPPED = 0
 """Not for that cluster: it came by replication itself, names other clusters, or cannot be read."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from typing import Protocol
 
-from crc32c import crc32c
+from magnetar.io.crc32c import crc32c
 
 
 class Sends(Protocol):

@@ -6,11 +6,13 @@ import logging
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from magnetar.broker.dispatch.filters import EntryFilter, FindFilters, UnknownFilter
 from magnetar.config.settings import ConfigurationError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +31,7 @@ def find_filters(named: tuple[str, ...]) -> FindFilters:
 
     def find(names: Sequence[str]) -> Sequence[EntryFilter]:
         for name in names:
-            if name not in named and (":" in name or not entry_points(group=GROUP, name=name)):
+            if name not in named and (":" in name or not _points(name)):
                 raise UnknownFilter(name)
         try:
             return load_entry_filters(tuple(names))
@@ -64,11 +66,18 @@ def load_entry_filters(names: tuple[str, ...]) -> tuple[EntryFilter, ...]:
     return tuple(found)
 
 
+def _points(name: str) -> EntryPoints:
+    # Most brokers have no filters, and the module takes 10 ms to read.
+    from importlib.metadata import entry_points
+
+    return entry_points(group=GROUP, name=name)
+
+
 def _class_of(name: str) -> Any:
     module, colon, attribute = name.partition(":")
     if colon:
         return getattr(import_module(module), attribute)
-    points = entry_points(group=GROUP, name=name)
+    points = _points(name)
     if not points:
         raise LookupError(f"no installed package has an entry point of that name in {GROUP}")
     return next(iter(points)).load()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import platform
+import socket
 from collections.abc import Iterable
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -33,7 +33,7 @@ def hosts_of(settings: NameSettings, own: Iterable[str] = ()) -> Hosts:
         allowed = (*allowed, ANY)
     named = (urlsplit(origin).hostname or "" for origin in origins if origin != ANY)
     try:
-        return Hosts((settings.bind_address, platform.node(), *own, *named), allowed)
+        return Hosts((settings.bind_address, socket.gethostname(), *own, *named), allowed)
     except ValueError as error:
         raise SettingsContradict(str(error)) from error
 

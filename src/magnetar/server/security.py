@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import entry_points
 from typing import Any
 
 from magnetar.broker.policies.dynamic import Changeable
@@ -175,6 +174,9 @@ def _provider(name: str) -> MakeProvider:
 
 
 def _entry_point(group: str, name: str, setting: str) -> Any:
+    # Most brokers name no class of their own, and the module takes 10 ms to read.
+    from importlib.metadata import entry_points
+
     for entry in entry_points(group=group):
         if entry.name == name:
             try:

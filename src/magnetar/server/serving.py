@@ -29,7 +29,6 @@ from magnetar.metadata.measured import BOUNDS_MS, MeasuredStore
 from magnetar.security.authorization import Authorizer
 from magnetar.server.broker_process import Place
 from magnetar.server.changing_settings import BrokerOptions
-from magnetar.server.cluster_settings import in_cluster
 from magnetar.server.collector import Collector
 from magnetar.server.doors import Door, advertised
 from magnetar.server.health import HealthCheck
@@ -188,7 +187,12 @@ class ServingBroker:
         broker_id = f"{place.advertised_host}:{http_port}"
         known = broker_settings(self._options.now, told, broker_id, place.runtime_settings)
         known = replace(known, metadata_url=metadata_url)
-        return known if place.cluster is None else in_cluster(known, place.cluster)
+        if place.cluster is None:
+            return known
+        # Only a broker of a cluster needs what speaks with bookies.
+        from magnetar.server.cluster_settings import in_cluster
+
+        return in_cluster(known, place.cluster)
 
     async def _listen(self, broker: BrokerService, door: Door) -> None:
         tls = self._place.tls

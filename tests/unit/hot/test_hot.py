@@ -120,10 +120,10 @@ def test_without_a_compiler_nothing_is_built_and_one_line_says_so() -> None:
 
 
 def test_what_a_broker_imports_is_compiled_first() -> None:
-    # A broker imports the replicator with the first topic that it replicates.
+    # A broker imports the replicator with the first topic that it replicates; in a cluster it uses bookies.
     program = (
         "import sys, magnetar.server.standalone, magnetar.server.broker_process\n"
-        "import magnetar.broker.replication.replicator\n"
+        "import magnetar.broker.replication.replicator, magnetar.ledger.bookkeeper.store\n"
         "print(*sys.modules)"
     )
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

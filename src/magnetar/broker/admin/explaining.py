@@ -8,7 +8,6 @@ from typing import Any
 
 from magnetar.broker.admin.partitions import PartitionAdmin
 from magnetar.broker.admin.topics import TopicAdmin
-from magnetar.broker.explaining.topic import explain_topic
 from magnetar.broker.service import BrokerService
 from magnetar.errors import BrokerError
 from magnetar.naming.topic_name import TopicName
@@ -56,4 +55,7 @@ class ExplainAdmin:
     async def _here(self, name: TopicName, subscription: str | None) -> Json:
         # One that is just being unloaded is not to be had, and can say so.
         found = self._broker.topics.get(str(name)) or await self._broker.topic(name, create=False)
+        # Read when somebody asks for the first time: most brokers are never asked.
+        from magnetar.broker.explaining.topic import explain_topic
+
         return await explain_topic(self._broker, found, subscription)

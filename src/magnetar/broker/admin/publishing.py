@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from magnetar.broker.admin.brokers import elsewhere
@@ -18,7 +18,6 @@ from magnetar.broker.service import BrokerService
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.moving import check_not_moved
 from magnetar.broker.topics.request_producer import Outcome, RequestProducer
-from magnetar.client.message_options import MessageOptions
 from magnetar.errors import (
     BrokerError,
     InvalidRequest,
@@ -39,6 +38,9 @@ from magnetar.security.authorization import check
 from magnetar.security.operations import TopicOperation
 from magnetar.security.principal import Principal
 from magnetar.security.target import Target
+
+if TYPE_CHECKING:
+    from magnetar.client.message_options import MessageOptions
 
 _TRY_AGAIN, _REFUSED = 1, 2
 """Codes of messages that are stored nowhere."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from magnetar.broker.schemas import avro_rules, key_value, protobuf_rules
+from magnetar.broker.schemas import avro_rules, key_value
 from magnetar.broker.schemas.data import AVRO_DEFINED, SchemaData, SchemaType
 from magnetar.errors import IncompatibleSchema
 
@@ -83,6 +83,9 @@ def _check_type(before: Sequence[SchemaData], new: SchemaData, strategy: str) ->
     if new.type in (SchemaType.AVRO, SchemaType.JSON):
         avro_rules.check(before, new, strategy)
     elif new.type is SchemaType.PROTOBUF_NATIVE:
+        # Few schemas are of this type.
+        from magnetar.broker.schemas import protobuf_rules
+
         protobuf_rules.check(before, new, strategy)
     elif new.type is SchemaType.KEY_VALUE:
         _check_key_value(before, new, strategy)

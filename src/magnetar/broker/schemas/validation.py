@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magnetar.broker.schemas import avro_rules, key_value, protobuf_rules
+from magnetar.broker.schemas import avro_rules, key_value
 from magnetar.broker.schemas.data import AVRO_DEFINED, SchemaData, SchemaType
 from magnetar.errors import InvalidSchemaData
 
@@ -21,6 +21,9 @@ def validate(schema: SchemaData) -> None:
         if avro_rules.parse(schema).type == "union":
             raise InvalidSchemaData("Avro schema typed [UNION] is not supported")
     elif kind is SchemaType.PROTOBUF_NATIVE:
+        # Few schemas are of this type.
+        from magnetar.broker.schemas import protobuf_rules
+
         protobuf_rules.root_message(schema)
     elif kind is SchemaType.KEY_VALUE:
         for part in key_value.parts(schema):

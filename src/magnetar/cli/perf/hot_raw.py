@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from array import array
 
-from crc32c import crc32c
-
+from magnetar.io.crc32c import crc32c
 from magnetar.protocol.hot_client_encode import encode_send
 
 _HEADER = 24

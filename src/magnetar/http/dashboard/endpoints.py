@@ -6,7 +6,7 @@ These are the page's own and no interface for others, so they are not in the tab
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
+from pathlib import Path
 
 from magnetar.http.dashboard import answers
 from magnetar.http.dashboard.views import Views
@@ -19,7 +19,7 @@ from magnetar.security.operations import NamespaceOperation as N
 from magnetar.security.operations import PolicyName
 from magnetar.security.operations import TopicOperation as T
 
-_FILES = PageFiles(files("magnetar.http.dashboard").joinpath("page"), images=True)
+_FILES = PageFiles(Path(__file__).parent / "page", images=True)
 _EVENTS = "/dashboard/events"
 _POLICIES = "/dashboard/policies"
 _ELSEWHERE = {421: "another broker serves the topic"}

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from email.message import Message
-from email.parser import HeaderParser
-
 from magnetar.errors import InvalidRequest
 from magnetar.http.engine.message import Request
 
@@ -20,6 +17,11 @@ class Parts:
 
     def __init__(self, request: Request) -> None:
         """:raises InvalidRequest: it is no form, or its body is not read as it comes"""
+        # Only uploads of packages need the modules of mail, which take 5 ms to read.
+        from email.message import Message
+        from email.parser import HeaderParser
+
+        self._parser = HeaderParser()
         told = Message()
         told["Content-Type"] = request.headers.get("content-type", "")
         boundary = told.get_param("boundary")
@@ -48,7 +50,7 @@ class Parts:
             if len(self._came) > _MOST_HEADERS:
                 raise InvalidRequest(f"The headers of a part have more than {_MOST_HEADERS} bytes")
             await self._more()
-        head = HeaderParser().parsestr(self._came[:end].decode("utf-8", "replace").lstrip())
+        head = self._parser.parsestr(self._came[:end].decode("utf-8", "replace").lstrip())
         del self._came[: end + len(_LINE)]
         name = head.get_param("name", header="content-disposition")
         if not isinstance(name, str):

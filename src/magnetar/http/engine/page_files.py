@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from importlib.resources.abc import Traversable
+from pathlib import Path
 
 from magnetar.http.engine import etags
 from magnetar.http.engine.compression import compressed, takes_gzip
@@ -54,7 +54,7 @@ class _File:
 class PageFiles:
     """The files of one folder that are of a kind pages are made of."""
 
-    def __init__(self, folder: Traversable, *, images: bool = False) -> None:
+    def __init__(self, folder: Path, *, images: bool = False) -> None:
         """Nothing is read before the first one is asked for.
 
         :param images: they show images, which are among them
@@ -79,7 +79,7 @@ class PageFiles:
         return Response(HTTPStatus.OK, file.plain, file.type, headers)
 
 
-def _read(folder: Traversable) -> Mapping[str, _File]:
+def _read(folder: Path) -> Mapping[str, _File]:
     found: dict[str, _File] = {}
     for each in folder.iterdir():
         kind = _TYPES.get(each.name.rpartition(".")[2])

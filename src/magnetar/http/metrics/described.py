@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 from magnetar.http.metrics import exposition
 
@@ -20,7 +20,7 @@ _TYPE = "# TYPE "
 @cache
 def _help() -> tuple[dict[str, str], list[tuple[str, str]]]:
     """What metrics mean: by name, and by how their names begin, longest first."""
-    text = files("magnetar.http.metrics").joinpath("help.tsv").read_text()
+    text = (Path(__file__).parent / "help.tsv").read_text("utf-8")
     rows = [line.partition("\t") for line in text.splitlines()]
     named = {name: meaning for name, _, meaning in rows if not name.endswith("*")}
     beginnings = [(name[:-1], meaning) for name, _, meaning in rows if name.endswith("*")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from http import HTTPStatus
-from importlib.resources import files
+from pathlib import Path
 
 from magnetar.http.engine.compression import compressed, takes_gzip
 from magnetar.http.engine.etags import TagOnTheWay, has
@@ -14,7 +14,7 @@ from magnetar.http.openapi.document import pieces
 from magnetar.http.routing import Application, Endpoint, Handler
 from magnetar.security.operations import BrokerOperation
 
-_FILES = PageFiles(files("magnetar.http.openapi"))
+_FILES = PageFiles(Path(__file__).parent)
 
 
 def with_description(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from magnetar.http.shapes.fields import ACTIONS
@@ -67,7 +67,7 @@ def schema_of(kind: str) -> Schema:
 def _records() -> Mapping[str, Sequence[tuple[str, str, str]]]:
     """Fields by record: name, kind, meaning."""
     found: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
-    for line in files("magnetar.http.openapi").joinpath("shapes.tsv").read_text().splitlines():
+    for line in (Path(__file__).parent / "shapes.tsv").read_text("utf-8").splitlines():
         record, name, kind, meaning = line.split("\t")
         found[record].append((name, kind, meaning))
     return found

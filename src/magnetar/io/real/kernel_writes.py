@@ -9,7 +9,6 @@ import ctypes
 import errno
 import mmap
 import os
-import platform
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -70,8 +69,8 @@ class KernelWrites:
         :raises NotImplementedError: the loop does not watch descriptors
         """
         self._loop = loop
-        numbers = _CALLS.get(platform.machine())
-        if numbers is None or sys.platform != "linux" or sys.byteorder != "little" or sys.maxsize < 1 << 32:
+        numbers = _CALLS.get(os.uname().machine) if sys.platform == "linux" else None
+        if numbers is None or sys.byteorder != "little" or sys.maxsize < 1 << 32:
             raise OSError(errno.ENOSYS, "no asynchronous writes here")
         self._setup, self._destroy, self._submit, self._get = map(ctypes.c_long, numbers)
         self._call: Any = ctypes.CDLL(None, use_errno=True).syscall

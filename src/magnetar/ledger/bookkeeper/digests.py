@@ -16,8 +16,7 @@ from enum import Enum
 from hashlib import sha1
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from magnetar.io.crc32c import crc32c
 from magnetar.ledger.interface import DataDamaged
 
 _HEADER = struct.Struct(">qqqq")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from array import array
 
-from crc32c import crc32c
+from magnetar.io.crc32c import crc32c
 
 _HEADER = struct.Struct(">qqqq")
 _HEAD = struct.Struct(">I24sqqqqI")

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from crc32c import crc32c
-
+from magnetar.io.crc32c import crc32c
 from magnetar.io.interfaces import Disk
 from magnetar.ledger.embedded.ledger_table import PART_FIELDS, LedgerRow
 from magnetar.ledger.embedded.replacing import replace_file

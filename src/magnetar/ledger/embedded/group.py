@@ -13,7 +13,7 @@ from array import array
 from bisect import bisect_right
 from itertools import accumulate
 
-from crc32c import crc32c
+from magnetar.io.crc32c import crc32c
 
 GROUP_MAGIC = b"MGRP"
 GROUP_HEADER = struct.Struct("<4sIIIQQQQ")

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from crc32c import crc32c
+from magnetar.io.crc32c import crc32c
 
 RUN_FIELDS = 4
 """A run in an array: its first entry less the part's, offset of its body, the body's length and checksum."""

@@ -11,8 +11,7 @@ import logging
 import struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from magnetar.io.crc32c import crc32c
 from magnetar.io.interfaces import Disk, Io, Worker
 from magnetar.io.space_reserve import is_shortage
 from magnetar.ledger.embedded.failure import StoreFailure

@@ -6,8 +6,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from magnetar.io.crc32c import crc32c
 from magnetar.ledger.embedded.group import (
     CHECKSUM_END,
     ENTRIES,

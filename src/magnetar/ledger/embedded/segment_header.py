@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from crc32c import crc32c
+from magnetar.io.crc32c import crc32c
 
 FORMAT_VERSION = 1
 SEGMENT_HEADER_BYTES = 4096

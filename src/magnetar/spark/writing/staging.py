@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from crc32c import crc32c
-
+from magnetar.io.crc32c import crc32c
 from magnetar.spark.codec.schemas import NOTHING, Definition
 from magnetar.spark.durable import sync
 from magnetar.spark.errors import InvalidOption, StagingDamaged
