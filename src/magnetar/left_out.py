@@ -6,10 +6,12 @@ Commands refuse with it, REST answers 501 with it, OpenAPI describes it, ``docs/
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+from magnetar.lazy_dataclass import dataclass
 
 
 class Row(NamedTuple):

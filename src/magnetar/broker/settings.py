@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from magnetar.broker.compaction.compactor import CompactionSettings
 from magnetar.broker.ownership.contract import Addresses
@@ -11,6 +11,7 @@ from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import DispatchRate
 from magnetar.broker.replication.settings import ReplicationSettings
 from magnetar.broker.topics.base import TopicSettings
+from magnetar.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 from magnetar.config.reading import Given, judge, read_settings
 from magnetar.config.table import Setting, SettingClass
+from magnetar.lazy_dataclass import dataclass
 
 
 class Fate(Enum):

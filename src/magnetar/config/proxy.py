@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from magnetar.config.reading import ConfigurationError, read_settings, typed
 from magnetar.config.table import proxy_settings_table
+from magnetar.lazy_dataclass import dataclass
 
 OF_PROXIES = re.compile(
     r"httpReverseProxy\.([^.]+)\.(path|proxyTo)|brokerClient_.*"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from magnetar.config.properties import PropertyError, parse_properties
 from magnetar.config.table import Setting, SettingClass, Value, ValueRefused
+from magnetar.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from magnetar.config.reading import (
     typed,
 )
 from magnetar.config.table import Value, cluster_settings_table, settings_table
+from magnetar.lazy_dataclass import dataclass
 
 __all__ = [
     "COMMAND_LINE",

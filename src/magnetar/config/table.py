@@ -8,11 +8,13 @@ ZooKeeper and BookKeeper; ``docs/settings.md`` is made from both. ``proxy.tsv`` 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from functools import cache
 from math import isfinite
 from pathlib import Path
+
+from magnetar.lazy_dataclass import dataclass
 
 _FOLDER = Path(__file__).parent
 """Of the tables. ``importlib.resources`` would cost each start 5 ms."""

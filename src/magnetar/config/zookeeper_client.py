@@ -7,10 +7,11 @@ https://cwiki.apache.org/confluence/display/ZOOKEEPER/ZooKeeper+SSL+User+Guide.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from magnetar.config.properties import PropertyError, parse_properties
+from magnetar.lazy_dataclass import dataclass
 
 SECURE = "zookeeper.client.secure"
 _SSL = "zookeeper.ssl."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from magnetar.broker.policies.records import decode
@@ -11,6 +11,7 @@ from magnetar.broker.schemas.storage import ROOT as SCHEMAS
 from magnetar.exporting.side import Side
 from magnetar.exporting.stored_topics import Unit, read_record
 from magnetar.exporting.topic_export import PARTITIONED
+from magnetar.lazy_dataclass import dataclass
 from magnetar.managed_ledger import records_pb2 as pb
 from magnetar.managed_ledger.exports import ExportNote, ExportState
 from magnetar.managed_ledger.records import ROOT, LedgerSummary

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from magnetar.broker.policies.store import CHANGE_EVENTS
 from magnetar.broker.system_topics import change_events
@@ -14,6 +14,7 @@ from magnetar.exporting.side import Side
 from magnetar.exporting.stored_topics import Unit, managed_ledgers_of
 from magnetar.exporting.topic_export import PARTITIONED, Keep, TopicExport
 from magnetar.exporting.topic_policies import read_policies
+from magnetar.lazy_dataclass import dataclass
 from magnetar.managed_ledger.exports import notes
 from magnetar.managed_ledger.records import ROOT
 from magnetar.naming.errors import InvalidName

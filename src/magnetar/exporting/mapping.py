@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from magnetar.exporting.topic_export import MappedLedger
+from magnetar.lazy_dataclass import dataclass
 
 HEADER = "#magnetar-export-mapping-1"
 """The first line of such a file."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from magnetar.exporting.copying import Contents
 from magnetar.exporting.side import Side
+from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import (
     LedgerReader,
     LedgerState,

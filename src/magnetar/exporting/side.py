@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from magnetar.broker.service import BrokerService
 from magnetar.io.interfaces import Io
 from magnetar.io.wheel import TimerWheel
+from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import LedgerStore
 from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.metadata.interface import MetadataStore

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from magnetar.exporting.errors import NotExported
 from magnetar.exporting.side import Side
+from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import LedgerStore
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.cursor_storage import CursorStorage

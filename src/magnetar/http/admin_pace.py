@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 from magnetar.broker.flow.token_bucket import TokenBucket
 from magnetar.errors import TooManyRequests
 from magnetar.io.interfaces import Io
 from magnetar.io.places import Places
 from magnetar.io.waiting import sleep
+from magnetar.lazy_dataclass import dataclass
 
 MOST_SECONDS = 5.0
 """A request waits for the rate at most so long."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 from urllib.parse import unquote
 
@@ -14,6 +14,7 @@ from magnetar.http.engine.message import Request, Response
 from magnetar.http.metrics.rendering import MetricsOptions
 from magnetar.http.metrics.shared import Scrapes
 from magnetar.http.refused_statuses import is_refused_as_unauthorized
+from magnetar.lazy_dataclass import dataclass
 from magnetar.naming.topic_name import decode_path_piece, decode_subscription_piece
 from magnetar.security.authentication import Authenticator, NobodyIsAsked
 from magnetar.security.authorization import Authorizer, EverybodyMay

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from magnetar.http.door import Door
 from magnetar.http.endpoints.websocket import WEBSOCKET
@@ -15,6 +14,7 @@ from magnetar.http.engine.rotation import rotation
 from magnetar.http.routing import Access, WebSocketEndpoint
 from magnetar.http.websocket.service import WebSocketService
 from magnetar.io.interfaces import Io
+from magnetar.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

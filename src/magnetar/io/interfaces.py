@@ -8,10 +8,11 @@ Coroutines, futures and tasks come from :class:`Loop`; nobody asks for "the runn
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from magnetar.io.slice_times import Slices
+from magnetar.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from magnetar.io.tls import ClientTls

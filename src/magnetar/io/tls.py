@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
+
+from magnetar.lazy_dataclass import dataclass
 
 _VERSIONS = {
     "TLSv1.2": ssl.TLSVersion.TLSv1_2,

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.entry_run import EntryRun
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 
+from magnetar.lazy_dataclass import dataclass
 from magnetar.managed_ledger.errors import ManagedLedgerMoving, MetadataDamaged
 from magnetar.metadata.interface import MetadataStore, Node
 from magnetar.naming.errors import InvalidName

@@ -5,12 +5,13 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from magnetar.lazy_dataclass import dataclass
 from magnetar.managed_ledger import records_pb2 as pb
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.errors import MetadataDamaged

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import Quorums
 
 

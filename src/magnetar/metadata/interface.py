@@ -14,9 +14,10 @@ not told; on RECONNECTED everything may have changed. :class:`magnetar.metadata.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
+
+from magnetar.lazy_dataclass import dataclass
 
 
 class MetadataError(Exception):

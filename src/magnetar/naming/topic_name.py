@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
+from magnetar.lazy_dataclass import dataclass
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.hashes import bundle_hash
 from magnetar.naming.name_rules import MAX_NAME_BYTES, check_length, check_path_piece

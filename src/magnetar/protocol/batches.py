@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from struct import Struct
 
+from magnetar.lazy_dataclass import dataclass
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.metadata import parse_message
 from magnetar.protocol.pulsar_api_pb2 import SingleMessageMetadata

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from magnetar.lazy_dataclass import dataclass
 
 __all__ = ["SIDES", "Declared", "declared", "described", "is_separated", "join", "kind_of", "split"]
 

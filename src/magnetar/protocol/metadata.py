@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import Struct
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from magnetar.lazy_dataclass import dataclass
 from magnetar.protocol.checksum import checksum, verify
 from magnetar.protocol.compression import DEFAULT_MAX_UNCOMPRESSED_SIZE, decompress
 from magnetar.protocol.errors import ChecksumMismatch, CompressionError, EntryError

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from magnetar.io.interfaces import Loop
 from magnetar.io.waiting import nobody_waits
+from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import Change, MetadataError, MetadataStore, SessionEvent
 from magnetar.proxy.targets import Target, TargetDenied, target_of
 

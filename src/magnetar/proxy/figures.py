@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
+
+from magnetar.lazy_dataclass import dataclass
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from http import HTTPStatus
 from urllib.parse import unquote, urljoin, urlsplit
 
@@ -17,6 +17,7 @@ from magnetar.config.proxy import ReverseProxy
 from magnetar.http.engine.message import Request, Response, error_response
 from magnetar.io.interfaces import Loop
 from magnetar.io.tls import TlsRefused
+from magnetar.lazy_dataclass import dataclass
 from magnetar.proxy.brokers import Brokers, is_web_of
 from magnetar.proxy.targets import AllowedTargets, TargetDenied
 from magnetar.proxy.web_client import Answer, NotAnswered, WebNetworks

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from magnetar.client.deadline import within
@@ -13,6 +12,7 @@ from magnetar.errors import ServerErrorCode
 from magnetar.io.interfaces import ConnectingNetwork, Io
 from magnetar.io.tls import TlsRefused
 from magnetar.io.waiting import finished, settle
+from magnetar.lazy_dataclass import dataclass
 from magnetar.protocol.frames import max_frame_size
 from magnetar.protocol.pulsar_api_pb2 import CommandConnect
 from magnetar.proxy.broker_connection import BrokerConnection, BrokerLost, BrokerRefused, Prove

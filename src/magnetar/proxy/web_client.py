@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,6 +10,7 @@ import h11
 
 from magnetar.io.interfaces import ConnectingNetwork, Loop
 from magnetar.io.waiting import fail, nobody_waits, settle
+from magnetar.lazy_dataclass import dataclass
 
 MAX_ANSWER_BYTES = 256 << 20
 """Of one answer; a list of a million topics has about 100 MB."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Protocol
 
@@ -24,6 +23,7 @@ from magnetar.http.engine.message import (
 from magnetar.http.engine.origins import Origins
 from magnetar.http.engine.rotation import rotation
 from magnetar.io.interfaces import Io
+from magnetar.lazy_dataclass import dataclass
 from magnetar.proxy.figures import exposition
 from magnetar.proxy.service import ProxyService
 from magnetar.security.authentication import Claim

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 
 from magnetar.io.interfaces import Io
+from magnetar.lazy_dataclass import dataclass
 
 _FREE = 5
 """So many may fail without a wait."""

@@ -7,10 +7,11 @@ other packages can bring along (``docs/security.md``).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from magnetar.errors import AuthenticationFailure
+from magnetar.lazy_dataclass import dataclass
 from magnetar.security.principal import ANONYMOUS, Principal
 from magnetar.security.proof_counts import NO_PROOFS, Proofs
 

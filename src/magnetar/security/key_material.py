@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from urllib.parse import unquote_to_bytes, urlsplit
+
+from magnetar.lazy_dataclass import dataclass
 
 MAX_BYTES = 4 << 20
 

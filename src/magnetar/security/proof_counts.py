@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from magnetar.lazy_dataclass import dataclass
 
 
 @dataclass(slots=True)

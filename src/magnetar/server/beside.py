@@ -7,11 +7,12 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from magnetar.config.reading import ConfigurationError, SettingsContradict
+from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import MetadataError
 from magnetar.server.logs import LogFormat, configure_logging
 from magnetar.server.loop_process import (

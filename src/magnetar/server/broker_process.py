@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -27,6 +27,7 @@ from magnetar.http.server import HttpServer
 from magnetar.io.interfaces import Io
 from magnetar.io.real import real_io
 from magnetar.io.waiting import settle
+from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import LedgerError
 from magnetar.metadata.interface import MetadataError
 from magnetar.security.authentication import Authenticator, NobodyIsAsked

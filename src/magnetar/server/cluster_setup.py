@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from magnetar.broker.policies.namespaces import divided, new_policies
 from magnetar.io.interfaces import Randomness
+from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataStore, NodeDamaged
 from magnetar.metadata.zookeeper.address import EnsembleAddress, ensemble_address
 from magnetar.naming.namespace_name import NamespaceName

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from magnetar.config.fates import Finding, fates
@@ -19,6 +18,7 @@ from magnetar.config.table import (
     websocket_settings_table,
 )
 from magnetar.config.websocket import load_websockets
+from magnetar.lazy_dataclass import dataclass
 from magnetar.server.doors import check_listeners, doors
 from magnetar.server.entry_filters import load_entry_filters
 from magnetar.server.exposure import exposures

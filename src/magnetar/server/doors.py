@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from magnetar.broker.ownership.contract import Addresses
 from magnetar.config.settings import Settings, SettingsContradict
+from magnetar.lazy_dataclass import dataclass
 
 BINARY, BINARY_TLS, HTTP, HTTPS = "pulsar", "pulsar+ssl", "http", "https"
 SCHEMES = (BINARY, BINARY_TLS, HTTP, HTTPS)

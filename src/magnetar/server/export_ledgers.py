@@ -7,7 +7,6 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from pathlib import Path
 
 from magnetar.config.settings import Loaded
@@ -17,6 +16,7 @@ from magnetar.exporting.mapping import HEADER, line_of
 from magnetar.exporting.namespaces import WhichPolicies
 from magnetar.exporting.side import Side
 from magnetar.exporting.topic_export import MappedLedger
+from magnetar.lazy_dataclass import dataclass
 from magnetar.server.export_sides import cluster_side, standalone_side
 
 Say = Callable[[str], None]

@@ -10,9 +10,10 @@ import json
 import logging
 import re
 import sys
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
+
+from magnetar.lazy_dataclass import dataclass
 
 LogFormat = Literal["text", "json"]
 

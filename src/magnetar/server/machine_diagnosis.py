@@ -7,11 +7,11 @@ import platform
 import resource
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
 
 from magnetar import __version__, hot
+from magnetar.lazy_dataclass import dataclass
 
 FEW_FILES = 10_000
 """Open files of a process: each client is one."""

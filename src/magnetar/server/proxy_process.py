@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from magnetar.http.engine.hosts import Hosts
 from magnetar.http.engine.origins import Origins
 from magnetar.io.interfaces import Io, Listener, ListeningNetwork
 from magnetar.io.real import real_io
+from magnetar.lazy_dataclass import dataclass
 from magnetar.proxy.client_connection import ClientConnection
 from magnetar.proxy.redirecting import Redirecting
 from magnetar.proxy.service import ProxyService

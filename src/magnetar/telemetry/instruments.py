@@ -6,7 +6,7 @@ An instrument may stand in a table more than once, with another attribute each t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Generic, TypeVar
 
@@ -19,6 +19,7 @@ from magnetar.broker.stats.figures import (
     SubscriptionMetrics,
     TopicMetrics,
 )
+from magnetar.lazy_dataclass import dataclass
 from magnetar.naming.topic_name import TopicName
 
 T = TypeVar("T")

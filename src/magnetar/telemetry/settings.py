@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from magnetar.config.reading import SettingsContradict
 from magnetar.io.tls import ClientTls, TlsFiles
+from magnetar.lazy_dataclass import dataclass
 
 _OTLP = "OTEL_EXPORTER_OTLP_"
 _PATH = "/v1/metrics"

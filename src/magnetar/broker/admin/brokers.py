@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from magnetar.broker.ownership.contract import Asked, Owner
@@ -15,6 +14,7 @@ from magnetar.errors import (
     ServedElsewhere,
     TopicNotFound,
 )
+from magnetar.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

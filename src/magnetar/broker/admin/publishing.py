@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -29,6 +28,7 @@ from magnetar.errors import (
 )
 from magnetar.io.slices import each
 from magnetar.io.waiting import sleep
+from magnetar.lazy_dataclass import dataclass
 from magnetar.naming.hashes import java_string_hash
 from magnetar.naming.replicators import remote_cluster_of
 from magnetar.naming.topic_name import TopicName

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,6 +18,7 @@ from magnetar.broker.compaction.questions import Beginning
 from magnetar.io.interfaces import Io, ProcessFailed
 from magnetar.io.mutex import Mutex
 from magnetar.io.waiting import finished, nobody_waits
+from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import LedgerStore, Quorums
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.managed_ledger import ManagedLedger

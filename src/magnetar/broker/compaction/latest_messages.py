@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from dataclasses import dataclass
 
 from magnetar.broker.compaction.spilled_keys import SpilledKeys
 from magnetar.io.interfaces import Disk
+from magnetar.lazy_dataclass import dataclass
 from magnetar.protocol.compression import compress
 from magnetar.protocol.errors import EntryError, ProtocolError
 from magnetar.protocol.hot_compaction import PARTS, SHELVES, LatestKeys, put_raw

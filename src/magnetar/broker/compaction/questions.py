@@ -8,11 +8,11 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 
 from magnetar.broker.compaction.latest_messages import Copied, Entries
 from magnetar.io.interfaces import Buffer
+from magnetar.lazy_dataclass import dataclass
 from magnetar.protocol.hot_compaction import ascend, open_raw, shift
 
 Question = list[Buffer]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from magnetar.lazy_dataclass import dataclass
 from magnetar.naming.replicators import remote_cluster_of
 from magnetar.protocol.wire_ids import signed
 from magnetar.security.authorization import check

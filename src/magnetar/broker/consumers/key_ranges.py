@@ -7,12 +7,12 @@ and who holds it. Consumers are whatever objects the caller has; they are compar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
 from typing import Protocol
 
 from magnetar.errors import ConsumerAssignFailure
+from magnetar.lazy_dataclass import dataclass
 from magnetar.naming.hashes import murmur3_positive
 from magnetar.protocol.hot_codec import slot_of
 from magnetar.protocol.hot_keys import RANGE_SLOTS, RING_SLOTS

@@ -7,9 +7,9 @@ import json
 import zlib
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from magnetar.broker.delays.runs import DamagedIndex, Run
+from magnetar.lazy_dataclass import dataclass
 from magnetar.managed_ledger.position import Position
 
 _FORMAT = 1

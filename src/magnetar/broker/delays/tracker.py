@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from magnetar.broker.delays.index import KIND, DelayIndex
@@ -16,6 +15,7 @@ from magnetar.io.interfaces import Clock, Loop
 from magnetar.io.slices import each
 from magnetar.io.waiting import finished
 from magnetar.io.wheel import TimerWheel
+from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.cursor import Cursor

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from magnetar.lazy_dataclass import dataclass
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.metadata import broker_metadata_size, parse_entry
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata

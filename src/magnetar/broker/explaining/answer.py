@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from magnetar.lazy_dataclass import dataclass
 
 Json = Mapping[str, Any]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import Any
 
 from magnetar.broker.flow.connection import ClientConnection
 from magnetar.io.interfaces import Loop
 from magnetar.io.waiting import settle
 from magnetar.io.wheel import TimerWheel
+from magnetar.lazy_dataclass import dataclass
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
 log = logging.getLogger(__name__)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from magnetar.broker.flow.dispatch_rates import DispatchLimiter, LimitedBy
 from magnetar.broker.flow.publish_rates import PublishLimiter
 from magnetar.broker.policies.values import DispatchRate, GroupRates
 from magnetar.io.interfaces import Clock
 from magnetar.io.wheel import TimerWheel
+from magnetar.lazy_dataclass import dataclass
 
 
 class GroupDispatchLimiter(DispatchLimiter):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from magnetar.broker.load.reports import BundleStats, number
+from magnetar.lazy_dataclass import dataclass
 
 SHORT_SAMPLES = 10
 LONG_SAMPLES = 1000

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from magnetar.broker.load.reports import BundleStats
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.errors import BrokerError
 from magnetar.io.slices import PAUSE_SECONDS, each
+from magnetar.lazy_dataclass import dataclass
 from magnetar.naming.bundles import Bundles
 from magnetar.naming.namespace_name import NamespaceName
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from magnetar.broker.load.cluster_load import ClusterLoad, namespace_of
 from magnetar.broker.load.isolation import Isolation
 from magnetar.broker.load.reports import MODULAR
 from magnetar.broker.load.settings import LoadSettings
+from magnetar.lazy_dataclass import dataclass
 
 _DEFAULT_DOMAIN = "default"
 _SYSTEM = "pulsar/system"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import isinf
 from typing import Any
 
@@ -11,6 +10,7 @@ from magnetar.broker.load.candidates import Kinds, may_leave
 from magnetar.broker.load.cluster_load import ClusterLoad, namespace_of
 from magnetar.broker.load.planning import Placer
 from magnetar.broker.load.settings import LoadSettings
+from magnetar.lazy_dataclass import dataclass
 
 _MIB = 1024 * 1024
 

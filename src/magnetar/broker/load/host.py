@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from magnetar.broker.load.reports import Resources, Usage
 from magnetar.io.interfaces import Clock
+from magnetar.lazy_dataclass import dataclass
 
 _MIB = 1024 * 1024
 _KBIT_BYTES = 125

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from magnetar.errors import InvalidRequest
+from magnetar.lazy_dataclass import dataclass
 
 _POLICY = "min_available"
 _ALL = 100

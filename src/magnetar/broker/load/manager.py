@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from magnetar.broker.load.candidates import Kinds, Rules, allowed, may_leave
@@ -40,6 +40,7 @@ from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Io
 from magnetar.io.waiting import nobody_waits, outcome
 from magnetar.io.wheel import TimerWheel
+from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import MetadataError
 from magnetar.naming.namespace_name import NamespaceName
 

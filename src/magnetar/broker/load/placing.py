@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import Protocol
 
 from magnetar.broker.load.cluster_load import BrokerLoad, ClusterLoad
 from magnetar.broker.load.settings import LoadSettings
+from magnetar.lazy_dataclass import dataclass
 
 Below = Callable[[int], int]
 """A whole number in [0, bound), at random."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from magnetar.broker.load.candidates import Candidates, Kinds, Rules, allowed, may_leave, preferred
 from magnetar.broker.load.cluster_load import BrokerLoad, ClusterLoad
 from magnetar.broker.load.placing import Below, Choice, PlacementStrategy
 from magnetar.broker.load.settings import LoadSettings
 from magnetar.broker.load.shedding import Move
+from magnetar.lazy_dataclass import dataclass
 
 KindsOf = Callable[[str], Kinds]
 """Which topics a bundle has, as far as it is known."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from magnetar.broker.load.reports import BundleStats, number
 from magnetar.broker.policies.records import encode, read
 from magnetar.errors import InvalidRequest
+from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import MetadataStore, NodeMissing
 
 _DEFAULT = "/loadbalance/resource-quota/default"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from math import isfinite
 from typing import Any
 
+from magnetar.lazy_dataclass import dataclass
 from magnetar.naming.bundles import BundleRange
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.namespace_name import NamespaceName

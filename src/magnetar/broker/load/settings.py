@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from magnetar.broker.load.reports import Weights
 from magnetar.broker.ownership.splitting import ALGORITHMS, DEFAULT
+from magnetar.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

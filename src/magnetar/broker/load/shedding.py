@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from magnetar.broker.load.averages import BundleHistory
 from magnetar.broker.load.cluster_load import BrokerLoad, ClusterLoad
 from magnetar.broker.load.placing import UsageHistory
 from magnetar.broker.load.settings import LoadSettings
+from magnetar.lazy_dataclass import dataclass
 
 _MARGIN = 0.05
 """How far below its threshold a broker is brought."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from magnetar.broker.load.averages import BundleHistory
 from magnetar.broker.load.cluster_load import ClusterLoad, belongs_to_a_broker, namespace_of
 from magnetar.broker.load.reports import BundleStats
 from magnetar.broker.load.settings import SplitSettings
+from magnetar.lazy_dataclass import dataclass
 
 _MIB = 1024 * 1024
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from magnetar.broker.ownership.contract import Addresses
 from magnetar.io.interfaces import Io
 from magnetar.io.waiting import sleep
+from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import (
     Change,
     MetadataError,

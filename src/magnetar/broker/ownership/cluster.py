@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from magnetar.broker.ownership.brokers import BrokerRecord, LiveBrokers
@@ -19,6 +18,7 @@ from magnetar.broker.ownership.nodes import OWNERS, OwnerNode, broker_of, bundle
 from magnetar.errors import MetadataFailure, OwnerUnknown, ServiceNotReady
 from magnetar.io.interfaces import Io
 from magnetar.io.waiting import outcome, sleep
+from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.cache import MetadataCache
 from magnetar.metadata.interface import (
     MUST_NOT_EXIST,

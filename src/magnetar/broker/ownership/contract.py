@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Protocol
 
 from magnetar.errors import InvalidRequest
+from magnetar.lazy_dataclass import dataclass
 from magnetar.naming.bundles import BundleRange
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName

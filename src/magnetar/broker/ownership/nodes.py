@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from magnetar.broker.ownership.brokers import listeners_json, listeners_of
 from magnetar.broker.ownership.contract import Addresses, Bundle
+from magnetar.lazy_dataclass import dataclass
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.heartbeats import heartbeat_of
 from magnetar.naming.namespace_name import NamespaceName

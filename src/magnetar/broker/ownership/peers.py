@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from magnetar.broker.ownership.brokers import BrokerRecord, LiveBrokers
 from magnetar.broker.ownership.contract import Addresses, Placement
 from magnetar.broker.ownership.leader import Leadership
 from magnetar.errors import BrokerError
+from magnetar.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from magnetar.client.client import Client

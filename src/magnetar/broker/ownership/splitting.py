@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from typing import NamedTuple
 
+from magnetar.lazy_dataclass import dataclass
 from magnetar.naming.bundles import BundleRange
 
 

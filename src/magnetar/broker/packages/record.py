@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 
 from magnetar.errors import MetadataFailure
+from magnetar.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

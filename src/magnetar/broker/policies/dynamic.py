@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from magnetar.broker.policies.records import Record, change, create, read
 from magnetar.errors import MetadataFailure, PreconditionFailed
 from magnetar.io.interfaces import Io
+from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.following import Follower
 from magnetar.metadata.interface import MetadataStore, NodeDamaged
 

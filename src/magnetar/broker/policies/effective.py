@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, TypeVar
 
 from magnetar.broker.policies.values import (
@@ -27,6 +27,7 @@ from magnetar.broker.policies.values import (
     whole,
 )
 from magnetar.errors import MetadataFailure
+from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import Groups, Quorums
 
 SUBSCRIPTION_TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from magnetar.errors import MetadataFailure
+from magnetar.lazy_dataclass import dataclass
 
 Json = Mapping[str, Any]
 

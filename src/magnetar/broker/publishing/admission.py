@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
 
 from magnetar.broker.publishing.deduplication import DUPLICATE, FRESH, Deduplication
 from magnetar.errors import BrokerError, EncryptionRequired, InternalError, NotAllowed
+from magnetar.lazy_dataclass import dataclass
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.hot_codec import deliver_at, publish_time
 from magnetar.protocol.metadata import chunks_follow, parse_entry

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from magnetar.broker.publishing.source_positions import (
     DUPLICATE,
@@ -12,6 +11,7 @@ from magnetar.broker.publishing.source_positions import (
     UNDECIDED,
     SourcePositions,
 )
+from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.managed_ledger import ManagedLedger

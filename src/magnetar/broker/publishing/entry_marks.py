@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from magnetar.lazy_dataclass import dataclass
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.hot_codec import batch_sizes

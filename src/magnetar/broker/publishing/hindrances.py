@@ -7,8 +7,9 @@ looked at when somebody asks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from magnetar.lazy_dataclass import dataclass
 
 
 class Hindrance(Enum):

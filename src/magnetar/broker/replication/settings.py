@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Protocol
 
 from magnetar.broker.replication.subscriptions.settings import SubscriptionSettings
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.io.interfaces import Io, Loop
+from magnetar.lazy_dataclass import dataclass
 from magnetar.naming.topic_name import TopicName
 
 if TYPE_CHECKING:

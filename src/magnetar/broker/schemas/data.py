@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from hashlib import sha256
 
 from magnetar.errors import InvalidSchemaData
+from magnetar.lazy_dataclass import dataclass
 from magnetar.protocol.pulsar_api_pb2 import Schema
 
 

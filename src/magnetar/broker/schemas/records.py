@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
 from magnetar.broker.schemas import records_pb2 as pb
 from magnetar.broker.schemas.data import SchemaData, SchemaType, StoredSchema
 from magnetar.errors import MetadataFailure
+from magnetar.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

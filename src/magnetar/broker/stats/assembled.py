@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from magnetar.broker.schemas.storage import SchemaStorage
@@ -16,6 +15,7 @@ from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.io.interfaces import Io
 from magnetar.io.slices import gone_through, next_turn
+from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import LedgerError, NoSuchLedger
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from magnetar.broker.dispatch.filters import FilterContext, FilterResult
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.io.interfaces import Io
 from magnetar.io.slices import let_others
+from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import NoSuchLedger
 from magnetar.managed_ledger.position import Position, format_position

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -20,6 +19,7 @@ from magnetar.broker.stats.topic_lines import Line, look, replication_lags
 from magnetar.errors import BrokerError, NamespaceNotFound, TooManyRequests
 from magnetar.io.slices import PAUSE_SECONDS, each
 from magnetar.io.waiting import finished, settle
+from magnetar.lazy_dataclass import dataclass
 
 log = logging.getLogger(__name__)
 

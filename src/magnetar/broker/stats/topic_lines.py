@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from magnetar.broker.dispatch.waiting import AT_END, MOVING, READING, TURN
@@ -12,6 +11,7 @@ from magnetar.broker.stats.replication_stats import replication_metrics
 from magnetar.broker.subscriptions.base import BaseSubscription
 from magnetar.broker.subscriptions.cursor_kinds import SUBSCRIPTION
 from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.lazy_dataclass import dataclass
 
 LEAST_SECONDS = 1.0
 """Of a rate that is worked out between two looks."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.upkeep.backlog_quotas import backlog_bytes
+from magnetar.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from typing import Protocol
@@ -17,6 +16,7 @@ from magnetar.broker.flow.loop_budget import RUN_PRICE
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.subscriptions.cursor_kinds import subscription_kind
 from magnetar.errors import ConsumerBusy, MetadataFailure, ServiceNotReady, SubscriptionNotFound
+from magnetar.lazy_dataclass import dataclass
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import AckRun
 

@@ -5,9 +5,10 @@ A cursor holds back what it has not consumed, whatever its kind; everything else
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from magnetar.errors import InvalidName, ProducerBusy
+from magnetar.lazy_dataclass import dataclass
 from magnetar.managed_ledger.owned_ledgers import COMPACTION_CURSOR
 from magnetar.naming.errors import InvalidName as UnusableName
 from magnetar.naming.name_rules import check_subscription_name

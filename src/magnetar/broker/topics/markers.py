@@ -7,11 +7,11 @@ at once, and what replicates subscriptions (a room above) is told.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from magnetar.broker.publishing.producer import Publish
 from magnetar.broker.subscriptions.persistent import Subscription
+from magnetar.lazy_dataclass import dataclass
 from magnetar.managed_ledger.append import Append
 from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.position import Position

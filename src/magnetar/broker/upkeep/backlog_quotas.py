@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -23,6 +22,7 @@ from magnetar.broker.topics.replicating import Replicating
 from magnetar.broker.upkeep.expiry import last_published_before
 from magnetar.errors import QuotaExceeded, QuotaExceededHold
 from magnetar.io.slices import PAUSE_SECONDS, each, let_others
+from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import LedgerError, NoSuchLedger
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import Position

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -13,6 +13,7 @@ from magnetar.http.routing import Application, Endpoint, Handler, Parameter
 from magnetar.http.shapes import policies as shapes
 from magnetar.http.shapes.fields import Shape, always, at_least, body, cap, choice, texts, truth, whole
 from magnetar.http.shapes.names import topic_of
+from magnetar.lazy_dataclass import dataclass
 from magnetar.security.operations import PolicyName as P
 
 _DOMAINS = ("persistent", "non-persistent")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
@@ -17,6 +17,7 @@ from magnetar.http.engine.bodies import Bodies
 from magnetar.http.engine.message import Abandoned, Request, Response, Streamed, Upgraded, error_response
 from magnetar.io.interfaces import Cancellable, Io, Transport
 from magnetar.io.slices import Slice, next_turn
+from magnetar.lazy_dataclass import dataclass
 
 log = logging.getLogger("magnetar.http")
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from http import HTTPStatus
 from typing import Any, Protocol
 
@@ -13,6 +13,7 @@ from magnetar.http.engine.arriving import ArrivingBody
 from magnetar.http.engine.json_in_pieces import encoded, encoded_in_pieces, is_large
 from magnetar.http.engine.written_number import parse_json
 from magnetar.io.interfaces import Transport
+from magnetar.lazy_dataclass import dataclass
 from magnetar.security.authentication import PeerCertificate
 from magnetar.security.principal import ANONYMOUS, Principal
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
 from magnetar.http.engine import etags
 from magnetar.http.engine.compression import compressed, takes_gzip
 from magnetar.http.engine.message import Request, Response, error_response
+from magnetar.lazy_dataclass import dataclass
 
 _TYPES: Mapping[str, str] = {
     "html": "text/html; charset=utf-8",

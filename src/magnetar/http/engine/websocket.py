@@ -6,7 +6,6 @@ import base64
 import hashlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Protocol
 
@@ -17,6 +16,7 @@ from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 from magnetar.http.engine.hot_frames import FrameReader, text_fragment, text_frame
 from magnetar.http.engine.message import Request, Response, asks_for_websocket, error_response
 from magnetar.io.interfaces import Cancellable, Loop, Transport
+from magnetar.lazy_dataclass import dataclass
 
 log = logging.getLogger("magnetar.http")
 

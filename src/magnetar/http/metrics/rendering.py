@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import TypeVar
 
@@ -31,6 +30,7 @@ from magnetar.http.metrics.tables import (
     TOPIC_ONLY,
 )
 from magnetar.http.metrics.totals import broker_totals, namespace_totals
+from magnetar.lazy_dataclass import dataclass
 
 T = TypeVar("T")
 

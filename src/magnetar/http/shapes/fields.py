@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence, Sized
-from dataclasses import dataclass
 from typing import Any
 
 from magnetar.errors import InvalidRequest, PreconditionFailed
@@ -13,6 +12,7 @@ from magnetar.http.engine.large_json import LARGE_BYTES
 from magnetar.http.engine.message import Request
 from magnetar.http.engine.written_number import WrittenNumber
 from magnetar.http.shapes.shown import shown
+from magnetar.lazy_dataclass import dataclass
 
 ACTIONS = ("produce", "consume", "functions", "sources", "sinks", "packages")
 """What a role may be allowed."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from magnetar.http.shapes import policies as shapes
 from magnetar.http.shapes.fields import Shape, always, at_least, body, cap, choice, truth, whole
 from magnetar.http.shapes.names import resource_group_of
+from magnetar.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 from magnetar.client.exceptions import PulsarException
@@ -29,6 +28,7 @@ from magnetar.http.websocket.forms import (
 from magnetar.http.websocket.parameters import message_id_of
 from magnetar.io.interfaces import Loop
 from magnetar.io.waiting import nobody_waits
+from magnetar.lazy_dataclass import dataclass
 
 log = logging.getLogger("magnetar.http")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from random import Random
 from typing import Any, NoReturn
 
@@ -14,6 +14,7 @@ from magnetar.io.simulated.loop import Deadlock, SimulatedLoop, Timeline
 from magnetar.io.simulated.network import SimulatedHost, SimulatedNetwork
 from magnetar.io.simulated.process import SimulatedProcess
 from magnetar.io.simulated.worker import ProcessStopped, SimulatedWorker
+from magnetar.lazy_dataclass import dataclass
 
 __all__ = [
     "Conditions",

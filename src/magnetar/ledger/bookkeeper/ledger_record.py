@@ -8,12 +8,13 @@ and ``LedgerMetadataSerDe``). Version 2, text, is read; fields that are not know
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NamedTuple
 
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
+from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.bookkeeper import isolation
 from magnetar.ledger.bookkeeper import records_pb2 as pb
 from magnetar.ledger.bookkeeper.digests import DigestType

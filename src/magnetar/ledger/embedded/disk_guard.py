@@ -13,11 +13,11 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
 from magnetar.io.interfaces import Disk, Io, Worker
+from magnetar.lazy_dataclass import dataclass
 
 _log = logging.getLogger(__name__)
 

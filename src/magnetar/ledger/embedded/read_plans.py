@@ -7,11 +7,11 @@ bytes until the plan is released or expires. A late reader finds another segment
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from magnetar.invariants import must
 from magnetar.io.interfaces import Cancellable, Io
+from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.embedded.ledger_reader import ReadContext
 from magnetar.ledger.interface import (
     NoSuchReadPlan,

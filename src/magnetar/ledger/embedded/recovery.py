@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from magnetar.io.interfaces import Disk, File
+from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.embedded.checkpoint import (
     CHECKPOINT_NAME,
     Checkpoint,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 from magnetar.io.crc32c import crc32c
+from magnetar.lazy_dataclass import dataclass
 
 FORMAT_VERSION = 1
 SEGMENT_HEADER_BYTES = 4096

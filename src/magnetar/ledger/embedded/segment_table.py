@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 
 from magnetar.invariants import must
+from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.embedded.checkpoint import SealedSegment
 from magnetar.ledger.embedded.segment_supply import LogSegment
 

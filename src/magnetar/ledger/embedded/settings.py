@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.embedded.segment_header import SEGMENT_HEADER_BYTES
 
 _MAX_SEGMENT_BYTES = 1 << 31

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.ledger.interface import DataDamaged, LedgerReader
 from magnetar.ledger.journal.records import (

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import check_path
 
 DEFAULT_PORT = 2181

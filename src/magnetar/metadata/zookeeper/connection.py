@@ -6,10 +6,10 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from magnetar.io.interfaces import Clock, Loop, Transport
+from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import ChangeKind
 from magnetar.metadata.zookeeper.jute import JuteError, JuteReader
 from magnetar.metadata.zookeeper.messages import (

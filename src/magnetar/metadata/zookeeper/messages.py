@@ -7,9 +7,9 @@ the records, ``ZooDefs`` the numbers of operations, ``KeeperException.Code`` tho
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 
+from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import (
     BadVersion,
     ChangeKind,

@@ -8,8 +8,8 @@ answered without an error of its own: each operation has one there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.zookeeper.jute import JuteError, JuteReader, put_bool, put_int
 from magnetar.metadata.zookeeper.messages import OK, Operation, Stat, take_stat
 

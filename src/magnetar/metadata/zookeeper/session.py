@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from magnetar.io.interfaces import Cancellable, Clock, ConnectingNetwork, Loop, Randomness
 from magnetar.io.waiting import fail, finished, nobody_waits, settle, sleep
+from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import (
     ChangeKind,
     MetadataRefused,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import jwt
@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from magnetar.io.interfaces import Io, Worker
 from magnetar.io.jobs import run_job
 from magnetar.io.tls import TlsRefused
+from magnetar.lazy_dataclass import dataclass
 from magnetar.security.authentication import Credentials, Proven, refused
 from magnetar.security.key_material import UnusableKey
 from magnetar.security.options import Options

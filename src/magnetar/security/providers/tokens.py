@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import jwt
@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import load_der_public_key, lo
 
 from magnetar.io.interfaces import Io, Worker
 from magnetar.io.jobs import run_job
+from magnetar.lazy_dataclass import dataclass
 from magnetar.security.authentication import Credentials, Proven, refused
 from magnetar.security.key_material import KeySource, UnusableKey, key_source
 from magnetar.security.options import Options

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any
 
 from magnetar.broker import events
@@ -14,6 +13,7 @@ from magnetar.broker.connections.handlers import consumers, lookups, producers, 
 from magnetar.broker.connections.rules import Rule
 from magnetar.broker.translation import to_broker_error
 from magnetar.errors import BrokerError, InternalError, NotAllowed
+from magnetar.lazy_dataclass import dataclass
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 

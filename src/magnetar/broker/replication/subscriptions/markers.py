@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from magnetar.broker.replication.subscriptions.markers_pb2 import (
     ClusterPosition,
@@ -13,6 +12,7 @@ from magnetar.broker.replication.subscriptions.markers_pb2 import (
     SnapshotResponse,
     SubscriptionUpdate,
 )
+from magnetar.lazy_dataclass import dataclass
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.metadata import build_entry, parse_message
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata

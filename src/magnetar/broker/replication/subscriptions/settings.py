@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from magnetar.broker.flow.rates import Timings
+from magnetar.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)
