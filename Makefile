@@ -59,8 +59,10 @@ $(VENV)/.to-develop: pyproject.toml $(VENV)/.to-run
 	    wait $$compiling && exit $$installed
 	@touch $@
 
+# Where PYTHONDONTWRITEBYTECODE is set, each process would compile its modules again.
 setup: $(VENV)/.to-develop
 	@$(PY) -m magnetar.hot build
+	@$(PY) -m compileall -q src
 
 # --- to use ----------------------------------------------------------------------------------------------------------
 
