@@ -48,10 +48,10 @@ from magnetar.server.loop_process import (
 from magnetar.server.security import Roles, authenticator, authorizer
 from magnetar.server.taken_port import PortTaken, taken_port
 from magnetar.server.telemetry import exporter, wanted_telemetry
-from magnetar.server.tls import DoorTls
 from magnetar.telemetry.settings import TelemetrySettings
 
 if TYPE_CHECKING:
+    from magnetar.server.tls import DoorTls
     from magnetar.telemetry.exporter import Exporter
 
 log = logging.getLogger(__name__)
@@ -224,8 +224,12 @@ class Assembly:
         self._roles = Roles(settings)
         asked = authenticator(io, settings, loaded.given, self._roles.proxies)
         self._asked = asked_through(asked) if asked_through is not None else asked
-        secured = any(door.tls for door in self._doors)
-        self._tls = DoorTls(io, loop, settings) if secured else None
+        self._tls: DoorTls | None = None
+        if any(door.tls for door in self._doors):
+            # Few brokers that stand alone have TLS.
+            from magnetar.server.tls import DoorTls
+
+            self._tls = DoorTls(io, loop, settings)
         self._http = HttpServer(
             io,
             _http_limits(settings),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from magnetar.broker.load.explaining import explain
 from magnetar.broker.load.quotas import Quotas, ResourceQuota
 from magnetar.broker.load.reports import BrokerReport
 from magnetar.broker.service import BrokerService
@@ -161,6 +160,9 @@ class LoadAdmin:
             placer = await desk.manager.placer(name, pure=True)
         except MetadataError as error:
             raise ServiceNotReady(f"Policies cannot be read now: {error}") from error
+        # Only brokers of a cluster can be asked.
+        from magnetar.broker.load.explaining import explain
+
         now = self._broker.io.clock.monotonic()
         return explain(placer, name, desk.manager.kinds_of(name), now).to_json()
 

@@ -10,7 +10,6 @@ from magnetar.http.engine.compression import compressed, takes_gzip
 from magnetar.http.engine.etags import TagOnTheWay, has
 from magnetar.http.engine.message import JSON_TYPE, Request, Response
 from magnetar.http.engine.page_files import PageFiles
-from magnetar.http.openapi.document import pieces
 from magnetar.http.routing import Application, Endpoint, Handler
 from magnetar.security.operations import BrokerOperation
 
@@ -28,6 +27,9 @@ def with_description(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
             headers.append(("ETag", known.tag))
             if has(request, known.tag):
                 return Response(HTTPStatus.NOT_MODIFIED, headers=headers)
+        # Read when somebody asks for the first time: most brokers are never asked.
+        from magnetar.http.openapi.document import pieces
+
         text = known.noted(pieces(endpoints, application.version))
         if takes_gzip(request):
             headers.append(("Content-Encoding", "gzip"))
