@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tools.measure_source import ROOT, TITLES, Module, measure, modules
+from tools.measure_source import ROOT, TITLES, Module, measure, modules, started
 
 _SAMPLE = '''"""A module."""
 
@@ -61,6 +61,7 @@ def test_what_a_module_is_counted_as(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "ignores": 1,
         "assertions": 1,
         "twice": 1,
+        "start": 0,
     }
     assert found["single"] == ["sample.py:7 Store"]
     assert found["ignores"] == ["sample.py:23"]
@@ -70,5 +71,32 @@ def test_the_source_keeps_to_its_bounds() -> None:
     bounds = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["magnetar"]["bounds"]
     assert bounds.keys() == TITLES.keys()
     found = measure(modules())
+    found["start"] = started()
     exceeded = {name: len(found[name]) for name in TITLES if len(found[name]) > bounds[name]}
     assert not exceeded, f"see tools/measure_source.py --list: {exceeded}"
+
+
+def test_a_start_imports_nothing_of_what_it_does_not_use() -> None:
+    unused = (
+        "avro",
+        "cryptography",
+        "email",
+        "fastavro",
+        "importlib.metadata",
+        "jwt",
+        "magnetar.cli.other_commands",
+        "magnetar.client.client",
+        "magnetar.http.websocket",
+        "magnetar.ledger.bookkeeper.store",
+        "magnetar.metadata.zookeeper",
+        "magnetar.proxy",
+        "magnetar.security.providers",
+        "magnetar.spark",
+        "re2",
+        "zipfile",
+    )
+    imported = started()
+    assert "magnetar.server.standalone" in imported
+    assert not [
+        each for each in imported if each.startswith(tuple(f"{name}." for name in unused)) or each in unused
+    ]
