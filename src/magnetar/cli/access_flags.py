@@ -1,4 +1,4 @@
-"""The flags of commands that ask a broker: where it is, and who asks."""
+"""The flags of commands that ask a broker: its address and the credentials."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import argparse
 
 
 def add_access_flags(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--admin-url", metavar="URL", help="of any broker (http://localhost:8080)")
-    command.add_argument("--auth-plugin", metavar="CLASS", help="how to prove who asks; or token, basic, tls")
-    command.add_argument("--auth-params", metavar="TEXT", help="what proves it")
     command.add_argument(
-        "--tls-trust-cert-path", metavar="FILE", help="who may have issued the broker's certificate"
+        "--admin-url", metavar="URL", help="HTTP address of any broker (http://localhost:8080)"
+    )
+    command.add_argument(
+        "--auth-plugin", metavar="CLASS", help="authentication plugin of Pulsar, or token, basic, tls"
+    )
+    command.add_argument("--auth-params", metavar="TEXT", help="credentials for the authentication plugin")
+    command.add_argument(
+        "--tls-trust-cert-path", metavar="FILE", help="PEM file with the trusted certificate authorities"
     )
 
 

@@ -21,28 +21,31 @@ _WIDEST = 40
 def add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     check = commands.add_parser(
         "check",
-        help="what of a Pulsar configuration is honoured",
-        description="Says of each setting of a standalone.conf, broker.conf, proxy.conf or websocket.conf "
-        "whether it is honoured, ignored or refused, without starting anything. The exit code is 1 where a "
-        "start would be refused. Ports, disks, keys and certificates are looked at by a start only.",
+        help="report which settings of a Pulsar configuration are honoured",
+        description="Reports for each setting of a standalone.conf, broker.conf, proxy.conf or "
+        "websocket.conf whether it is honoured, ignored or refused, without starting anything. The exit code "
+        "is 1 if a start would be refused. Only a start checks ports, disks, keys and certificates.",
     )
     check.add_argument("file", type=Path, metavar="FILE")
     check.add_argument(
-        "--as", dest="kind", choices=_KINDS, help="the command that would start with it (told by the file)"
+        "--as",
+        dest="kind",
+        choices=_KINDS,
+        help="the command that would use the file (derived from the file)",
     )
     check.add_argument(
         "--accept-unhonoured",
         action="append",
         default=[],
         metavar="KEY",
-        help="as for a start (may be repeated)",
+        help="same as for a start (repeatable)",
     )
     check.add_argument(
         "-o",
         "--output",
         choices=("table", "text", "json"),
         default="table",
-        help="table: every setting; text: what a start would say; json: both (%(default)s)",
+        help="table: all settings; text: the messages of a start; json: both (%(default)s)",
     )
 
 

@@ -14,18 +14,27 @@ def add_compact_topic(commands: argparse._SubParsersAction[argparse.ArgumentPars
     parser = commands.add_parser(
         "compact-topic",
         help="compact a topic by key",
-        description="Compacts a topic by key, in the data of a broker that does not run, else by it.",
+        description="Compacts a topic by key: through the broker if it runs, otherwise directly in its data "
+        "directory.",
     )
     parser.add_argument("-t", "--topic", required=True, metavar="TOPIC")
-    parser.add_argument("-c", "--broker-conf", "--config", type=Path, metavar="FILE", help="of the broker")
-    parser.add_argument("--data-dir", type=Path, metavar="DIR", default=Path("data"), help="(data)")
     parser.add_argument(
-        "--admin-url", metavar="URL", help="of the broker that runs (by the file's webServicePort)"
+        "-c", "--broker-conf", "--config", type=Path, metavar="FILE", help="configuration file of the broker"
     )
-    parser.add_argument("--auth-plugin", metavar="CLASS", help="how to prove who asks; or token, basic, tls")
-    parser.add_argument("--auth-params", metavar="TEXT", help="what proves it")
     parser.add_argument(
-        "--tls-trust-cert-path", metavar="FILE", help="who may have issued the broker's certificate"
+        "--data-dir", type=Path, metavar="DIR", default=Path("data"), help="data directory (data)"
+    )
+    parser.add_argument(
+        "--admin-url",
+        metavar="URL",
+        help="HTTP address of the running broker (from webServicePort in the file)",
+    )
+    parser.add_argument(
+        "--auth-plugin", metavar="CLASS", help="authentication plugin of Pulsar, or token, basic, tls"
+    )
+    parser.add_argument("--auth-params", metavar="TEXT", help="credentials for the authentication plugin")
+    parser.add_argument(
+        "--tls-trust-cert-path", metavar="FILE", help="PEM file with the trusted certificate authorities"
     )
 
 

@@ -51,12 +51,14 @@ def add_completion(commands: argparse._SubParsersAction[argparse.ArgumentParser]
     """Adds the command to those of ``magnetar``."""
     parser = commands.add_parser(
         "completion",
-        help="let a shell complete command lines",
-        description="Prints a script for a shell: source <(magnetar completion bash); "
-        "magnetar completion fish | source. Topics and namespaces are asked of the broker.",
+        help="print a script for shell completion",
+        description="Prints a completion script: source <(magnetar completion bash); "
+        "magnetar completion fish | source. The broker provides the names of topics and namespaces.",
     )
-    parser.add_argument("what", choices=(*_SCRIPTS, _WORDS), help="the shell; words: what may come next")
-    parser.add_argument("line", nargs="?", default="", help="of words: the line as far as it is written")
+    parser.add_argument(
+        "what", choices=(*_SCRIPTS, _WORDS), help="the shell; words: print the next possible words"
+    )
+    parser.add_argument("line", nargs="?", default="", help="for words: the command line so far")
 
 
 def run_completion(parsed: argparse.Namespace, magnetar: argparse.ArgumentParser) -> int:

@@ -17,23 +17,27 @@ if TYPE_CHECKING:
 def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     doctor = commands.add_parser(
         "doctor",
-        help="what a broker will find on this machine",
-        description="Looks at versions, compiled modules, limits, clock, settings, ports, disk space and how "
-        "fast the disk syncs, and says what to do where something is not well. The exit code is 1 where a "
-        "start would fail or nothing could be published.",
+        help="check this machine for problems of a broker",
+        description="Checks versions, compiled modules, limits, clock, settings, ports, disk space and the "
+        "sync speed of the disk, and prints advice for each problem. The exit code is 1 if a start would "
+        "fail or nothing could be published.",
     )
     doctor.add_argument(
-        "--config", type=Path, metavar="FILE", help="a standalone.conf or broker.conf of Pulsar's"
+        "--config", type=Path, metavar="FILE", help="a standalone.conf or broker.conf of Pulsar"
     )
     doctor.add_argument(
-        "--data-dir", type=Path, metavar="DIR", default=Path("data"), help="of a standalone broker (data)"
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        default=Path("data"),
+        help="data directory of a standalone broker (data)",
     )
     doctor.add_argument(
         "-o",
         "--output",
         choices=("text", "json"),
         default="text",
-        help="the form of the answer (%(default)s)",
+        help="output format (%(default)s)",
     )
 
 

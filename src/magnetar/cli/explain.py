@@ -24,18 +24,18 @@ Paint = Callable[[str, str], str]
 def add_explain(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     explain = commands.add_parser(
         "explain",
-        help="why nothing arrives at a topic",
-        description="Asks the broker that serves a topic why its subscriptions are sent nothing, and why "
-        "producers are refused or wait: in words, with the figures and the command that would help.",
+        help="explain why messages of a topic do not arrive",
+        description="Asks the broker of a topic why its subscriptions receive nothing, and why producers are "
+        "refused or wait. Prints the reasons in words, with figures and the command that would help.",
     )
     explain.add_argument("topic", metavar="TOPIC", help="[persistent://]TENANT/NAMESPACE/NAME, or NAME alone")
-    explain.add_argument("-s", "--subscription", metavar="NAME", help="only this one")
+    explain.add_argument("-s", "--subscription", metavar="NAME", help="only this subscription")
     explain.add_argument(
         "-o",
         "--output",
         choices=("text", "json"),
         default="text",
-        help="the form of the answer (%(default)s)",
+        help="output format (%(default)s)",
     )
     add_access_flags(explain)
 

@@ -13,12 +13,14 @@ from magnetar.cli.access_flags import access_values, add_access_flags
 def add_explain_placement(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     explain = commands.add_parser(
         "explain-placement",
-        help="why a bundle is where it is",
-        description="Asks the broker that leads a cluster why a bundle is served where it is, which other "
-        "brokers could serve it and which could not, and what would move it.",
+        help="explain why a broker owns a bundle",
+        description="Asks the leader of a cluster why a broker serves a bundle, which other brokers could "
+        "serve it and which could not, and what would move it.",
     )
     explain.add_argument(
-        "bundle", metavar="TENANT/NAMESPACE/0xSTART_0xEND", help="see pulsar-admin topics bundle-range"
+        "bundle",
+        metavar="TENANT/NAMESPACE/0xSTART_0xEND",
+        help="bundle, as printed by pulsar-admin topics bundle-range",
     )
     add_access_flags(explain)
     explain.add_argument("--json", action="store_true", help="print everything as JSON")

@@ -20,45 +20,64 @@ _IDS_CHANGE = (
 def add_export_ledgers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "export-ledgers",
-        help="carry topics from a standalone broker to a cluster, or back",
-        description="Carries topics with all they have from one place to another: copies, checks, and "
-        "removes them where they were. Nobody may serve either side. What was cut short goes on with the "
-        "same command.",
+        help="move topics from a standalone broker to a cluster, or back",
+        description="Moves topics with all their data from one place to another: copies them, checks the "
+        "copy, and removes the source. No broker may serve either side. Run the same command again to resume "
+        "an interrupted export.",
         epilog="A place is the data directory of a standalone broker, or the broker.conf of a cluster.",
     )
-    parser.add_argument("--from", dest="source", type=Path, required=True, metavar="PLACE")
-    parser.add_argument("--to", dest="target", type=Path, required=True, metavar="PLACE")
-    parser.add_argument("-t", "--topic", action="append", default=[], metavar="TOPIC", help="(repeatable)")
     parser.add_argument(
-        "-n", "--namespace", action="append", default=[], metavar="TENANT/NAMESPACE", help="(repeatable)"
+        "--from", dest="source", type=Path, required=True, metavar="PLACE", help="place that has the topics"
     )
-    parser.add_argument("--all", action="store_true", help="everything")
+    parser.add_argument(
+        "--to", dest="target", type=Path, required=True, metavar="PLACE", help="place to move them to"
+    )
+    parser.add_argument(
+        "-t", "--topic", action="append", default=[], metavar="TOPIC", help="topic to move (repeatable)"
+    )
+    parser.add_argument(
+        "-n",
+        "--namespace",
+        action="append",
+        default=[],
+        metavar="TENANT/NAMESPACE",
+        help="move all topics of a namespace (repeatable)",
+    )
+    parser.add_argument("--all", action="store_true", help="all topics")
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument(
-        "--check", action="store_true", help="say what would go and what not; change nothing"
+        "--check", action="store_true", help="report what could be moved and what not; change nothing"
     )
     instead.add_argument(
         "--give-up",
         action="store_true",
-        help="remove what was cut short from the target, as far as it has not left its source",
+        help="abandon an interrupted export: remove its topics from the target unless they have left the "
+        "source",
     )
     ids = parser.add_mutually_exclusive_group()
-    ids.add_argument("--mapping", type=Path, metavar="FILE", help="gets a line for each ledger")
-    ids.add_argument("--no-mapping", action="store_true", help="nobody keeps message ids elsewhere")
+    ids.add_argument(
+        "--mapping", type=Path, metavar="FILE", help="file to write the old and new id of each ledger to"
+    )
+    ids.add_argument(
+        "--no-mapping", action="store_true", help="write no mapping: no application has stored message ids"
+    )
     parser.add_argument(
         "--policies",
         choices=("source", "target"),
-        help="whose policies count for a namespace that has others on the other side (none: it is refused)",
+        help="which side's policies apply if those of a namespace differ (by default the export is refused)",
     )
     parser.add_argument(
-        "--standalone-config", type=Path, metavar="FILE", help="of the standalone broker, if it has one"
+        "--standalone-config",
+        type=Path,
+        metavar="FILE",
+        help="configuration file of the standalone broker, if it has one",
     )
     parser.add_argument(
         "--accept-unhonoured",
         action="append",
         default=[],
         metavar="KEY",
-        help="as for magnetar broker (repeatable)",
+        help="same as for magnetar broker (repeatable)",
     )
 
 

@@ -25,8 +25,9 @@ _URLS = {
 def add_initialize_cluster(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "initialize-cluster-metadata",
-        help="set the metadata of a new cluster up",
-        description="Makes what a cluster needs in ZooKeeper. What is there stays, or is refused.",
+        help="initialize the metadata of a new cluster",
+        description="Creates the metadata of a cluster in ZooKeeper. Existing metadata is kept, or refused "
+        "if it differs.",
     )
     parser.add_argument("-c", "--cluster", required=True, metavar="NAME")
     parser.add_argument(
@@ -34,53 +35,75 @@ def add_initialize_cluster(commands: argparse._SubParsersAction[argparse.Argumen
         dest="metadata_store",
         required=True,
         metavar="URL",
-        help="zk:host:port,host:port/path",
+        help="metadata store of the cluster: zk:host:port,host:port/path",
     )
     parser.add_argument(
         *("-cms", "--configuration-metadata-store", "-cs", "--configuration-store"),
         dest="configuration_metadata_store",
         required=True,
         metavar="URL",
-        help="where several clusters keep what they share; with one cluster the same as --metadata-store",
+        help="store that clusters share; for a single cluster the same as --metadata-store",
     )
     parser.add_argument(
         *("-mscp", "--metadata-store-config-path"),
         default="",
         metavar="FILE",
-        help="properties of ZooKeeper's own client, for TLS",
+        help="file with properties of ZooKeeper's own client, for TLS",
     )
     parser.add_argument(
         *("-cmscp", "--configuration-metadata-store-config-path"),
         default="",
         metavar="FILE",
-        help="the same for the other store (that of --metadata-store-config-path)",
+        help="the same for the configuration store (as --metadata-store-config-path)",
     )
     parser.add_argument(
         "--zookeeper-password",
         default="",
         metavar="URL",
-        help="file:///path of user:password of ZooKeeper's scheme digest",
+        help="file:///path of a file with user:password for ZooKeeper's scheme digest",
     )
-    parser.add_argument("-uw", "--web-service-url", required=True, metavar="URL", help="http://host:8080")
-    parser.add_argument("-tw", "--web-service-url-tls", metavar="URL", help="https://host:8443")
-    parser.add_argument("-ub", "--broker-service-url", metavar="URL", help="pulsar://host:6650")
-    parser.add_argument("-tb", "--broker-service-url-tls", metavar="URL", help="pulsar+ssl://host:6651")
+    parser.add_argument(
+        "-uw",
+        "--web-service-url",
+        required=True,
+        metavar="URL",
+        help="HTTP address of the brokers: http://host:8080",
+    )
+    parser.add_argument(
+        "-tw", "--web-service-url-tls", metavar="URL", help="HTTPS address: https://host:8443"
+    )
+    parser.add_argument(
+        "-ub", "--broker-service-url", metavar="URL", help="binary address: pulsar://host:6650"
+    )
+    parser.add_argument(
+        "-tb",
+        "--broker-service-url-tls",
+        metavar="URL",
+        help="binary address with TLS: pulsar+ssl://host:6651",
+    )
     parser.add_argument(
         "-te", "--tls-enable", action="store_true", help="brokers of other clusters connect with TLS"
     )
     parser.add_argument("-pu", "--proxy-url", metavar="URL")
     parser.add_argument("-pp", "--proxy-protocol", choices=("SNI",))
-    parser.add_argument("--auth-plugin", metavar="CLASS", help="with which other clusters prove who they are")
+    parser.add_argument(
+        "--auth-plugin", metavar="CLASS", help="authentication plugin that other clusters use"
+    )
     parser.add_argument("--auth-parameters", metavar="TEXT")
     parser.add_argument(
-        "-bn", "--default-namespace-bundle-number", type=_number, default=0, metavar="N", help="(16)"
+        "-bn",
+        "--default-namespace-bundle-number",
+        type=_number,
+        default=0,
+        metavar="N",
+        help="bundles of the default namespace (16)",
     )
     for option in ("stream-storage-containers", "transaction-coordinators"):
         parser.add_argument(f"--initial-num-{option}", type=_number, default=16, metavar="N", help="(16)")
     parser.add_argument(
         "--existing-bk-metadata-service-uri",
         metavar="URI",
-        help="of bookies that serve something else already",
+        help="metadata of existing bookies that are shared with other systems",
     )
     parser.add_argument(
         "--zookeeper-session-timeout-ms", type=_number, default=30000, metavar="N", help="(30000)"

@@ -10,25 +10,27 @@ from pathlib import Path
 def add_orphaned_ledgers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "orphaned-ledgers",
-        help="find ledgers of a cluster that nothing names",
-        description="Finds ledgers that were made for a topic, subscription, schema or compaction, and that "
-        "nothing names: what a broker left that ended between making and listing one. Brokers may serve.",
+        help="find ledgers of a cluster that no record names",
+        description="Finds ledgers that were created for a topic, subscription, schema or compaction, and "
+        "that no record names, because a broker ended before it recorded them. Brokers may run meanwhile.",
     )
-    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="a broker's broker.conf")
+    parser.add_argument(
+        "--config", type=Path, required=True, metavar="FILE", help="broker.conf of a broker of the cluster"
+    )
     parser.add_argument(
         "--hours",
         type=_hours,
         default=24,
         metavar="N",
-        help="only those made at least so long ago (%(default)s)",
+        help="minimum age of the ledgers in hours (%(default)s)",
     )
-    parser.add_argument("--delete", action="store_true", help="delete them")
+    parser.add_argument("--delete", action="store_true", help="delete the ledgers found")
     parser.add_argument(
         "--accept-unhonoured",
         action="append",
         default=[],
         metavar="KEY",
-        help="as for magnetar broker (repeatable)",
+        help="same as for magnetar broker (repeatable)",
     )
 
 

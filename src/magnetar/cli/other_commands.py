@@ -53,23 +53,26 @@ def _add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         help="run a pipeline on Spark",
         description="Runs a pipeline on Spark (docs/pipelines.md); needs magnetar[spark].",
     )
-    pipeline.add_argument("name", metavar="NAME", help="which one; 'list' tells them all")
-    pipeline.add_argument("--config", type=Path, metavar="FILE", help="its configuration, TOML or JSON")
-    pipeline.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")
+    pipeline.add_argument("name", metavar="NAME", help="name of the pipeline; 'list' prints all of them")
+    pipeline.add_argument(
+        "--config", type=Path, metavar="FILE", help="configuration of the pipeline, TOML or JSON"
+    )
+    pipeline.add_argument("--dry-run", action="store_true", help="print what would be done; change nothing")
     pipeline.add_argument("--quiet", action="store_true", help="show no progress")
 
 
 def _add_storage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    storage = commands.add_parser("storage", help="where the space goes")
+    storage = commands.add_parser("storage", help="report the use of disk space")
     report = storage.add_subparsers(dest="storage_command", metavar="COMMAND", required=True).add_parser(
         "report",
-        help="what topics take, retain and will take",
-        description="Tells what disk, ledger store, namespaces and topics take, and will take in a day.",
+        help="report the space that topics use, retain and will need",
+        description="Prints the space used by disk, ledger store, namespaces and topics, and an estimate for "
+        "a day ahead.",
     )
     add_access_flags(report)
-    report.add_argument("--namespace", metavar="TENANT/NAMESPACE", help="only this one")
+    report.add_argument("--namespace", metavar="TENANT/NAMESPACE", help="only this namespace")
     report.add_argument(
-        "--top", type=_count, default=20, metavar="N", help="the N largest topics (%(default)s); 0: all"
+        "--top", type=_count, default=20, metavar="N", help="print the N largest topics (%(default)s); 0: all"
     )
     report.add_argument("--json", action="store_true", help="print everything as JSON")
     report.add_argument("--html", type=Path, metavar="FILE", help="write a page with plots")

@@ -52,14 +52,14 @@ def _add_standalone(commands: Commands) -> None:
         description="Runs a broker, its storage and its metadata in one process, until SIGTERM or SIGINT.",
     )
     standalone.add_argument(
-        "--config", type=Path, metavar="FILE", help="a standalone.conf or broker.conf of Pulsar's"
+        "--config", type=Path, metavar="FILE", help="a standalone.conf or broker.conf of Pulsar"
     )
     standalone.add_argument(
         "--data-dir",
         type=_folder,
         metavar="DIR",
         default=Path("data"),
-        help="where everything is kept (data)",
+        help="directory for all data (data)",
     )
     _add_common(standalone)
 
@@ -75,13 +75,13 @@ def _add_broker(commands: Commands) -> None:
         type=Path,
         metavar="FILE",
         required=True,
-        help="a broker.conf of Pulsar's",
+        help="a broker.conf of Pulsar",
     )
     broker.add_argument(
         "--wait",
         type=_seconds,
         metavar="SECONDS",
-        help="how long ZooKeeper and bookies may take to be there (any time)",
+        help="how long to wait for ZooKeeper and the bookies (without limit)",
     )
     _add_common(broker)
 
@@ -89,14 +89,14 @@ def _add_broker(commands: Commands) -> None:
 def _add_proxy(commands: Commands) -> None:
     proxy = commands.add_parser(
         "proxy",
-        help="connect clients with brokers they cannot reach",
-        description="Runs a proxy before the brokers of a cluster, until SIGTERM or SIGINT.",
+        help="run a proxy for clients that cannot reach the brokers",
+        description="Runs a proxy in front of the brokers of a cluster, until SIGTERM or SIGINT.",
     )
     _add_proxy_options(proxy)
     discovery = commands.add_parser(
         "discovery",
-        help="tell clients a broker that serves",
-        description="Sends clients of a cluster to a broker that serves, until SIGTERM or SIGINT.",
+        help="redirect clients to a broker",
+        description="Redirects the clients of a cluster to one of its brokers, until SIGTERM or SIGINT.",
     )
     _add_proxy_options(discovery)
 
@@ -107,16 +107,16 @@ def _add_proxy_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         required=True,
-        help="a proxy.conf of Pulsar's",
+        help="a proxy.conf of Pulsar",
     )
     parser.add_argument(
         *("-md", "--metadata-store"),
         dest="metadata_store",
         metavar="URL",
-        help="where brokers are registered: zk:host:port,...",
+        help="metadata store where the brokers are registered: zk:host:port,...",
     )
     parser.add_argument(
-        "--wait", type=_seconds, metavar="SECONDS", help="how long ZooKeeper may take to be there (any time)"
+        "--wait", type=_seconds, metavar="SECONDS", help="how long to wait for ZooKeeper (without limit)"
     )
     _add_common(parser)
 
@@ -124,17 +124,18 @@ def _add_proxy_options(parser: argparse.ArgumentParser) -> None:
 def _add_websocket(commands: Commands) -> None:
     websocket = commands.add_parser(
         "websocket",
-        help="serve WebSockets before brokers",
-        description="Serves Pulsar's WebSocket API before the brokers of a cluster, until SIGTERM or SIGINT.",
+        help="serve Pulsar's WebSocket API in front of brokers",
+        description="Serves Pulsar's WebSocket API in front of the brokers of a cluster, until SIGTERM or "
+        "SIGINT.",
+    )
+    websocket.add_argument(*("-c", "--config"), type=Path, metavar="FILE", help="a websocket.conf of Pulsar")
+    websocket.add_argument(
+        "--broker-url",
+        metavar="URL",
+        help="address of the brokers (brokerServiceUrl): pulsar://host:port,host:port",
     )
     websocket.add_argument(
-        *("-c", "--config"), type=Path, metavar="FILE", help="a websocket.conf of Pulsar's"
-    )
-    websocket.add_argument(
-        "--broker-url", metavar="URL", help="the brokers (brokerServiceUrl): pulsar://host:port,host:port"
-    )
-    websocket.add_argument(
-        "--wait", type=_seconds, metavar="SECONDS", help="how long ZooKeeper may take to be there (any time)"
+        "--wait", type=_seconds, metavar="SECONDS", help="how long to wait for ZooKeeper (without limit)"
     )
     _add_door(websocket)
 
@@ -144,26 +145,32 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         "--binary-port",
         type=_port,
         metavar="N",
-        help="port of the binary protocol (6650); 0 takes a free one",
+        help="port of the binary protocol (6650); 0: a free port",
     )
     parser.add_argument(
-        "--advertised-address", metavar="A", help="host that clients are told (where it listens)"
+        "--advertised-address",
+        metavar="A",
+        help="host name that clients connect to (the address it listens on)",
     )
     _add_door(parser)
 
 
 def _add_door(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--http-port", type=_port, metavar="N", help="port of HTTP (8080); 0: a free one")
+    parser.add_argument("--http-port", type=_port, metavar="N", help="port of HTTP (8080); 0: a free port")
     parser.add_argument("--bind-address", metavar="A", help="address to listen on (127.0.0.1)")
     parser.add_argument(
         "--accept-unhonoured",
         action="append",
         default=[],
         metavar="KEY",
-        help="start although the file sets KEY, a promise this release does not keep (may be repeated)",
+        help="start although the file sets KEY, which this release does not honour (repeatable)",
     )
-    parser.add_argument("--log-format", choices=("text", "json"), default="text", help="(text)")
-    parser.add_argument("--log-level", choices=_LOG_LEVELS, default="info", help="(info)")
+    parser.add_argument(
+        "--log-format", choices=("text", "json"), default="text", help="format of log lines (text)"
+    )
+    parser.add_argument(
+        "--log-level", choices=_LOG_LEVELS, default="info", help="lowest level that is logged (info)"
+    )
 
 
 def _folder(text: str) -> Path:

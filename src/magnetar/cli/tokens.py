@@ -36,31 +36,55 @@ def add_tokens(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Adds the command to the parser of ``magnetar``."""
     tokens = commands.add_parser(
         "tokens",
-        help="make keys and tokens for authentication",
-        description="Makes keys and tokens; flags, files and output are those of Apache's pulsar tokens.",
+        help="create keys and tokens for authentication",
+        description="Creates keys and tokens; flags, files and output are those of Apache's pulsar tokens.",
     )
     those = tokens.add_subparsers(dest="tokens_command", metavar="COMMAND", required=True)
     secret = those.add_parser("create-secret-key", help="create a new secret key")
     _algorithm(secret, tuple(_SECRET_BYTES), "HS256")
-    secret.add_argument("-o", "--output", type=Path, metavar="FILE", help="write it to a file, not to stdout")
-    secret.add_argument("-b", "--base64", action="store_true", help="encode it in base64")
+    secret.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="write the key to a file, not to stdout"
+    )
+    secret.add_argument("-b", "--base64", action="store_true", help="encode the key in base64")
     pair = those.add_parser("create-key-pair", help="create a private and a public key")
     _algorithm(pair, _PUBLIC, "RS256")
-    pair.add_argument("--output-private-key", type=Path, metavar="FILE", required=True, help="PKCS8, DER")
-    pair.add_argument("--output-public-key", type=Path, metavar="FILE", required=True, help="X.509, DER")
+    pair.add_argument(
+        "--output-private-key",
+        type=Path,
+        metavar="FILE",
+        required=True,
+        help="file for the private key (PKCS8, DER)",
+    )
+    pair.add_argument(
+        "--output-public-key",
+        type=Path,
+        metavar="FILE",
+        required=True,
+        help="file for the public key (X.509, DER)",
+    )
     create = those.add_parser("create", help="create a token")
     _algorithm(create, _PUBLIC, "RS256")
-    create.add_argument("-s", "--subject", metavar="ROLE", required=True, help="the role that it proves")
+    create.add_argument("-s", "--subject", metavar="ROLE", required=True, help="role of the token")
     create.add_argument(
-        "-e", "--expiry-time", type=_seconds, metavar="TIME", help="like 30m, 1h, 3d or 10y from now (never)"
+        "-e",
+        "--expiry-time",
+        type=_seconds,
+        metavar="TIME",
+        help="lifetime like 30m, 1h, 3d or 10y (no expiry)",
     )
     _keys(create, "-pk", "--private-key")
     create.add_argument(
-        "-hs", "--headers", action="append", default=[], type=_pair, metavar="KEY=VALUE", help="more headers"
+        "-hs",
+        "--headers",
+        action="append",
+        default=[],
+        type=_pair,
+        metavar="KEY=VALUE",
+        help="additional header (repeatable)",
     )
-    show = those.add_parser("show", help="print what a token says, unverified")
+    show = those.add_parser("show", help="print the contents of a token without verifying it")
     _token(show)
-    validate = those.add_parser("validate", help="check a token with a key")
+    validate = those.add_parser("validate", help="verify a token with a key")
     _algorithm(validate, _PUBLIC, "RS256")
     _keys(validate, "-pk", "--public-key")
     _token(validate)
@@ -78,14 +102,16 @@ def _algorithm(parser: argparse.ArgumentParser, names: tuple[str, ...], default:
 
 
 def _keys(parser: argparse.ArgumentParser, short: str, name: str) -> None:
-    parser.add_argument("-sk", "--secret-key", metavar="KEY", help="file:, data:, a path, or base64")
-    parser.add_argument(short, name, dest="pair_key", metavar="KEY", help="file:, data:, a path, or base64")
+    parser.add_argument("-sk", "--secret-key", metavar="KEY", help="key: file:, data:, a path, or base64")
+    parser.add_argument(
+        short, name, dest="pair_key", metavar="KEY", help="key: file:, data:, a path, or base64"
+    )
 
 
 def _token(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("token", nargs="?", metavar="TOKEN", help="else the environment's TOKEN")
-    parser.add_argument("-i", "--stdin", action="store_true", help="read it from standard input")
-    parser.add_argument("-f", "--token-file", type=Path, metavar="FILE", help="read it from a file")
+    parser.add_argument("token", nargs="?", metavar="TOKEN", help="token (the environment variable TOKEN)")
+    parser.add_argument("-i", "--stdin", action="store_true", help="read the token from standard input")
+    parser.add_argument("-f", "--token-file", type=Path, metavar="FILE", help="read the token from a file")
 
 
 def _seconds(text: str) -> int:

@@ -21,18 +21,20 @@ _HEAD_LINES = 2
 def add_translate_positions(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "translate-positions",
-        help="translate message ids by the mapping of an export",
-        description="Translates ids of messages that were kept elsewhere while magnetar export-ledgers "
-        "carried their topics over: single ones, or those in a checkpoint of Spark.",
+        help="translate message ids with the mapping of an export",
+        description="Translates message ids that applications stored before magnetar export-ledgers moved "
+        "the topics: single ids, or those in a Spark checkpoint.",
     )
     parser.add_argument(
-        "--mapping", type=Path, required=True, metavar="FILE", help="that export-ledgers wrote"
+        "--mapping", type=Path, required=True, metavar="FILE", help="mapping written by export-ledgers"
     )
     parser.add_argument(
-        "--checkpoint", type=Path, metavar="DIR", help="of a query of Spark; it stays as it is"
+        "--checkpoint", type=Path, metavar="DIR", help="checkpoint of a Spark query; it is not changed"
     )
-    parser.add_argument("--to", type=Path, metavar="DIR", help="where the translated checkpoint goes")
-    parser.add_argument("topic", nargs="?", metavar="TOPIC", help="of a partition where there are such")
+    parser.add_argument("--to", type=Path, metavar="DIR", help="directory for the translated checkpoint")
+    parser.add_argument(
+        "topic", nargs="?", metavar="TOPIC", help="topic; name the partition of a partitioned topic"
+    )
     parser.add_argument(
         "positions",
         nargs="*",

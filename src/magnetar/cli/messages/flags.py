@@ -21,8 +21,8 @@ def add_tail(commands: _Commands[argparse.ArgumentParser]) -> None:
     tail = _command(
         commands,
         "tail",
-        "print a topic's messages as they come",
-        "Prints the messages of a topic, a line each, as they come. It takes them from nobody.",
+        "print the messages of a topic as they arrive",
+        "Prints the messages of a topic as they arrive, one per line. Other subscriptions are not affected.",
     )
     begin = tail.add_mutually_exclusive_group()
     begin.add_argument(
@@ -31,22 +31,24 @@ def add_tail(commands: _Commands[argparse.ArgumentParser]) -> None:
         dest="start",
         type=_start,
         metavar="PLACE",
-        help="earliest, latest, a LEDGER:ENTRY, a time like 2026-01-31T12:00:00Z, or 10m (s, m, h, d) ago "
-        "(latest; with --no-follow: earliest)",
+        help="where to begin: earliest, latest, LEDGER:ENTRY, a time like 2026-01-31T12:00:00Z, or an age "
+        "like 10m (s, m, h, d) (latest; with --no-follow: earliest)",
     )
     begin.add_argument(
         "-n",
         "--last",
         type=_last,
         metavar="N",
-        help=f"begin with the last N that are wanted, at most {MOST_LAST}",
+        help=f"begin with the last N matching messages, at most {MOST_LAST}",
     )
     tail.add_argument(
-        "--until", type=_time, metavar="TIME", help="only what was published before a time that has passed"
+        "--until", type=_time, metavar="TIME", help="only messages published before a time in the past"
     )
     tail.add_argument("--no-follow", action="store_true", help="end at the end of the topic")
-    tail.add_argument("--key", metavar="GLOB", help="only messages whose key is like it")
-    _add_properties(tail, "NAME=GLOB", "only messages with such a property; given several times, all of them")
+    tail.add_argument("--key", metavar="GLOB", help="only messages whose key matches")
+    _add_properties(
+        tail, "NAME=GLOB", "only messages with a matching property (repeatable; all have to match)"
+    )
     _add_output(tail)
 
 
@@ -54,20 +56,22 @@ def add_consume(commands: _Commands[argparse.ArgumentParser]) -> None:
     consume = _command(
         commands,
         "consume",
-        "take messages from a subscription",
-        "Prints the messages of a subscription, a line each, and acknowledges what is printed.",
+        "consume messages of a subscription",
+        "Prints the messages of a subscription, one per line, and acknowledges those printed.",
     )
     consume.add_argument("-s", "--subscription", required=True, metavar="NAME")
     consume.add_argument(
-        "-n", "--count", type=count, default=0, metavar="N", help="end after N; 0: never (0)"
+        "-n", "--count", type=count, default=0, metavar="N", help="end after N messages; 0: never (0)"
     )
     consume.add_argument(
-        "--type", choices=TYPES, default="Exclusive", help="of the subscription (%(default)s)"
+        "--type", choices=TYPES, default="Exclusive", help="type of the subscription (%(default)s)"
     )
     consume.add_argument(
         "--earliest", action="store_true", help="a new subscription begins at the first message"
     )
-    consume.add_argument("--no-ack", action="store_true", help="acknowledge nothing: it all comes again")
+    consume.add_argument(
+        "--no-ack", action="store_true", help="acknowledge nothing: all messages are delivered again"
+    )
     _add_output(consume)
 
 
@@ -76,16 +80,18 @@ def add_produce(commands: _Commands[argparse.ArgumentParser]) -> None:
         commands,
         "produce",
         "send messages",
-        "Sends messages and prints their ids: those named, else lines of a file or of standard input.",
+        "Sends the given messages, or the lines of a file or of standard input, and prints their ids.",
     )
     produce.add_argument("messages", nargs="*", metavar="MESSAGE")
-    produce.add_argument("--file", type=Path, metavar="FILE", help="a message a line")
-    produce.add_argument("--key", metavar="KEY", help="of each message")
-    _add_properties(produce, "NAME=VALUE", "of each message; may be given several times")
-    produce.add_argument("--rate", type=_rate, default=0.0, metavar="R", help="messages a second at most")
+    produce.add_argument("--file", type=Path, metavar="FILE", help="file with one message per line")
+    produce.add_argument("--key", metavar="KEY", help="key of each message")
+    _add_properties(produce, "NAME=VALUE", "property of each message (repeatable)")
+    produce.add_argument(
+        "--rate", type=_rate, default=0.0, metavar="R", help="maximum number of messages per second"
+    )
     produce.add_argument("--count", type=positive, metavar="N", help="send each MESSAGE N times (1)")
     produce.add_argument(
-        "--json", action="store_true", help="messages are what tail and consume print with -o json"
+        "--json", action="store_true", help="messages are objects as printed by tail and consume with -o json"
     )
 
 
@@ -94,7 +100,7 @@ def _command(
 ) -> argparse.ArgumentParser:
     made = commands.add_parser(name, help=summary, description=description)
     made.add_argument("topic", metavar="TOPIC", help="[persistent://]TENANT/NAMESPACE/NAME, or NAME alone")
-    made.add_argument("--url", metavar="URL", help="where brokers are (pulsar://localhost:6650)")
+    made.add_argument("--url", metavar="URL", help="address of the brokers (pulsar://localhost:6650)")
     add_access_flags(made)
     return made
 
@@ -109,10 +115,14 @@ def _add_output(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--private-key",
         metavar="KEY",
-        help="to decrypt contents with: a file, file: or data: URL with a key in PEM",
+        help="private key to decrypt contents: a file, or a file: or data: URL, in PEM",
     )
     made.add_argument(
-        "-o", "--output", choices=("text", "json"), default="text", help="the form of a line (%(default)s)"
+        "-o",
+        "--output",
+        choices=("text", "json"),
+        default="text",
+        help="output format of a message (%(default)s)",
     )
 
 

@@ -14,18 +14,24 @@ MOST = 100
 def add_top(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     top = commands.add_parser(
         "top",
-        help="watch topics: rates, backlogs, what they wait for",
-        description="Shows the topics of a broker as they change. Keys for the order: i, o (rates in, out), "
-        "b (backlog), w (waiting), n (name); / filters, arrows scroll, q ends.",
+        help="watch topics: rates, backlogs, reasons for waiting",
+        description="Shows the topics of a broker and updates them. Keys: i, o (order by rate in, out), b "
+        "(backlog), w (waiting), n (name); / filters, arrows scroll, q quits.",
     )
-    top.add_argument("--namespace", metavar="TENANT/NAMESPACE", help="only topics of this one")
-    top.add_argument("--order", choices=ORDERS, default="in", help="what comes first (%(default)s)")
-    top.add_argument("-n", "--count", type=_count, metavar="N", help=f"N topics, at most {MOST} (20)")
+    top.add_argument("--namespace", metavar="TENANT/NAMESPACE", help="only topics of this namespace")
+    top.add_argument("--order", choices=ORDERS, default="in", help="column to sort by (%(default)s)")
     top.add_argument(
-        "--once", action="store_true", help="print one table; so it is where there is no terminal"
+        "-n", "--count", type=_count, metavar="N", help=f"number of topics to print, at most {MOST} (20)"
     )
     top.add_argument(
-        "-o", "--output", choices=("text", "json"), default="text", help="json: one object (%(default)s)"
+        "--once", action="store_true", help="print one table and end; the default without a terminal"
+    )
+    top.add_argument(
+        "-o",
+        "--output",
+        choices=("text", "json"),
+        default="text",
+        help="output format; json: one object (%(default)s)",
     )
     add_access_flags(top)
 
