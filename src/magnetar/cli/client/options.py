@@ -36,21 +36,21 @@ def parser() -> argparse.ArgumentParser:
     add = root.add_argument
     version = f"pulsar-client of Magnetar {__version__}"
     add("-v", "--version", action="version", version=version, help="print the version")
-    add("--url", metavar="URL", help="where brokers are (pulsar://localhost:6650)")
+    add("--url", metavar="URL", help="address of the brokers (pulsar://localhost:6650)")
     add(
         "--auth-plugin",
         metavar="CLASS",
-        help="how to prove who asks: a class of Pulsar's, or token, basic, tls",
+        help="authentication plugin: a class of Pulsar, or token, basic, tls",
     )
-    add("--auth-params", metavar="TEXT", help="what proves it")
-    add("--listener-name", metavar="NAME", help="which of the advertised listeners to use")
-    add("--tlsTrustCertsFilePath", metavar="FILE", help="who may have issued brokers' certificates")
+    add("--auth-params", metavar="TEXT", help="credentials for the authentication plugin")
+    add("--listener-name", metavar="NAME", help="advertised listener to use")
+    add("--tlsTrustCertsFilePath", metavar="FILE", help="PEM file with the trusted certificate authorities")
     add(
         "--memory-limit",
         "-ml",
         type=_size,
         metavar="SIZE",
-        help="changes nothing: messages are sent one by one",
+        help="no effect: messages are sent one by one",
     )
     _refuse(root, _REFUSED_BY_ROOT)
     commands = root.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
@@ -82,34 +82,69 @@ def _produce(commands: Any) -> None:
         action="append",
         default=[],
         metavar="TEXT",
-        help="contents, split at the separator",
+        help="contents of the messages, split at the separator",
     )
-    add("--files", "-f", action="append", default=[], metavar="FILE", help="files with a content each")
-    add("--num-produce", "-n", type=positive, default=1, metavar="N", help="send all of them N times (1)")
+    add(
+        "--files",
+        "-f",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="file with the content of one message (repeatable)",
+    )
+    add("--num-produce", "-n", type=positive, default=1, metavar="N", help="send all messages N times (1)")
     add(
         "--rate",
         "-r",
         type=_rate,
         default=0.0,
         metavar="R",
-        help="messages a second at most; 0: no bound (0)",
+        help="maximum number of messages per second; 0: no limit (0)",
     )
-    add("--disable-batching", "-db", action="store_true", help="each message is an entry")
-    add("--separator", "-s", default=",", metavar="TEXT", help="splits -m; empty: each character is one (,)")
-    add("--properties", "-p", action="append", default=[], metavar="K=V", help="a property; several times")
-    add("--key", "-k", metavar="KEY", help="of each message")
+    add("--disable-batching", "-db", action="store_true", help="store each message as a separate entry")
+    add(
+        "--separator",
+        "-s",
+        default=",",
+        metavar="TEXT",
+        help="separator of -m; empty: each character is a message (,)",
+    )
+    add(
+        "--properties",
+        "-p",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="property of each message (repeatable)",
+    )
+    add("--key", "-k", metavar="KEY", help="key of each message")
     add(
         "--value-schema",
         "-vs",
         default="bytes",
         metavar="SCHEMA",
-        help="of contents: bytes, string, avro:DEFINITION or json:DEFINITION (bytes)",
+        help="schema of the contents: bytes, string, avro:DEFINITION or json:DEFINITION (bytes)",
     )
     add("--disable-replication", "-dr", action="store_true", help="keep the messages in this cluster")
-    add("--chunking", "-c", action="store_true", help="send what is larger than an entry in several")
+    add(
+        "--chunking",
+        "-c",
+        action="store_true",
+        help="send messages that exceed the size of an entry in chunks",
+    )
     _add_keys(made)
-    add("--encryption-key-name", "-ekn", metavar="NAME", help="of the key that contents are encrypted for")
-    add("--encryption-key-value", "-ekv", metavar="URI", help="that public key: file: or data:, in PEM")
+    add(
+        "--encryption-key-name",
+        "-ekn",
+        metavar="NAME",
+        help="name of the key that contents are encrypted for",
+    )
+    add(
+        "--encryption-key-value",
+        "-ekv",
+        metavar="URI",
+        help="public key for the encryption: file: or data:, in PEM",
+    )
 
 
 def _add_keys(made: argparse.ArgumentParser) -> None:
@@ -120,30 +155,52 @@ def _add_keys(made: argparse.ArgumentParser) -> None:
         "-kvet",
         choices=("none", "separated", "inline"),
         default="none",
-        help="contents have a key and a value; where the key is (none)",
+        help="contents have a key and a value; place of the key (none)",
     )
-    add("--key-value-key", "-kvk", metavar="KEY", help="that key (it of -k)")
-    add("--key-value-key-file", "-kvkf", metavar="FILE", help="a file that has it")
-    add("--key-schema", "-ks", metavar="SCHEMA", help="of that key, as --value-schema (string)")
+    add("--key-value-key", "-kvk", metavar="KEY", help="key of the key/value pair (the key of -k)")
+    add("--key-value-key-file", "-kvkf", metavar="FILE", help="file with the key of the key/value pair")
+    add("--key-schema", "-ks", metavar="SCHEMA", help="schema of that key, like --value-schema (string)")
 
 
 def _consume(commands: Any) -> None:
     made = _command(commands, "consume", "receive messages")
     add = made.add_argument
     add("--subscription-name", "-s", required=True, metavar="NAME")
-    add("--subscription-type", "-t", choices=_TYPES, default="Exclusive", help="(Exclusive)")
-    add("--subscription-mode", "-m", choices=("Durable", "NonDurable"), default="Durable", help="(Durable)")
-    add("--subscription-position", "-p", choices=("Latest", "Earliest"), default="Latest", help="(Latest)")
+    add(
+        "--subscription-type",
+        "-t",
+        choices=_TYPES,
+        default="Exclusive",
+        help="type of the subscription (Exclusive)",
+    )
+    add(
+        "--subscription-mode",
+        "-m",
+        choices=("Durable", "NonDurable"),
+        default="Durable",
+        help="mode of the subscription (Durable)",
+    )
+    add(
+        "--subscription-position",
+        "-p",
+        choices=("Latest", "Earliest"),
+        default="Latest",
+        help="where a new subscription begins (Latest)",
+    )
     _add_printing(made)
     add("--replicated", "-rs", action="store_true", help="replicate the subscription's state")
-    add("--regex", action="store_true", help="TOPIC is an expression; all topics of a namespace that match")
+    add(
+        "--regex",
+        action="store_true",
+        help="TOPIC is a regular expression: consume all matching topics of a namespace",
+    )
     add(
         "--start-timestamp",
         "-stp",
         type=int,
         default=0,
         metavar="MS",
-        help="first move the subscription to what was published then, in ms since 1970; 0: do not (0)",
+        help="first move the subscription to this publish time, in ms since 1970; 0: do not (0)",
     )
     add(
         "--end-timestamp",
@@ -151,71 +208,92 @@ def _consume(commands: Any) -> None:
         type=int,
         default=2**63 - 1,
         metavar="MS",
-        help="end at the first message that was published later",
+        help="end at the first message with a later publish time, in ms since 1970",
     )
 
 
 def _read(commands: Any) -> None:
-    made = _command(commands, "read", "read messages, without a subscription that is kept")
+    made = _command(commands, "read", "read messages without a durable subscription")
     add = made.add_argument
     add(
         "--start-message-id",
         "-m",
         default="latest",
         metavar="ID",
-        help="behind which it begins: earliest, latest or LEDGER:ENTRY (latest)",
+        help="begin after this message: earliest, latest or LEDGER:ENTRY (latest)",
     )
-    add("--start-message-id-inclusive", "-i", action="store_true", help="it begins with that one")
+    add("--start-message-id-inclusive", "-i", action="store_true", help="begin at that message, not after it")
     _add_printing(made)
 
 
 def _add_printing(made: argparse.ArgumentParser) -> None:
     """What commands that print messages have in common."""
     add = made.add_argument
-    add("--num-messages", "-n", type=count, default=1, metavar="N", help="then it ends; 0: no end (1)")
+    add(
+        "--num-messages",
+        "-n",
+        type=count,
+        default=1,
+        metavar="N",
+        help="end after N messages; 0: no limit (1)",
+    )
     add("--hex", action="store_true", help="print contents in hexadecimal")
-    add("--hide-content", action="store_true", help="print no contents")
+    add("--hide-content", action="store_true", help="do not print contents")
     add(
         "--rate",
         "-r",
         type=_rate,
         default=0.0,
         metavar="R",
-        help="messages a second at most; 0: no bound (0)",
+        help="maximum number of messages per second; 0: no limit (0)",
     )
     add(
         "--schema-type",
         "-st",
         choices=("bytes", "string", "auto_consume"),
         default="bytes",
-        help="auto_consume: print contents as JSON by the topic's schema (bytes)",
+        help="schema of the contents; auto_consume: that of the topic, printed as JSON (bytes)",
     )
-    add("--print-metadata", "-mp", action="store_true", help="print the metadata, too")
-    add("--queue-size", "-q", type=count, default=0, metavar="N", help="messages ahead; 0: 1000 (0)")
+    add("--print-metadata", "-mp", action="store_true", help="also print the metadata")
+    add(
+        "--queue-size",
+        "-q",
+        type=count,
+        default=0,
+        metavar="N",
+        help="size of the receiver queue in messages; 0: 1000 (0)",
+    )
     add(
         "--max_chunked_msg",
         "-mc",
         type=count,
         default=0,
         metavar="N",
-        help="messages of which some chunks are waited for; 0: 10 (0)",
+        help="maximum number of incomplete messages in chunks; 0: 10 (0)",
     )
     add(
         "--auto_ack_chunk_q_full",
         "-ac",
         action="store_true",
-        help="acknowledge the oldest when there are more",
+        help="acknowledge the oldest incomplete message when there are more",
     )
-    add("--encryption-key-value", "-ekv", metavar="URI", help="a private key: file: or data:, in PEM")
+    add(
+        "--encryption-key-value",
+        "-ekv",
+        metavar="URI",
+        help="private key for the decryption: file: or data:, in PEM",
+    )
     add(
         "--crypto-failure-action",
         "-ca",
         choices=("FAIL", "DISCARD", "CONSUME"),
         default="FAIL",
-        help="of what it does not decrypt: leave it, acknowledge it, or print it as it is (FAIL)",
+        help="if a message cannot be decrypted: leave it, acknowledge it, or print it encrypted (FAIL)",
     )
     truths = ("true", "false")
-    add("--pool-messages", "-pm", choices=truths, default="true", help="changes nothing: buffers of Java")
+    add(
+        "--pool-messages", "-pm", choices=truths, default="true", help="no effect: a setting for Java buffers"
+    )
 
 
 def _rate(text: str) -> float:
