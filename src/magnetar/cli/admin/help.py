@@ -1,4 +1,4 @@
-"""What ``pulsar-admin`` tells of itself: a guide, a group's commands, one command with an example."""
+"""The help of ``pulsar-admin``: a guide, the commands of a group, one command with an example."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from magnetar.cli.admin.root import USAGE
 
 _USAGE = "Usage: pulsar-admin [OPTIONS] GROUP COMMAND [OPTIONS] [NAMES]"
 _FIRST = (
-    ("what there is", "pulsar-admin namespaces list public"),
-    ("a topic", "pulsar-admin topics create-partitioned-topic persistent://public/default/orders -p 4"),
+    ("list namespaces", "pulsar-admin namespaces list public"),
     (
-        "who reads, and how far they are",
+        "create a topic",
+        "pulsar-admin topics create-partitioned-topic persistent://public/default/orders -p 4",
+    ),
+    (
+        "show subscriptions and their backlogs",
         "pulsar-admin topics partitioned-stats persistent://public/default/orders",
     ),
     ("keep messages for a day", "pulsar-admin namespaces set-retention public/default --time 1d --size 10G"),
-    ("why nothing arrives", "magnetar explain persistent://public/default/orders"),
+    ("explain why nothing arrives", "magnetar explain persistent://public/default/orders"),
 )
 _SAMPLES = {
     "topicName": "persistent://public/default/orders",
@@ -57,16 +60,16 @@ _BY_KIND = {"int": "10", "long": "10", "double": "0.5", "duration": "1h", "size"
 
 
 def guide() -> str:
-    """What somebody who knows nothing yet is told."""
+    """A short introduction, printed without arguments."""
     width = max(len(line) for _, line in _FIRST)
     lines = [
-        "pulsar-admin asks a broker, http://localhost:8080 unless told otherwise, and changes it.",
+        "pulsar-admin queries and changes the broker at http://localhost:8080, or at --admin-url.",
         "",
         _USAGE,
     ]
     lines += ["", "To begin with:", *(f"  {line:<{width}}  {what}" for what, line in _FIRST)]
-    lines += ["", "pulsar-admin --help lists the groups, pulsar-admin GROUP --help commands, and"]
-    lines += ["pulsar-admin GROUP COMMAND --help shows options and an example."]
+    lines += ["", "pulsar-admin --help lists the groups, pulsar-admin GROUP --help the commands, and"]
+    lines += ["pulsar-admin GROUP COMMAND --help shows the options and an example."]
     return _text(lines)
 
 
@@ -76,7 +79,7 @@ def overview() -> str:
     for name in commands():
         group = name.partition(" ")[0]
         groups[group] = groups.get(group, 0) + 1
-    lines = [_USAGE, "Options, before the command or after it:", *USAGE, "Groups:"]
+    lines = [_USAGE, "Options, before or after the command:", *USAGE, "Groups:"]
     lines += [
         f"  {group:<22} {number} command{'s' * (number > 1)}" for group, number in sorted(groups.items())
     ]
@@ -107,7 +110,7 @@ def of_command(command: Command) -> str:
         lines.append("Options:")
     for option in command.options:
         default = "" if option.default in ("-", "false") else f" (default {option.default})"
-        needed = " (needed)" if option.required else ""
+        needed = " (required)" if option.required else ""
         lines.append(f"  {', '.join(option.names):<40} {option.purpose}{default}{needed}")
     lines += ["Example:", f"  pulsar-admin {command.name} {shlex.join(example(command))}".rstrip()]
     return _text(lines)

@@ -30,17 +30,17 @@ _FLAGS = {
 WITH_VALUES = frozenset(_VALUES)
 NAMES = frozenset((*_HELP, *_VERSION, *_VALUES, *_FLAGS))
 USAGE = [
-    "  --admin-url URL                      where the admin interface is (http://localhost:8080)",
-    "  --auth-plugin CLASS                  how to prove who asks: a class of Pulsar's, or token, basic, tls",
-    "  --auth-params TEXT                   token:…, file:///…, JSON or tlsCertFile:…,tlsKeyFile:…",
-    "  --tls-trust-cert-path FILE           who may have issued the broker's certificate",
-    "  --tls-allow-insecure                 take any certificate",
-    "  --tls-enable-hostname-verification   on unless client.conf says no",
-    "  --tls-provider NAME                  changes nothing: TLS is OpenSSL's",
-    "  --request-timeout SECONDS            until an answer must be there (300)",
-    "  -o, --output FORM                    text (as Pulsar prints it), json or table",
+    "  --admin-url URL                      address of the admin interface (http://localhost:8080)",
+    "  --auth-plugin CLASS                  authentication plugin: a class of Pulsar, or token, basic, tls",
+    "  --auth-params TEXT                   token:…, file:///…, JSON, or tlsCertFile:…,tlsKeyFile:…",
+    "  --tls-trust-cert-path FILE           PEM file with the trusted certificate authorities",
+    "  --tls-allow-insecure                 accept any certificate",
+    "  --tls-enable-hostname-verification   verify host names; on unless client.conf switches it off",
+    "  --tls-provider NAME                  no effect: TLS uses OpenSSL",
+    "  --request-timeout SECONDS            timeout of a request (300)",
+    "  -o, --output FORM                    output format: text (as Pulsar prints it), json or table",
     "  -v, --version                        print the version",
-    "  -h, --help                           of the command, the group, or all",
+    "  -h, --help                           show this help, that of a group or of a command",
 ]
 
 
