@@ -82,3 +82,19 @@ def test_a_topic_without_subscriptions() -> None:
 )
 def test_how_long(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+def test_a_cluster_whose_messages_are_dropped_has_a_section_of_its_own() -> None:
+    dropped = {
+        "reason": "duplicates",
+        "sentence": "The last 2 entries of cluster east were dropped as duplicates.",
+        "figures": {"duplicates": 2, "lastPosition": "7:2"},
+        "try": "forget",
+    }
+    expected = """
+replication from east: duplicates
+  The last 2 entries of cluster east were dropped as duplicates.
+  duplicates 2, lastPosition 7:2
+  try: forget
+"""
+    assert text({**FOUND, "replicatedFrom": {"east": dropped}}) == TEXT + expected
