@@ -3,7 +3,7 @@
 The decorator of the standard library compiles ``__init__``, ``__repr__``, ``__eq__``, ``__hash__`` and, for a
 frozen class, ``__setattr__`` and ``__delattr__``: 0.5 ms for a class of five fields. That was a quarter of a
 start, most of it for methods that the process never calls. Here such a class costs 0.05 ms. The first call of
-a method has the standard library make it and puts it in its place, so later calls cost what they always do.
+a method makes it and puts it in its place, so later calls cost what they always do.
 
 Public packages keep the decorator of the standard library: ``help`` shows the signatures that it writes.
 """
@@ -64,6 +64,50 @@ def _made_when_called(cls: type[DataclassInstance], name: str, frozen: bool) -> 
 
 def _method(cls: type[DataclassInstance], name: str, frozen: bool) -> Callable[..., object]:
     """What the standard library makes for a class with the same fields."""
+    method = _init(cls, frozen) if name == "__init__" else _other_method(cls, name, frozen)
+    method.__qualname__ = f"{cls.__qualname__}.{name}"
+    return method
+
+
+def _init(cls: type[DataclassInstance], frozen: bool) -> Callable[..., object]:
+    # Nearly all methods that a start makes are these. The standard library makes one only with a whole class,
+    # which takes four times as long.
+    outside: dict[str, object] = {"__set__": object.__setattr__, "__missing__": dataclasses.MISSING}
+    arguments: list[str] = []
+    named: list[str] = []
+    body: list[str] = []
+    for each in dataclasses.fields(cls):
+        name, value, default = each.name, each.name, ""
+        if each.default_factory is not dataclasses.MISSING:
+            outside[f"__make_{name}__"] = each.default_factory
+            default = "=__missing__"
+            value = f"__make_{name}__()"
+            if each.init:
+                value = f"{value} if {name} is __missing__ else {name}"
+        elif each.default is not dataclasses.MISSING:
+            outside[f"__default_{name}__"] = each.default
+            default = f"=__default_{name}__"
+            if not each.init:
+                if "__slots__" not in vars(cls):
+                    # The class has it.
+                    continue
+                value = f"__default_{name}__"
+        elif not each.init:
+            continue
+        if each.init:
+            (named if each.kw_only else arguments).append(name + default)
+        body.append(f'__set__(self, "{name}", {value})' if frozen else f"self.{name} = {value}")
+    if hasattr(cls, "__post_init__"):
+        body.append("self.__post_init__()")
+    signature = ", ".join(["self", *arguments, *(["*", *named] if named else [])])
+    lines = [f"def __init__({signature}):", *(f" {line}" for line in body or ["pass"])]
+    # The names are those of a class's fields.
+    made: dict[str, Callable[..., object]] = {}
+    exec("\n".join(lines), outside, made)  # nosec B102
+    return made["__init__"]
+
+
+def _other_method(cls: type[DataclassInstance], name: str, frozen: bool) -> Callable[..., object]:
     fields = [
         (
             each.name,
@@ -83,17 +127,14 @@ def _method(cls: type[DataclassInstance], name: str, frozen: bool) -> Callable[.
     twin = dataclasses.make_dataclass(
         cls.__name__,
         fields,
-        # __init__ calls it if it is there.
-        namespace={"__post_init__": None} if hasattr(cls, "__post_init__") else None,
-        init=name == "__init__",
+        # Without a docstring, the standard library composes one from a signature.
+        namespace={"__doc__": cls.__name__},
+        init=False,
         repr=name == "__repr__",
-        eq=name in ("__eq__", "__hash__"),
-        frozen=frozen,
-        # __init__ then sets what is no argument and has a default.
-        slots="__slots__" in vars(cls),
+        eq=name != "__repr__",
+        frozen=frozen and name == "__hash__",
     )
     method: Callable[..., object] = vars(twin)[name]
-    method.__qualname__ = f"{cls.__qualname__}.{name}"
     return method
 
 
