@@ -60,8 +60,8 @@ def write_page(
     lines = [
         "# Scale",
         "",
-        f"Measured by `python bench/scale.py` ({machine}); run it to have this page for another machine.",
-        "Times of single operations are medians, one at a time over one connection.",
+        f"Measured by `python bench/scale.py` ({machine}). Run it to produce this page for another machine.",
+        "The times of single operations are medians; operations run one at a time over one connection.",
         "",
         "## Topics on disk",
         "",
@@ -75,8 +75,8 @@ def write_page(
         lines.append(f"| {name} | {figures} | {shown} |")
     lines += ["", _verdict(found), ""]
     lines += [f"![{title}](scale/{file})" for file, title in curves]
-    lines += ["", f"## {busy_topics:,} topics with traffic", "", "One 100 B message to each topic in turn,"]
-    lines += ["published, durable, delivered and acknowledged.", "", "| | |", "| --- | ---: |"]
+    lines += ["", f"## {busy_topics:,} topics with traffic", "", "Each topic in turn gets one 100 B message,"]
+    lines += ["which is published durably, delivered and acknowledged.", "", "| | |", "| --- | ---: |"]
     lines += [f"| {name} | {value:,.4g} |" for name, value in busy.items()]
     (docs / "scale.md").write_text("\n".join(lines) + "\n")
 
