@@ -134,12 +134,12 @@ def _others(results: dict[str, Any], workload: Workload) -> list[str]:
 
 _HEAD = """# Benchmarks
 
-Written by `make bench`, which starts Magnetar and real peers on this machine, gives them the same work in
+`make bench` writes this page. It starts Magnetar and real peers on this machine, gives them the same work in
 turn and keeps every run in [benchmarks/results.json](benchmarks/results.json). Both sides sync before they
-acknowledge. A figure is the median [lowest .. highest] of its runs; a run in which a message was lost, came
-twice, came out of order or was left over is void and not counted. Server CPU is what the operating system
-counts for the server's process, all threads. The peer's column shows the configuration that does best in that
-row. Ratios are Magnetar's figure over the peer's.
+acknowledge. A figure is the median [lowest .. highest] of its runs. A run is void and not counted if a
+message was lost, came twice, came out of order or was left over. Server CPU is the processor time that the
+operating system counts for the server's process, all threads included. The peer's column shows the
+configuration that does best in that row. Ratios are Magnetar's figure divided by the peer's.
 """
 
 
