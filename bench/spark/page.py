@@ -8,15 +8,15 @@ from typing import Any
 
 _HEAD = """# Benchmarks of the Spark source and sink
 
-Written by `python -m bench.spark`, which starts Magnetar and Apache Pulsar 4.0.8 (fsync on in both), fills
+`python -m bench.spark` writes this page. It starts Magnetar and Apache Pulsar 4.0.8 (fsync on in both), fills
 topics of two partitions with batches of 1,000 messages, and runs whole Spark queries: reading counts the
 rows and adds up the lengths of all columns, writing stores rows that Spark holds in memory. The JVM connector
-is StreamNative's newest in Maven Central (3.1.1.4) on the Spark it is made for (3.1.3); `magnetar.spark` runs
-on PySpark {pyspark}. Figures are medians [lowest .. highest] of {rounds} runs after one that warms up, with
-{rows:,} rows of 100 B or a fifth of them of 1,000 B (half of that when writing). *Rows/s* is by the clock;
-*CPU* is that of the driver, the JVM and the Python workers together; *server* that of the broker with its
-storage. A run whose number of rows is not what was published is void. All runs:
-[benchmarks/spark.json](benchmarks/spark.json).
+is StreamNative's newest in Maven Central (3.1.1.4), on the Spark version it is built for (3.1.3);
+`magnetar.spark` runs on PySpark {pyspark}. Figures are medians [lowest .. highest] of {rounds} runs after a
+warm-up run, with {rows:,} rows of 100 B or a fifth as many of 1,000 B (half of that when writing). *Rows/s*
+is by the clock. *CPU* is that of the driver, the JVM and the Python workers together; *server* is that of
+the broker with its storage. A run is void if the number of rows differs from what was published. All runs
+are in [benchmarks/spark.json](benchmarks/spark.json).
 
 Measured on {machine}.
 """
