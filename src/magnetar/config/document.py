@@ -22,41 +22,42 @@ from magnetar.config.table import (
 _HEAD = """# Settings
 
 `magnetar standalone --config FILE` reads Pulsar's own property files (`broker.conf`, `standalone.conf`).
-Every key that Pulsar 4.0 knows has one of six classes. This page is made from the table that the program
+Every key of Pulsar 4.0 belongs to one of six classes. This page is generated from the table that the program
 itself uses (`python -m magnetar.config.document docs/settings.md`).
 
-- A malformed value, or one out of range, stops the start with file and line, whatever the class of its key.
-- Keys that nobody knows are named in one warning.
-- An empty value is the default. Where a key comes twice, the last one counts. Files are read as ISO-8859-1,
-  as Java reads them.
-- Options of the command line win over the file.
+- A value that is malformed or out of range stops the start, and the error gives file and line, whatever the
+  class of the key.
+- One warning lists all unknown keys.
+- An empty value means the default. If a key occurs twice, the last one applies. Files are read as ISO-8859-1,
+  as in Java.
+- Options of the command line override the file.
 
-**Copies.** The embedded ledger store keeps one copy of an entry, synced before it is acknowledged. Pulsar's
-`broker.conf` asks for two (`managedLedgerDefaultWriteQuorum=2`, `managedLedgerDefaultAckQuorum=2`): that is a
-promise which cannot be kept here, so such a file stops the start; Pulsar's `standalone.conf` asks for one.
-`magnetar broker --config FILE` keeps ledgers in BookKeeper, with as many copies as are asked for: see the
-last section.
+**Copies.** The embedded ledger store keeps one copy of an entry, which is synced before it is acknowledged.
+Pulsar's `broker.conf` asks for two (`managedLedgerDefaultWriteQuorum=2`, `managedLedgerDefaultAckQuorum=2`).
+The embedded store cannot keep this promise, so such a file stops the start; Pulsar's `standalone.conf` asks
+for one. `magnetar broker --config FILE` keeps ledgers in BookKeeper, with the configured number of copies:
+see the last section.
 """
 _CLUSTER = """## In a cluster
 
-What is otherwise in `magnetar broker`, on ZooKeeper and BookKeeper ([cluster.md](cluster.md)); all other
-keys are as above.
+These keys differ in `magnetar broker`, on ZooKeeper and BookKeeper ([cluster.md](cluster.md)); all other keys
+are as above.
 """
 
 _PROXY_HEAD = """# Settings of a proxy
 
 `magnetar proxy --config FILE` and `magnetar discovery --config FILE` ([proxy.md](proxy.md)) read Pulsar's own
-`proxy.conf`. This page is made from the table that the program itself uses (`python -m
-magnetar.config.document docs/settings-proxy.md`); what is said of malformed, unknown and empty values in
-[settings.md](settings.md) goes for proxies, too.
+`proxy.conf`. This page is generated from the table that the program itself uses (`python -m
+magnetar.config.document docs/settings-proxy.md`). The rules for malformed, unknown and empty values in
+[settings.md](settings.md) apply to proxies, too.
 """
 
 _WEBSOCKET_HEAD = """# Settings of WebSockets without a broker
 
 `magnetar websocket --config FILE` ([websocket.md](websocket.md)) reads Pulsar's own `websocket.conf`. This
-page is made from the table that the program itself uses (`python -m magnetar.config.document
-docs/settings-websocket.md`); what is said of malformed, unknown and empty values in
-[settings.md](settings.md) goes for it, too.
+page is generated from the table that the program itself uses (`python -m magnetar.config.document
+docs/settings-websocket.md`). The rules for malformed, unknown and empty values in [settings.md](settings.md)
+apply here, too.
 """
 
 _SECTIONS = {
@@ -65,27 +66,27 @@ _SECTIONS = {
         "Keys that begin with `magnetar` are Magnetar's own.",
     ),
     SettingClass.OPTION: (
-        "Options of providers of authentication",
+        "Options of authentication providers",
         "Honoured by the providers that `authenticationProviders` names ([security.md](security.md)).",
     ),
     SettingClass.GUARDED: (
         "Not honoured yet, and a promise of security, durability or isolation",
-        "Any other value than the one shown stops the start, with file and line, unless "
-        "`--accept-unhonoured KEY` names the key; then it is a warning.",
+        "Any value other than the one shown stops the start, with file and line, unless "
+        "`--accept-unhonoured KEY` names the key; then it causes a warning.",
     ),
     SettingClass.LATER: (
         "Not honoured yet",
-        "This release acts as with the value shown; another one is a warning.",
+        "This release behaves as with the value shown; any other value causes a warning.",
     ),
     SettingClass.MEANINGLESS: (
         "Without meaning here",
-        "They size or choose something that does not exist here (Java threads, classes and archives, clients "
-        "of remote stores). Accepted without a word.",
+        "These keys size or select something that does not exist in Magnetar (Java threads, classes and "
+        "archives, clients of remote stores). They are accepted without a message.",
     ),
     SettingClass.BOOKIE: (
         "Keys of the bookie in standalone.conf",
-        "Pulsar's standalone file also configures a BookKeeper server; there is none here. Accepted without "
-        "a word. (`journalSyncData` too: everything acknowledged is synced, always.)",
+        "Pulsar's standalone file also configures a BookKeeper server, which does not exist here. These keys "
+        "are accepted without a message. (So is `journalSyncData`: what is acknowledged is always synced.)",
     ),
 }
 
@@ -93,7 +94,7 @@ _SECTIONS = {
 _BECOMES = {
     SettingClass.HONOURED: "honoured",
     SettingClass.GUARDED: "another value stops the start",
-    SettingClass.LATER: "another value is a warning",
+    SettingClass.LATER: "another value causes a warning",
     SettingClass.MEANINGLESS: "without meaning",
 }
 
@@ -139,7 +140,7 @@ def _table(rows: list[Setting]) -> Iterator[str]:
 
 def _cluster_table() -> Iterator[str]:
     alone = settings_table()
-    yield "| key | what becomes of it | here | note |"
+    yield "| key | effect | here | note |"
     yield "| --- | --- | --- | --- |"
     for row in cluster_settings_table().values():
         if row is alone[row.name]:
