@@ -42,8 +42,9 @@ def subscribe(
 
 
 def backlog(site: Site[Server], topic: str, subscription: str = "s") -> int:
-    """-1: there is no such subscription."""
-    found = site.stats(topic)["subscriptions"].get(subscription)
+    """-1: there is no such subscription, or the replicator has not made the topic yet."""
+    stats = json.loads(site.ask("GET", f"/persistent/{topic}/stats", status=(200, 404)))
+    found = stats.get("subscriptions", {}).get(subscription)
     return -1 if found is None else int(found["msgBacklog"])
 
 
