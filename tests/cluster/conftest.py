@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from bookkeeper_servers import BookKeeperServers
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 from zookeeper_server import ZooKeeperServer
 
 
@@ -43,14 +45,25 @@ def cluster(started_cluster: BookKeeperServers) -> BookKeeperServers:
 
 @pytest.fixture
 def without_brokers(cluster: BookKeeperServers) -> BookKeeperServers:
-    """With no broker registered: those that tests have killed would be until their sessions end."""
+    """Without the registrations, leaders and owners that killed brokers leave until their sessions end."""
     client = KazooClient(cluster.zookeeper.address)
     client.start()
     try:
-        root = "/loadbalance/brokers"
-        for broker in client.get_children(root) if client.exists(root) else ():
-            client.delete(f"{root}/{broker}")
+        for root in ("/loadbalance", "/namespace"):
+            delete_ephemeral_nodes(client, root)
     finally:
         client.stop()
         client.close()
     return cluster
+
+
+def delete_ephemeral_nodes(client: KazooClient, path: str) -> None:
+    """Those at and below a path."""
+    found = client.exists(path)
+    if found is None:
+        return
+    for child in client.get_children(path):
+        delete_ephemeral_nodes(client, f"{path}/{child}")
+    if found.ephemeralOwner:
+        with suppress(NoNodeError):
+            client.delete(path)
