@@ -1,4 +1,4 @@
-"""Two brokers that have doors with TLS and no others, on Apache ZooKeeper and BookKeeper."""
+"""Two brokers that have listeners with TLS and no others, on Apache ZooKeeper and BookKeeper."""
 
 from __future__ import annotations
 

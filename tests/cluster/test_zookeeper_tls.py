@@ -34,7 +34,7 @@ POLICIES = "/admin/policies/public/default"
 class Secured(NamedTuple):
     servers: BookKeeperServers
     address: str
-    """Of the door with TLS."""
+    """Of the listener with TLS."""
     own: str
     """A certificate with its key that the server takes."""
     trust: str

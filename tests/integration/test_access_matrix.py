@@ -71,7 +71,7 @@ def test_what_is_refused_changes_nothing(matrix: Matrix) -> None:
     assert changed_although_refused(matrix) == []
 
 
-def test_legacy_names_open_no_other_door(matrix: Matrix) -> None:
+def test_legacy_names_give_no_other_access(matrix: Matrix) -> None:
     for row in rows():
         if row.way != LEGACY:
             continue

@@ -46,7 +46,7 @@ def look_up(port: int, listener: str = "") -> CommandLookupTopicResponse:
     return answer
 
 
-def test_who_names_no_listener_is_told_that_of_the_door(server: Server, outer: int) -> None:
+def test_clients_that_name_no_listener_get_the_one_of_the_bind_address(server: Server, outer: int) -> None:
     inside, outside = look_up(server.port), look_up(outer)
     assert inside.brokerServiceUrl == "pulsar://broker.local:6650"
     assert not inside.brokerServiceUrlTls

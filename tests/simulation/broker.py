@@ -24,8 +24,8 @@ from magnetar.ledger.journal.writing import MetadataJournal
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.faulty import FaultyMetadataStore
 from magnetar.metadata.interface import MetadataStore
+from magnetar.server.bind_addresses import bind_addresses
 from magnetar.server.broker_process import Place
-from magnetar.server.doors import doors
 from magnetar.server.metadata_recovery import rebuild
 from magnetar.server.standalone import StandaloneBroker
 from simulation.guard import Guard
@@ -131,7 +131,12 @@ class BrokerProcess:
         self._trace.note(f"{self.host}: starts, life", self.lives)
         settings = self._limits.settings
         place = Place(
-            self._with_disk_of(simulation.io), settings, {}, self.host, {"http": 8080}, doors(settings)[:1]
+            self._with_disk_of(simulation.io),
+            settings,
+            {},
+            self.host,
+            {"http": 8080},
+            bind_addresses(settings)[:1],
         )
         if self._guard is not None:
             place = replace(

@@ -39,7 +39,7 @@ class BrokerSettings:
     authentication_refresh_seconds: float = 60.0
     """Before a client's proof ends, it is asked for a fresh one."""
     service_url_tls: str = ""
-    """``pulsar+ssl://host:port``; empty: there is no such door, as :attr:`service_url` where TLS is alone."""
+    """``pulsar+ssl://host:port``; empty: no TLS. Where only TLS is served, :attr:`service_url` is empty."""
     http_url_tls: str = ""
     listeners: Mapping[str, Addresses] = field(default_factory=dict)
     """The same by the name of a listener."""

@@ -91,7 +91,7 @@ def cluster_access(flags: Flags) -> ClusterAccess:
 
 
 def _general(found: Mapping[str, str], scheme: str) -> str:
-    """An address that is there for both doors, where it is one of this door."""
+    """An address that is there for both listeners, where it is one of this listener."""
     both = (found.get(key, "") for key in ("webServiceUrl", "serviceUrl"))
     return next((url for url in both if url.startswith(scheme)), "")
 

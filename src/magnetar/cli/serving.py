@@ -137,7 +137,7 @@ def _add_websocket(commands: Commands) -> None:
     websocket.add_argument(
         "--wait", type=_seconds, metavar="SECONDS", help="how long to wait for ZooKeeper (without limit)"
     )
-    _add_door(websocket)
+    _add_listener(websocket)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
@@ -152,10 +152,10 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         metavar="A",
         help="host name that clients connect to (the address it listens on)",
     )
-    _add_door(parser)
+    _add_listener(parser)
 
 
-def _add_door(parser: argparse.ArgumentParser) -> None:
+def _add_listener(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--http-port", type=_port, metavar="N", help="port of HTTP (8080); 0: a free port")
     parser.add_argument("--bind-address", metavar="A", help="address to listen on (127.0.0.1)")
     parser.add_argument(

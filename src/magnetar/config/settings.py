@@ -377,7 +377,7 @@ def load(
     """
     read = read_settings(path, cluster_settings_table() if cluster else settings_table(), accept, overrides)
     values, given, problems = read.values, read.given, read.problems
-    _close_doors(values, given)
+    _close_ports(values, given)
     _check_names(given, problems)
     _check_together(values, given, problems)
     if cluster:
@@ -397,7 +397,7 @@ def default_settings(**changes: Any) -> Settings:
     return Settings(**{**known, **changes})
 
 
-def _close_doors(values: dict[str, Value], given: Mapping[str, Given]) -> None:
+def _close_ports(values: dict[str, Value], given: Mapping[str, Given]) -> None:
     """A port that is given as empty is none, as in Pulsar, where the one with TLS takes its place."""
     for plain, secured in (
         ("brokerServicePort", "brokerServicePortTls"),

@@ -98,12 +98,12 @@ class WebSocketProcessSettings:
 
     @property
     def tls_protocols(self) -> tuple[str, ...]:
-        """It has no binary door."""
+        """It has no binary listener."""
         return ()
 
     @property
     def tls_ciphers(self) -> tuple[str, ...]:
-        """It has no binary door."""
+        """It has no binary listener."""
         return ()
 
     @property

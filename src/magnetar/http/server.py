@@ -12,7 +12,7 @@ from magnetar.broker.stats.figures import MetricsSnapshot
 from magnetar.errors import InvalidRequest
 from magnetar.http.admin_pace import AdminLimits, AdminPace, TooFast
 from magnetar.http.dashboard.endpoints import dashboard as endpoints_of_dashboard
-from magnetar.http.door import Door, named
+from magnetar.http.endpoint_server import EndpointServer, named
 from magnetar.http.endpoints.whole import WHOLE
 from magnetar.http.engine.connection import HttpLimits
 from magnetar.http.engine.etags import tagged
@@ -40,7 +40,7 @@ _OF_SUPERUSERS = BrokerOperation.SHUT_DOWN
 """A role that may do this may do everything."""
 
 
-class HttpServer(Door[Endpoint]):
+class HttpServer(EndpointServer[Endpoint]):
     """Serves the endpoint table for one broker, from the moment it is given one."""
 
     def __init__(

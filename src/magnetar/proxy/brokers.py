@@ -22,7 +22,7 @@ _AGAIN_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """Where one is; empty: not by that door."""
+    """Where one is; empty: not by that listener."""
 
     binary: str = ""
     binary_tls: str = ""
@@ -212,7 +212,7 @@ def _is_address(url: str) -> bool:
 
 
 def is_web_of(brokers: Brokers, url: str) -> bool:
-    """Whether a URL leads to the HTTP door of one of them."""
+    """Whether a URL leads to the HTTP listener of one of them."""
     asked = urlsplit(url)
     for broker in brokers.all:
         for own in (broker.http, broker.http_tls):

@@ -30,7 +30,7 @@ _DAY_SECONDS = 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyOptions:
-    """Of the binary door."""
+    """Of the binary listener."""
 
     tls_with_broker: bool = False
     max_message_size: int = 5 << 20

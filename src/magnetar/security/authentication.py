@@ -87,7 +87,7 @@ class Claim:
 
 
 class Authenticator(Protocol):
-    """Asked for each connection of the binary door and for requests; the client waits for its answer."""
+    """Asked for each connection of the binary listener and for requests; the client waits for its answer."""
 
     @property
     def asks(self) -> bool:

@@ -7,7 +7,7 @@ from magnetar.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """What is known of a client, on either door, until it proves something else."""
+    """What is known of a client, on either listener, until it proves something else."""
 
     role: str
     """The name that permissions are given to."""

@@ -9,7 +9,7 @@ from magnetar.lazy_dataclass import dataclass
 
 @dataclass(slots=True)
 class Proofs:
-    """Counts of one provider, on both doors."""
+    """Counts of one provider, on both listeners."""
 
     provider: str
     """As Pulsar names its own, without the package."""

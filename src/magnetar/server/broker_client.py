@@ -20,8 +20,8 @@ from magnetar.io.real.tls_network import TlsClientNetwork
 from magnetar.io.tls import ClientContext, ClientTls, TlsFiles, TlsRefused
 from magnetar.security.proofs.plugins import authentication_of
 from magnetar.security.proofs.proof import Authentication, NoProof
-from magnetar.server.door_settings import OwnClientSettings
 from magnetar.server.peer_admin import Headers, HttpPeerAdmin
+from magnetar.server.process_settings import OwnClientSettings
 
 
 class TlsChecks(NamedTuple):

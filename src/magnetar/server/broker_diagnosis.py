@@ -15,8 +15,8 @@ from magnetar.config.reading import ConfigurationError, SettingsContradict
 from magnetar.config.settings import Settings, load
 from magnetar.io.real.disk import RealDisk
 from magnetar.ledger.embedded.disk_guard import DiskGuardSettings, DiskUse
+from magnetar.server.bind_addresses import BindAddress, bind_addresses
 from magnetar.server.configuration_check import kind_of
-from magnetar.server.doors import Door, doors
 from magnetar.server.exposure import exposures
 from magnetar.server.machine_diagnosis import Finding, State
 from magnetar.server.settings import disk_guard_settings
@@ -39,43 +39,43 @@ def broker(config: Path | None, data_dir: Path) -> Iterator[Finding]:
     try:
         cluster = config is not None and kind_of(config) == "broker"
         settings = load(config, cluster=cluster).settings
-        listening, bounds = doors(settings), disk_guard_settings(settings)
+        listening, bounds = bind_addresses(settings), disk_guard_settings(settings)
     except (ConfigurationError, SettingsContradict) as error:
         advice = "" if config is None else f"magnetar check {config}"
         yield Finding("settings", State.FAIL, str(error), advice)
         return
     yield Finding("settings", State.OK, "all defaults" if config is None else f"{config} can be used")
-    for door in listening:
-        yield port(door)
+    for bind in listening:
+        yield port(bind)
     yield from exposed(settings, listening)
     if not cluster:
         yield space(bounds, data_dir)
         yield sync_speed(data_dir)
 
 
-def exposed(settings: Settings, listening: Sequence[Door]) -> Iterator[Finding]:
+def exposed(settings: Settings, listening: Sequence[BindAddress]) -> Iterator[Finding]:
     """What other machines reach, and are told."""
     for exposure in exposures(settings, listening):
         yield Finding("exposure", State.WARN, exposure.found, exposure.advice)
 
 
-def port(door: Door) -> Finding:
+def port(bind: BindAddress) -> Finding:
     """Whether a broker could listen there."""
-    subject = f"port {door.port}"
-    where = f"{door.scheme} on {door.host or 'all addresses'}"
-    host = door.host or None
+    subject = f"port {bind.port}"
+    where = f"{bind.scheme} on {bind.host or 'all addresses'}"
+    host = bind.host or None
     try:
         family, kind, protocol, _name, address = socket.getaddrinfo(
-            host, door.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            host, bind.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         with closing(socket.socket(family, kind, protocol)) as tried:
             # As brokers do: connections of an earlier life are in nobody's way.
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tried.bind(address)
     except OSError as error:
-        owner = owner_of(door.port)
+        owner = owner_of(bind.port)
         by = f", {owner} listens there" if owner else ""
-        advice = f"end what has it; {door.option} 0 takes a free one"
+        advice = f"end what has it; {bind.option} 0 takes a free one"
         return Finding(subject, State.FAIL, f"{where}: {error.strerror or error}{by}", advice)
     return Finding(subject, State.OK, f"{where} is free")
 

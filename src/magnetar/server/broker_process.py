@@ -33,7 +33,7 @@ from magnetar.metadata.interface import MetadataError
 from magnetar.security.authentication import Authenticator, NobodyIsAsked
 from magnetar.security.authorization import Authorizer
 from magnetar.security.grants import Grants
-from magnetar.server.doors import Door, check_listeners, doors
+from magnetar.server.bind_addresses import BindAddress, bind_addresses, check_listeners
 from magnetar.server.entry_filters import load_entry_filters
 from magnetar.server.exposure import exposures
 from magnetar.server.http_names import hosts_of_broker
@@ -51,7 +51,7 @@ from magnetar.server.telemetry import exporter, wanted_telemetry
 from magnetar.telemetry.settings import TelemetrySettings
 
 if TYPE_CHECKING:
-    from magnetar.server.tls import DoorTls
+    from magnetar.server.tls import ListenerTls
     from magnetar.telemetry.exporter import Exporter
 
 log = logging.getLogger(__name__)
@@ -86,10 +86,10 @@ class Place:
     """As clients are told; an IPv6 address in brackets."""
     http_ports: Mapping[str, int]
     """The real ones, by ``http`` and ``https``."""
-    doors: Sequence[Door]
+    bind_addresses: Sequence[BindAddress]
     """Where the binary protocol is served."""
-    tls: DoorTls | None = None
-    """None: no door has TLS."""
+    tls: ListenerTls | None = None
+    """None: no bind address has TLS."""
     authenticator: Authenticator = field(default_factory=NobodyIsAsked)
     make_authorizer: Callable[[Grants], Authorizer] | None = None
     """None: nobody is asked who may do what."""
@@ -115,7 +115,7 @@ class Broker(Protocol):
 
     @property
     def binary_ports(self) -> Mapping[str, int]:
-        """The real ones of doors without a listener of their own, by ``pulsar`` and ``pulsar+ssl``."""
+        """The real ones of bind addresses without a listener name, by ``pulsar`` and ``pulsar+ssl``."""
         ...
 
     @property
@@ -189,7 +189,7 @@ def _reason(error: Exception) -> str:
 
 
 class Assembly:
-    """A broker, its doors, and who is asked about those who come in: started and stopped as one."""
+    """A broker, its listeners, and who is asked about those who come in: started and stopped as one."""
 
     def __init__(
         self,
@@ -217,19 +217,19 @@ class Assembly:
         self._stop_process = stop
         settings = loaded.settings
         self.host = advertised_host(settings)
-        self._doors = doors(settings)
-        check_listeners(settings, self._doors)
-        self.exposures = exposures(settings, self._doors)
+        self._bind_addresses = bind_addresses(settings)
+        check_listeners(settings, self._bind_addresses)
+        self.exposures = exposures(settings, self._bind_addresses)
         """About listeners that other machines reach."""
         self._roles = Roles(settings)
         asked = authenticator(io, settings, loaded.given, self._roles.proxies)
         self._asked = asked_through(asked) if asked_through is not None else asked
-        self._tls: DoorTls | None = None
-        if any(door.tls for door in self._doors):
+        self._tls: ListenerTls | None = None
+        if any(bind.tls for bind in self._bind_addresses):
             # Few brokers that stand alone have TLS.
-            from magnetar.server.tls import DoorTls
+            from magnetar.server.tls import ListenerTls
 
-            self._tls = DoorTls(io, loop, settings)
+            self._tls = ListenerTls(io, loop, settings)
         self._http = HttpServer(
             io,
             _http_limits(settings),
@@ -250,7 +250,7 @@ class Assembly:
 
         :raises OSError: an address cannot be used
         """
-        self._http_ports = await _open_http(self._http, self._doors, self._tls)
+        self._http_ports = await _open_http(self._http, self._bind_addresses, self._tls)
         loaded, roles = self._loaded, self._roles
         io, settings = self._broker_io, loaded.settings
         place = Place(
@@ -259,7 +259,7 @@ class Assembly:
             loaded.texts,
             self.host,
             self._http_ports,
-            [door for door in self._doors if door.binary],
+            [bind for bind in self._bind_addresses if bind.binary],
             self._tls,
             self._asked,
             lambda grants: authorizer(io, settings, loaded.given, roles, grants),
@@ -291,7 +291,7 @@ class Assembly:
         )
 
     def ports(self, broker: Broker) -> Mapping[str, int]:
-        """The real ones of doors without a listener of their own, by scheme."""
+        """The real ones of bind addresses without a listener name, by scheme."""
         return {**broker.binary_ports, **self._http_ports}
 
     async def stop(self, broker: Broker) -> int:
@@ -349,16 +349,18 @@ async def _started(broker: Broker, loop: asyncio.AbstractEventLoop, stopping: as
     return True
 
 
-async def _open_http(http: HttpServer, listening: Sequence[Door], tls: DoorTls | None) -> dict[str, int]:
-    """The ports of doors without a listener of their own, by scheme."""
+async def _open_http(
+    http: HttpServer, listening: Sequence[BindAddress], tls: ListenerTls | None
+) -> dict[str, int]:
+    """The ports of bind addresses without a listener name, by scheme."""
     ports: dict[str, int] = {}
-    for door in listening:
-        if door.binary:
+    for bind in listening:
+        if bind.binary:
             continue
-        with taken_port("HTTP", door.option, door.port):
-            port = await http.start(door.host, door.port, tls.http if tls and door.tls else None)
-        if not door.listener:
-            ports.setdefault(door.scheme, port)
+        with taken_port("HTTP", bind.option, bind.port):
+            port = await http.start(bind.host, bind.port, tls.http if tls and bind.tls else None)
+        if not bind.listener:
+            ports.setdefault(bind.scheme, port)
     return ports
 
 

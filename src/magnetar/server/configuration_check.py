@@ -19,7 +19,7 @@ from magnetar.config.table import (
 )
 from magnetar.config.websocket import load_websockets
 from magnetar.lazy_dataclass import dataclass
-from magnetar.server.doors import check_listeners, doors
+from magnetar.server.bind_addresses import bind_addresses, check_listeners
 from magnetar.server.entry_filters import load_entry_filters
 from magnetar.server.exposure import exposures
 
@@ -46,7 +46,7 @@ class _Kind:
 def _try_broker(path: Path, accept: Iterable[str], *, cluster: bool) -> Sequence[str]:
     settings = load(path, accept, cluster=cluster).settings
     load_entry_filters(settings.entry_filter_names)
-    listening = doors(settings)
+    listening = bind_addresses(settings)
     check_listeners(settings, listening)
     return [str(exposure) for exposure in exposures(settings, listening)]
 

@@ -28,9 +28,9 @@ from magnetar.managed_ledger.exports import EXPORTER
 from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataStore, SessionEvent
 from magnetar.metadata.resolving import ResolvingStore
+from magnetar.server.bind_addresses import Advertised
 from magnetar.server.cluster_settings import MetadataPlaces, in_cluster, metadata_places, quorums
 from magnetar.server.cluster_stores import Patience, open_bookies_metadata, open_ledgers, open_metadata
-from magnetar.server.doors import Advertised
 from magnetar.server.embedded_stores import LEDGERS, EmbeddedStores
 from magnetar.server.settings import (
     broker_settings,

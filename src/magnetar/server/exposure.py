@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from magnetar.config.settings import Settings
-from magnetar.server.doors import Door
+from magnetar.server.bind_addresses import BindAddress
 
 _ALL_ADDRESSES = ("", "0.0.0.0", "::")  # nosec B104 - compared, not bound to
 
@@ -35,19 +35,19 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def exposures(settings: Settings, listening: Sequence[Door]) -> Sequence[Exposure]:
+def exposures(settings: Settings, listening: Sequence[BindAddress]) -> Sequence[Exposure]:
     """Warnings about listeners that other machines reach; empty: there are none to be given.
 
-    :param listening: see :func:`magnetar.server.doors.doors`
+    :param listening: see :func:`magnetar.server.bind_addresses.bind_addresses`
     """
-    reached = [door for door in listening if not is_loopback(door.host)]
+    reached = [bind for bind in listening if not is_loopback(bind.host)]
     return [*_unauthenticated(settings, reached), *_misled(settings, reached)]
 
 
-def _unauthenticated(settings: Settings, reached: Sequence[Door]) -> Sequence[Exposure]:
+def _unauthenticated(settings: Settings, reached: Sequence[BindAddress]) -> Sequence[Exposure]:
     if settings.authentication_enabled or not reached:
         return []
-    where = ", ".join(f"{door.scheme} on {_shown(door)}" for door in reached)
+    where = ", ".join(f"{bind.scheme} on {_shown(bind)}" for bind in reached)
     found = (
         f"Other machines reach {where} without authentication: "
         "anybody there may publish, consume and administer"
@@ -55,11 +55,11 @@ def _unauthenticated(settings: Settings, reached: Sequence[Door]) -> Sequence[Ex
     return [Exposure(found, "Set authenticationEnabled=true, or bindAddress=127.0.0.1")]
 
 
-def _misled(settings: Settings, reached: Sequence[Door]) -> Sequence[Exposure]:
+def _misled(settings: Settings, reached: Sequence[BindAddress]) -> Sequence[Exposure]:
     """Lookups would send clients on other machines to themselves."""
     if settings.advertised_address or settings.advertised_listeners:
         return []
-    if not any(door.host in _ALL_ADDRESSES for door in reached):
+    if not any(bind.host in _ALL_ADDRESSES for bind in reached):
         return []
     found = (
         "The broker listens on all addresses and advertises localhost: "
@@ -68,6 +68,6 @@ def _misled(settings: Settings, reached: Sequence[Door]) -> Sequence[Exposure]:
     return [Exposure(found, "Set advertisedAddress to a name or address by which they reach this machine")]
 
 
-def _shown(door: Door) -> str:
-    host = f"[{door.host}]" if ":" in door.host else door.host or "all addresses"
-    return f"{host}:{door.port}"
+def _shown(bind: BindAddress) -> str:
+    host = f"[{bind.host}]" if ":" in bind.host else bind.host or "all addresses"
+    return f"{host}:{bind.port}"

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from magnetar.config.reading import SettingsContradict
 from magnetar.config.settings import Settings
 from magnetar.http.engine.hosts import ANY, Hosts
-from magnetar.server.doors import advertised, doors
+from magnetar.server.bind_addresses import advertised, bind_addresses
 
 
 class NameSettings(Protocol):
@@ -51,4 +51,4 @@ def hosts_of_broker(settings: Settings, host: str) -> Hosts:
         if url
     ]
     named = [urlsplit(url).hostname or "" for url in urls]
-    return hosts_of(settings, (host, *named, *(door.host for door in doors(settings))))
+    return hosts_of(settings, (host, *named, *(bind.host for bind in bind_addresses(settings))))

@@ -1,4 +1,4 @@
-"""``magnetar proxy`` and ``magnetar discovery`` as processes: doors, brokers, who is let in."""
+"""``magnetar proxy`` and ``magnetar discovery`` as processes: listeners, brokers, who is let in."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from magnetar.lazy_dataclass import dataclass
 from magnetar.proxy.client_connection import ClientConnection
 from magnetar.proxy.redirecting import Redirecting
 from magnetar.proxy.service import ProxyService
-from magnetar.proxy.web_door import WebDoor, WebOptions
+from magnetar.proxy.web_server import WebOptions, WebServer
 from magnetar.server.beside import OptionsBeside, run_beside
 from magnetar.server.http_names import hosts_of
 from magnetar.server.loop_process import reachable_host, say_serving
 from magnetar.server.proxy_parts import brokers_of, forwarding_of, service_of, targets_of
 from magnetar.server.security import authenticator
 from magnetar.server.taken_port import taken_port
-from magnetar.server.tls import DoorTls
+from magnetar.server.tls import ListenerTls
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +60,8 @@ class _Proxy:
         """The real ones, by scheme."""
         self.listeners: list[Listener] = []
         self.service: ProxyService | None = None
-        self.web: WebDoor | None = None
-        self.tls: DoorTls | None = None
+        self.web: WebServer | None = None
+        self.tls: ListenerTls | None = None
 
     async def stop(self) -> None:
         """Also after a start that failed half way."""
@@ -107,13 +107,13 @@ async def _start(
     _check(settings)
     targets = targets_of(settings)
     if settings.service_port_tls is not None or settings.web_service_port_tls is not None:
-        proxy.tls = DoorTls(io, loop, settings)
+        proxy.tls = ListenerTls(io, loop, settings)
     asked = authenticator(io, settings, loaded.given)
     brokers = await brokers_of(io, settings, options.wait_seconds)
     service = proxy.service = service_of(
         io, loop, settings, brokers, targets, asked, redirects=options.discovery
     )
-    proxy.web = WebDoor(
+    proxy.web = WebServer(
         io,
         HttpLimits(
             body_bytes=settings.http_input_max_replay_buffer_size,
@@ -126,7 +126,7 @@ async def _start(
         service,
         Redirecting(brokers) if options.discovery else forwarding_of(loop, loaded, brokers, targets),
     )
-    await _open_doors(proxy, io, settings, lambda: ClientConnection(service))
+    await _open_listeners(proxy, io, settings, lambda: ClientConnection(service))
 
 
 def _check(settings: ProxySettings) -> None:
@@ -164,7 +164,7 @@ def _web_options(settings: ProxySettings) -> WebOptions:
     )
 
 
-async def _open_doors(
+async def _open_listeners(
     proxy: _Proxy, io: Io, settings: ProxySettings, client: Callable[[], ClientConnection]
 ) -> None:
     """:raises OSError: an address cannot be used"""

@@ -16,7 +16,7 @@ from magnetar.security.chain import ProviderChain
 from magnetar.security.grants import Grants
 from magnetar.security.options import Options, ProviderRefused
 from magnetar.security.rules import PulsarRules
-from magnetar.server.door_settings import AccessSettings, DoorSettings
+from magnetar.server.process_settings import AccessSettings, ListenerSettings
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ def _roles(text: str | None, of_file: frozenset[str]) -> frozenset[str]:
 
 def authenticator(
     io: Io,
-    settings: DoorSettings,
+    settings: ListenerSettings,
     given: Mapping[str, str],
     proxies: Callable[[], frozenset[str]] = frozenset,
 ) -> Authenticator:
@@ -209,7 +209,7 @@ def authorizer(
     )
 
 
-def tls_files(settings: DoorSettings) -> TlsFiles:
+def tls_files(settings: ListenerSettings) -> TlsFiles:
     """Where the broker's own certificate, its key and the issuers it trusts are.
 
     :raises SettingsContradict: a key store of a kind that only Java reads
@@ -235,8 +235,8 @@ def tls_files(settings: DoorSettings) -> TlsFiles:
     )
 
 
-def tls_rules(settings: DoorSettings, *, http: bool) -> TlsRules:
-    """Versions and ciphers of a door."""
+def tls_rules(settings: ListenerSettings, *, http: bool) -> TlsRules:
+    """Versions and ciphers of a listener."""
     protocols: Sequence[str] = settings.tls_protocols
     ciphers: Sequence[str] = settings.tls_ciphers
     if http:

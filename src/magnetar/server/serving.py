@@ -1,4 +1,4 @@
-"""A broker that serves: its doors, what HTTP sees of it, and its end; on stores that somebody else opened."""
+"""A broker that serves: its listeners, what HTTP sees of it, and its end; its caller opens the stores."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.metadata.interface import MetadataStore
 from magnetar.metadata.measured import BOUNDS_MS, MeasuredStore
 from magnetar.security.authorization import Authorizer
+from magnetar.server.bind_addresses import BindAddress, advertised
 from magnetar.server.broker_process import Place
 from magnetar.server.changing_settings import BrokerOptions
 from magnetar.server.collector import Collector
-from magnetar.server.doors import Door, advertised
 from magnetar.server.health import HealthCheck
 from magnetar.server.settings import broker_settings, entry_cache_settings
 from magnetar.server.taken_port import taken_port
@@ -141,12 +141,12 @@ class ServingBroker:
             ),
         )
         self._broker = broker
-        free = any(door.port == 0 for door in place.doors)
+        free = any(bind.port == 0 for bind in place.bind_addresses)
         if not free:
             await announce(known)
         await broker.dynamic.start()
-        for door in place.doors:
-            await self._listen(broker, door)
+        for bind in place.bind_addresses:
+            await self._listen(broker, bind)
         if free:
             known = broker.settings = self._known(stores.metadata_url)
             await announce(known)
@@ -181,7 +181,7 @@ class ServingBroker:
     def _known(self, metadata_url: str) -> BrokerSettings:
         """The broker's settings, with the ports as far as they are known."""
         place = self._place
-        fixed = {door.scheme: door.port for door in place.doors if not door.listener}
+        fixed = {bind.scheme: bind.port for bind in place.bind_addresses if not bind.listener}
         ports = {**fixed, **self._binary_ports, **place.http_ports}
         told = advertised(place.settings, place.advertised_host, ports)
         http_port = next(iter(place.http_ports.values()), 0)
@@ -195,15 +195,15 @@ class ServingBroker:
 
         return in_cluster(known, place.cluster)
 
-    async def _listen(self, broker: BrokerService, door: Door) -> None:
+    async def _listen(self, broker: BrokerService, bind: BindAddress) -> None:
         tls = self._place.tls
-        network = tls.binary if tls is not None and door.tls else None
-        with taken_port("binary", door.option, door.port):
+        network = tls.binary if tls is not None and bind.tls else None
+        with taken_port("binary", bind.option, bind.port):
             listener = await broker.start(
-                door.host, door.port, lambda: Connection(broker, handle, door.listener), network
+                bind.host, bind.port, lambda: Connection(broker, handle, bind.listener), network
             )
-        if not door.listener:
-            self._binary_ports.setdefault(door.scheme, listener.port)
+        if not bind.listener:
+            self._binary_ports.setdefault(bind.scheme, listener.port)
 
     async def _stop_serving(self) -> None:
         """Also after a start that failed half way; the stores stay open."""

@@ -29,7 +29,7 @@ from magnetar.config.settings import ConfigurationError, Settings, SettingsContr
 from magnetar.ledger.embedded.disk_guard import DiskGuardSettings
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
-from magnetar.server.doors import Advertised
+from magnetar.server.bind_addresses import Advertised
 from magnetar.server.entry_filters import find_filters, load_entry_filters
 
 _MIB = 1 << 20

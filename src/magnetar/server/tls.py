@@ -1,4 +1,4 @@
-"""TLS of doors: contexts out of the settings, read anew when the files change."""
+"""TLS of listeners: contexts out of the settings, read anew when the files change."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from magnetar.io.jobs import run_job
 from magnetar.io.real.tls_network import Handshakes, TlsServerNetwork
 from magnetar.io.tls import TlsFiles, TlsRefused, server_context
 from magnetar.security.watched_files import WatchedFiles
-from magnetar.server.door_settings import DoorSettings
+from magnetar.server.process_settings import ListenerSettings
 from magnetar.server.security import tls_files, tls_rules
 
 log = logging.getLogger(__name__)
 
 
-class DoorTls:
-    """The contexts of the binary door and of HTTP."""
+class ListenerTls:
+    """The contexts of the binary listener and of HTTP."""
 
-    def __init__(self, io: Io, loop: asyncio.AbstractEventLoop, settings: DoorSettings) -> None:
+    def __init__(self, io: Io, loop: asyncio.AbstractEventLoop, settings: ListenerSettings) -> None:
         """:raises SettingsContradict: the files cannot be used"""
         self._io = io
         self._settings = settings

@@ -22,7 +22,7 @@ from magnetar.http.engine.connection import HttpLimits
 from magnetar.http.engine.origins import Origins
 from magnetar.http.routing import Access
 from magnetar.http.websocket.service import WebSocketService
-from magnetar.http.websocket_door import WebSocketDoor
+from magnetar.http.websocket_server import WebSocketServer
 from magnetar.io.interfaces import Io, ListeningNetwork
 from magnetar.io.real import real_client_io, real_io
 from magnetar.io.wheel import TimerWheel
@@ -36,7 +36,7 @@ from magnetar.server.http_names import hosts_of
 from magnetar.server.loop_process import reachable_host, say_serving
 from magnetar.server.security import Roles, authenticator, authorizer
 from magnetar.server.taken_port import taken_port
-from magnetar.server.tls import DoorTls
+from magnetar.server.tls import ListenerTls
 from magnetar.server.websockets import limits_of
 from magnetar.server.zookeeper_access import alone_access
 
@@ -79,11 +79,11 @@ class _WebSockets:
         self._settings = loaded.settings
         self._shared: MetadataStore | None = None
         """What clusters share."""
-        self._tls: DoorTls | None = None
+        self._tls: ListenerTls | None = None
         self._access = Access()
         self._service: WebSocketService | None = None
         self._revocation: Revocation | None = None
-        self._door: WebSocketDoor | None = None
+        self._server: WebSocketServer | None = None
         self._ports: dict[str, int] = {}
         self._brokers = ""
 
@@ -96,7 +96,7 @@ class _WebSockets:
         settings = self._settings
         _check(settings)
         if settings.web_service_port_tls is not None:
-            self._tls = DoorTls(self._io, self._loop, settings)
+            self._tls = ListenerTls(self._io, self._loop, settings)
         asked = authenticator(self._io, settings, self._loaded.given)
         self._access = Access(asked)
         if settings.configuration_store:
@@ -109,7 +109,7 @@ class _WebSockets:
         self._service = WebSocketService(real_client_io(self._loop), lambda: client, limits_of(settings))
         wheel = TimerWheel(self._io.loop)
         self._revocation = Revocation(self._io, wheel, self._service.users, asked, self._access.authorizer)
-        await self._open_doors(self._service)
+        await self._open_listeners(self._service)
 
     def _authorizer(self) -> Authorizer:
         settings, shared = self._settings, self._shared
@@ -154,10 +154,10 @@ class _WebSockets:
         except PulsarException as error:
             raise SettingsContradict(str(error)) from error
 
-    async def _open_doors(self, service: WebSocketService) -> None:
+    async def _open_listeners(self, service: WebSocketService) -> None:
         settings = self._settings
         path = Path(settings.status_file_path) if settings.status_file_path else None
-        door = self._door = WebSocketDoor(
+        server = self._server = WebSocketServer(
             self._io,
             service,
             self._access,
@@ -166,14 +166,14 @@ class _WebSockets:
             hosts_of(settings),
             path.is_file if path is not None else None,
         )
-        doors: list[tuple[str, int | None, ListeningNetwork | None]] = [
+        ports: list[tuple[str, int | None, ListeningNetwork | None]] = [
             ("ws", settings.web_service_port, self._io.network),
             ("wss", settings.web_service_port_tls, self._tls.http if self._tls else None),
         ]
-        for scheme, port, network in doors:
+        for scheme, port, network in ports:
             if port is not None and network is not None:
                 with taken_port("HTTP", "--http-port", port):
-                    self._ports[scheme] = await door.start(settings.bind_address, port, network)
+                    self._ports[scheme] = await server.start(settings.bind_address, port, network)
 
     def say_serving(self) -> None:
         host = reachable_host(self._settings.bind_address)
@@ -183,8 +183,8 @@ class _WebSockets:
 
     async def stop(self) -> None:
         """Also after a start that failed half way."""
-        if self._door is not None:
-            await self._door.stop(_HTTP_GRACE_SECONDS)
+        if self._server is not None:
+            await self._server.stop(_HTTP_GRACE_SECONDS)
         if self._revocation is not None:
             self._revocation.stop()
         if self._service is not None:

@@ -12,7 +12,7 @@ from magnetar.broker.upkeep.revocation import Revocation
 from magnetar.config.settings import Settings
 from magnetar.errors import ServiceNotReady
 from magnetar.io.real import real_client_io
-from magnetar.server.door_settings import WebSocketSettings
+from magnetar.server.process_settings import WebSocketSettings
 
 if TYPE_CHECKING:
     from magnetar.http.engine.websocket import WebSocketLimits

@@ -122,7 +122,7 @@ class _Served:
 
         try:
             loaded = load(self._wanted.config, (), self._wanted.ports)
-            _check_doors(loaded.settings)
+            _check_ports(loaded.settings)
             load_entry_filters(loaded.settings.entry_filter_names)
             assembly = Assembly(
                 self._real,
@@ -245,8 +245,8 @@ def _has(connection: Connection, topic: TopicName | None, producer: str | None, 
     return consumed and any(met.meets(c.subscription.topic.name, c.name) for c in session.consumers.values())
 
 
-def _check_doors(settings: Settings) -> None:
-    """:raises SettingsContradict: there are doors at which no fault could be injected"""
+def _check_ports(settings: Settings) -> None:
+    """:raises SettingsContradict: there are listeners at which no fault could be injected"""
     if settings.broker_service_port_tls is not None or settings.web_service_port_tls is not None:
         raise SettingsContradict("brokers for tests are served without TLS: leave out its ports")
 

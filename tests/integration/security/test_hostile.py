@@ -1,4 +1,4 @@
-"""What strangers try on both doors."""
+"""What strangers try on both listeners."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def refusal(answer: BaseCommand | None) -> int:
 
 
 @pytest.mark.parametrize("token", [None, "", "garbage", unsigned("admin"), "\n\x1b[31m" * 100])
-def test_who_proves_nothing_is_refused_on_both_doors(secured: Secured, token: str | None) -> None:
+def test_who_proves_nothing_is_refused_on_both_listeners(secured: Secured, token: str | None) -> None:
     with raw(secured) as client:
         client.send(connect(token), lookup())
         assert refusal(client.next()) == ServerErrorCode.AUTHENTICATION

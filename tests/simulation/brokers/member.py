@@ -15,9 +15,9 @@ from magnetar.http.routing import Application
 from magnetar.http.server import HttpServer
 from magnetar.io.interfaces import Clock, Io
 from magnetar.io.simulated import SimulatedLoop, SimulatedNetwork, Simulation, simulated_io
+from magnetar.server.bind_addresses import bind_addresses
 from magnetar.server.broker_process import Place
 from magnetar.server.cluster_broker import ClusterBroker
-from magnetar.server.doors import doors
 from simulation.trace import Trace, Violation
 
 PORT = 6650
@@ -99,7 +99,7 @@ class Member:
             {},
             self.name,
             {"http": _HTTP_PORT},
-            doors(self._settings)[:1],
+            bind_addresses(self._settings)[:1],
             cluster=self._cluster,
         )
         broker = self.broker = ClusterBroker(place, None, _SimulatedHost(simulation.io.clock))

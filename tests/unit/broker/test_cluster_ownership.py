@@ -26,7 +26,7 @@ SECOND = Bundle(NAMESPACE, BundleRange(0x40000000, 0x80000000))
 
 class Broker:
     def __init__(self, world: SeveralSessions, name: str, *, tls: bool = False) -> None:
-        """:param tls: it has doors with TLS, and no others"""
+        """:param tls: it has listeners with TLS, and no others"""
         self.world = world
         self.name = name
         self.number = len(world.stores)

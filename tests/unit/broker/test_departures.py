@@ -134,7 +134,7 @@ class Others:
     """What a broker knows of others, and how they answer."""
 
     def __init__(self, *answers: Any, listeners: int = 0, tls: bool = False) -> None:
-        """:param tls: the broker has doors with TLS alone"""
+        """:param tls: the broker has listeners with TLS alone"""
         self.asked: list[Any] = []
         self.answers = list(answers)
         self.admin = self.brokers = self

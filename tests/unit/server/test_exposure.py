@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from magnetar.config.settings import load
+from magnetar.server.bind_addresses import bind_addresses
 from magnetar.server.broker_diagnosis import broker
 from magnetar.server.configuration_check import check
-from magnetar.server.doors import doors
 from magnetar.server.exposure import exposures, is_loopback
 
 SECURED = "authenticationEnabled=true\nauthenticationProviders=magnetar\n"
@@ -19,7 +19,7 @@ def told(tmp_path: Path, text: str) -> list[str]:
     path = tmp_path / "standalone.conf"
     path.write_text(text)
     settings = load(path).settings
-    return [str(each) for each in exposures(settings, doors(settings))]
+    return [str(each) for each in exposures(settings, bind_addresses(settings))]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost", "LocalHost", "::1%lo"])

@@ -24,7 +24,7 @@ from magnetar.protocol.hot_codec import SendRun
 from magnetar.protocol.metadata import Entry
 
 
-class Door(Protocol):
+class ReplicatedPublishing(Protocol):
     """What publishes for a connection; it is above this."""
 
     def submit(
@@ -35,7 +35,9 @@ class Door(Protocol):
     def close_in_order(self, producer: Producer) -> None: ...
 
 
-def publish_replicated(door: Door, producer: Producer, buffer: bytes, sends: SendRun, started: float) -> None:
+def publish_replicated(
+    publishing: ReplicatedPublishing, producer: Producer, buffer: bytes, sends: SendRun, started: float
+) -> None:
     """Hands a run of a replicator's SENDs to its topic, as far as that lets it in.
 
     When a topic moves, nothing is told of what comes behind an entry that it did not take any more.
@@ -45,12 +47,14 @@ def publish_replicated(door: Door, producer: Producer, buffer: bytes, sends: Sen
     count = sends.count
     run = ReplicatedRun(producer, buffer, sends.starts[:count], sends.ends[:count])
     if producer.by_position:
-        _publish_positions(door, run, sends, started)
+        _publish_positions(publishing, run, sends, started)
     else:
-        _publish_names(door, run, sends, started)
+        _publish_names(publishing, run, sends, started)
 
 
-def _publish_positions(door: Door, run: ReplicatedRun, sends: SendRun, started: float) -> None:
+def _publish_positions(
+    publishing: ReplicatedPublishing, run: ReplicatedRun, sends: SendRun, started: float
+) -> None:
     producer, count = run.producer, sends.count
     sent_ids = sends.sequence_ids[:count]
     parts = run.judge_positions()
@@ -60,35 +64,37 @@ def _publish_positions(door: Door, run: ReplicatedRun, sends: SendRun, started: 
         some = slice(part.first, part.end)
         ledger_ids, entry_ids = run.ledger_ids[some], run.entry_ids[some]
         if isinstance(part.verdict, BrokerError):
-            _refuse(door, producer, sent_ids[some], part.verdict)
+            _refuse(publishing, producer, sent_ids[some], part.verdict)
             if holds_back(part.verdict):
-                door.close_in_order(producer)
+                publishing.close_in_order(producer)
                 return
         elif part.verdict is Verdict.DUPLICATE:
             for ledger_id, entry_id in zip(ledger_ids, entry_ids, strict=True):
-                door.send_duplicate_receipt(producer, ledger_id, entry_id)
+                publishing.send_duplicate_receipt(producer, ledger_id, entry_id)
         else:
             messages = sum(sends.num_messages[some])
             publish = ReplicatedPublish(producer, sent_ids[some], ledger_ids, entry_ids, messages, started)
-            if not door.submit(producer, publish, run.buffer, run.starts[some], run.ends[some]):
+            if not publishing.submit(producer, publish, run.buffer, run.starts[some], run.ends[some]):
                 return
 
 
-def _publish_names(door: Door, run: ReplicatedRun, sends: SendRun, started: float) -> None:
+def _publish_names(
+    publishing: ReplicatedPublishing, run: ReplicatedRun, sends: SendRun, started: float
+) -> None:
     producer = run.producer
     parts, marks = run.judge_names()
     for part in parts:
         some = slice(part.first, part.end)
         ids, highest = sends.sequence_ids[some], sends.highest_sequence_ids[some]
         if isinstance(part.verdict, BrokerError):
-            _refuse(door, producer, ids, part.verdict)
+            _refuse(publishing, producer, ids, part.verdict)
         elif part.verdict is Verdict.DUPLICATE:
             for sequence_id, high in zip(ids, highest, strict=True):
-                door.send_duplicate_receipt(producer, sequence_id, high)
+                publishing.send_duplicate_receipt(producer, sequence_id, high)
         else:
             messages = sum(sends.num_messages[some])
             publish = NamedPublish(producer, ids, highest, marks[some], messages, started)
-            if not door.submit(producer, publish, run.buffer, run.starts[some], run.ends[some]):
+            if not publishing.submit(producer, publish, run.buffer, run.starts[some], run.ends[some]):
                 return
 
 
@@ -107,7 +113,12 @@ def part_of(sends: SendRun, first: int, end: int) -> SendRun:
 
 
 def publish_marker(
-    door: Door, producer: Producer, entry: Entry, raw: bytes, sequence_id: int, started: float
+    publishing: ReplicatedPublishing,
+    producer: Producer,
+    entry: Entry,
+    raw: bytes,
+    sequence_id: int,
+    started: float,
 ) -> None:
     """Hands a SEND with ``marker`` to the topic: it is neither compared nor remembered.
 
@@ -118,24 +129,29 @@ def publish_marker(
         return
     ids = array("q", (sequence_id,))
     if not isinstance(topic, Topic):
-        _refuse(door, producer, ids, NotAllowed("Markers are stored, and this topic stores nothing"))
+        _refuse(publishing, producer, ids, NotAllowed("Markers are stored, and this topic stores nothing"))
         return
     if not is_marker(entry.metadata.marker_type):
         error = NotAllowed(f"A marker of type {entry.metadata.marker_type} is not one that replicators send")
-        _refuse(door, producer, ids, error)
+        _refuse(publishing, producer, ids, error)
         return
     highest = array("q", (MARKER_RECEIPT if producer.by_position else -1,))
     publish = Publish(producer, ids, highest, 1, started)
     publish.completes = False
     on_their_way = topic.markers.on_their_way
     on_their_way[publish] = Marker(entry.metadata.marker_type, bytes(entry.payload), producer.remote_cluster)
-    if not door.submit(producer, publish, raw, array("q", (0,)), array("q", (len(raw),))) or topic.terminated:
+    if (
+        not publishing.submit(producer, publish, raw, array("q", (0,)), array("q", (len(raw),)))
+        or topic.terminated
+    ):
         on_their_way.pop(publish, None)
 
 
-def _refuse(door: Door, producer: Producer, sequence_ids: Sequence[int], error: BrokerError) -> None:
+def _refuse(
+    publishing: ReplicatedPublishing, producer: Producer, sequence_ids: Sequence[int], error: BrokerError
+) -> None:
     encryption = isinstance(error, EncryptionRequired)
     kind = Hindrance.ENCRYPTION_REQUIRED if encryption else Hindrance.MESSAGE_REFUSED
     producer.topic.hindered(kind, str(error))
     for sequence_id in sequence_ids:
-        door.refuse(producer.producer_id, sequence_id, error)
+        publishing.refuse(producer.producer_id, sequence_id, error)

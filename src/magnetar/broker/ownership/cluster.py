@@ -157,7 +157,7 @@ class ClusterOwnership:
     def _is_earlier_life(self, node: OwnerNode) -> bool:
         """A node of this broker that its session did not make: it is replaced, those of others never are.
 
-        All addresses count: brokers that have doors with TLS alone have none of the others in common.
+        All addresses count: brokers that have listeners with TLS alone have none of the others in common.
         """
         return not node.own and self._own(0).addresses == node.addresses
 

@@ -20,7 +20,7 @@ from magnetar.naming.errors import InvalidName
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Both doors of a cluster."""
+    """Both listeners of a cluster."""
 
     client: Client
     admin: AdminClient

@@ -59,7 +59,7 @@ _READER = (
 )
 
 
-def _door(
+def _websocket(
     path: str,
     handler: WebSocketHandler,
     description: str,
@@ -87,7 +87,7 @@ def _door(
 
 
 WEBSOCKET: Sequence[WebSocketEndpoint] = (
-    _door(
+    _websocket(
         f"/ws/v2/producer/{_TOPIC}",
         websocket.produce,
         "publish over a WebSocket",
@@ -95,7 +95,7 @@ WEBSOCKET: Sequence[WebSocketEndpoint] = (
         _PRODUCER,
         (f"/ws/producer/{_OLD_TOPIC}",),
     ),
-    _door(
+    _websocket(
         f"/ws/v2/consumer/{_TOPIC}/{{subscription}}",
         websocket.consume,
         "consume over a WebSocket",
@@ -103,7 +103,7 @@ WEBSOCKET: Sequence[WebSocketEndpoint] = (
         _CONSUMER,
         (f"/ws/consumer/{_OLD_TOPIC}/{{subscription}}",),
     ),
-    _door(
+    _websocket(
         f"/ws/v2/reader/{_TOPIC}",
         websocket.read,
         "read over a WebSocket",
@@ -111,7 +111,7 @@ WEBSOCKET: Sequence[WebSocketEndpoint] = (
         _READER,
         (f"/ws/reader/{_OLD_TOPIC}",),
     ),
-    _door(
+    _websocket(
         "/ws/v3/consumer/{subscription}",
         websocket.consume_several,
         "consume several topics, or all that match, over a WebSocket",

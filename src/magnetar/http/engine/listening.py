@@ -1,4 +1,4 @@
-"""What doors of HTTP have in common: addresses that are listened on, connections, and their orderly end."""
+"""What HTTP servers have in common: the addresses they listen on, connections, and their orderly end."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class WebSocketService:
         """Those of all WebSockets that are open or about to be."""
         return self._users
 
-    # doors
+    # listeners
 
     async def produce(self, request: Request, user: User, topic: TopicName) -> Response:
         """:raises InvalidRequest: a parameter is not understood

@@ -1,1 +1,1 @@
-"""What clients prove themselves by, on both doors. Names are the official Python client's."""
+"""What clients prove themselves by, on both listeners. Names are the official Python client's."""

@@ -24,7 +24,7 @@ _OPTIONS = {BINARY: "--binary-port", HTTP: "--http-port"}
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class BindAddress:
     """One address that is listened on."""
 
     scheme: str
@@ -49,10 +49,10 @@ class Door:
         return _OPTIONS.get(self.scheme, "another port in the settings, or")
 
 
-def doors(settings: Settings) -> Sequence[Door]:
+def bind_addresses(settings: Settings) -> Sequence[BindAddress]:
     """All of them, those of the ports first.
 
-    :raises SettingsContradict: an address is malformed or given twice, or there is no door of a kind
+    :raises SettingsContradict: an address is malformed or given twice, or a protocol has none
     """
     host = settings.bind_address
     ports = (
@@ -61,19 +61,19 @@ def doors(settings: Settings) -> Sequence[Door]:
         (HTTP, settings.web_service_port),
         (HTTPS, settings.web_service_port_tls),
     )
-    found = [Door(scheme, host, port) for scheme, port in ports if port is not None]
+    found = [BindAddress(scheme, host, port) for scheme, port in ports if port is not None]
     for name, scheme, address, port in _addresses("bindAddresses", settings.bind_addresses):
-        found.append(Door(scheme, address.strip("[]"), port, name))
-    taken = [(door.host, door.port) for door in found if door.port]
+        found.append(BindAddress(scheme, address.strip("[]"), port, name))
+    taken = [(bind.host, bind.port) for bind in found if bind.port]
     for place in taken:
         if taken.count(place) > 1:
             raise SettingsContradict(f"two ports are {place[0]}:{place[1]}")
-    if settings.tls_enabled and not any(door.tls for door in found):
+    if settings.tls_enabled and not any(bind.tls for bind in found):
         raise SettingsContradict(
             "tlsEnabled wants brokerServicePortTls or webServicePortTls: no port has TLS without"
         )
     for kind, least in (("binary protocol", (BINARY, BINARY_TLS)), ("HTTP", (HTTP, HTTPS))):
-        if not any(door.scheme in least for door in found):
+        if not any(bind.scheme in least for bind in found):
             raise SettingsContradict(f"no port for the {kind}")
     return found
 
@@ -91,7 +91,7 @@ def advertised(settings: Settings, host: str, ports: Mapping[str, int]) -> Adver
     """What clients are told once it is known which ports there are.
 
     :param host: of clients that name no listener
-    :param ports: by scheme, of the doors that have no listener of their own
+    :param ports: by scheme, of the bind addresses without a listener name
     :raises SettingsContradict: the settings of listeners do
     """
     own = Addresses(None)
@@ -116,13 +116,13 @@ def advertised(settings: Settings, host: str, ports: Mapping[str, int]) -> Adver
     return Advertised(_completed(first, own), {name: _completed(at, own) for name, at in named.items()})
 
 
-def check_listeners(settings: Settings, all_doors: Sequence[Door]) -> None:
-    """:raises SettingsContradict: a door is of a listener that is not advertised"""
+def check_listeners(settings: Settings, all_addresses: Sequence[BindAddress]) -> None:
+    """:raises SettingsContradict: a bind address names a listener that is not advertised"""
     told = advertised(settings, "localhost", {})
-    for door in all_doors:
-        if door.listener and door.listener not in told.listeners:
+    for bind in all_addresses:
+        if bind.listener and bind.listener not in told.listeners:
             raise SettingsContradict(
-                f"bindAddresses names the listener {door.listener!r}, which advertisedListeners does not have"
+                f"bindAddresses names the listener {bind.listener!r}, which advertisedListeners does not have"
             )
 
 

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from magnetar.config.settings import Settings, SettingsContradict, load
-from magnetar.server.doors import Door, advertised, check_listeners, doors
+from magnetar.server.bind_addresses import BindAddress, advertised, bind_addresses, check_listeners
 
 
 def settings(**given: str) -> Settings:
     return load(None, frozenset(), given).settings
 
 
-def test_ports_are_doors_and_a_port_that_is_empty_is_none() -> None:
-    found = doors(settings(brokerServicePortTls="6651", webServicePortTls="0", bindAddress="::1"))
-    assert [(door.scheme, door.host, door.port, door.tls) for door in found] == [
+def test_ports_are_bind_addresses_and_a_port_that_is_empty_is_none() -> None:
+    found = bind_addresses(settings(brokerServicePortTls="6651", webServicePortTls="0", bindAddress="::1"))
+    assert [(bind.scheme, bind.host, bind.port, bind.tls) for bind in found] == [
         ("pulsar", "::1", 6650, False),
         ("pulsar+ssl", "::1", 6651, True),
         ("http", "::1", 8080, False),
@@ -29,19 +29,19 @@ def test_tls_alone(tmp_path: Path) -> None:
     file.write_text(
         "brokerServicePort=\nwebServicePort=\nbrokerServicePortTls=6651\nwebServicePortTls=8443\n"
     )
-    found = doors(load(file, frozenset(), {}).settings)
-    assert [door.scheme for door in found] == ["pulsar+ssl", "https"]
+    found = bind_addresses(load(file, frozenset(), {}).settings)
+    assert [bind.scheme for bind in found] == ["pulsar+ssl", "https"]
 
 
 def test_addresses_to_bind_have_listeners() -> None:
     text = "in:pulsar://10.0.0.1:6660, out:pulsar+ssl://[fe80::1%eth0]:6661,https://h:1"
     listeners = "in:pulsar://a:1,out:pulsar+ssl://b:2"
     given = settings(bindAddresses=text, advertisedListeners=listeners)
-    found = doors(given)
+    found = bind_addresses(given)
     assert list(found[2:]) == [
-        Door("pulsar", "10.0.0.1", 6660, "in"),
-        Door("pulsar+ssl", "fe80::1%eth0", 6661, "out"),
-        Door("https", "h", 1),
+        BindAddress("pulsar", "10.0.0.1", 6660, "in"),
+        BindAddress("pulsar+ssl", "fe80::1%eth0", 6661, "out"),
+        BindAddress("https", "h", 1),
     ]
     check_listeners(given, found)
 
@@ -67,7 +67,7 @@ def test_addresses_to_bind_have_listeners() -> None:
 )
 def test_contradictions_are_named(given: dict[str, str], why: str) -> None:
     with pytest.raises(SettingsContradict, match=why):
-        check_listeners(settings(**given), doors(settings(**given)))
+        check_listeners(settings(**given), bind_addresses(settings(**given)))
 
 
 def test_clients_are_told_what_is_there() -> None:

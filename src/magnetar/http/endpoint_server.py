@@ -29,7 +29,7 @@ log = logging.getLogger("magnetar.http")
 _DEFECT = "An internal error; the log of the broker has the details"
 
 
-class Door(Listening, Generic[E]):
+class EndpointServer(Listening, Generic[E]):
     """Serves endpoints from the moment it is told who may what (``_access``); until then all is 503."""
 
     def __init__(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from magnetar.http.door import Door
+from magnetar.http.endpoint_server import EndpointServer
 from magnetar.http.endpoints.websocket import WEBSOCKET
 from magnetar.http.engine.connection import HttpLimits
 from magnetar.http.engine.hosts import Hosts
@@ -28,7 +28,7 @@ class _Application:
     access: Access
 
 
-class WebSocketDoor(Door[WebSocketEndpoint]):
+class WebSocketServer(EndpointServer[WebSocketEndpoint]):
     def __init__(
         self,
         io: Io,

@@ -1,4 +1,4 @@
-"""The HTTP door of a proxy: what it tells of itself, and what it forwards."""
+"""The HTTP listener of a proxy: what it tells of itself, and what it forwards."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Forwards(Protocol):
         ...
 
 
-class WebDoor(Listening):
+class WebServer(Listening):
     def __init__(
         self,
         io: Io,

@@ -1,11 +1,11 @@
-"""The settings that processes have in common: of their doors, of who is let in, of how they are clients."""
+"""Settings that processes have in common: listeners, authentication and authorization, the client inside."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 
-class DoorSettings(Protocol):
+class ListenerSettings(Protocol):
     """Pulsar's names in snake case: docs/settings.md."""
 
     @property
@@ -52,7 +52,7 @@ class DoorSettings(Protocol):
     def tls_trust_store_password(self) -> str: ...
 
 
-class AccessSettings(DoorSettings, Protocol):
+class AccessSettings(ListenerSettings, Protocol):
     """And of who may do what."""
 
     @property
