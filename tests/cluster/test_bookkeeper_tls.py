@@ -18,7 +18,7 @@ from magnetar.io.interfaces import ConnectingNetwork
 from magnetar.io.real.tls_network import Upgrade, UpgradingNetwork
 from magnetar.io.tls import ClientContext, ClientTls, TlsFiles
 from magnetar.ledger.bookkeeper import start_tls
-from magnetar.ledger.bookkeeper.authentication import Proof, digest_proof
+from magnetar.ledger.bookkeeper.authentication import Proof, digest_auth_provider
 from magnetar.ledger.bookkeeper.placement import NotEnoughBookies
 from magnetar.ledger.bookkeeper.wire import VERSION_2, VERSION_3, Wire
 from magnetar.ledger.interface import Quorums
@@ -88,7 +88,7 @@ def lived(
 
     def prove(random: Callable[[int], bytes]) -> Proof:
         assert credentials is not None
-        return digest_proof(credentials, random)._replace(answer_seconds=patience)
+        return digest_auth_provider(credentials, random)._replace(answer_seconds=patience)
 
     async def scenario() -> Load:
         process = await Process.start(servers, folder, network(), prove if credentials else None, wire)

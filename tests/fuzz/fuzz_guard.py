@@ -7,7 +7,7 @@ from collections.abc import Callable
 from magnetar.errors import AuthenticationFailure
 from magnetar.io.interfaces import Io
 from magnetar.io.waiting import sleep
-from magnetar.security.authentication import Credentials, Proven
+from magnetar.security.authentication import Authenticated, Credentials
 from magnetar.security.chain import ProviderChain
 
 GOOD = "good"
@@ -21,7 +21,7 @@ class Word:
     def __init__(self, io: Io) -> None:
         self._io = io
 
-    async def authenticate(self, credentials: Credentials) -> Proven:
+    async def authenticate(self, credentials: Credentials) -> Authenticated:
         await sleep(self._io.loop, 0.01)
         try:
             role = credentials.data.decode()
@@ -29,7 +29,7 @@ class Word:
             raise AuthenticationFailure("The word is no text") from error
         if not role or "!" in role:
             raise AuthenticationFailure("No word")
-        return Proven(role, self._io.clock.wall_ms() / 1000 + len(role))
+        return Authenticated(role, self._io.clock.wall_ms() / 1000 + len(role))
 
     def listen(self, changed: Callable[[], None]) -> None:
         """It never changes its mind."""

@@ -23,7 +23,7 @@ from magnetar.protocol.metadata import parse_entry
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 from magnetar.security.key_material import UnusableKey
 from magnetar.security.providers.passwords import matches, parse_htpasswd
-from magnetar.security.providers.tokens import TokenRules, claims_of, proven_by, secret_key
+from magnetar.security.providers.tokens import TokenRules, authenticated_by, claims_of, secret_key
 
 CORPUS = Path(__file__).parent / "corpus"
 _TOPIC = "persistent://public/default/f0"
@@ -125,7 +125,7 @@ _CHEAP_ROUNDS = 5_000
 def tokens(data: bytes) -> None:
     """A token proves a role by its signature alone, whatever else it says."""
     try:
-        proven = proven_by(claims_of(data, _KEY, _RULES.leeway_seconds), _RULES)
+        proven = authenticated_by(claims_of(data, _KEY, _RULES.leeway_seconds), _RULES)
     except AuthenticationFailure as error:
         if not str(error).isprintable():
             raise AssertionError(f"what is told has control characters: {error!s:.100}") from error

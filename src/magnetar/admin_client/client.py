@@ -11,7 +11,7 @@ from magnetar.admin_client.errors import BadRequest, PreconditionFailed
 from magnetar.admin_client.http import AdminHttp
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName, subscription_piece
-from magnetar.security.proofs.proof import Authentication, AuthenticationToken
+from magnetar.security.client_authentication.authentication import Authentication, AuthenticationToken
 
 if TYPE_CHECKING:
     from magnetar.io.tls import ClientTls
@@ -46,7 +46,7 @@ class AdminClient:
         :param authentication: how whoever asks proves who they are, with each request
         :param tls: what goes for ``https``; None: whom the system trusts, under their names
         :raises AdminError: it is no HTTP address
-        :raises NoProof: the token is none
+        :raises NoCredentials: the token is none
         """
         if token is not None:
             authentication = AuthenticationToken(token)

@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, urlencode, urlsplit
 
 from magnetar.admin_client.errors import AdminError, CannotConnect, refusal
 from magnetar.admin_client.events import EVENTS_TYPE, EventStream
-from magnetar.security.proofs.proof import Authentication, NoProof
+from magnetar.security.client_authentication.authentication import Authentication, NoCredentials
 
 if TYPE_CHECKING:
     import ssl
@@ -241,7 +241,7 @@ class AdminHttp:
         if self._authentication is not None:
             try:
                 headers.update(self._authentication.headers())
-            except NoProof as error:
+            except NoCredentials as error:
                 raise AdminError(str(error)) from error
         return headers
 

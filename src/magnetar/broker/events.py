@@ -63,7 +63,7 @@ def refused(request: str, peer: str, reason: str) -> None:
     log.info("request refused", extra={"request": request, "peer": peer, "reason": reason})
 
 
-def unproven(peer: str, role: str, reason: str) -> None:
+def unauthenticated(peer: str, role: str, reason: str) -> None:
     """A client that was let in does not count any more as who it was."""
     log.warning("closing a client", extra={"peer": peer, "role": role, "reason": reason})
 

@@ -16,7 +16,7 @@ from magnetar.config.properties import PropertyError, parse_properties
 if TYPE_CHECKING:
     from magnetar.admin_client.http import AdminHttp
     from magnetar.io.tls import ClientTls, TlsFiles
-    from magnetar.security.proofs.proof import Authentication
+    from magnetar.security.client_authentication.authentication import Authentication
 
 CONFIGURATION = "PULSAR_CLIENT_CONF"
 _ENVIRONMENT = {
@@ -70,13 +70,13 @@ class ClusterAccess:
 def cluster_access(flags: Flags) -> ClusterAccess:
     """:raises AccessRefused: something cannot be honoured"""
     from magnetar.io.tls import ClientTls
-    from magnetar.security.proofs.plugins import authentication_of
-    from magnetar.security.proofs.proof import NoProof
+    from magnetar.security.client_authentication.authentication import NoCredentials
+    from magnetar.security.client_authentication.plugins import authentication_of
 
     found = _settings(flags)
     try:
         authentication = authentication_of(found.get("authPlugin", ""), found.get("authParams", ""))
-    except NoProof as error:
+    except NoCredentials as error:
         raise AccessRefused(str(error)) from error
     return ClusterAccess(
         found.get("brokerServiceUrl") or _general(found, "pulsar") or _SERVICE_URL,

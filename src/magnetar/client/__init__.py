@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from magnetar.client.encryption.key_readers import CryptoKeyReader
     from magnetar.client.message import Message, RawEntry
     from magnetar.client.message_id import MessageId
-    from magnetar.security.proofs.oauth2 import AuthenticationOauth2
-    from magnetar.security.proofs.proof import (
+    from magnetar.security.client_authentication.authentication import (
         Authentication,
         AuthenticationBasic,
         AuthenticationTLS,
         AuthenticationToken,
     )
+    from magnetar.security.client_authentication.oauth2 import AuthenticationOauth2
 
-_PROOFS = {
-    "Authentication": "proof",
-    "AuthenticationBasic": "proof",
+_AUTHENTICATION = {
+    "Authentication": "authentication",
+    "AuthenticationBasic": "authentication",
     "AuthenticationOauth2": "oauth2",
-    "AuthenticationTLS": "proof",
-    "AuthenticationToken": "proof",
+    "AuthenticationTLS": "authentication",
+    "AuthenticationToken": "authentication",
 }
 _BLOCKING = ("Client", "Consumer", "Producer", "Reader")
 _MESSAGES = {"Message": "message", "MessageId": "message_id", "RawEntry": "message"}
@@ -75,8 +75,10 @@ def __getattr__(name: str) -> Any:
         from magnetar.client import blocking
 
         return getattr(blocking, name)
-    if name in _PROOFS:
-        return getattr(import_module(f"magnetar.security.proofs.{_PROOFS[name]}"), name)
+    if name in _AUTHENTICATION:
+        return getattr(
+            import_module(f"magnetar.security.client_authentication.{_AUTHENTICATION[name]}"), name
+        )
     if name == "CryptoKeyReader":
         from magnetar.client.encryption.key_readers import CryptoKeyReader
 

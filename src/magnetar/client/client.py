@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from magnetar.client.attachment import PARTITIONS_SECONDS, Services, close_all
+from magnetar.client.authenticating import auth_data_source
 from magnetar.client.backoff import INITIAL_SECONDS, MAX_SECONDS
 from magnetar.client.connection import KEEP_ALIVE_SECONDS
 from magnetar.client.consumer import Consumer
@@ -17,7 +18,6 @@ from magnetar.client.partitioned import PartitionedConsumer, PartitionedProducer
 from magnetar.client.pool import ConnectionPool
 from magnetar.client.producer import Producer
 from magnetar.client.producer_options import ProducerOptions
-from magnetar.client.proving import prover
 from magnetar.client.reader import Reader
 from magnetar.client.schema import TopicSchema, topic_schema
 from magnetar.client.service_url import is_secured, parse_service_url
@@ -28,7 +28,7 @@ from magnetar.io.tls import TlsFiles
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.topic_name import TopicName
 from magnetar.naming.topic_patterns import compile_pattern
-from magnetar.security.proofs.proof import Authentication
+from magnetar.security.client_authentication.authentication import Authentication
 
 _ROUTING = (
     "message_routing_mode",
@@ -105,7 +105,7 @@ class Client:
             connection_timeout=connection_timeout_ms / 1000,
             keep_alive=keep_alive_interval_seconds,
             network=network_of(io, service_url, tls, authentication),
-            prove=prover(io, authentication) if authentication is not None else None,
+            get_auth_data=auth_data_source(io, authentication) if authentication is not None else None,
         )
         lookup = Lookup(
             pool,

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from magnetar.client.authenticating import NO_AUTH_DATA, AuthData
 from magnetar.client.exceptions import (
     AuthenticationError,
     ConnectError,
@@ -13,7 +14,6 @@ from magnetar.client.exceptions import (
     ReadError,
     Timeout,
 )
-from magnetar.client.proving import NO_PROOF, Proof
 from magnetar.client.transport_security import lost_connection
 from magnetar.client.wire import Runs, Wire
 from magnetar.io.interfaces import Cancellable, ClientIo
@@ -36,14 +36,14 @@ class Connection:
         runs: Runs,
         *,
         proxy_to: str = "",
-        proof: Proof = NO_PROOF,
-        prove: Callable[[], Awaitable[Proof]] | None = None,
+        auth_data: AuthData = NO_AUTH_DATA,
+        get_auth_data: Callable[[], Awaitable[AuthData]] | None = None,
         keep_alive: float = KEEP_ALIVE_SECONDS,
     ) -> None:
         """:param proxy_to: ``host:port`` of the broker that a proxy is to reach
 
-        :param proof: goes with CONNECT
-        :param prove: gives a fresh one when the broker asks for it; None: there is none
+        :param auth_data: goes with CONNECT
+        :param get_auth_data: gives a fresh one when the broker asks for it; None: there is none
         :param keep_alive: seconds without a sign of the broker before it is asked for one
         """
         self.wire = Wire(self, runs)
@@ -53,9 +53,9 @@ class Connection:
         self.server_version = ""
         self._loop = io.loop
         self._proxy_to = proxy_to
-        self._proof = proof
-        self._prove = prove
-        self._proving: Any = None
+        self._auth_data = auth_data
+        self._get_auth_data = get_auth_data
+        self._authenticating: Any = None
         self._keep_alive = keep_alive
         self._transport: Any = None
         self._frames: list[bytes | bytearray] = []
@@ -69,7 +69,7 @@ class Connection:
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
-        self.wire.connect(self._proxy_to, *self._proof)
+        self.wire.connect(self._proxy_to, *self._auth_data)
         self._timer = self._loop.call_later(self._keep_alive, self._check)
 
     def data_received(self, data: bytes) -> None:
@@ -124,18 +124,18 @@ class Connection:
         self._asked = False
 
     def challenged(self) -> None:
-        if self._prove is None:
+        if self._get_auth_data is None:
             self.abort(AuthenticationError("the broker asks who this client is, which has nothing to tell"))
-        elif self._proving is None:
-            self._proving = self._loop.create_task(self._respond(self._prove))
+        elif self._authenticating is None:
+            self._authenticating = self._loop.create_task(self._respond(self._get_auth_data))
 
-    async def _respond(self, prove: Callable[[], Awaitable[Proof]]) -> None:
+    async def _respond(self, get_auth_data: Callable[[], Awaitable[AuthData]]) -> None:
         try:
-            self.wire.respond(*await prove())
+            self.wire.respond(*await get_auth_data())
         except PulsarException as error:
             self.abort(error)
         finally:
-            self._proving = None
+            self._authenticating = None
 
     # For those who use it
 
@@ -213,8 +213,8 @@ class Connection:
         self._frames.clear()
         if self._timer is not None:
             self._timer.cancel()
-        if self._proving is not None:
-            self._proving.cancel()
+        if self._authenticating is not None:
+            self._authenticating.cancel()
         if not self.ready.done():
             self.ready.set_exception(error)
             # Whoever opened it may have gone; the error is no less told to those on the wire.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from magnetar.client.authenticating import NO_AUTH_DATA, AuthData
 from magnetar.client.connection import KEEP_ALIVE_SECONDS, Connection
 from magnetar.client.deadline import within
 from magnetar.client.exceptions import AlreadyClosed, ConnectError, InvalidConfiguration
-from magnetar.client.proving import NO_PROOF, Proof
 from magnetar.client.service_url import Address
 from magnetar.client.transport_security import connect_failure
 from magnetar.client.wire import Runs
@@ -27,20 +27,20 @@ class ConnectionPool:
         per_broker: int,
         connection_timeout: float,
         network: ConnectingNetwork | None = None,
-        prove: Callable[[], Awaitable[Proof]] | None = None,
+        get_auth_data: Callable[[], Awaitable[AuthData]] | None = None,
         keep_alive: float = KEEP_ALIVE_SECONDS,
     ) -> None:
         """:param per_broker: connections to one broker, given out in turn; at least 1
 
         :param connection_timeout: seconds until the broker must have answered CONNECT
         :param network: None: that of ``io``
-        :param prove: gives a fresh proof of who this client is; None: it proves nothing
+        :param get_auth_data: gives a fresh proof of who this client is; None: it proves nothing
         """
         self._io = io
         self._per_broker = per_broker
         self._timeout = connection_timeout
         self._network = network or io.network
-        self._prove = prove
+        self._get_auth_data = get_auth_data
         self._keep_alive = keep_alive
         self._runs = Runs()
         self._turns: dict[tuple[Address, Address], int] = {}
@@ -82,7 +82,7 @@ class ConnectionPool:
     async def _connect(self, key: _Key) -> Connection:
         broker, through, _ = key
         made: list[Connection] = []
-        proof = NO_PROOF
+        auth_data = NO_AUTH_DATA
 
         def factory() -> Connection:
             made.append(
@@ -90,17 +90,17 @@ class ConnectionPool:
                     self._io,
                     self._runs,
                     proxy_to="" if broker == through else str(broker),
-                    proof=proof,
-                    prove=self._prove,
+                    auth_data=auth_data,
+                    get_auth_data=self._get_auth_data,
                     keep_alive=self._keep_alive,
                 )
             )
             return made[-1]
 
         async def establish() -> Connection:
-            nonlocal proof
-            if self._prove is not None:
-                proof = await self._prove()
+            nonlocal auth_data
+            if self._get_auth_data is not None:
+                auth_data = await self._get_auth_data()
             await self._network.connect(through.host, through.port, factory)
             await outcome(self._io.loop, made[-1].ready)
             return made[-1]

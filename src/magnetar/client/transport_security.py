@@ -9,7 +9,7 @@ from magnetar.client.exceptions import ConnectError, InvalidConfiguration, Opera
 from magnetar.client.service_url import is_secured
 from magnetar.io.interfaces import ClientIo, ConnectingNetwork
 from magnetar.io.tls import ClientTls, TlsFiles
-from magnetar.security.proofs.proof import Authentication
+from magnetar.security.client_authentication.authentication import Authentication
 
 _MAY_PASS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 

@@ -64,15 +64,15 @@ class DigestClient:
         session = _hex(secret + f":{nonce}:{self._own_nonce}".encode())
         between = f"{nonce}:{_COUNT}:{self._own_nonce}:auth"
 
-        def proof(of: str) -> str:
+        def response(of: str) -> str:
             return _hex(f"{session}:{between}:{_hex(f'{of}:{self._service}'.encode())}".encode())
 
-        self._expected = proof("")
+        self._expected = response("")
         utf8 = "charset=utf-8," if asked.get("charset") else ""
         return (
             f"{utf8}username={_quoted(credentials.username)},realm={_quoted(realm)},nonce={_quoted(nonce)},"
             f'nc={_COUNT},cnonce="{self._own_nonce}",digest-uri={_quoted(self._service)},'
-            f"response={proof('AUTHENTICATE')},qop=auth"
+            f"response={response('AUTHENTICATE')},qop=auth"
         ).encode()
 
     def verify(self, answer: bytes) -> None:

@@ -17,7 +17,7 @@ from magnetar.proxy.frames import Commands
 
 log = logging.getLogger(__name__)
 
-Prove = Callable[[], Awaitable[tuple[str, bytes]]]
+GetAuthData = Callable[[], Awaitable[tuple[str, bytes]]]
 """Gives the name of an authentication method, and what proves by it who the proxy is."""
 ANSWERS = {
     BaseCommand.LOOKUP_RESPONSE: "lookupTopicResponse",
@@ -45,11 +45,17 @@ class BrokerConnection:
     """A protocol for :class:`magnetar.io.interfaces.Network`."""
 
     def __init__(
-        self, loop: Loop, connect: CommandConnect, max_frame: int, prove: Prove | None, *, hand_over: bool
+        self,
+        loop: Loop,
+        connect: CommandConnect,
+        max_frame: int,
+        get_auth_data: GetAuthData | None,
+        *,
+        hand_over: bool,
     ) -> None:
         """:param connect: what it says of itself
 
-        :param prove: gives a fresh proof when the broker asks for one; None: there is none
+        :param get_auth_data: gives a fresh proof when the broker asks for one; None: there is none
         :param hand_over: whether nothing is read after CONNECTED, until somebody else does
         """
         self.ready: Any = loop.create_future()
@@ -60,7 +66,7 @@ class BrokerConnection:
         self._loop = loop
         self._connect = connect
         self._commands = Commands(max_frame)
-        self._prove = prove
+        self._get_auth_data = get_auth_data
         self._hand_over = hand_over
         self._pending: dict[int, Any] = {}
         self._next_id = 1
@@ -157,19 +163,19 @@ class BrokerConnection:
                 settle(answer, command)
 
     def _challenged(self) -> None:
-        if self._prove is None:
+        if self._get_auth_data is None:
             fail(
                 self.ready,
                 BrokerRefused(ServerErrorCode.AUTHENTICATION, "The proxy cannot prove who it is"),
             )
             self.abort()
         elif self._proving is None:
-            self._proving = self._loop.create_task(self._respond(self._prove))
+            self._proving = self._loop.create_task(self._respond(self._get_auth_data))
             self._proving.add_done_callback(nobody_waits)
 
-    async def _respond(self, prove: Prove) -> None:
+    async def _respond(self, get_auth_data: GetAuthData) -> None:
         try:
-            method, data = await prove()
+            method, data = await get_auth_data()
         except ValueError as error:
             log.error("the proxy cannot prove who it is", extra={"reason": str(error)})
             self.abort()

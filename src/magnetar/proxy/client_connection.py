@@ -14,7 +14,7 @@ from magnetar.protocol.errors import FrameError
 from magnetar.protocol.frames import encode_command
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandConnect, CommandConnected
 from magnetar.proxy.broker_connection import BrokerConnection, BrokerLost, BrokerRefused
-from magnetar.proxy.client_proof import ClientProof
+from magnetar.proxy.client_authentication import ClientAuthentication
 from magnetar.proxy.forwarded_address import HeaderRefused, read_header
 from magnetar.proxy.frames import Commands
 from magnetar.proxy.lookups import LARGE, REQUESTS, answered
@@ -40,7 +40,7 @@ _SILENT_SECONDS = 30.0
 class State(Enum):
     HEADER = "a load balancer says where the client is"
     NEW = "CONNECT is to come"
-    PROVING = "it is asked who the client is"
+    AUTHENTICATING = "it is asked who the client is"
     LOOKUPS = "the client looks up"
     JOINING = "a broker is being connected with"
     JOINED = "bytes go through"
@@ -60,7 +60,7 @@ class ClientConnection:
         self._peer = ("", 0)
         self._counted = ""
         self._connect = CommandConnect()
-        self._proof: ClientProof | None = None
+        self._authentication: ClientAuthentication | None = None
         self._brokers: dict[Target, Any] = {}
         """Tasks that connect, or have."""
         self._tasks: set[Any] = set()
@@ -174,9 +174,9 @@ class ClientConnection:
             self._start(self._answer(command))
         elif kind == BaseCommand.PING:
             self._send(BaseCommand(type=BaseCommand.PONG, pong={}))
-        elif kind == BaseCommand.AUTH_RESPONSE and self._proof is not None:
+        elif kind == BaseCommand.AUTH_RESPONSE and self._authentication is not None:
             try:
-                self._proof.answered(command.authResponse, self._watch_proof, self._expired)
+                self._authentication.answered(command.authResponse, self._watch_authentication, self._expired)
             except BrokerError as error:
                 raise FrameError(str(error)) from error
         elif kind != BaseCommand.PONG:
@@ -186,31 +186,31 @@ class ClientConnection:
         if request.protocol_version < _LEAST_VERSION:
             raise FrameError("a client that knows no proxies")
         self._connect = request
-        self._state = State.PROVING
+        self._state = State.AUTHENTICATING
         self._pause()
         self._start(self._let_in(request))
 
     async def _let_in(self, request: CommandConnect) -> None:
         if self._service.authenticator.asks:
             certificate = self._transport.get_extra_info("peercert")
-            proof = ClientProof(
+            authentication = ClientAuthentication(
                 self._service.io, self._service.authenticator, request, self.address, certificate
             )
             try:
-                await proof.first()
+                await authentication.first()
             except BrokerError as error:
                 log.warning("refusing a client", extra={"peer": self.address, "reason": str(error)})
                 self._refuse(int(error.code), str(error))
                 return
-            self._proof = proof
-        if self._state is not State.PROVING:
+            self._authentication = authentication
+        if self._state is not State.AUTHENTICATING:
             return
         if request.HasField("proxy_to_broker_url") and not self._service.options.redirects:
             self._state = State.JOINING
             await self._join(request.proxy_to_broker_url)
             return
         self._state = State.LOOKUPS
-        self._watch_proof()
+        self._watch_authentication()
         self._send(self._welcome(None))
         self._resume()
         self._take()
@@ -270,16 +270,16 @@ class ClientConnection:
         told.client_version = asked.client_version
         told.protocol_version = min(asked.protocol_version, _VERSION)
         told.feature_flags.CopyFrom(asked.feature_flags)
-        forwards = self._proof is not None and options.forward_proofs
+        forwards = self._authentication is not None and options.forward_credentials
         # Else a broker would ask the client for what the proxy has to prove, and the other way round.
         told.feature_flags.supports_auth_refresh = (
             asked.feature_flags.supports_auth_refresh and forwards if joined else not forwards
         )
-        if self._proof is not None:
-            told.original_principal = self._proof.principal.role
+        if self._authentication is not None:
+            told.original_principal = self._authentication.principal.role
             if forwards:
-                told.original_auth_method = self._proof.credentials.method
-                told.original_auth_data = self._proof.credentials.data.decode("utf-8", "replace")
+                told.original_auth_method = self._authentication.credentials.method
+                told.original_auth_data = self._authentication.credentials.data.decode("utf-8", "replace")
         return told
 
     # a broker of its own
@@ -316,9 +316,9 @@ class ClientConnection:
         self._unwatch()
         tunnel = self._tunnel = Tunnel(self._loop, self._transport, broker.transport, self._gone)
         service.tunnel_opened(tunnel, self.address, str(target))
-        if self._proof is not None and not service.options.forward_proofs:
+        if self._authentication is not None and not service.options.forward_credentials:
             # Nobody else looks at when it ends.
-            self._proof.watch(None, self._send, tunnel.close)
+            self._authentication.watch(None, self._send, tunnel.close)
         tunnel.open(self._commands.rest(), broker.rest())
 
     def _gone(self, tunnel: Tunnel) -> None:
@@ -327,9 +327,9 @@ class ClientConnection:
 
     # the client's proof
 
-    def _watch_proof(self) -> None:
-        if self._proof is not None and self._state is State.LOOKUPS:
-            self._proof.watch(self._service.options.refresh_seconds, self._send, self._expired)
+    def _watch_authentication(self) -> None:
+        if self._authentication is not None and self._state is State.LOOKUPS:
+            self._authentication.watch(self._service.options.refresh_seconds, self._send, self._expired)
 
     def _expired(self) -> None:
         self._refuse(ServerErrorCode.AUTHENTICATION, "What the client proved itself by has expired")
@@ -346,7 +346,7 @@ class ClientConnection:
             self._timer = None
 
     def _look(self) -> None:
-        if self._state in (State.HEADER, State.NEW, State.PROVING):
+        if self._state in (State.HEADER, State.NEW, State.AUTHENTICATING):
             self._abort()
             return
         if self._heard or not self._service.options.keep_alive_seconds:
@@ -410,8 +410,8 @@ class ClientConnection:
         """Of what it has besides the connection itself."""
         self._state = State.CLOSED
         self._unwatch()
-        if self._proof is not None:
-            self._proof.close()
+        if self._authentication is not None:
+            self._authentication.close()
         for task in self._brokers.values():
             task.cancel()
             if task.done() and not task.cancelled() and task.exception() is None:

@@ -47,7 +47,7 @@ _HOP_BY_HOP = frozenset(
 )
 _OURS = _HOP_BY_HOP | {"date", "server", "content-type"}
 """Of an answer: what is written anew."""
-_PROOFS = frozenset({"authorization", "x-pulsar-auth-method-name"})
+_CREDENTIALS = frozenset({"authorization", "x-pulsar-auth-method-name"})
 _ORIGINAL = "X-Original-Principal"
 
 
@@ -59,7 +59,7 @@ class ForwardingOptions:
     """Until an answer must be there."""
     most: int
     """Requests being forwarded."""
-    forward_proofs: bool
+    forward_credentials: bool
     functions_url: str = ""
     """Where requests about functions go; empty: where all go."""
     reverse: Sequence[ReverseProxy] = ()
@@ -74,12 +74,12 @@ class Forwarding:
         targets: AllowedTargets,
         web: WebNetworks,
         other: WebNetworks,
-        proof: Callable[[], Awaitable[Mapping[str, str]]],
+        auth_headers: Callable[[], Awaitable[Mapping[str, str]]],
     ) -> None:
         """:param web: reaches brokers, and only addresses that are allowed
 
         :param other: reaches whom the settings name besides
-        :param proof: gives the headers by which the proxy proves itself to brokers
+        :param auth_headers: gives the headers by which the proxy proves itself to brokers
         """
         self._loop = loop
         self._options = options
@@ -87,7 +87,7 @@ class Forwarding:
         self._targets = targets
         self._web = web
         self._other = other
-        self._proof = proof
+        self._auth_headers = auth_headers
         self._in_progress = 0
 
     async def answer(self, request: Request, principal: Principal | None) -> Response | None:
@@ -151,11 +151,13 @@ class Forwarding:
     async def _headers(self, request: Request, principal: Principal | None) -> list[tuple[str, str]]:
         """Of a request to a broker: nobody but the proxy says whom it speaks for."""
         left_out = _HOP_BY_HOP | {_ORIGINAL.lower()}
-        if principal is None or self._options.forward_proofs:
+        if principal is None or self._options.forward_credentials:
             # As it came: brokers ask the client itself.
             return [(name, value) for name, value in request.headers.items() if name not in left_out]
-        kept = [(name, value) for name, value in request.headers.items() if name not in left_out | _PROOFS]
-        return [*kept, *(await self._proof()).items(), (_ORIGINAL, principal.role)]
+        kept = [
+            (name, value) for name, value in request.headers.items() if name not in left_out | _CREDENTIALS
+        ]
+        return [*kept, *(await self._auth_headers()).items(), (_ORIGINAL, principal.role)]
 
     async def _followed(self, request: Request, url: str, headers: list[tuple[str, str]]) -> Answer:
         """:raises TargetDenied: a broker sends us to somebody who is none"""

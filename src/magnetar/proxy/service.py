@@ -15,7 +15,7 @@ from magnetar.io.waiting import finished, settle
 from magnetar.lazy_dataclass import dataclass
 from magnetar.protocol.frames import max_frame_size
 from magnetar.protocol.pulsar_api_pb2 import CommandConnect
-from magnetar.proxy.broker_connection import BrokerConnection, BrokerLost, BrokerRefused, Prove
+from magnetar.proxy.broker_connection import BrokerConnection, BrokerLost, BrokerRefused, GetAuthData
 from magnetar.proxy.brokers import Brokers
 from magnetar.proxy.figures import Figures
 from magnetar.proxy.targets import AllowedTargets, Networks, Target, TargetDenied
@@ -44,7 +44,7 @@ class ProxyOptions:
     """0: never asked."""
     active_only: bool = False
     """Targets have to be registered."""
-    forward_proofs: bool = False
+    forward_credentials: bool = False
     """Brokers are told clients' own proofs."""
     refresh_seconds: float = 60.0
     """So long before its end a client is asked for a fresh proof."""
@@ -83,11 +83,11 @@ class ProxyService:
         targets: AllowedTargets,
         network: ConnectingNetwork,
         authenticator: Authenticator,
-        prove: Prove | None,
+        get_auth_data: GetAuthData | None,
     ) -> None:
         """:param network: reaches brokers, and only addresses that are allowed
 
-        :param prove: gives what the proxy proves itself to brokers by; None: nothing
+        :param get_auth_data: gives what the proxy proves itself to brokers by; None: nothing
         """
         self.io = io
         self.options = options
@@ -101,7 +101,7 @@ class ProxyService:
         self.stopping = False
         self._targets = targets
         self._network = network
-        self._prove = prove
+        self._get_auth_data = get_auth_data
         self._closing: dict[Any, Callable[[], object]] = {}
         self._of_host: dict[str, int] = {}
         self._empty: Any = None
@@ -186,13 +186,15 @@ class ProxyService:
         asked.CopyFrom(connect)
 
         def factory() -> BrokerConnection:
-            prove = None if hand_over else self._prove
-            made.append(BrokerConnection(self.io.loop, asked, self.max_frame, prove, hand_over=hand_over))
+            get_auth_data = None if hand_over else self._get_auth_data
+            made.append(
+                BrokerConnection(self.io.loop, asked, self.max_frame, get_auth_data, hand_over=hand_over)
+            )
             return made[-1]
 
         async def establish() -> BrokerConnection:
-            if self._prove is not None:
-                asked.auth_method_name, asked.auth_data = await self._prove()
+            if self._get_auth_data is not None:
+                asked.auth_method_name, asked.auth_data = await self._get_auth_data()
             await self._network.connect(target.host, target.port, factory)
             await made[-1].ready
             return made[-1]

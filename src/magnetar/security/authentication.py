@@ -12,8 +12,8 @@ from typing import Protocol
 
 from magnetar.errors import AuthenticationFailure
 from magnetar.lazy_dataclass import dataclass
+from magnetar.security.authentication_counts import NO_COUNTS, AuthenticationCounts
 from magnetar.security.principal import ANONYMOUS, Principal
-from magnetar.security.proof_counts import NO_PROOFS, Proofs
 
 PeerCertificate = Mapping[str, object]
 """What TLS has verified of a client's certificate, as Python's :meth:`ssl.SSLSocket.getpeercert` tells it."""
@@ -43,7 +43,7 @@ class Credentials:
 
 
 @dataclass(frozen=True, slots=True)
-class Proven:
+class Authenticated:
     """What a provider has found credentials to prove."""
 
     role: str
@@ -59,7 +59,7 @@ class Provider(Protocol):
         """The name by which clients choose it: ``auth_method_name`` of CONNECT."""
         ...
 
-    async def authenticate(self, credentials: Credentials) -> Proven:
+    async def authenticate(self, credentials: Credentials) -> Authenticated:
         """The role that credentials prove. May take its time; it is cancelled when the client goes.
 
         :raises AuthenticationFailure: they prove nothing; the text is told to the client and must not tell it
@@ -108,7 +108,7 @@ class Authenticator(Protocol):
         ...
 
     @property
-    def proofs(self) -> Sequence[Proofs]:
+    def authentication_counts(self) -> Sequence[AuthenticationCounts]:
         """How often somebody proved something, by provider."""
         ...
 
@@ -121,7 +121,7 @@ class NobodyIsAsked:
     """Takes everybody as they come, whatever they say of themselves."""
 
     asks = False
-    proofs = NO_PROOFS
+    authentication_counts = NO_COUNTS
 
     async def authenticate(self, claim: Claim) -> Principal:
         """Anonymous, always."""

@@ -14,10 +14,10 @@ from magnetar.errors import AuthenticationFailure, AuthorizationFailure, BrokerE
 from magnetar.io.interfaces import Io
 from magnetar.io.waiting import sleep
 from magnetar.security.attempts import FailedAttempts
-from magnetar.security.authentication import NO_METHOD, Claim, Credentials, Proven, Provider, refused
+from magnetar.security.authentication import NO_METHOD, Authenticated, Claim, Credentials, Provider, refused
+from magnetar.security.authentication_counts import AuthenticationCounts
 from magnetar.security.options import ProviderRefused
 from magnetar.security.principal import INTERNAL, Principal
-from magnetar.security.proof_counts import Proofs
 
 Changed = Callable[[frozenset[str] | None], None]
 
@@ -34,30 +34,30 @@ class ProviderChain:
         *,
         anonymous_role: str = "",
         proxy_roles: Callable[[], frozenset[str]] = frozenset,
-        proof_of_original: bool = False,
+        authenticate_original: bool = False,
         names: Sequence[str] = (),
     ) -> None:
         """:param anonymous_role: of who proves nothing; empty: nobody gets in so
 
         :param proxy_roles: who may speak for others, as it is now
-        :param proof_of_original: proxies have to pass on what their clients prove themselves by
+        :param authenticate_original: proxies have to pass on what their clients prove themselves by
         :param names: of the providers, for metrics; empty: those of their classes
         :raises ProviderRefused: a method's name is that of no proof, or of the broker itself
         """
         self._io = io
-        self._providers: dict[str, list[tuple[Provider, Proofs]]] = {}
-        self.proofs: list[Proofs] = []
+        self._providers: dict[str, list[tuple[Provider, AuthenticationCounts]]] = {}
+        self.authentication_counts: list[AuthenticationCounts] = []
         """Of each provider, in their order."""
         for index, provider in enumerate(providers):
             if provider.method in INTERNAL or provider.method in NO_METHOD:
                 raise ProviderRefused(f"a provider cannot call its method {provider.method!r}")
             name = names[index] if names else type(provider).__name__
-            counts = Proofs(name, provider.method)
-            self.proofs.append(counts)
+            counts = AuthenticationCounts(name, provider.method)
+            self.authentication_counts.append(counts)
             self._providers.setdefault(provider.method, []).append((provider, counts))
         self._anonymous = anonymous_role
         self._proxy_roles = proxy_roles
-        self._proof_of_original = proof_of_original
+        self._authenticate_original = authenticate_original
         self._attempts = FailedAttempts(io)
         self._all = tuple(providers)
 
@@ -86,7 +86,7 @@ class ProviderChain:
         speaks_for = None if original.role == proven.role else original.role
         return Principal(proven.role, method, speaks_for, min(expiries, default=None))
 
-    async def _first(self, offered: Sequence[Credentials]) -> tuple[Proven, str]:
+    async def _first(self, offered: Sequence[Credentials]) -> tuple[Authenticated, str]:
         failure: BrokerError | None = None
         for credentials in offered:
             for provider, counts in self._providers.get(credentials.method, ()):
@@ -101,19 +101,19 @@ class ProviderChain:
         if failure is not None:
             raise failure
         if self._anonymous:
-            return Proven(self._anonymous), ""
+            return Authenticated(self._anonymous), ""
         named = next((c.method for c in offered if c.method not in NO_METHOD), None)
         if named is None:
             raise refused("Authentication required")
         raise refused(f"The broker does not know the authentication method {named[:100]!r}")
 
-    async def _original(self, claim: Claim) -> Proven | None:
-        if self._proof_of_original and claim.original is not None:
+    async def _original(self, claim: Claim) -> Authenticated | None:
+        if self._authenticate_original and claim.original is not None:
             proven, _method = await self._first([claim.original])
             return proven
-        if claim.original_role and self._proof_of_original:
+        if claim.original_role and self._authenticate_original:
             raise refused("The proxy's client has to prove who it is")
-        return Proven(claim.original_role) if claim.original_role else None
+        return Authenticated(claim.original_role) if claim.original_role else None
 
     def _check_no_proxy(self, role: str) -> None:
         if role in self._proxy_roles():

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from magnetar.config.cluster import ClusterSettings
 from magnetar.config.jaas import LoginModule, LoginRefused, login_sections
 from magnetar.config.settings import SettingsContradict
-from magnetar.ledger.bookkeeper.authentication import Proof, digest_proof
+from magnetar.ledger.bookkeeper.authentication import AuthProvider, digest_auth_provider
 from magnetar.protocol.digest_md5 import Credentials
 
 _PLUGIN = "org.apache.bookkeeper.sasl.SASLClientProviderFactory"
@@ -17,7 +17,7 @@ _DIGEST = "org.apache.zookeeper.server.auth.DigestLoginModule"
 _KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
 
 
-def bookie_proof(settings: ClusterSettings, random: Callable[[int], bytes]) -> Proof | None:
+def bookie_auth_provider(settings: ClusterSettings, random: Callable[[int], bytes]) -> AuthProvider | None:
     """How bookies are told who asks; None: they are not.
 
     :param random: gives so many random bytes
@@ -36,7 +36,7 @@ def bookie_proof(settings: ClusterSettings, random: Callable[[int], bytes]) -> P
             f"bookkeeperClientAuthenticationParametersName={name}: SASL goes by {_SECTION_NAME}"
         )
     section = settings.bookkeeper_client_authentication_parameters or _SECTION
-    return digest_proof(_credentials(settings.magnetar_jaas_config_path, section), random)
+    return digest_auth_provider(_credentials(settings.magnetar_jaas_config_path, section), random)
 
 
 def _credentials(path: str, section: str) -> Credentials:

@@ -18,8 +18,8 @@ from magnetar.io.interfaces import Io
 from magnetar.io.real import real_client_io
 from magnetar.io.real.tls_network import TlsClientNetwork
 from magnetar.io.tls import ClientContext, ClientTls, TlsFiles, TlsRefused
-from magnetar.security.proofs.plugins import authentication_of
-from magnetar.security.proofs.proof import Authentication, NoProof
+from magnetar.security.client_authentication.authentication import Authentication, NoCredentials
+from magnetar.security.client_authentication.plugins import authentication_of
 from magnetar.server.peer_admin import Headers, HttpPeerAdmin
 from magnetar.server.process_settings import OwnClientSettings
 
@@ -46,20 +46,20 @@ def peer_admin(io: Io, loop: asyncio.AbstractEventLoop, settings: Settings) -> H
             raise SettingsContradict(f"brokerClientTlsEnabled: {error}") from error
         secured = TlsClientNetwork(loop, context)
 
-    return HttpPeerAdmin(io.loop, io.network, secured, _prover(loop, authentication))
+    return HttpPeerAdmin(io.loop, io.network, secured, _auth_data_source(loop, authentication))
 
 
-def _prover(loop: asyncio.AbstractEventLoop, authentication: Authentication | None) -> Headers:
+def _auth_data_source(loop: asyncio.AbstractEventLoop, authentication: Authentication | None) -> Headers:
     """What gives the headers that prove who asks."""
 
-    async def prove() -> Mapping[str, str]:
+    async def auth_headers() -> Mapping[str, str]:
         if authentication is None:
             return {}
         if not authentication.blocks:
             return authentication.headers()
         return await loop.run_in_executor(None, authentication.headers)
 
-    return prove
+    return auth_headers
 
 
 def own_client(
@@ -136,9 +136,9 @@ def way_to(
             tls_allow_insecure_connection=bool(record.get("tlsAllowInsecureConnection")),
         )
         secured = _secured(loop, files, authentication, record) if tls else None
-    except (NoProof, SettingsContradict, PulsarException) as error:
+    except (NoCredentials, SettingsContradict, PulsarException) as error:
         raise ServiceNotReady(f"the record of cluster {name} cannot be used: {error}") from error
-    admin = HttpPeerAdmin(io.loop, io.network, secured, _prover(loop, authentication))
+    admin = HttpPeerAdmin(io.loop, io.network, secured, _auth_data_source(loop, authentication))
     http_url = record.get("serviceUrlTls" if tls else "serviceUrl") or ""
 
     async def ask(method: str, path: str, query: Mapping[str, str], body: bytes) -> PeerAnswer:
@@ -170,7 +170,7 @@ def _authentication(settings: OwnClientSettings) -> Authentication | None:
         return authentication_of(
             settings.broker_client_authentication_plugin, settings.broker_client_authentication_parameters
         )
-    except NoProof as error:
+    except NoCredentials as error:
         raise SettingsContradict(f"brokerClientAuthenticationPlugin: {error}") from error
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from magnetar.broker.settings import BrokerSettings
 from magnetar.config.cluster import ClusterSettings
 from magnetar.config.settings import SettingsContradict
-from magnetar.ledger.bookkeeper.authentication import Proof
+from magnetar.ledger.bookkeeper.authentication import AuthProvider
 from magnetar.ledger.bookkeeper.bookie import BookieSettings
 from magnetar.ledger.bookkeeper.bookies import BookiesSettings
 from magnetar.ledger.bookkeeper.digests import DigestType
@@ -67,12 +67,12 @@ def quorums(settings: ClusterSettings) -> Quorums:
 
 
 def ledger_settings(
-    settings: ClusterSettings, root: str, max_message_size: int, proof: Proof | None = None
+    settings: ClusterSettings, root: str, max_message_size: int, auth_provider: AuthProvider | None = None
 ) -> BookKeeperSettings:
     """:param root: below which the metadata of ledgers lies
 
     :param max_message_size: of the broker, in bytes: as in Pulsar, requests to bookies have room for it
-    :param proof: by which bookies are told who asks
+    :param auth_provider: by which bookies are told who asks
     """
     return BookKeeperSettings(
         root,
@@ -83,7 +83,7 @@ def ledger_settings(
                 float(settings.bookkeeper_client_timeout_in_seconds),
                 wire=VERSION_2 if settings.bookkeeper_use_v2_wire_protocol else VERSION_3,
                 max_frame_bytes=max_frame_size(max_message_size),
-                proof=proof,
+                auth_provider=auth_provider,
             ),
             settings.bookkeeper_client_health_check_enabled,
             settings.bookkeeper_client_health_check_error_threshold_per_interval,

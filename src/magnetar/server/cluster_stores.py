@@ -22,7 +22,7 @@ from magnetar.metadata.resolving import ResolvingStore
 from magnetar.metadata.zookeeper.address import EnsembleAddress
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
 from magnetar.protocol.frames import DEFAULT_MAX_MESSAGE_SIZE, max_frame_size
-from magnetar.server.bookie_login import bookie_proof
+from magnetar.server.bookie_login import bookie_auth_provider
 from magnetar.server.bookie_tls import bookie_network
 from magnetar.server.cluster_settings import MetadataPlaces, ledger_settings
 from magnetar.server.cluster_setup import ClusterSetup, set_up_cluster
@@ -158,11 +158,11 @@ async def open_ledgers(
     :raises SettingsContradict: the files for TLS towards bookies, or the login there, cannot be used
     """
     network = bookie_network(asyncio.get_running_loop(), settings)
-    proof = bookie_proof(settings, io.randomness.token)
+    auth_provider = bookie_auth_provider(settings, io.randomness.token)
     return await BookKeeperLedgerStore.open_store(
         io,
         of_bookies,
-        ledger_settings(settings, root, max_message_size, proof),
+        ledger_settings(settings, root, max_message_size, auth_provider),
         network,
         racks_in=local,
     )

@@ -14,7 +14,7 @@ from magnetar.errors import ServiceNotReady
 from magnetar.io.interfaces import ConnectingNetwork, Loop, Transport
 from magnetar.io.tls import TlsRefused
 from magnetar.io.waiting import fail, finished, settle
-from magnetar.security.proofs.proof import NoProof
+from magnetar.security.client_authentication.authentication import NoCredentials
 
 ANSWER_BYTES = 16 << 20
 SECONDS = 60.0
@@ -31,18 +31,18 @@ class HttpPeerAdmin:
         loop: Loop,
         network: ConnectingNetwork,
         secured: ConnectingNetwork | None,
-        prove: Headers,
+        auth_headers: Headers,
         seconds: float = SECONDS,
     ) -> None:
         """:param secured: the network with TLS; None: brokers are asked in plain text
 
-        :param prove: headers that prove who asks. :raises NoProof: there is no proof
+        :param auth_headers: headers that prove who asks. :raises NoCredentials: there is no proof
         :param seconds: for each call
         """
         self._loop = loop
         self._network = network
         self._secured = secured
-        self._prove = prove
+        self._auth_headers = auth_headers
         self._seconds = seconds
 
     async def call(
@@ -80,7 +80,7 @@ class HttpPeerAdmin:
             raise ServiceNotReady(f"The {who} does not answer within {self._seconds} s")
         try:
             answer: PeerAnswer = work.result()
-        except (OSError, TlsRefused, NoProof, h11.ProtocolError, UnicodeError) as error:
+        except (OSError, TlsRefused, NoCredentials, h11.ProtocolError, UnicodeError) as error:
             # Of those the last is said of names that are none.
             raise ServiceNotReady(f"The {who} cannot be asked: {error}") from error
         if answer.status >= 300:
@@ -89,7 +89,7 @@ class HttpPeerAdmin:
 
     async def _exchange(self, url: str, method: str, target: str, body: bytes | None) -> PeerAnswer:
         host, port, netloc = _place(url)
-        headers = [("Host", netloc), ("Connection", "close"), *(await self._prove()).items()]
+        headers = [("Host", netloc), ("Connection", "close"), *(await self._auth_headers()).items()]
         if body is not None:
             headers += [("Content-Type", "application/json")]
         headers += [("Content-Length", str(len(body or b"")))]

@@ -13,15 +13,15 @@ from magnetar.io.real.network import TcpNetwork
 from magnetar.io.real.tls_network import TlsClientNetwork
 from magnetar.io.tls import ClientContext, ClientTls, TlsFiles
 from magnetar.metadata.zookeeper.address import AddressRefused, ensemble_address
-from magnetar.proxy.broker_connection import Prove
+from magnetar.proxy.broker_connection import GetAuthData
 from magnetar.proxy.brokers import Brokers, NamedBrokers, RegisteredBrokers
 from magnetar.proxy.forwarding import Forwarding, ForwardingOptions
 from magnetar.proxy.service import ProxyOptions, ProxyService
 from magnetar.proxy.targets import AllowedTargets, networks_of
 from magnetar.proxy.web_client import WebNetworks
 from magnetar.security.authentication import Authenticator
-from magnetar.security.proofs.plugins import authentication_of
-from magnetar.security.proofs.proof import Authentication, NoProof
+from magnetar.security.client_authentication.authentication import Authentication, NoCredentials
+from magnetar.security.client_authentication.plugins import authentication_of
 from magnetar.server.cluster_stores import Patience, open_zookeeper
 from magnetar.server.zookeeper_access import alone_access
 
@@ -92,7 +92,7 @@ def service_of(
         read_seconds=settings.broker_proxy_read_timeout_ms / 1000,
         keep_alive_seconds=settings.keep_alive_interval_seconds,
         active_only=settings.check_active_brokers,
-        forward_proofs=settings.forward_authorization_credentials,
+        forward_credentials=settings.forward_authorization_credentials,
         refresh_seconds=settings.authentication_refresh_check_seconds,
         connections=settings.max_concurrent_inbound_connections,
         connections_of_address=settings.max_concurrent_inbound_connections_per_ip,
@@ -102,7 +102,15 @@ def service_of(
     )
     network = _networks(loop, settings, targets)
     chosen = network.tls if settings.tls_enabled_with_broker else network.plain
-    return ProxyService(io, options, brokers, targets, chosen, authenticator, _prover(loop, _proof(settings)))
+    return ProxyService(
+        io,
+        options,
+        brokers,
+        targets,
+        chosen,
+        authenticator,
+        _auth_data_source(loop, _authentication(settings)),
+    )
 
 
 def forwarding_of(
@@ -122,39 +130,47 @@ def forwarding_of(
         tls=tls,
         seconds=settings.http_proxy_timeout / 1000,
         most=settings.max_concurrent_http_requests,
-        forward_proofs=settings.forward_authorization_credentials,
+        forward_credentials=settings.forward_authorization_credentials,
         functions_url=functions,
         reverse=loaded.reverse_proxies,
     )
     others = WebNetworks(TcpNetwork(loop), TlsClientNetwork(loop, ClientContext(ClientTls())))
-    proof = _proof(settings)
+    authentication = _authentication(settings)
 
     async def headers() -> Mapping[str, str]:
-        if proof is None:
+        if authentication is None:
             return {}
-        return await loop.run_in_executor(None, proof.headers) if proof.blocks else proof.headers()
+        return (
+            await loop.run_in_executor(None, authentication.headers)
+            if authentication.blocks
+            else authentication.headers()
+        )
 
     return Forwarding(loop, options, asked, targets, _networks(loop, settings, targets), others, headers)
 
 
-def _proof(settings: ProxySettings) -> Authentication | None:
+def _authentication(settings: ProxySettings) -> Authentication | None:
     """:raises SettingsContradict: it is none"""
     try:
         return authentication_of(
             settings.broker_client_authentication_plugin, settings.broker_client_authentication_parameters
         )
-    except NoProof as error:
+    except NoCredentials as error:
         raise SettingsContradict(f"brokerClientAuthenticationPlugin: {error}") from error
 
 
-def _prover(loop: asyncio.AbstractEventLoop, proof: Authentication | None) -> Prove | None:
-    if proof is None:
+def _auth_data_source(
+    loop: asyncio.AbstractEventLoop, authentication: Authentication | None
+) -> GetAuthData | None:
+    if authentication is None:
         return None
 
-    async def prove() -> tuple[str, bytes]:
-        return proof.method, await loop.run_in_executor(None, proof.data) if proof.blocks else proof.data()
+    async def get_auth_data() -> tuple[str, bytes]:
+        return authentication.method, await loop.run_in_executor(
+            None, authentication.data
+        ) if authentication.blocks else authentication.data()
 
-    return prove
+    return get_auth_data
 
 
 def _networks(
@@ -164,8 +180,10 @@ def _networks(
 
     :raises SettingsContradict: a key store of a kind that only Java reads
     """
-    proof = _proof(settings)
-    files = _broker_files(settings).showing(proof.certificate if proof is not None else None)
+    authentication = _authentication(settings)
+    files = _broker_files(settings).showing(
+        authentication.certificate if authentication is not None else None
+    )
     context = ClientContext(
         ClientTls(
             files,

@@ -153,7 +153,7 @@ def authenticator(
             providers,
             anonymous_role=settings.anonymous_user_role,
             proxy_roles=proxies,
-            proof_of_original=settings.authenticate_original_auth_data,
+            authenticate_original=settings.authenticate_original_auth_data,
             names=[name.rpartition(".")[2] for name in settings.authentication_providers],
         )
     except ProviderRefused as error:

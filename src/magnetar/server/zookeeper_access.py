@@ -14,7 +14,7 @@ from magnetar.io.interfaces import ConnectingNetwork, Io
 from magnetar.io.real.tls_network import TlsClientNetwork
 from magnetar.io.tls import ClientContext, ClientTls, TlsFiles, TlsRefused, TlsRules
 from magnetar.metadata.zookeeper.session import Outside, SessionSettings
-from magnetar.security.proofs.proof import NoProof, path_of, read_text
+from magnetar.security.client_authentication.authentication import NoCredentials, path_of, read_text
 from magnetar.server.key_store_password import key_store_password
 
 
@@ -72,7 +72,7 @@ def session_settings(
     """
     try:
         said = read_text(path_of(password)).strip() if password.startswith("file:") else password
-    except NoProof as error:
+    except NoCredentials as error:
         raise SettingsContradict(f"{name}: {error}") from error
     if said and not all(said.partition(":")):
         raise SettingsContradict(f"{name} wants user:password, or file:///path of that")

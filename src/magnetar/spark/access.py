@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from magnetar.io.tls import ClientTls, TlsFiles
-from magnetar.security.proofs.plugins import authentication_of
-from magnetar.security.proofs.proof import Authentication, NoProof
+from magnetar.security.client_authentication.authentication import Authentication, NoCredentials
+from magnetar.security.client_authentication.plugins import authentication_of
 from magnetar.spark.errors import InvalidOption
 
 __all__ = ["ACCESS", "Access", "access_of", "is_of_access", "without_secrets"]
@@ -99,7 +99,7 @@ def access_of(given: Mapping[str, tuple[str, str]]) -> Access:
         )
     try:
         authentication = authentication_of(plugin, params)
-    except NoProof as error:
+    except NoCredentials as error:
         raise InvalidOption(f"{given.get('params', given.get('plugin', ('', '')))[0]!r}: {error}") from None
     files = TlsFiles(_text(given, "certificate"), _text(given, "key"), _text(given, "trust"))
     if bool(files.certificate) != bool(files.key):

@@ -187,13 +187,13 @@ def of_broker(snapshot: MetricsSnapshot) -> Iterator[tuple[Instrument, Attribute
     for store in snapshot.metadata:
         yield written, {"pulsar.metadata.store.name": store.name}, store.put_bytes
     proved = Instrument("pulsar.authentication.operation.count", C, "{operation}")
-    for proofs in snapshot.proofs:
+    for counts in snapshot.authentication_counts:
         by = {
-            "pulsar.authentication.provider": proofs.provider,
-            "pulsar.authentication.method": proofs.method,
+            "pulsar.authentication.provider": counts.provider,
+            "pulsar.authentication.method": counts.method,
         }
-        yield proved, {**by, "pulsar.authentication.result": "success"}, proofs.succeeded
-        yield proved, {**by, "pulsar.authentication.result": "failure"}, proofs.failed
+        yield proved, {**by, "pulsar.authentication.result": "success"}, counts.succeeded
+        yield proved, {**by, "pulsar.authentication.result": "failure"}, counts.failed
     compared = Instrument(
         "pulsar.broker.operation.schema_registry.compatibility_check.count", C, "{operation}"
     )

@@ -29,8 +29,8 @@ from magnetar.server.entry_filters import load_entry_filters
 from magnetar.server.logs import configure_logging
 from magnetar.server.loop_process import prepare_process
 from magnetar.server.standalone import StandaloneBroker
+from magnetar.testing.authentication import AheadAuthenticator
 from magnetar.testing.injected import Faults, Hold, Refusal, Whom
-from magnetar.testing.proofs import AheadAuthenticator
 from magnetar.testing.wire import FaultyNetwork
 
 log = logging.getLogger(__name__)

@@ -26,7 +26,7 @@ def _granted(secured: Secured) -> None:
         secured.do("POST", f"/namespaces/{NAMESPACE}/permissions/{role}", ["produce", "consume"])
 
 
-def proof_of(secured: Secured, method: str) -> Any:
+def credentials_of(secured: Secured, method: str) -> Any:
     if method == "token":
         return pulsar.AuthenticationToken(secured.token(ROLES[method]))
     if method == "basic":
@@ -39,7 +39,7 @@ def proof_of(secured: Secured, method: str) -> Any:
 @pytest.mark.parametrize("method", ROLES)
 def test_it_publishes_and_consumes_through_tls(secured: Secured, method: str) -> None:
     topic = f"persistent://{NAMESPACE}/by-{method}"
-    client = secured.client(proof_of(secured, method), tls=True)
+    client = secured.client(credentials_of(secured, method), tls=True)
     consumer, producer = client.subscribe(topic, "s"), client.create_producer(topic)
     producer.send(b"content")
     assert consumer.receive(10_000).data() == b"content"
@@ -51,7 +51,7 @@ def test_it_publishes_and_consumes_through_tls(secured: Secured, method: str) ->
 def test_a_certificate_of_another_authority_is_refused(secured: Secured, tmp_path: Path) -> None:
     stranger = pulsar.Client(
         secured.server.urls["pulsar+ssl"],
-        authentication=proof_of(secured, "token"),
+        authentication=credentials_of(secured, "token"),
         tls_trust_certs_file_path=Authority(tmp_path, "somebody").trust,
         operation_timeout_seconds=3,
         logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
@@ -116,7 +116,7 @@ def shown(secured: Secured) -> int:
 
 
 def test_certificates_are_read_anew_while_it_publishes(secured: Secured) -> None:
-    client = secured.client(proof_of(secured, "token"), tls=True)
+    client = secured.client(credentials_of(secured, "token"), tls=True)
     publishing = Publishing(client, f"persistent://{NAMESPACE}/reloaded")
     before = shown(secured)
     secured.certify("server")

@@ -21,7 +21,7 @@ from magnetar.broker.stats.figures import (
 )
 from magnetar.http.metrics.described import content_type, described, meaning_of
 from magnetar.http.metrics.rendering import MetricsOptions, render
-from magnetar.security.proof_counts import Proofs
+from magnetar.security.authentication_counts import AuthenticationCounts
 
 SAMPLE = re.compile(r'([a-zA-Z_]\w*)\{((?:[a-zA-Z_]+="(?:[^"\\\n]|\\[\\"n])*",?)*)\} (\S+)')
 LABEL = re.compile(r'([a-zA-Z_]+)="((?:[^"\\]|\\.)*)"')
@@ -72,7 +72,7 @@ def snapshot(*topics: TopicMetrics) -> MetricsSnapshot:
         started_seconds=1795253396.5,
         topics=list(topics),
         managed_ledgers=[ManagedLedgerMetrics("public/default", add_entry_rate=1.5)],
-        proofs=[Proofs("AuthenticationProviderToken", "token", 3, 1)],
+        proofs=[AuthenticationCounts("AuthenticationProviderToken", "token", 3, 1)],
         lookups=LookupMetrics(answers=23, timing=TimingMetrics(23, 12.0, {0.5: 0.115, 1.0: 0.302})),
     )
 

@@ -56,7 +56,7 @@ def run(
     work: Callable[[Forwarding, Web], Coroutine[Any, Any, None]],
     answers: Mapping[str, bytes],
     *,
-    forward_proofs: bool = False,
+    forward_credentials: bool = False,
     most: int = 10,
 ) -> None:
     async def whole() -> None:
@@ -66,7 +66,7 @@ def run(
             tls=False,
             seconds=5,
             most=most,
-            forward_proofs=forward_proofs,
+            forward_credentials=forward_credentials,
             functions_url="http://f:1",
             reverse=[ReverseProxy("/x", "http://o:1/y")],
         )
@@ -174,7 +174,7 @@ def test_proofs_are_passed_on_where_that_is_wanted_but_never_a_name(principal: P
         assert "authorization: Bearer client\r\n" in sent
         assert "riginal" not in sent
 
-    run(work, {"a:1": answer(200)}, forward_proofs=True)
+    run(work, {"a:1": answer(200)}, forward_credentials=True)
 
 
 def test_functions_and_reverse_proxies_have_places_of_their_own() -> None:

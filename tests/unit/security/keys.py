@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from magnetar.io.simulated import Simulation
-from magnetar.security.authentication import Credentials, Proven, Provider
+from magnetar.security.authentication import Authenticated, Credentials, Provider
 
 SECRET = bytes(range(48))
 
@@ -56,7 +56,7 @@ def token(claims: Mapping[str, Any], key: Any = SECRET, algorithm: str = "HS256"
     return jwt.encode(dict(claims), key, algorithm, header or None).encode()
 
 
-def ask(world: Simulation, provider: Provider, data: bytes, peer: str = "1.2.3.4:5") -> Proven:
+def ask(world: Simulation, provider: Provider, data: bytes, peer: str = "1.2.3.4:5") -> Authenticated:
     """What a provider says to a client's proof.
 
     :raises AuthenticationFailure: it proves nothing

@@ -10,7 +10,7 @@ import pytest
 from magnetar.errors import AuthenticationFailure, AuthorizationFailure, TooManyRequests
 from magnetar.io.simulated import Simulation, simulated_io
 from magnetar.security.attempts import FailedAttempts
-from magnetar.security.authentication import Claim, Credentials, Proven
+from magnetar.security.authentication import Authenticated, Claim, Credentials
 from magnetar.security.chain import ProviderChain, renewed
 from magnetar.security.options import ProviderRefused
 from magnetar.security.principal import Principal
@@ -27,14 +27,14 @@ class Words:
         self.changed: Callable[[], None] = lambda: None
         self._word = word
 
-    async def authenticate(self, credentials: Credentials) -> Proven:
+    async def authenticate(self, credentials: Credentials) -> Authenticated:
         self.asked += 1
         role, _, word = credentials.data.decode().partition("/")
         if word == "busy":
             raise TooManyRequests("later")
         if word != self._word:
             raise AuthenticationFailure(f"not {self._word[:1]}")
-        return Proven(role, self.expires)
+        return Authenticated(role, self.expires)
 
     def listen(self, changed: Callable[[], None]) -> None:
         self.changed = changed
@@ -124,12 +124,12 @@ def test_anonymous_clients_speak_for_nobody() -> None:
 def test_where_the_original_has_to_prove_itself_its_word_is_not_enough() -> None:
     world = simulated_io(1)
     with pytest.raises(AuthenticationFailure):
-        proxied(world, "proxy", "alice", proof_of_original=True)
+        proxied(world, "proxy", "alice", authenticate_original=True)
     asked = chain(
         world,
         [Words("word", "x", 100.0), Words("other", "y", 50.0)],
         proxy_roles=lambda: frozenset({"proxy"}),
-        proof_of_original=True,
+        authenticate_original=True,
     )
     by, wrong = shown("other", "alice/y"), shown("other", "alice/z")
     found = ask(world, asked, shown("word", "proxy/x"), original_role="admin", original=by)
@@ -232,7 +232,7 @@ def test_proofs_are_counted_by_provider() -> None:
     ask(world, asked, shown("word", "a/y"))
     with pytest.raises(AuthenticationFailure):
         ask(world, asked, shown("word", "a/z"))
-    counted = [(one.provider, one.method, one.succeeded, one.failed) for one in asked.proofs]
+    counted = [(one.provider, one.method, one.succeeded, one.failed) for one in asked.authentication_counts]
     assert counted == [("First", "word", 1, 2), ("Second", "word", 1, 1)]
 
 

@@ -12,7 +12,7 @@ from passlib.hash import apr_md5_crypt, bcrypt, des_crypt, ldap_sha1, md5_crypt,
 
 from magnetar.errors import AuthenticationFailure, TooManyRequests
 from magnetar.io.simulated import Simulation, simulated_io
-from magnetar.security.authentication import Credentials, Proven
+from magnetar.security.authentication import Authenticated, Credentials
 from magnetar.security.key_material import UnusableKey
 from magnetar.security.options import Options, ProviderRefused
 from magnetar.security.providers import passwords
@@ -116,7 +116,7 @@ def test_what_is_no_name_and_password_costs_no_comparison(
 def test_a_password_may_hold_colons(tmp_path: Path) -> None:
     world = simulated_io(1)
     found = provider(world, tmp_path / "f", f"alice:{apr_md5_crypt.hash('a:b:')}\n")
-    assert ask(world, found, b"alice:a:b:") == Proven("alice")
+    assert ask(world, found, b"alice:a:b:") == Authenticated("alice")
 
 
 def test_an_unknown_name_costs_the_same_comparison_and_is_told_the_same(
@@ -158,7 +158,7 @@ def test_success_is_remembered_for_a_minute_and_failure_never(tmp_path: Path, co
     world = simulated_io(1)
     found = provider(world, tmp_path / "f", f"alice:{ALICE}\n")
     for _ in range(3):
-        assert ask(world, found, b"alice:" + PASSWORD) == Proven("alice")
+        assert ask(world, found, b"alice:" + PASSWORD) == Authenticated("alice")
     assert len(compared) == 1
     for _ in range(3):
         with pytest.raises(AuthenticationFailure):

@@ -15,7 +15,7 @@ from keys import SECRET, ask, ec_key, public_der, public_pem, rsa_key, token
 
 from magnetar.errors import AuthenticationFailure
 from magnetar.io.simulated import simulated_io
-from magnetar.security.authentication import Proven
+from magnetar.security.authentication import Authenticated
 from magnetar.security.key_material import UnusableKey
 from magnetar.security.options import Options, ProviderRefused
 from magnetar.security.providers.tokens import (
@@ -23,8 +23,8 @@ from magnetar.security.providers.tokens import (
     TokenKey,
     TokenProvider,
     TokenRules,
+    authenticated_by,
     claims_of,
-    proven_by,
     public_key,
     secret_key,
 )
@@ -32,8 +32,8 @@ from magnetar.security.providers.tokens import (
 RULES = TokenRules()
 
 
-def proven(data: bytes, key: TokenKey, rules: TokenRules = RULES) -> Proven:
-    return proven_by(claims_of(data, key, rules.leeway_seconds), rules)
+def authenticated(data: bytes, key: TokenKey, rules: TokenRules = RULES) -> Authenticated:
+    return authenticated_by(claims_of(data, key, rules.leeway_seconds), rules)
 
 
 def encoded(part: object) -> str:
@@ -49,18 +49,18 @@ def by_hand(header: object, claims: object, secret: bytes = SECRET) -> bytes:
 
 @pytest.mark.parametrize("algorithm", ["HS256", "HS384"])
 def test_a_secret_key_proves_by_each_algorithm_it_is_long_enough_for(algorithm: str) -> None:
-    assert proven(token({"sub": "a"}, SECRET, algorithm), secret_key(SECRET)) == Proven("a")
+    assert authenticated(token({"sub": "a"}, SECRET, algorithm), secret_key(SECRET)) == Authenticated("a")
 
 
 def test_a_secret_key_proves_nothing_by_an_algorithm_it_is_too_short_for() -> None:
     with pytest.raises(AuthenticationFailure, match="algorithm"):
-        proven(token({"sub": "a"}, SECRET, "HS384"), secret_key(SECRET[:32]))
+        authenticated(token({"sub": "a"}, SECRET, "HS384"), secret_key(SECRET[:32]))
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"])
 @pytest.mark.parametrize("form", [public_der, public_pem])
 def test_an_rsa_key_proves(algorithm: str, form: Any) -> None:
-    assert proven(token({"sub": "a"}, rsa_key(), algorithm), public_key(form(rsa_key()))).role == "a"
+    assert authenticated(token({"sub": "a"}, rsa_key(), algorithm), public_key(form(rsa_key()))).role == "a"
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_an_rsa_key_proves(algorithm: str, form: Any) -> None:
 def test_an_ec_key_proves_by_the_algorithm_of_its_curve(curve: str, algorithm: str) -> None:
     key = public_key(public_der(ec_key(curve)), "ES256")
     assert key.algorithms == (algorithm,)
-    assert proven(token({"sub": "a"}, ec_key(curve), algorithm), key).role == "a"
+    assert authenticated(token({"sub": "a"}, ec_key(curve), algorithm), key).role == "a"
 
 
 @pytest.mark.parametrize("key", [secret_key(SECRET), public_key(public_der(rsa_key()))])
@@ -78,9 +78,9 @@ def test_no_token_is_unsigned(key: TokenKey, name: object) -> None:
     text = f"{encoded({'alg': name})}.{encoded({'sub': 'admin'})}."
     for data in (text, text + "e30", text[:-1]):
         with pytest.raises(AuthenticationFailure):
-            proven(data.encode(), key)
+            authenticated(data.encode(), key)
     with pytest.raises(AuthenticationFailure):
-        proven(by_hand({"alg": name}, {"sub": "admin"}), key)
+        authenticated(by_hand({"alg": name}, {"sub": "admin"}), key)
 
 
 @pytest.mark.parametrize("form", [public_der, public_pem])
@@ -89,31 +89,31 @@ def test_a_public_key_is_no_secret(form: Any, signer: Any) -> None:
     """Whoever knows the public key could else sign with it."""
     key = public_key(form(signer), "RS256" if signer is rsa_key() else "ES256")
     with pytest.raises(AuthenticationFailure, match="algorithm"):
-        proven(by_hand({"alg": "HS256", "typ": "JWT"}, {"sub": "admin"}, form(signer)), key)
+        authenticated(by_hand({"alg": "HS256", "typ": "JWT"}, {"sub": "admin"}, form(signer)), key)
 
 
 @pytest.mark.parametrize("header", [{"jwk": {}}, {"jku": "http://x"}, {"x5u": "http://x"}, {"kid": "../x"}])
 def test_what_a_token_says_of_keys_counts_for_nothing(header: dict[str, Any]) -> None:
     other = bytes(reversed(SECRET))
     with pytest.raises(AuthenticationFailure, match="signature"):
-        proven(by_hand({"alg": "HS256", **header}, {"sub": "admin"}, other), secret_key(SECRET))
+        authenticated(by_hand({"alg": "HS256", **header}, {"sub": "admin"}, other), secret_key(SECRET))
 
 
 def test_a_header_that_is_critical_and_not_known_is_refused() -> None:
     with pytest.raises(AuthenticationFailure):
-        proven(by_hand({"alg": "HS256", "crit": ["x"], "x": 1}, {"sub": "a"}), secret_key(SECRET))
+        authenticated(by_hand({"alg": "HS256", "crit": ["x"], "x": 1}, {"sub": "a"}), secret_key(SECRET))
 
 
 def test_another_key_or_another_kind_of_key_proves_nothing() -> None:
     for data in (token({"sub": "a"}, rsa_key(1), "RS256"), token({"sub": "a"}, ec_key(), "ES256")):
         with pytest.raises(AuthenticationFailure):
-            proven(data, public_key(public_der(rsa_key())))
+            authenticated(data, public_key(public_der(rsa_key())))
 
 
 @pytest.mark.parametrize("left", ["a.b.c", "", ".", "..", "...", "é", "\0", "a" * 100, "{}", "e30.e30.e30"])
 def test_garbage_is_refused(left: str) -> None:
     with pytest.raises(AuthenticationFailure):
-        proven(left.encode(), secret_key(SECRET))
+        authenticated(left.encode(), secret_key(SECRET))
 
 
 def test_one_changed_byte_is_enough() -> None:
@@ -121,38 +121,40 @@ def test_one_changed_byte_is_enough() -> None:
     for at in range(0, len(good) - 1, 7):
         bad = good[:at] + bytes((good[at] ^ 1,)) + good[at + 1 :]
         with pytest.raises(AuthenticationFailure):
-            proven(bad, secret_key(SECRET))
+            authenticated(bad, secret_key(SECRET))
 
 
 @pytest.mark.parametrize("depth", [10, 10_000])
 def test_claims_that_are_deep_or_no_object_are_refused(depth: int) -> None:
     with pytest.raises(AuthenticationFailure):
-        proven(by_hand({"alg": "HS256"}, b"[" * depth + b"]" * depth), secret_key(SECRET))
+        authenticated(by_hand({"alg": "HS256"}, b"[" * depth + b"]" * depth), secret_key(SECRET))
 
 
 def test_a_token_that_is_too_long_is_not_even_read() -> None:
     with pytest.raises(AuthenticationFailure, match="too long"):
-        proven(token({"sub": "a", "x": "y" * MAX_TOKEN_BYTES}), secret_key(SECRET))
+        authenticated(token({"sub": "a", "x": "y" * MAX_TOKEN_BYTES}), secret_key(SECRET))
 
 
 def test_times() -> None:
     key, now = secret_key(SECRET), int(time.time())
     with pytest.raises(AuthenticationFailure, match="expired"):
-        proven(token({"sub": "a", "exp": now - 10}), key)
+        authenticated(token({"sub": "a", "exp": now - 10}), key)
     with pytest.raises(AuthenticationFailure, match="not valid yet"):
-        proven(token({"sub": "a", "nbf": now + 1000}), key)
+        authenticated(token({"sub": "a", "nbf": now + 1000}), key)
     lenient = TokenRules(leeway_seconds=100)
-    assert proven(token({"sub": "a", "exp": now - 10}), key, lenient) == Proven("a", now - 10 + 100.0)
-    assert proven(token({"sub": "a", "nbf": now + 10}), key, lenient).role == "a"
-    assert proven(token({"sub": "a", "exp": now + 1000}), key) == Proven("a", now + 1000.0)
-    assert proven(token({"sub": "a", "exp": now + 1000.9}), key) == Proven("a", now + 1000.0)
+    assert authenticated(token({"sub": "a", "exp": now - 10}), key, lenient) == Authenticated(
+        "a", now - 10 + 100.0
+    )
+    assert authenticated(token({"sub": "a", "nbf": now + 10}), key, lenient).role == "a"
+    assert authenticated(token({"sub": "a", "exp": now + 1000}), key) == Authenticated("a", now + 1000.0)
+    assert authenticated(token({"sub": "a", "exp": now + 1000.9}), key) == Authenticated("a", now + 1000.0)
     # A clock that is ahead where tokens are made says nothing of what they are worth.
-    assert proven(token({"sub": "a", "iat": now + 1000}), key).role == "a"
+    assert authenticated(token({"sub": "a", "iat": now + 1000}), key).role == "a"
 
 
 @pytest.mark.parametrize("ends", [10**30, 10**400, 1e300, "99999999999999999999"])
 def test_a_token_may_end_after_the_world(ends: object) -> None:
-    found = proven(token({"sub": "a", "exp": ends}), secret_key(SECRET))
+    found = authenticated(token({"sub": "a", "exp": ends}), secret_key(SECRET))
     assert found.expires is not None
     assert time.time() + 1e9 < found.expires < 1e16
 
@@ -160,7 +162,7 @@ def test_a_token_may_end_after_the_world(ends: object) -> None:
 @pytest.mark.parametrize("ends", [None, "soon", [], {}, float("inf"), float("nan"), -1, 0])
 def test_an_end_that_is_none_is_refused(ends: object) -> None:
     with pytest.raises(AuthenticationFailure):
-        proven(by_hand({"alg": "HS256"}, {"sub": "a", "exp": ends}), secret_key(SECRET))
+        authenticated(by_hand({"alg": "HS256"}, {"sub": "a", "exp": ends}), secret_key(SECRET))
 
 
 @pytest.mark.parametrize(
@@ -181,10 +183,10 @@ def test_an_end_that_is_none_is_refused(ends: object) -> None:
 )
 def test_the_role_is_a_text_or_the_first_of_a_list(claims: dict[str, Any], role: str | None) -> None:
     if role is not None:
-        assert proven(token_of(claims), secret_key(SECRET)).role == role
+        assert authenticated(token_of(claims), secret_key(SECRET)).role == role
         return
     with pytest.raises(AuthenticationFailure, match="no role"):
-        proven(token_of(claims), secret_key(SECRET))
+        authenticated(token_of(claims), secret_key(SECRET))
 
 
 def token_of(claims: object) -> bytes:
@@ -193,9 +195,9 @@ def token_of(claims: object) -> bytes:
 
 def test_another_claim_may_hold_the_role() -> None:
     rules = TokenRules(role_claim="who")
-    assert proven(token({"sub": "a", "who": "b"}), secret_key(SECRET), rules).role == "b"
+    assert authenticated(token({"sub": "a", "who": "b"}), secret_key(SECRET), rules).role == "b"
     with pytest.raises(AuthenticationFailure, match="'who'"):
-        proven(token({"sub": "a"}), secret_key(SECRET), rules)
+        authenticated(token({"sub": "a"}), secret_key(SECRET), rules)
 
 
 @pytest.mark.parametrize(
@@ -214,12 +216,12 @@ def test_the_audience(audience: object, meant: bool) -> None:
     rules = TokenRules(audience_claim="aud", audience="x")
     data = token_of({"sub": "a", "aud": audience})
     if meant:
-        assert proven(data, secret_key(SECRET), rules).role == "a"
+        assert authenticated(data, secret_key(SECRET), rules).role == "a"
     else:
         with pytest.raises(AuthenticationFailure, match="audience"):
-            proven(data, secret_key(SECRET), rules)
+            authenticated(data, secret_key(SECRET), rules)
     # Who names no audience takes tokens for any.
-    assert proven(data, secret_key(SECRET)).role == "a"
+    assert authenticated(data, secret_key(SECRET)).role == "a"
 
 
 def test_keys_that_are_refused() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from magnetar.config.settings import SettingsContradict, load
 from magnetar.ledger.bookkeeper.authentication import Proof
-from magnetar.server.bookie_login import bookie_proof
+from magnetar.server.bookie_login import bookie_auth_provider
 
 PLUGIN = "org.apache.bookkeeper.sasl.SASLClientProviderFactory"
 DIGEST = "org.apache.zookeeper.server.auth.DigestLoginModule"
@@ -34,7 +34,7 @@ def proof(tmp_path: Path, **lines: str) -> Proof | None:
     path.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
     settings = load(path, cluster=True).cluster
     assert settings is not None
-    return bookie_proof(settings, bytes)
+    return bookie_auth_provider(settings, bytes)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from magnetar.broker.ownership.peers import PeerAnswer, PeerRefused
 from magnetar.config.settings import SettingsContradict, load
 from magnetar.errors import ServiceNotReady
 from magnetar.io.real import real_io
-from magnetar.security.proofs.proof import NoProof
+from magnetar.security.client_authentication.authentication import NoCredentials
 from magnetar.server import peer_admin
 from magnetar.server.broker_client import peer_admin as made_admin
 from magnetar.server.peer_admin import HttpPeerAdmin
@@ -55,7 +55,7 @@ def call(
 
         async def prove() -> Mapping[str, str]:
             if headers is None:
-                raise NoProof("no token")
+                raise NoCredentials("no token")
             return headers
 
         admin = HttpPeerAdmin(io.loop, io.network, None, prove, seconds=0.5)

@@ -14,7 +14,7 @@ from magnetar.broker.stats.figures import (
     MetricsSnapshot,
     TopicMetrics,
 )
-from magnetar.security.proof_counts import Proofs
+from magnetar.security.authentication_counts import AuthenticationCounts
 from magnetar.telemetry.encoding import TOPICS_A_REQUEST, Encoder
 from magnetar.telemetry.instruments import BROKER, COMPACTION, CONSUMER, PRODUCER, TOPIC
 
@@ -123,7 +123,7 @@ def test_what_is_of_no_topic_is_told_once() -> None:
         "c",
         "b",
         cache=CacheMetrics(hits=7, misses=2, hit_bytes=700, missed_bytes=200, entries=3),
-        proofs=[Proofs("AuthenticationProviderToken", "token", 3, 1)],
+        proofs=[AuthenticationCounts("AuthenticationProviderToken", "token", 3, 1)],
         metadata=[MetadataMetrics("store", (), (), 55)],
         extra={"magnetar_unsent_bytes": 4.5},
     )

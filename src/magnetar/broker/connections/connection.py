@@ -323,14 +323,16 @@ class Connection:
 
     # Who the client is, and what it may
 
-    async def prove_again(self, methods: frozenset[str] | None) -> None:
+    async def authenticate_again(self, methods: frozenset[str] | None) -> None:
         """What clients are let in by has changed.
 
         :param methods: by which; None: by all
         """
         session = self.session
-        if session.proving is not None and (methods is None or methods & session.proving.methods):
-            session.proving.again()
+        if session.authenticating is not None and (
+            methods is None or methods & session.authenticating.methods
+        ):
+            session.authenticating.again()
 
     async def ask_again(self, touched: frozenset[NamespaceName | str] | None) -> None:
         """What is allowed has changed: what the client has opened is asked again.

@@ -53,6 +53,7 @@ class Session:
         "_carry_out",
         "_closed_producers",
         "address",
+        "authenticating",
         "client_version",
         "consumers",
         "handshake",
@@ -62,7 +63,6 @@ class Session:
         "principal",
         "producers",
         "protocol_version",
-        "proving",
         "state",
         "supports_entry_metadata",
         "supports_partial_producer",
@@ -75,8 +75,8 @@ class Session:
         self._carry_out = carry_out
         self.state = SessionState.NEW
         self.principal = ANONYMOUS
-        self.proving: Any = None
-        """What asks the client again who it is (``proving``); None: nobody asks."""
+        self.authenticating: Any = None
+        """What asks the client again who it is (``authenticating``); None: nobody asks."""
         self.handshake: Any = None
         """The task that asks who the client is, while CONNECTING."""
         self.host = ""
@@ -110,14 +110,14 @@ class Session:
         """CONNECT has come."""
         self._move(SessionState.CONNECTING)
 
-    def open(self, principal: Principal, proving: Any = None) -> None:
+    def open(self, principal: Principal, authenticating: Any = None) -> None:
         """It is known who the client is.
 
-        :param proving: what asks it again; None: nobody does
+        :param authenticating: what asks it again; None: nobody does
         """
         self._move(SessionState.OPEN)
         self.principal = principal
-        self.proving = proving
+        self.authenticating = authenticating
 
     def closing(self) -> None:
         """Ends it for the broker: what was opened takes and gets nothing more, whoever knows of it."""
@@ -133,8 +133,8 @@ class Session:
         if self.handshake is not None:
             self.handshake.cancel()
             self.handshake = None
-        if self.proving is not None:
-            self.proving.stop()
+        if self.authenticating is not None:
+            self.authenticating.stop()
         opening = [o.producer for o in self.opening_producers.values() if o.producer is not None]
         producers, consumers = [*self.producers.values(), *opening], list(self.consumers.values())
         self.producers.clear()

@@ -37,7 +37,7 @@ class ClientConnection(Protocol):
         """Whether it is known who its client is, and no longer asked."""
         ...
 
-    async def prove_again(self, methods: frozenset[str] | None) -> None:
+    async def authenticate_again(self, methods: frozenset[str] | None) -> None:
         """What clients are let in by has changed: those that came by one of ``methods``; None: all."""
         ...
 

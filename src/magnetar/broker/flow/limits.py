@@ -23,7 +23,7 @@ class ConnectionCounts:
         self.created = 0
         self.closed_count = 0
         self.handshakes = 0
-        self.unproven = 0
+        self.unauthenticated = 0
         """Clients that did not prove who they are."""
         self.refused = 0
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from magnetar.lazy_dataclass import dataclass
-from magnetar.security.proof_counts import Proofs
+from magnetar.security.authentication_counts import AuthenticationCounts
 
 LATENCY_BOUNDS_MS = (0.5, 1, 5, 10, 20, 50, 100, 200, 1000)
 ENTRY_SIZE_BOUNDS_BYTES = (128, 512, 1024, 2048, 4096, 16384, 102400, 1048576)
@@ -386,7 +386,7 @@ class MetricsSnapshot:
     """None: the broker is alone."""
     snapshots: SnapshotMetrics | None = None
     """Of replicated subscriptions; None: nothing is replicated to other clusters."""
-    proofs: Sequence[Proofs] = ()
+    authentication_counts: Sequence[AuthenticationCounts] = ()
     """Of those who were asked who they are."""
     metadata: Sequence[MetadataMetrics] = ()
     extra: Mapping[str, float] = field(default_factory=dict)

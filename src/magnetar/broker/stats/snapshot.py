@@ -182,7 +182,7 @@ async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
             created=connections.created,
             closed=connections.closed_count,
             handshakes_succeeded=connections.handshakes,
-            handshakes_failed=connections.refused + connections.unproven,
+            handshakes_failed=connections.refused + connections.unauthenticated,
         ),
         lookups=_lookups(broker),
         schemas=_schemas(broker),
@@ -203,7 +203,7 @@ async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
         ],
         load=_load(broker),
         snapshots=_snapshots(broker),
-        proofs=tuple(broker.authenticator.proofs),
+        authentication_counts=tuple(broker.authenticator.authentication_counts),
         extra={
             "magnetar_publish_buffer_bytes": broker.publish_buffer.used,
             "magnetar_partial_frame_bytes": broker.partial_frames.used,

@@ -31,7 +31,7 @@ class Holder(Protocol):
     @property
     def address(self) -> str: ...
 
-    async def prove_again(self, methods: frozenset[str] | None) -> None:
+    async def authenticate_again(self, methods: frozenset[str] | None) -> None:
         """What authentication goes by has changed, for clients of these methods; None: of all."""
         ...
 
@@ -107,7 +107,7 @@ class Revocation:
         again = _GATHER_SECONDS
         if methods or all_methods:
             which = None if all_methods else frozenset(methods)
-            if not await self._each(lambda holder: holder.prove_again(which)):
+            if not await self._each(lambda holder: holder.authenticate_again(which)):
                 self._methods |= methods
                 self._all_methods |= all_methods
                 again = _RETRY_SECONDS

@@ -61,7 +61,7 @@ def render(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator[str]:
     yield from family("pulsar_version_info", "gauge", [(version, 1)])
     yield from _broker(snapshot, cluster)
     yield from _connections(snapshot)
-    yield from _proofs(snapshot)
+    yield from _authentication_counts(snapshot)
     yield from _resource_groups(snapshot)
     yield from _load(snapshot)
     yield from _cache(snapshot, cluster)
@@ -150,18 +150,18 @@ def _with_pauses(items: Iterable[T]) -> Iterator[T | None]:
         yield item
 
 
-def _proofs(snapshot: MetricsSnapshot) -> Iterator[str]:
+def _authentication_counts(snapshot: MetricsSnapshot) -> Iterator[str]:
     """Nothing of a broker that asks nobody."""
     succeeded, failed = [], []
-    for proofs in snapshot.proofs:
+    for counts in snapshot.authentication_counts:
         labels = {
             "cluster": snapshot.cluster,
-            "provider_name": proofs.provider,
-            "auth_method": proofs.method,
+            "provider_name": counts.provider,
+            "auth_method": counts.method,
         }
-        succeeded.append((labels_text(labels), proofs.succeeded))
-        failed.append((labels_text({**labels, "reason": "refused"}), proofs.failed))
-    if snapshot.proofs:
+        succeeded.append((labels_text(labels), counts.succeeded))
+        failed.append((labels_text({**labels, "reason": "refused"}), counts.failed))
+    if snapshot.authentication_counts:
         yield from family("pulsar_authentication_success_total", "counter", succeeded)
         yield from family("pulsar_authentication_failures_total", "counter", failed)
 

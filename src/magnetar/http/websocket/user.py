@@ -155,7 +155,7 @@ class User:
         self._timer = None
         self._disprove("The credentials of the client have expired")
 
-    async def prove_again(self, methods: frozenset[str] | None) -> None:
+    async def authenticate_again(self, methods: frozenset[str] | None) -> None:
         """What these authentication methods go by has changed; None: all of them."""
         if methods is not None and self._principal.method not in methods:
             return
@@ -180,5 +180,5 @@ class User:
 
     def _disprove(self, reason: str) -> None:
         if self._lost is None:
-            events.unproven(self.address, self._principal.named, reason)
+            events.unauthenticated(self.address, self._principal.named, reason)
             self._lose(reason)

@@ -34,7 +34,7 @@ _SERVICE = "bookkeeper/bookkeeper"
 _NONCE_BYTES = 16
 
 
-class NotProven(OSError):
+class NotAuthenticated(OSError):
     """A bookie does not believe who one is, or does not prove who it is."""
 
 
@@ -58,7 +58,7 @@ class Conversation(Protocol):
     def answer(self, said: bytes) -> bytes | None:
         """What is said to that; None: all has been.
 
-        :raises NotProven: the bookie is not who it has to be
+        :raises NotAuthenticated: the bookie is not who it has to be
         """
         ...
 
@@ -90,10 +90,10 @@ class DigestConversation:
             self._responded = True
             return self._client.respond(said)
         except DigestRefused as error:
-            raise NotProven(f"SASL, DIGEST-MD5: {error}") from error
+            raise NotAuthenticated(f"SASL, DIGEST-MD5: {error}") from error
 
 
-class Proof(NamedTuple):
+class AuthProvider(NamedTuple):
     """How a client proves who it is."""
 
     converse: Callable[[], Conversation]
@@ -102,17 +102,17 @@ class Proof(NamedTuple):
     """After which a bookie that says nothing does not believe it."""
 
 
-def digest_proof(credentials: Credentials, random: Callable[[int], bytes]) -> Proof:
+def digest_auth_provider(credentials: Credentials, random: Callable[[int], bytes]) -> AuthProvider:
     """:param random: gives so many random bytes"""
-    return Proof(lambda: DigestConversation(credentials, random(_NONCE_BYTES).hex()))
+    return AuthProvider(lambda: DigestConversation(credentials, random(_NONCE_BYTES).hex()))
 
 
-async def connect_proven(
+async def connect_authenticated(
     loop: Loop,
     network: ConnectingNetwork,
     where: tuple[str, int],
     link: StreamProtocol,
-    proof: Proof,
+    auth_provider: AuthProvider,
     *,
     version_3: bool,
 ) -> None:
@@ -120,15 +120,17 @@ async def connect_proven(
 
     :param version_3: of the protocol; else version 2
     :raises OSError: nobody answers there
-    :raises NotProven: the proof is not believed, or the bookie proves nothing
+    :raises NotAuthenticated: the proof is not believed, or the bookie proves nothing
     """
-    proving = _Proving(loop, link, proof.converse(), _VERSION_3 if version_3 else _VERSION_2)
-    await network.connect(*where, lambda: proving)
-    limit = loop.call_later(proof.answer_seconds, proving.doubted)
+    authenticating = _Authenticating(
+        loop, link, auth_provider.converse(), _VERSION_3 if version_3 else _VERSION_2
+    )
+    await network.connect(*where, lambda: authenticating)
+    limit = loop.call_later(auth_provider.answer_seconds, authenticating.doubted)
     try:
-        await outcome(loop, proving.ended)
+        await outcome(loop, authenticating.ended)
     except BaseException:
-        proving.transport.abort()
+        authenticating.transport.abort()
         raise
     finally:
         limit.cancel()
@@ -168,7 +170,7 @@ _VERSION_2 = _Frames(_made_2, _read_2)
 _VERSION_3 = _Frames(_made_3, _read_3)
 
 
-class _Proving:
+class _Authenticating:
     """A ``StreamProtocol``: of the conversation first; once that is over, what comes is its successor's."""
 
     transport: Transport
@@ -187,7 +189,7 @@ class _Proving:
 
     def _fail(self, reason: str) -> None:
         if not self.ended.done():
-            self.ended.set_exception(NotProven(reason))
+            self.ended.set_exception(NotAuthenticated(reason))
 
     def _say(self, payload: bytes) -> None:
         said = pb.AuthMessage(authPluginName=self._conversation.plugin, payload=payload)
@@ -209,7 +211,7 @@ class _Proving:
                     self._hear(self._frames.read(frame))
         except DecodeError:
             self._fail("it answers to AUTH with something else")
-        except NotProven as error:
+        except NotAuthenticated as error:
             self._fail(str(error))
         if self._over and self._held:
             self._link.data_received(self._held)
@@ -232,7 +234,7 @@ class _Proving:
             return
         if said.authPluginName != _NOBODY_ASKS:
             if said.authPluginName != self._conversation.plugin:
-                raise NotProven(f"it wants {said.authPluginName!r} as authentication")
+                raise NotAuthenticated(f"it wants {said.authPluginName!r} as authentication")
             reply = self._conversation.answer(said.payload)
             if reply is not None:
                 self._say(reply)

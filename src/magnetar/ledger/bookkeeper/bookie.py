@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from magnetar.io.interfaces import Buffer, Cancellable, Clock, ConnectingNetwork, Loop, Transport
 from magnetar.ledger.bookkeeper.adds import AddStream
-from magnetar.ledger.bookkeeper.authentication import Proof, connect_proven
+from magnetar.ledger.bookkeeper.authentication import AuthProvider, connect_authenticated
 from magnetar.ledger.bookkeeper.frames import (
     MAX_FRAME_BYTES,
     Answer,
@@ -50,7 +50,7 @@ class BookieSettings(NamedTuple):
     retry_seconds: float = 0.2
     """After a connection failed questions are answered as lost for so long, and no other one is made."""
     wire: Wire = VERSION_2
-    proof: Proof | None = None
+    auth_provider: AuthProvider | None = None
     """By which bookies are told who asks; None: they are not."""
     max_frame_bytes: int = MAX_FRAME_BYTES
     """Of a request to add an entry; bookies must take as much (``nettyMaxFrameSizeBytes``)."""
@@ -265,12 +265,14 @@ class Bookie:
         self._flush()
 
     async def _connected(self, where: tuple[str, int], link: _Link) -> None:
-        proof = self._settings.proof
-        if proof is None:
+        auth_provider = self._settings.auth_provider
+        if auth_provider is None:
             await self._network.connect(*where, lambda: link)
         else:
             version_3 = self.wire.numbered
-            await connect_proven(self._loop, self._network, where, link, proof, version_3=version_3)
+            await connect_authenticated(
+                self._loop, self._network, where, link, auth_provider, version_3=version_3
+            )
 
     def _has_failed(self, reason: str) -> None:
         self._failed_at = self._clock.monotonic()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from magnetar.security.authentication import Credentials, PeerCertificate, Proven, refused
+from magnetar.security.authentication import Authenticated, Credentials, PeerCertificate, refused
 
 
 class CertificateProvider:
@@ -12,13 +12,13 @@ class CertificateProvider:
 
     method = "tls"
 
-    async def authenticate(self, credentials: Credentials) -> Proven:
+    async def authenticate(self, credentials: Credentials) -> Authenticated:
         if credentials.certificate is None:
             raise refused("No client certificate")
         name = common_name(credentials.certificate)
         if not name:
             raise refused("The client's certificate has no common name")
-        return Proven(name)
+        return Authenticated(name)
 
     def listen(self, changed: Callable[[], None]) -> None:
         """A certificate proves its role as long as its connection lasts."""

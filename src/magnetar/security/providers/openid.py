@@ -21,7 +21,7 @@ from magnetar.io.interfaces import Io, Worker
 from magnetar.io.jobs import run_job
 from magnetar.io.tls import TlsRefused
 from magnetar.lazy_dataclass import dataclass
-from magnetar.security.authentication import Credentials, Proven, refused
+from magnetar.security.authentication import Authenticated, Credentials, refused
 from magnetar.security.key_material import UnusableKey
 from magnetar.security.options import Options
 from magnetar.security.providers.fetching import Fetcher, FetchFailed
@@ -29,9 +29,9 @@ from magnetar.security.providers.tokens import (
     MAX_TOKEN_BYTES,
     TokenKey,
     TokenRules,
+    authenticated_by,
     claims_of,
     key_of,
-    proven_by,
 )
 
 log = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ class OpenIdProvider:
         except TlsRefused as error:
             options.refuse("openIDTokenIssuerTrustCertsFilePath", f"cannot be used: {error}")
 
-    async def authenticate(self, credentials: Credentials) -> Proven:
+    async def authenticate(self, credentials: Credentials) -> Authenticated:
         token = credentials.data
         if len(token) > MAX_TOKEN_BYTES:
             raise refused("The token is too long")
@@ -117,7 +117,7 @@ class OpenIdProvider:
             raise refused("The token is for another audience")
         if "exp" not in claims:
             raise refused("The token has no end")
-        return proven_by(claims, self._rules)
+        return authenticated_by(claims, self._rules)
 
     def _named_by(self, token: bytes) -> tuple[_Issuer, str]:
         """Whose a token says that it is; that is only where to look for the key.

@@ -20,7 +20,7 @@ from passlib.hash import apr_md5_crypt, bcrypt, des_crypt, ldap_sha1, md5_crypt,
 from magnetar.errors import TooManyRequests
 from magnetar.io.interfaces import Io, Worker
 from magnetar.io.jobs import run_job
-from magnetar.security.authentication import Credentials, Proven, refused
+from magnetar.security.authentication import Authenticated, Credentials, refused
 from magnetar.security.key_material import UnusableKey, key_source
 from magnetar.security.options import Options
 from magnetar.security.watched_files import WatchedFiles
@@ -147,7 +147,7 @@ class PasswordProvider:
         for changed in self._listeners:
             changed()
 
-    async def authenticate(self, credentials: Credentials) -> Proven:
+    async def authenticate(self, credentials: Credentials) -> Authenticated:
         name, colon, password = credentials.data.partition(b":")
         if not colon or not name or len(password) > _MAX_PASSWORD_BYTES:
             raise refused("The proof is not name:password")
@@ -157,7 +157,7 @@ class PasswordProvider:
             raise refused("The name is not UTF-8") from error
         known = hmac.new(self._secret, credentials.data, sha256).digest()
         if self._is_remembered(known):
-            return Proven(role)
+            return Authenticated(role)
         users = self._users
         if credentials.again and role not in users:
             raise refused(_WRONG)
@@ -173,7 +173,7 @@ class PasswordProvider:
         if users is not self._users:
             raise refused("Passwords have changed just now")
         self._remember(known)
-        return Proven(role)
+        return Authenticated(role)
 
     def _check_room(self, host: str) -> None:
         """:raises TooManyRequests: too many of that address wait already, or of all"""

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import load_der_public_key, lo
 from magnetar.io.interfaces import Io, Worker
 from magnetar.io.jobs import run_job
 from magnetar.lazy_dataclass import dataclass
-from magnetar.security.authentication import Credentials, Proven, refused
+from magnetar.security.authentication import Authenticated, Credentials, refused
 from magnetar.security.key_material import KeySource, UnusableKey, key_source
 from magnetar.security.options import Options
 from magnetar.security.watched_files import WatchedFiles
@@ -136,7 +136,7 @@ def claims_of(token: bytes, key: TokenKey, leeway_seconds: int) -> Mapping[str, 
     return found
 
 
-def proven_by(claims: Mapping[str, Any], rules: TokenRules) -> Proven:
+def authenticated_by(claims: Mapping[str, Any], rules: TokenRules) -> Authenticated:
     """The role in the claims of a token.
 
     :raises AuthenticationFailure: there is none, or the token is for others
@@ -152,7 +152,7 @@ def proven_by(claims: Mapping[str, Any], rules: TokenRules) -> Proven:
     if not isinstance(role, str) or not role:
         raise refused(f"The token names no role in {rules.role_claim!r}")
     expires = claims.get("exp")
-    return Proven(
+    return Authenticated(
         role, float(min(int(expires), _NEVER) + rules.leeway_seconds) if expires is not None else None
     )
 
@@ -206,10 +206,12 @@ class TokenProvider:
         for changed in self._listeners:
             changed()
 
-    async def authenticate(self, credentials: Credentials) -> Proven:
+    async def authenticate(self, credentials: Credentials) -> Authenticated:
         if self._key is None:
             raise refused("The key that tokens are checked with cannot be read")
-        return proven_by(claims_of(credentials.data, self._key, self._rules.leeway_seconds), self._rules)
+        return authenticated_by(
+            claims_of(credentials.data, self._key, self._rules.leeway_seconds), self._rules
+        )
 
     def listen(self, changed: Callable[[], None]) -> None:
         self._listeners.append(changed)

@@ -12,7 +12,7 @@ import pytest
 
 from magnetar.io.simulated import simulated_io
 from magnetar.ledger.bookkeeper import bookie_protocol_pb2 as pb
-from magnetar.ledger.bookkeeper.authentication import Proof, digest_proof
+from magnetar.ledger.bookkeeper.authentication import Proof, digest_auth_provider
 from magnetar.ledger.bookkeeper.bookie import Bookie, BookieSettings
 from magnetar.ledger.bookkeeper.frames import Status
 from magnetar.ledger.bookkeeper.wire import VERSION_2, VERSION_3, Wire
@@ -127,7 +127,7 @@ class World:
             return self.guards[-1]
 
         loop.run_until(self.simulation.host.listen("", 3181, accepted))
-        proof = digest_proof(Credentials("broker", password), io.randomness.token)
+        proof = digest_auth_provider(Credentials("broker", password), io.randomness.token)
         settings = BookieSettings(30.0, 10.0, 0.2, wire, Proof(proof.converse, 2.0))
         where = ("localhost", 3181)
         self.bookie = Bookie(io.loop, io.clock, io.network, "one", lambda: where, settings)

@@ -6,8 +6,8 @@ import logging
 
 from magnetar import __version__
 from magnetar.broker.connections.answers import SERVER_REQUEST_ID
+from magnetar.broker.connections.authenticating import Authenticating
 from magnetar.broker.connections.connection import Connection
-from magnetar.broker.connections.proving import Proving
 from magnetar.broker.connections.session import SessionState
 from magnetar.broker.translation import to_broker_error
 from magnetar.errors import InternalError
@@ -41,19 +41,19 @@ def connect(connection: Connection, command: BaseCommand) -> None:
 
 async def _authenticate(connection: Connection, request: CommandConnect) -> None:
     session, broker = connection.session, connection.broker
-    proving = Proving(connection, request) if broker.authenticator.asks else None
+    authenticating = Authenticating(connection, request) if broker.authenticator.asks else None
     try:
-        principal = await proving.first() if proving is not None else ANONYMOUS
+        principal = await authenticating.first() if authenticating is not None else ANONYMOUS
     except Exception as error:  # noqa: BLE001 - told to the client
         session.handshake = None
         if session.state is SessionState.CONNECTING:
-            broker.connections.unproven += 1
+            broker.connections.unauthenticated += 1
             _refuse(connection, error)
         return
     session.handshake = None
     if session.state is not SessionState.CONNECTING:
         return
-    session.open(principal, proving)
+    session.open(principal, authenticating)
     broker.connections.handshakes += 1
     answer = BaseCommand(type=BaseCommand.CONNECTED)
     connected = answer.connected
@@ -64,8 +64,8 @@ async def _authenticate(connection: Connection, request: CommandConnect) -> None
     connected.feature_flags.supports_get_partitioned_metadata_without_auto_creation = True
     connected.feature_flags.supports_repl_dedup_by_lid_and_eid = True
     connection.send(answer)
-    if proving is not None:
-        proving.proven(principal)
+    if authenticating is not None:
+        authenticating.authenticated(principal)
     connection.resume_reading()
 
 
@@ -89,7 +89,7 @@ def pong(_connection: Connection, _command: BaseCommand) -> None:
 
 def auth_response(connection: Connection, command: BaseCommand) -> None:
     """A fresh proof, as AUTH_CHALLENGE asked for."""
-    proving = connection.session.proving
-    if proving is None:
+    authenticating = connection.session.authenticating
+    if authenticating is None:
         raise FrameError("AUTH_RESPONSE without a challenge")
-    proving.answered(command.authResponse)
+    authenticating.answered(command.authResponse)

@@ -8,7 +8,7 @@ from magnetar.lazy_dataclass import dataclass
 
 
 @dataclass(slots=True)
-class Proofs:
+class AuthenticationCounts:
     """Counts of one provider, on both listeners."""
 
     provider: str
@@ -18,5 +18,5 @@ class Proofs:
     failed: int = 0
 
 
-NO_PROOFS: Sequence[Proofs] = ()
+NO_COUNTS: Sequence[AuthenticationCounts] = ()
 """Of a broker that asks nobody."""

@@ -13,14 +13,14 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from magnetar.security.proofs.oauth2 import AuthenticationOauth2
-from magnetar.security.proofs.plugins import authentication_of
-from magnetar.security.proofs.proof import (
+from magnetar.security.client_authentication.authentication import (
     Authentication,
     AuthenticationBasic,
     AuthenticationToken,
-    NoProof,
+    NoCredentials,
 )
+from magnetar.security.client_authentication.oauth2 import AuthenticationOauth2
+from magnetar.security.client_authentication.plugins import authentication_of
 
 PULSAR = "org.apache.pulsar.client.impl.auth.Authentication"
 SECRET = "kept.to.oneself"
@@ -92,7 +92,7 @@ def test_nothing_to_prove() -> None:
     ],
 )
 def test_what_is_refused_is_named_and_not_told(plugin: str, params: str, told: str) -> None:
-    with pytest.raises(NoProof, match=told) as refusal:
+    with pytest.raises(NoCredentials, match=told) as refusal:
         prove(plugin, params)
     assert SECRET not in str(refusal.value)
 
@@ -116,7 +116,7 @@ def test_no_repr_tells_a_secret() -> None:
         AuthenticationOauth2({"issuerUrl": "https://i", "client_id": "c", "client_secret": SECRET}),
     ]
     assert all(SECRET not in f"{each!r} {each}" for each in found)
-    with pytest.raises(NoProof) as refusal:
+    with pytest.raises(NoCredentials) as refusal:
         found[1].data()
     assert SECRET not in str(refusal.value)
     assert refusal.value.__suppress_context__
@@ -211,7 +211,7 @@ def test_oauth2_tokens_that_do_not_last_are_asked_for_again(issuer: Issuer, told
 def test_oauth2_secrets_go_to_the_issuer_alone(issuer: Issuer, status: int) -> None:
     issuer.status = status
     found = AuthenticationOauth2({"issuer_url": issuer.url, "client_id": "c", "client_secret": SECRET})
-    with pytest.raises(NoProof, match=f"answered {status}") as refusal:
+    with pytest.raises(NoCredentials, match=f"answered {status}") as refusal:
         found.data()
     assert SECRET not in str(refusal.value)
     assert len(issuer.forms) == 1

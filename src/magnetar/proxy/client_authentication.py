@@ -19,7 +19,7 @@ _REFRESH = b"PulsarAuthRefresh"
 _LONGEST_SECONDS = 86_400.0
 
 
-class ClientProof:
+class ClientAuthentication:
     """Of one connection."""
 
     def __init__(
@@ -81,7 +81,7 @@ class ClientProof:
         self.watch(refresh_seconds, send, end)
 
     def answered(
-        self, response: CommandAuthResponse, proven: Callable[[], object], end: Callable[[], object]
+        self, response: CommandAuthResponse, authenticated: Callable[[], object], end: Callable[[], object]
     ) -> None:
         """The client has answered a challenge.
 
@@ -100,7 +100,7 @@ class ClientProof:
                 end()
                 return
             self.credentials = fresh
-            proven()
+            authenticated()
 
         self._task = self._io.loop.create_task(ask())
         self._task.add_done_callback(nobody_waits)

@@ -13,7 +13,13 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlencode, urlsplit
 
-from magnetar.security.proofs.proof import BearerAuthentication, NoProof, checked_token, path_of, read_text
+from magnetar.security.client_authentication.authentication import (
+    BearerAuthentication,
+    NoCredentials,
+    checked_token,
+    path_of,
+    read_text,
+)
 
 __all__ = ["AuthenticationOauth2"]
 
@@ -33,19 +39,19 @@ class AuthenticationOauth2(BearerAuthentication):
             and ``client_secret`` themselves; ``audience``, ``scope``, ``trustCertsFilePath`` (PEM) as wanted.
             Names with underscores will do, too.
 
-        :raises NoProof: something is missing, or not of this form
+        :raises NoCredentials: something is missing, or not of this form
         """
         given = _mapping(auth_params_string)
         kind = given.get("type", _GRANT)
         if kind != _GRANT:
-            raise NoProof(f"OAuth 2.0 of the type {kind!r} is not supported; {_GRANT} is")
+            raise NoCredentials(f"OAuth 2.0 of the type {kind!r} is not supported; {_GRANT} is")
         self._issuer = given.get("issuerurl", "").rstrip("/")
         if urlsplit(self._issuer).scheme not in ("https", "http"):
-            raise NoProof("OAuth 2.0 wants issuerUrl, an address of https")
+            raise NoCredentials("OAuth 2.0 wants issuerUrl, an address of https")
         self._private_key = given.get("privatekey", "")
         self._client = (given.get("clientid", ""), given.get("clientsecret", ""))
         if not self._private_key and not all(self._client):
-            raise NoProof("OAuth 2.0 wants privateKey, or client_id and client_secret")
+            raise NoCredentials("OAuth 2.0 wants privateKey, or client_id and client_secret")
         self._asked_for = {name: given[name] for name in ("audience", "scope") if given.get(name)}
         self._trust = given.get("trustcertsfilepath", "")
         self._forget()
@@ -81,16 +87,16 @@ class AuthenticationOauth2(BearerAuthentication):
         if not self._endpoint:
             found = self._asked("GET", self._issuer + _DISCOVERY, "").get("token_endpoint")
             if not isinstance(found, str) or not found:
-                raise NoProof(f"{self._issuer} names no token_endpoint")
+                raise NoCredentials(f"{self._issuer} names no token_endpoint")
             if self._issuer.startswith("https:") and not found.startswith("https:"):
-                raise NoProof(f"{self._issuer} names a token_endpoint without TLS")
+                raise NoCredentials(f"{self._issuer} names a token_endpoint without TLS")
             self._endpoint = found
         client_id, secret = self._credentials()
         form = {"grant_type": _GRANT, "client_id": client_id, "client_secret": secret, **self._asked_for}
         answer = self._asked("POST", self._endpoint, urlencode(form))
         token = answer.get("access_token")
         if not isinstance(token, str):
-            raise NoProof(f"{self._endpoint} answered without access_token")
+            raise NoCredentials(f"{self._endpoint} answered without access_token")
         good = _seconds(answer.get("expires_in"))
         return checked_token(token, f"what {self._endpoint} answered"), good
 
@@ -103,10 +109,10 @@ class AuthenticationOauth2(BearerAuthentication):
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise NoProof("privateKey of OAuth 2.0 holds no JSON")
+            raise NoCredentials("privateKey of OAuth 2.0 holds no JSON")
         pair = (found.get("client_id"), found.get("client_secret"))
         if not all(isinstance(one, str) and one for one in pair):
-            raise NoProof("privateKey of OAuth 2.0 lacks client_id or client_secret")
+            raise NoCredentials("privateKey of OAuth 2.0 lacks client_id or client_secret")
         return str(pair[0]), str(pair[1])
 
     def _asked(self, method: str, url: str, form: str) -> dict[str, Any]:
@@ -124,17 +130,17 @@ class AuthenticationOauth2(BearerAuthentication):
             finally:
                 connection.close()
         except (OSError, HTTPException, ValueError) as error:
-            raise NoProof(
+            raise NoCredentials(
                 f"{parts.scheme}://{parts.netloc} cannot be asked: {type(error).__name__}"
             ) from None
         if status != 200:
-            raise NoProof(f"{parts.scheme}://{parts.netloc} answered {status}")
+            raise NoCredentials(f"{parts.scheme}://{parts.netloc} answered {status}")
         try:
             found = json.loads(data) if len(data) <= _MAX_ANSWER_BYTES else None
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise NoProof(f"{parts.scheme}://{parts.netloc} answered no JSON")
+            raise NoCredentials(f"{parts.scheme}://{parts.netloc} answered no JSON")
         return found
 
     def _connection(self, scheme: str, host: str, port: int | None) -> HTTPConnection:
@@ -150,9 +156,9 @@ def _mapping(params: str | Mapping[str, str]) -> dict[str, str]:
         try:
             found = json.loads(params)
         except ValueError:
-            raise NoProof("the parameters of OAuth 2.0 are no JSON") from None
+            raise NoCredentials("the parameters of OAuth 2.0 are no JSON") from None
         if not isinstance(found, dict):
-            raise NoProof("the parameters of OAuth 2.0 are no JSON object")
+            raise NoCredentials("the parameters of OAuth 2.0 are no JSON object")
         params = found
     return {name.replace("_", "").lower(): str(value) for name, value in params.items() if value is not None}
 
@@ -165,7 +171,7 @@ def _seconds(told: object) -> float:
 
 
 def _content(source: str) -> str:
-    """Of a path, a ``file:`` or a ``data:`` URL. :raises NoProof: it cannot be read"""
+    """Of a path, a ``file:`` or a ``data:`` URL. :raises NoCredentials: it cannot be read"""
     if not source.startswith("data:"):
         return read_text(path_of(source))
     head, _, rest = source.partition(",")
@@ -175,4 +181,4 @@ def _content(source: str) -> str:
             data = base64.b64decode(data, validate=True)
         return data.decode()
     except (binascii.Error, UnicodeDecodeError):
-        raise NoProof("privateKey of OAuth 2.0 is a data: URL that cannot be read") from None
+        raise NoCredentials("privateKey of OAuth 2.0 is a data: URL that cannot be read") from None

@@ -6,25 +6,25 @@ from collections.abc import Awaitable, Callable
 
 from magnetar.client.exceptions import ErrorGettingAuthenticationData
 from magnetar.io.interfaces import ClientIo
-from magnetar.security.proofs.proof import Authentication, NoProof
+from magnetar.security.client_authentication.authentication import Authentication, NoCredentials
 
-Proof = tuple[str, bytes]
+AuthData = tuple[str, bytes]
 """The name of an authentication method, and its data."""
-NO_PROOF: Proof = ("", b"")
+NO_AUTH_DATA: AuthData = ("", b"")
 
 
-def prover(io: ClientIo, authentication: Authentication) -> Callable[[], Awaitable[Proof]]:
+def auth_data_source(io: ClientIo, authentication: Authentication) -> Callable[[], Awaitable[AuthData]]:
     """What gives a fresh proof.
 
     It raises ErrorGettingAuthenticationData where there is none.
     """
 
-    async def prove() -> Proof:
+    async def get_auth_data() -> AuthData:
         try:
             if authentication.blocks:
                 return authentication.method, await io.apart(authentication.data)
             return authentication.method, authentication.data()
-        except NoProof as error:
+        except NoCredentials as error:
             raise ErrorGettingAuthenticationData(str(error)) from None
 
-    return prove
+    return get_auth_data

@@ -15,13 +15,13 @@ __all__ = [
     "AuthenticationBasic",
     "AuthenticationTLS",
     "AuthenticationToken",
-    "NoProof",
+    "NoCredentials",
 ]
 
 MAX_TOKEN_BYTES = 1 << 20
 
 
-class NoProof(ValueError):
+class NoCredentials(ValueError):
     """There is nothing a client could prove itself by; the text says why, and holds no secret."""
 
 
@@ -44,14 +44,14 @@ class Authentication:
     def data(self) -> bytes:
         """``auth_data`` of CONNECT, asked for anew with each connection and each AUTH_CHALLENGE.
 
-        :raises NoProof: there is none
+        :raises NoCredentials: there is none
         """
         return b""
 
     def headers(self) -> Mapping[str, str]:
         """Of an HTTP request.
 
-        :raises NoProof: there is nothing to prove
+        :raises NoCredentials: there is nothing to prove
         """
         return {}
 
@@ -65,7 +65,7 @@ class BearerAuthentication(Authentication):
     method = "token"
 
     def token(self) -> str:
-        """The token of now. :raises NoProof: there is none"""
+        """The token of now. :raises NoCredentials: there is none"""
         raise NotImplementedError
 
     def data(self) -> bytes:
@@ -80,7 +80,7 @@ class AuthenticationToken(BearerAuthentication):
         """:param token: a token, or what gives one: it is asked again whenever a fresh one is needed, on
             another thread
 
-        :raises NoProof: a text that is no token
+        :raises NoCredentials: a text that is no token
         """
         self._source = token
         if isinstance(token, str):
@@ -95,13 +95,13 @@ class AuthenticationToken(BearerAuthentication):
             return self._source
         try:
             found = self._source()
-        except NoProof:
+        except NoCredentials:
             raise
         except Exception as error:  # noqa: BLE001 - the caller's own, of any kind
             # Its text may hold what it was made of.
-            raise NoProof(f"the callable for the token failed: {type(error).__name__}") from None
+            raise NoCredentials(f"the callable for the token failed: {type(error).__name__}") from None
         if not isinstance(found, str):
-            raise NoProof("the callable for the token answered no text")
+            raise NoCredentials("the callable for the token answered no text")
         return checked_token(found, "the token of the callable")
 
 
@@ -112,7 +112,7 @@ class TokenFile:
         self._path = path
 
     def __call__(self) -> str:
-        """:raises NoProof: it cannot be read, or holds no token"""
+        """:raises NoCredentials: it cannot be read, or holds no token"""
         return checked_token(read_text(self._path), self._path)
 
 
@@ -120,18 +120,18 @@ class AuthenticationBasic(Authentication):
     def __init__(self, username: str, password: str, method: str = "basic") -> None:
         """:param method: the name by which the broker knows passwords
 
-        :raises NoProof: a name with a colon, or none
+        :raises NoCredentials: a name with a colon, or none
         """
         if not username or ":" in username:
-            raise NoProof("a user name is needed, and has no colon")
+            raise NoCredentials("a user name is needed, and has no colon")
         self.method = method
-        self._proof = f"{username}:{password}".encode()
+        self._data = f"{username}:{password}".encode()
 
     def data(self) -> bytes:
-        return self._proof
+        return self._data
 
     def headers(self) -> Mapping[str, str]:
-        encoded = base64.b64encode(self._proof).decode()
+        encoded = base64.b64encode(self._data).decode()
         return {"Authorization": f"Basic {encoded}", "X-Pulsar-Auth-Method-Name": self.method}
 
 
@@ -156,18 +156,18 @@ class AuthenticationTLS(Authentication):
 
 
 def checked_token(text: str, what: str) -> str:
-    """:raises NoProof: it is empty, too long, or has characters that no token has"""
+    """:raises NoCredentials: it is empty, too long, or has characters that no token has"""
     token = text.strip()
     if not token:
-        raise NoProof(f"{what} is empty")
+        raise NoCredentials(f"{what} is empty")
     # A line break would end the header of a request, and what refuses it prints it.
     if len(token) > MAX_TOKEN_BYTES or not all("!" <= character <= "~" for character in token):
-        raise NoProof(f"{what} is no token: it is too long, or has blanks or control characters")
+        raise NoCredentials(f"{what} is no token: it is too long, or has blanks or control characters")
     return token
 
 
 def read_text(path: str) -> str:
-    """:raises NoProof: it cannot be read, or is no text of at most 1 MiB"""
+    """:raises NoCredentials: it cannot be read, or is no text of at most 1 MiB"""
     try:
         with Path(path).open("rb") as file:
             data = file.read(MAX_TOKEN_BYTES + 1)
@@ -175,8 +175,8 @@ def read_text(path: str) -> str:
             return data.decode()
     except (OSError, UnicodeDecodeError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
-        raise NoProof(f"{path} cannot be read: {why}") from None
-    raise NoProof(f"{path} is larger than {MAX_TOKEN_BYTES} bytes")
+        raise NoCredentials(f"{path} cannot be read: {why}") from None
+    raise NoCredentials(f"{path} is larger than {MAX_TOKEN_BYTES} bytes")
 
 
 def path_of(text: str) -> str:

@@ -31,7 +31,7 @@ _SHORTEST_SECONDS = 1.0
 """Between two questions to a client."""
 
 
-class Proving:
+class Authenticating:
     """Of one connection, whose clients are asked."""
 
     __slots__ = ("_asked", "_challenged", "_claim", "_connection", "_refreshes", "_task", "_timer")
@@ -60,7 +60,7 @@ class Proving:
         """
         return await self._connection.broker.authenticator.authenticate(self._claim)
 
-    def proven(self, principal: Principal) -> None:
+    def authenticated(self, principal: Principal) -> None:
         """The session counts as that of ``principal`` until its proof ends."""
         self._cancel_timer()
         if principal.expires is None:
@@ -77,7 +77,7 @@ class Proving:
         self._timer = broker.wheel.schedule(seconds, due)
 
     def _look_again(self) -> None:
-        self.proven(self._connection.session.principal)
+        self.authenticated(self._connection.session.principal)
 
     def _refresh(self) -> None:
         """Asks the client for a fresh proof; it has until the old one ends."""
@@ -142,7 +142,7 @@ class Proving:
         if connection.session.state is SessionState.OPEN:
             self._claim = claim
             connection.session.principal = principal
-            self.proven(principal)
+            self.authenticated(principal)
 
     def _refuse(self, error: BrokerError) -> None:
         connection = self._connection
@@ -150,7 +150,7 @@ class Proving:
             return
         if isinstance(error, InternalError):
             log.error("nobody can say who a client is", extra={"peer": connection.address}, exc_info=error)
-        events.unproven(connection.address, connection.session.principal.named, str(error))
+        events.unauthenticated(connection.address, connection.session.principal.named, str(error))
         connection.send_error(answers.SERVER_REQUEST_ID, error)
         connection.close()
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
-from magnetar.security.proofs.proof import (
+from magnetar.security.client_authentication.authentication import (
     Authentication,
     AuthenticationBasic,
     AuthenticationTLS,
     AuthenticationToken,
-    NoProof,
+    NoCredentials,
     TokenFile,
     path_of,
 )
@@ -31,18 +31,20 @@ def authentication_of(plugin: str, params: str) -> Authentication | None:
     """None: nothing is to be proven.
 
     :param plugin: a class of Pulsar's by its name, or ``token``, ``basic``, ``tls``, ``oauth2``; empty: none
-    :raises NoProof: there is no such plug-in, or its parameters have another form; the text tells none
+    :raises NoCredentials: there is no such plug-in, or its parameters have another form; the text tells none
     """
     name = plugin.strip()
     if name in ("", f"{_PULSAR}AuthenticationDisabled", "none"):
         if params.strip() and not name:
-            raise NoProof("authParams without authPlugin")
+            raise NoCredentials("authParams without authPlugin")
         return None
     if name in _NOT_HERE:
-        raise NoProof(f"authPlugin: {_NOT_HERE[name]} is not supported; tokens, Basic, TLS and OAuth 2.0 are")
+        raise NoCredentials(
+            f"authPlugin: {_NOT_HERE[name]} is not supported; tokens, Basic, TLS and OAuth 2.0 are"
+        )
     make = _PLUGINS.get(name)
     if make is None:
-        raise NoProof(f"authPlugin: nothing is known of {name[:200]!r}")
+        raise NoCredentials(f"authPlugin: nothing is known of {name[:200]!r}")
     return make(params.strip())
 
 
@@ -62,7 +64,7 @@ def _basic(params: str) -> Authentication:
     found = _either(params)
     user = found.get("userId") or found.get("username")
     if user is None:
-        raise NoProof("authParams of Basic want userId and password")
+        raise NoCredentials("authParams of Basic want userId and password")
     return AuthenticationBasic(user, _needed(found, "password"))
 
 
@@ -77,7 +79,7 @@ def _tls(params: str) -> Authentication:
 
 def _oauth2(params: str) -> Authentication:
     # HTTP and TLS are for those who need them: commands are to start at once.
-    from magnetar.security.proofs.oauth2 import AuthenticationOauth2
+    from magnetar.security.client_authentication.oauth2 import AuthenticationOauth2
 
     return AuthenticationOauth2(params)
 
@@ -105,13 +107,13 @@ def _json(params: str) -> dict[str, str]:
     try:
         found = json.loads(params)
     except ValueError:
-        raise NoProof("authParams are no JSON") from None
+        raise NoCredentials("authParams are no JSON") from None
     if not isinstance(found, dict):
-        raise NoProof("authParams are no JSON object")
+        raise NoCredentials("authParams are no JSON object")
     return {name: value for name, value in found.items() if isinstance(value, str)}
 
 
 def _needed(found: Mapping[str, str], name: str) -> str:
     if not found.get(name):
-        raise NoProof(f"authParams want {name}")
+        raise NoCredentials(f"authParams want {name}")
     return found[name]

@@ -126,7 +126,7 @@ def test_a_client_whose_proofs_are_short_is_not_asked_on_end() -> None:
 
 
 def respond_if_asked(peer: Peer) -> None:
-    if peer.connection.session.proving._challenged:
+    if peer.connection.session.authenticating._challenged:
         respond(peer, "ann")
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from magnetar.security.authentication import Authenticator, Claim
+from magnetar.security.authentication_counts import AuthenticationCounts
 from magnetar.security.principal import Principal
-from magnetar.security.proof_counts import Proofs
 
 
 class AheadAuthenticator:
@@ -35,8 +35,8 @@ class AheadAuthenticator:
         self._real.listen(changed)
 
     @property
-    def proofs(self) -> Sequence[Proofs]:
-        return self._real.proofs
+    def authentication_counts(self) -> Sequence[AuthenticationCounts]:
+        return self._real.authentication_counts
 
     async def close(self) -> None:
         await self._real.close()
