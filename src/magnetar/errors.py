@@ -68,7 +68,7 @@ class PersistenceFailure(BrokerError):
 
 
 class AuthenticationFailure(BrokerError):
-    """The client did not prove who it is."""
+    """The client is not authenticated."""
 
 
 class AuthorizationFailure(BrokerError):

@@ -43,7 +43,7 @@ class AdminClient:
         """:param admin_url: like ``http://localhost:8080``, or ``https://…``
 
         :param token: short for ``authentication=AuthenticationToken(token)``
-        :param authentication: how whoever asks proves who they are, with each request
+        :param authentication: the credentials of each request
         :param tls: what goes for ``https``; None: whom the system trusts, under their names
         :raises AdminError: it is no HTTP address
         :raises NoCredentials: the token is none

@@ -64,7 +64,7 @@ class AdminHttp:
     ) -> None:
         """:param admin_url: of one or more brokers: ``http://host:port,host:port``
 
-        :param authentication: how whoever asks proves who they are
+        :param authentication: the credentials of requests
         :param tls: what goes for ``https``; None: whom the system trusts, under their names
         :param timeout_seconds: for each answer
         :param warn: hears what the broker accepted and does not honour
@@ -236,7 +236,7 @@ class AdminHttp:
         return HTTPSConnection(host, parts.port, timeout=self._timeout, context=context)
 
     def _headers(self, content_type: str) -> dict[str, str]:
-        """:raises AdminError: there is nothing to prove who asks"""
+        """:raises AdminError: there are no credentials"""
         headers = {"Content-Type": content_type, "Accept": JSON_TYPE}
         if self._authentication is not None:
             try:

@@ -37,7 +37,7 @@ class BrokerSettings:
     keep_alive_seconds: float = 30.0
     liveness_seconds: float = 5.0
     authentication_refresh_seconds: float = 60.0
-    """Before a client's proof ends, it is asked for a fresh one."""
+    """A client is asked for new credentials before its present ones expire."""
     service_url_tls: str = ""
     """``pulsar+ssl://host:port``; empty: no TLS. Where only TLS is served, :attr:`service_url` is empty."""
     http_url_tls: str = ""

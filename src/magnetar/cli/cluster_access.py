@@ -1,4 +1,4 @@
-"""How commands reach a cluster and prove who asks: flags, else the environment, else a ``client.conf``.
+"""Addresses and credentials of commands: from flags, else the environment, else a ``client.conf``.
 
 The file is the one that ``PULSAR_CLIENT_CONF`` names; keys are Pulsar's.
 """

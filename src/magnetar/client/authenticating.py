@@ -14,7 +14,7 @@ NO_AUTH_DATA: AuthData = ("", b"")
 
 
 def auth_data_source(io: ClientIo, authentication: Authentication) -> Callable[[], Awaitable[AuthData]]:
-    """What gives a fresh proof.
+    """Returns a function that gives new credentials.
 
     It raises ErrorGettingAuthenticationData where there is none.
     """

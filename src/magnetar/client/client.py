@@ -73,7 +73,7 @@ class Client:
         :param max_backoff_interval_ms: the longest of these
         :param partitions_update_interval_seconds: between two looks whether a topic that is used has got more
             partitions; 0: it keeps those that it had
-        :param authentication: how this client proves who it is
+        :param authentication: the credentials of this client
         :param tls_trust_certs_file_path: PEM, who may have issued brokers' certificates; None: whom the
             system trusts
         :param tls_certificate_file_path: PEM, this client's own, shown where a broker asks

@@ -34,7 +34,7 @@ class ConnectionPool:
 
         :param connection_timeout: seconds until the broker must have answered CONNECT
         :param network: None: that of ``io``
-        :param get_auth_data: gives a fresh proof of who this client is; None: it proves nothing
+        :param get_auth_data: gives new credentials; None: this client has none
         """
         self._io = io
         self._per_broker = per_broker

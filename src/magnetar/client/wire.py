@@ -96,7 +96,7 @@ class WireOwner(Protocol):
 
     def pong(self) -> None: ...
     def challenged(self) -> None:
-        """The broker wants a fresh proof of who this client is."""
+        """The broker asks for new credentials."""
         ...
 
 

@@ -108,12 +108,12 @@ class WebSocketProcessSettings:
 
     @property
     def broker_client_certificate_file_path(self) -> str:
-        """It proves who it is by its plugin."""
+        """It authenticates with its plugin."""
         return ""
 
     @property
     def broker_client_key_file_path(self) -> str:
-        """It proves who it is by its plugin."""
+        """It authenticates with its plugin."""
         return ""
 
 

@@ -29,7 +29,7 @@ class AdminLimits:
     """0 for any number, in either."""
 
     requests_per_second: int = 0
-    """Of one role, or of one client address where nobody is asked for a proof."""
+    """Of one role, or of one client address where clients do not authenticate."""
     at_once: int = 0
     """Of one role."""
 

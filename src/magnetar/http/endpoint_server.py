@@ -66,7 +66,7 @@ class EndpointServer(Listening, Generic[E]):
         found = self._router.find(request.method, request.path)
         endpoint = found.endpoint if isinstance(found, Found) else None
         if not access.authenticator.asks and not (endpoint is not None and endpoint.public):
-            # Where proofs are wanted a page has none, whatever name it was loaded by.
+            # Where clients authenticate, a page has no credentials, whatever name it was loaded by.
             refused = self._hosts.refusal(request)
             if refused is not None:
                 log.warning("request to a foreign name refused", extra=named(request))

@@ -69,7 +69,7 @@ class Access:
     authenticator: Authenticator = field(default_factory=NobodyIsAsked)
     authorizer: Authorizer = field(default_factory=EverybodyMay)
     open_metrics: bool = True
-    """Metrics are for everybody, as scrapers often prove nothing."""
+    """Everybody may read the metrics, because scrapers often have no credentials."""
 
 
 class MessageAnswers(Protocol):

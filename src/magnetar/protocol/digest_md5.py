@@ -1,4 +1,4 @@
-"""DIGEST-MD5 (RFC 2831), the side of clients: a name and a password are proven, and neither is sent.
+"""DIGEST-MD5 (RFC 2831), the client's side: it shows that it knows a name and a password, and sends neither.
 
 It is what Apache BookKeeper and ZooKeeper have for passwords. MD5 keeps nothing secret from whoever can
 try many passwords against what was overheard: on networks of others it goes over TLS.
@@ -33,10 +33,10 @@ class Credentials(NamedTuple):
 
 
 class DigestClient:
-    """One proof, of one connection.
+    """One authentication, of one connection.
 
     :param service: the kind of server and its name, as the mechanism has it: ``kind/name``
-    :param nonce: random, of this proof alone; letters and digits
+    :param nonce: random, of this authentication alone; letters and digits
     """
 
     def __init__(self, credentials: Credentials, service: str, nonce: str) -> None:
@@ -46,7 +46,7 @@ class DigestClient:
         self._expected = ""
 
     def respond(self, challenge: bytes) -> bytes:
-        """What proves to the server that the password is known.
+        """Shows the server that the client knows the password.
 
         :raises DigestRefused: it is no challenge, or wants something that is not there
         """

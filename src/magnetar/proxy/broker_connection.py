@@ -18,7 +18,7 @@ from magnetar.proxy.frames import Commands
 log = logging.getLogger(__name__)
 
 GetAuthData = Callable[[], Awaitable[tuple[str, bytes]]]
-"""Gives the name of an authentication method, and what proves by it who the proxy is."""
+"""Gives the name of an authentication method, and the proxy's credentials for it."""
 ANSWERS = {
     BaseCommand.LOOKUP_RESPONSE: "lookupTopicResponse",
     BaseCommand.PARTITIONED_METADATA_RESPONSE: "partitionMetadataResponse",
@@ -55,7 +55,7 @@ class BrokerConnection:
     ) -> None:
         """:param connect: what it says of itself
 
-        :param get_auth_data: gives a fresh proof when the broker asks for one; None: there is none
+        :param get_auth_data: gives new credentials when the broker asks for them; None: there are none
         :param hand_over: whether nothing is read after CONNECTED, until somebody else does
         """
         self.ready: Any = loop.create_future()

@@ -1,4 +1,4 @@
-"""Who a proxy's client is: asked when it comes, and again before its proof ends."""
+"""Authentication of a proxy's client: at its CONNECT, and again before its credentials expire."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ClientAuthentication:
         self._challenged = False
 
     async def first(self) -> None:
-        """:raises BrokerError: the client does not prove who it is"""
+        """:raises BrokerError: the client is not authenticated"""
         self.principal = await self._authenticator.authenticate(Claim((self.credentials,)))
 
     @property
@@ -51,7 +51,7 @@ class ClientAuthentication:
     def watch(
         self, refresh_seconds: float | None, send: Callable[[BaseCommand], object], end: Callable[[], object]
     ) -> None:
-        """Asks for a fresh proof before this one ends.
+        """Asks for new credentials before the present ones expire.
 
         :param refresh_seconds: so long before; None: never
         :param end: called when there is none in time

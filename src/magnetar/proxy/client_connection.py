@@ -271,7 +271,7 @@ class ClientConnection:
         told.protocol_version = min(asked.protocol_version, _VERSION)
         told.feature_flags.CopyFrom(asked.feature_flags)
         forwards = self._authentication is not None and options.forward_credentials
-        # Else a broker would ask the client for what the proxy has to prove, and the other way round.
+        # Otherwise a broker would ask the client for the proxy's credentials, and the other way round.
         told.feature_flags.supports_auth_refresh = (
             asked.feature_flags.supports_auth_refresh and forwards if joined else not forwards
         )
@@ -325,14 +325,14 @@ class ClientConnection:
         self._service.tunnel_gone(tunnel)
         self._end()
 
-    # the client's proof
+    # the client's credentials
 
     def _watch_authentication(self) -> None:
         if self._authentication is not None and self._state is State.LOOKUPS:
             self._authentication.watch(self._service.options.refresh_seconds, self._send, self._expired)
 
     def _expired(self) -> None:
-        self._refuse(ServerErrorCode.AUTHENTICATION, "What the client proved itself by has expired")
+        self._refuse(ServerErrorCode.AUTHENTICATION, "The credentials of the client have expired")
 
     # keeping alive
 

@@ -79,7 +79,7 @@ class Forwarding:
         """:param web: reaches brokers, and only addresses that are allowed
 
         :param other: reaches whom the settings name besides
-        :param auth_headers: gives the headers by which the proxy proves itself to brokers
+        :param auth_headers: gives the headers with the proxy's credentials for brokers
         """
         self._loop = loop
         self._options = options

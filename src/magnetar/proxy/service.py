@@ -45,9 +45,9 @@ class ProxyOptions:
     active_only: bool = False
     """Targets have to be registered."""
     forward_credentials: bool = False
-    """Brokers are told clients' own proofs."""
+    """Brokers get the clients' own credentials."""
     refresh_seconds: float = 60.0
-    """So long before its end a client is asked for a fresh proof."""
+    """A client is asked for new credentials this long before the present ones expire."""
     connections: int = 10_000
     """0: any number."""
     connections_of_address: int = 0
@@ -87,7 +87,7 @@ class ProxyService:
     ) -> None:
         """:param network: reaches brokers, and only addresses that are allowed
 
-        :param get_auth_data: gives what the proxy proves itself to brokers by; None: nothing
+        :param get_auth_data: gives the proxy's credentials for brokers; None: it has none
         """
         self.io = io
         self.options = options
@@ -177,7 +177,7 @@ class ProxyService:
     ) -> BrokerConnection:
         """A connection to a broker that has answered CONNECT.
 
-        :param connect: what it is told, but for the proxy's own proof
+        :param connect: what it is told, without the proxy's own credentials
         :raises BrokerRefused: it did not let the proxy, or its client, in
         :raises BrokerLost: nobody answers there
         """

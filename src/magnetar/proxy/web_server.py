@@ -119,7 +119,7 @@ class WebServer(Listening):
         return error_response(HTTPStatus.NOT_FOUND, f"Nothing is served at {request.path}")
 
     async def _who_asks(self, request: Request) -> Principal | None:
-        """None: nobody is asked. :raises BrokerError: it is not proven"""
+        """None: clients do not authenticate. :raises BrokerError: it is not authenticated"""
         authenticator = self._service.authenticator
         if not authenticator.asks:
             return None

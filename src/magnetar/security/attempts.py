@@ -1,4 +1,4 @@
-"""Failed proofs by address: each further one is answered later."""
+"""Failed authentication by address: each further attempt is answered later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a client proves who it is.
+"""How clients are authenticated.
 
 What a broker asks is an :class:`Authenticator`; it goes by providers, one or more for each method, which
 other packages can bring along (``docs/security.md``).
@@ -19,12 +19,12 @@ PeerCertificate = Mapping[str, object]
 """What TLS has verified of a client's certificate, as Python's :meth:`ssl.SSLSocket.getpeercert` tells it."""
 
 NO_METHOD = ("", "none")
-"""What clients call it when they do not prove anything."""
+"""The method name that clients send when they have no credentials."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a client proves itself by."""
+    """What a client sends to be authenticated."""
 
     method: str
     """The name of an authentication method; empty: by nothing."""
@@ -44,7 +44,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class Authenticated:
-    """What a provider has found credentials to prove."""
+    """The role that a provider found for credentials."""
 
     role: str
     expires: float | None = None
@@ -52,7 +52,7 @@ class Authenticated:
 
 
 class Provider(Protocol):
-    """One way to prove a role."""
+    """One authentication provider."""
 
     @property
     def method(self) -> str:
@@ -60,9 +60,9 @@ class Provider(Protocol):
         ...
 
     async def authenticate(self, credentials: Credentials) -> Authenticated:
-        """The role that credentials prove. May take its time; it is cancelled when the client goes.
+        """The role of credentials. May take its time; it is cancelled when the client goes.
 
-        :raises AuthenticationFailure: they prove nothing; the text is told to the client and must not tell it
+        :raises AuthenticationFailure: they are not valid; the text goes to the client and must not tell it
             what would have been right
         """
         ...
@@ -79,11 +79,11 @@ class Claim:
     """What a client says of itself on a new connection, or in a request."""
 
     credentials: Sequence[Credentials]
-    """The first that proves something counts."""
+    """The first that are valid count."""
     original_role: str = ""
     """Whom a proxy speaks for; empty: for itself."""
     original: Credentials | None = None
-    """What that client proves itself by, where proxies pass it on."""
+    """Credentials of that client, where proxies pass them on."""
 
 
 class Authenticator(Protocol):
@@ -98,18 +98,18 @@ class Authenticator(Protocol):
         """Who the client is. May take its time: as long as the broker bears a silent client, at most; it is
         cancelled when the client goes.
 
-        :raises AuthenticationFailure: it did not prove who it is
+        :raises AuthenticationFailure: it is not authenticated
         :raises AuthorizationFailure: it may not speak for whom it speaks
         """
         ...
 
     def listen(self, changed: Callable[[frozenset[str] | None], None]) -> None:
-        """``changed`` is called with the methods whose clients have to prove themselves again; None: all."""
+        """``changed`` is called with the methods whose clients have to be authenticated again; None: all."""
         ...
 
     @property
     def authentication_counts(self) -> Sequence[AuthenticationCounts]:
-        """How often somebody proved something, by provider."""
+        """How often authentication succeeded and failed, by provider."""
         ...
 
     async def close(self) -> None:
@@ -135,5 +135,5 @@ class NobodyIsAsked:
 
 
 def refused(reason: str) -> AuthenticationFailure:
-    """What is raised when a proof is none."""
+    """What is raised when credentials are not valid."""
     return AuthenticationFailure(reason)

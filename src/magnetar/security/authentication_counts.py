@@ -1,4 +1,4 @@
-"""How often somebody proved something, and how often not, by provider."""
+"""How often authentication succeeded and failed, by provider."""
 
 from __future__ import annotations
 

@@ -37,12 +37,12 @@ class ProviderChain:
         authenticate_original: bool = False,
         names: Sequence[str] = (),
     ) -> None:
-        """:param anonymous_role: of who proves nothing; empty: nobody gets in so
+        """:param anonymous_role: of clients without credentials; empty: they are refused
 
         :param proxy_roles: who may speak for others, as it is now
-        :param authenticate_original: proxies have to pass on what their clients prove themselves by
+        :param authenticate_original: proxies have to pass on the credentials of their clients
         :param names: of the providers, for metrics; empty: those of their classes
-        :raises ProviderRefused: a method's name is that of no proof, or of the broker itself
+        :raises ProviderRefused: a method has a name that stands for no credentials, or for the broker itself
         """
         self._io = io
         self._providers: dict[str, list[tuple[Provider, AuthenticationCounts]]] = {}
@@ -69,7 +69,7 @@ class ProviderChain:
     async def authenticate(self, claim: Claim) -> Principal:
         """See :meth:`magnetar.security.authentication.Authenticator.authenticate`."""
         try:
-            proven, method = await self._first(claim.credentials)
+            authenticated, method = await self._first(claim.credentials)
             original = await self._original(claim)
         except AuthenticationFailure:
             if any(one.again for one in claim.credentials):
@@ -79,21 +79,21 @@ class ProviderChain:
             await sleep(self._io.loop, self._attempts.failed(host))
             raise
         if original is None:
-            self._check_no_proxy(proven.role)
-            return Principal(proven.role, method, None, proven.expires)
-        self._check_proxy(proven.role, original.role)
-        expiries = [at for at in (proven.expires, original.expires) if at is not None]
-        speaks_for = None if original.role == proven.role else original.role
-        return Principal(proven.role, method, speaks_for, min(expiries, default=None))
+            self._check_no_proxy(authenticated.role)
+            return Principal(authenticated.role, method, None, authenticated.expires)
+        self._check_proxy(authenticated.role, original.role)
+        expiries = [at for at in (authenticated.expires, original.expires) if at is not None]
+        speaks_for = None if original.role == authenticated.role else original.role
+        return Principal(authenticated.role, method, speaks_for, min(expiries, default=None))
 
     async def _first(self, offered: Sequence[Credentials]) -> tuple[Authenticated, str]:
         failure: BrokerError | None = None
         for credentials in offered:
             for provider, counts in self._providers.get(credentials.method, ()):
                 try:
-                    proven = await provider.authenticate(credentials)
+                    authenticated = await provider.authenticate(credentials)
                     counts.succeeded += 1
-                    return proven, provider.method
+                    return authenticated, provider.method
                 except AuthenticationFailure as error:
                     counts.failed += 1
                     # The first one is about what the client meant.
@@ -109,8 +109,8 @@ class ProviderChain:
 
     async def _original(self, claim: Claim) -> Authenticated | None:
         if self._authenticate_original and claim.original is not None:
-            proven, _method = await self._first([claim.original])
-            return proven
+            authenticated, _method = await self._first([claim.original])
+            return authenticated
         if claim.original_role and self._authenticate_original:
             raise refused("The proxy's client has to prove who it is")
         return Authenticated(claim.original_role) if claim.original_role else None
@@ -137,7 +137,7 @@ class ProviderChain:
 
 
 def renewed(before: Principal, now: Principal) -> Principal:
-    """What a client is after it has proven itself again.
+    """What a client is after it was authenticated again.
 
     :raises AuthenticationFailure: it is somebody else now
     """

@@ -7,16 +7,16 @@ from magnetar.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """What is known of a client, on either listener, until it proves something else."""
+    """What is known of a client, on either listener, until it is authenticated again."""
 
     role: str
     """The name that permissions are given to."""
     method: str
-    """How the role was proven: the name of an authentication method; empty when nobody asked."""
+    """The name of the authentication method; empty if clients do not authenticate."""
     original_role: str | None = None
     """Behind a proxy, whose role is then :attr:`role`: the role of the proxy's own client."""
     expires: float | None = None
-    """When the proof ends, seconds since 1970; None: never."""
+    """When the credentials expire, seconds since 1970; None: never."""
 
     @property
     def named(self) -> str:
@@ -26,9 +26,9 @@ class Principal:
 
 
 ANONYMOUS = Principal("", "")
-"""A client that was not asked for a proof."""
+"""A client that was not authenticated, because clients do not have to be."""
 
 BROKER = Principal("broker", "internal")
 """The broker itself, where it asks for something on nobody's behalf; no client can become this."""
 INTERNAL = frozenset({BROKER.method})
-"""Methods by which no client proves anything."""
+"""Methods that no client authenticates by."""

@@ -29,7 +29,7 @@ _EITHER = frozenset((PRODUCE, CONSUME))
 ANYBODY: frozenset[Operation] = frozenset(
     {ClusterOperation.LIST_CLUSTERS, BrokerOperation.READY_CHECK, BrokerOperation.GET_VERSION}
 )
-"""What everybody may do who has proven who they are."""
+"""What every authenticated client may do."""
 
 OF_TENANT_ADMINS: frozenset[Operation] = frozenset(
     {TenantOperation.GET_TENANT, TenantOperation.LIST_NAMESPACES}

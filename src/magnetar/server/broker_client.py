@@ -1,4 +1,4 @@
-"""How a broker goes to other brokers: TLS and the proof of who it is, as the settings say."""
+"""How a broker connects to other brokers: with the TLS and the credentials of its settings."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def peer_admin(io: Io, loop: asyncio.AbstractEventLoop, settings: Settings) -> H
 
 
 def _auth_data_source(loop: asyncio.AbstractEventLoop, authentication: Authentication | None) -> Headers:
-    """What gives the headers that prove who asks."""
+    """Returns a function that gives the headers with the credentials."""
 
     async def auth_headers() -> Mapping[str, str]:
         if authentication is None:

@@ -36,7 +36,7 @@ class HttpPeerAdmin:
     ) -> None:
         """:param secured: the network with TLS; None: brokers are asked in plain text
 
-        :param auth_headers: headers that prove who asks. :raises NoCredentials: there is no proof
+        :param auth_headers: gives headers with credentials. :raises NoCredentials: there are none
         :param seconds: for each call
         """
         self._loop = loop

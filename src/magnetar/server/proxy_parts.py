@@ -80,7 +80,7 @@ def service_of(
 ) -> ProxyService:
     """:param redirects: clients are told a broker, and nothing goes through
 
-    :raises SettingsContradict: what the proxy is to prove itself by is none, or a list cannot be read"""
+    :raises SettingsContradict: the credentials of the proxy are not valid, or a list cannot be read"""
     try:
         balancers = networks_of(settings.magnetar_ha_proxy_trusted_addresses)
     except ValueError as error:

@@ -144,7 +144,7 @@ def _check(settings: ProxySettings) -> None:
 
 
 def _hosts(settings: ProxySettings) -> Hosts | None:
-    """Names of the proxy; None: somebody is asked for a proof, here or by the brokers."""
+    """Names of the proxy; None: clients authenticate, to the proxy or to the brokers."""
     if settings.authentication_enabled or settings.forward_authorization_credentials:
         return None
     return hosts_of(settings, (settings.advertised_address,))

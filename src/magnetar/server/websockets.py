@@ -41,7 +41,7 @@ class WebSockets:
     ) -> None:
         """:param addresses: the broker's own
 
-        :param revocation: tells users of permissions and proofs that they have lost
+        :param revocation: ends what users of lost permissions or credentials have open
         """
         self._loop = loop
         self._settings = settings

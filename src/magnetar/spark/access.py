@@ -44,7 +44,7 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Access:
-    """How a query proves who asks."""
+    """The credentials of a query."""
 
     authentication: Authentication | None = None
     tls: ClientTls = field(default_factory=ClientTls)
@@ -60,7 +60,7 @@ class Access:
 
 
 def without_secrets(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a configuration says, for people: with what proves who asks masked, wherever it stands."""
+    """What a configuration says, for people: with credentials masked, wherever they stand."""
     shown: dict[str, Any] = {}
     for name, value in given.items():
         if isinstance(value, Mapping):

@@ -186,14 +186,14 @@ def of_broker(snapshot: MetricsSnapshot) -> Iterator[tuple[Instrument, Attribute
     written = Instrument("pulsar.broker.metadata.store.outgoing.size", C, "{By}")
     for store in snapshot.metadata:
         yield written, {"pulsar.metadata.store.name": store.name}, store.put_bytes
-    proved = Instrument("pulsar.authentication.operation.count", C, "{operation}")
+    authentications = Instrument("pulsar.authentication.operation.count", C, "{operation}")
     for counts in snapshot.authentication_counts:
         by = {
             "pulsar.authentication.provider": counts.provider,
             "pulsar.authentication.method": counts.method,
         }
-        yield proved, {**by, "pulsar.authentication.result": "success"}, counts.succeeded
-        yield proved, {**by, "pulsar.authentication.result": "failure"}, counts.failed
+        yield authentications, {**by, "pulsar.authentication.result": "success"}, counts.succeeded
+        yield authentications, {**by, "pulsar.authentication.result": "failure"}, counts.failed
     compared = Instrument(
         "pulsar.broker.operation.schema_registry.compatibility_check.count", C, "{operation}"
     )

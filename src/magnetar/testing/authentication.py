@@ -1,4 +1,4 @@
-"""What clients prove themselves by, where the broker's clock is ahead of the one they were proven by."""
+"""Authentication where the broker's clock is ahead of the clock that credentials were made by."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from magnetar.security.principal import Principal
 
 
 class AheadAuthenticator:
-    """Asks by the real clock, by which proofs are made; they end so much later as the broker's is ahead.
+    """Checks credentials by the real clock; they expire later by as much as the broker's clock is ahead.
 
-    An advance beyond the end of a proof thus ends it as in life: the client is asked for a fresh one.
+    An advance beyond that time makes them expire as in life: the client is asked for new ones.
     """
 
     def __init__(self, real: Authenticator, ahead_ms: Callable[[], int]) -> None:

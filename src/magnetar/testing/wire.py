@@ -88,7 +88,7 @@ class Wire:
         self._broken = False
         """Whether frames make no sense any more: the broker is to say so."""
         self._proving = False
-        """Whether an advance waits until the client has proven itself again."""
+        """Whether an advance waits until the client is authenticated again."""
 
     # What the socket tells
 

@@ -28,7 +28,7 @@ def success(request_id: int) -> BaseCommand:
 
 
 def auth_challenge(method: str) -> BaseCommand:
-    """Asks for a fresh proof; the data are those that Pulsar's clients know it by (PIP-30)."""
+    """Asks for new credentials; the data are those that Pulsar's clients recognize (PIP-30)."""
     command = BaseCommand(type=BaseCommand.AUTH_CHALLENGE)
     command.authChallenge.server_version = f"Magnetar {__version__}"
     command.authChallenge.challenge.auth_method_name = method

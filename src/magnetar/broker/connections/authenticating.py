@@ -1,6 +1,6 @@
 """Who a client is, asked when it comes and again whenever that may have changed.
 
-The conversation is Pulsar's (PIP-30): CONNECT carries the first proof; AUTH_CHALLENGE asks for a fresh one
+The conversation is Pulsar's (PIP-30): CONNECT carries the first credentials; AUTH_CHALLENGE asks for new ones
 before the old one ends, AUTH_RESPONSE brings it. A client that cannot give one is closed.
 """
 
@@ -48,20 +48,20 @@ class Authenticating:
 
     @property
     def methods(self) -> frozenset[str]:
-        """By which the client, and whom it speaks for, have proven themselves."""
+        """Methods by which the client, and the client that it speaks for, were authenticated."""
         own = self._connection.session.principal.method
         return frozenset((own, self._claim.original.method) if self._claim.original is not None else (own,))
 
     async def first(self) -> Principal:
         """Who the client is, by what CONNECT says.
 
-        :raises AuthenticationFailure: it did not prove it
+        :raises AuthenticationFailure: it is not authenticated
         :raises AuthorizationFailure: it may not speak for whom it speaks
         """
         return await self._connection.broker.authenticator.authenticate(self._claim)
 
     def authenticated(self, principal: Principal) -> None:
-        """The session counts as that of ``principal`` until its proof ends."""
+        """The session is that of ``principal`` until its credentials expire."""
         self._cancel_timer()
         if principal.expires is None:
             return
@@ -69,7 +69,7 @@ class Authenticating:
         left = max(principal.expires - broker.io.clock.wall_ms() / 1000, 0.0)
         due, seconds = self._end, left
         if self._refreshes and left > _SHORTEST_SECONDS:
-            # A proof that lasts for less than that is asked for half way: a client is never asked on end.
+            # Credentials that last less are asked for half way: a client is never asked without a pause.
             early = min(broker.settings.authentication_refresh_seconds, left / 2)
             due, seconds = self._refresh, max(left - early, _SHORTEST_SECONDS)
         if seconds > _LONGEST_TIMER_SECONDS:
@@ -80,7 +80,7 @@ class Authenticating:
         self.authenticated(self._connection.session.principal)
 
     def _refresh(self) -> None:
-        """Asks the client for a fresh proof; it has until the old one ends."""
+        """Asks the client for new credentials; it has until the old ones expire."""
         self._timer = None
         if not self._challenged:
             # Else its answer is still on the way: what it was let in by has changed meanwhile.
@@ -94,7 +94,7 @@ class Authenticating:
 
     def _end(self) -> None:
         self._timer = None
-        self._refuse(AuthenticationFailure("What the client proved itself by has expired"))
+        self._refuse(AuthenticationFailure("The credentials of the client have expired"))
 
     def answered(self, response: CommandAuthResponse) -> None:
         """The client has answered a challenge.

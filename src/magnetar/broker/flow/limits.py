@@ -24,7 +24,7 @@ class ConnectionCounts:
         self.closed_count = 0
         self.handshakes = 0
         self.unauthenticated = 0
-        """Clients that did not prove who they are."""
+        """Clients that were not authenticated."""
         self.refused = 0
 
     def opened(self, connection: ClientConnection) -> BrokerError | None:

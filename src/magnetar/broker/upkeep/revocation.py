@@ -26,7 +26,7 @@ _RETRY_SECONDS = 1.0
 
 
 class Holder(Protocol):
-    """Something of a client that rests on permissions and on a proof: a connection, a WebSocket."""
+    """Something that a client holds by permissions and credentials: a connection, a WebSocket."""
 
     @property
     def address(self) -> str: ...

@@ -12,7 +12,7 @@ from magnetar.http.engine.events import HEARTBEAT, event
 from magnetar.io.waiting import settle
 
 MOST_TICKS = 15
-"""After half a minute a page asks again: who asks has to prove once more who they are, and what they may."""
+"""After half a minute a page asks again, and its user is authenticated and authorized again."""
 
 Show = Callable[[], Awaitable[Mapping[str, Any]]]
 

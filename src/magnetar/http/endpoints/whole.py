@@ -20,7 +20,7 @@ WHOLE: Sequence[Endpoint] = (
         "whether load balancers are to send clients here",
         BrokerOperation.READY_CHECK,
         refusals={404: "the file of statusFilePath is not there, or clients are not served"},
-        # Load balancers prove nothing; Pulsar asks them for nothing, either.
+        # Load balancers have no credentials; Pulsar requires none here, either.
         public=True,
     ),
 )

@@ -17,7 +17,7 @@ _ORIGINAL = "x-original-principal"
 
 
 def claim_of(request: Request) -> Claim:
-    """Everything that it offers; the first that proves something counts."""
+    """All credentials of the request; the first that are valid count."""
     offered: list[Credentials] = []
     chosen = request.headers.get(_METHOD, "")
     scheme, _, value = request.headers.get("authorization", "").strip().partition(" ")
@@ -45,5 +45,5 @@ def _decoded(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        # It proves nothing, and is told so like any other that does not.
+        # Not valid, and refused like any others that are not.
         return b""

@@ -5,7 +5,7 @@ then takes the answers for the page's own, and sends no ``Origin`` with what it 
 that is a name in public DNS. Addresses are no names; and names without a dot, or below domains that are
 reserved for private use, belong to nobody there: those of containers, services and machines nearby.
 
-With TLS the certificate does not fit such a name. Where clients prove who they are the page has no proof.
+With TLS the certificate does not fit such a name. Where clients authenticate, the page has no credentials.
 Neither needs this check.
 """
 

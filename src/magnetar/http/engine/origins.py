@@ -63,9 +63,9 @@ class Origins:
 def _may_change_something(request: Request) -> bool:
     if request.method in CHANGING_METHODS:
         return True
-    # Browsers let any page open a WebSocket anywhere. One that has a proof was given it by whoever it is of.
-    proves = "authorization" in request.headers or bool(request.query.get("token"))
-    return asks_for_websocket(request) and not proves
+    # Browsers let any page open a WebSocket anywhere. A page with credentials got them from their owner.
+    has_credentials = "authorization" in request.headers or bool(request.query.get("token"))
+    return asks_for_websocket(request) and not has_credentials
 
 
 def _is_loopback(host: str) -> bool:

@@ -67,7 +67,7 @@ _STATUSES: Mapping[type[PulsarException], int] = {
 }
 """As Pulsar's WebSocket service answers before there is a WebSocket; anything else is 500."""
 
-_WHO_WE_ARE = "; what WebSockets are served with proves who it is by brokerClientAuthenticationPlugin"
+_WHO_WE_ARE = "; the WebSocket service authenticates with brokerClientAuthenticationPlugin"
 
 _METRICS_SECONDS = 60.0
 _MOST_UNPACKED_BYTES = 16 << 20

@@ -45,7 +45,7 @@ class User:
         claim: Claim,
         forget: Callable[[User], object],
     ) -> None:
-        """:param claim: what the request proved ``principal`` by
+        """:param claim: the credentials of ``principal``
 
         :param forget: called when the WebSocket has ended
         """
@@ -136,10 +136,10 @@ class User:
                 events.revoked("WebSocket", self.address, self._principal.named, reason)
                 self._lose(reason)
 
-    # proofs that end
+    # credentials that expire
 
     def _await_expiry(self) -> None:
-        """Ends the WebSocket when the user's proof does: there is no way to send a fresh one."""
+        """Ends the WebSocket when the user's credentials expire: there is no way to send new ones."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""Proving to a bookie who one is: the first thing that is said on a connection, before any question.
+"""Authentication to a bookie: the first messages of a connection, before any request.
 
 Client and bookie say things to each other in turn (AUTH, in the version of the protocol that the connection
 speaks) until both are content. A bookie that does not believe a client says nothing more.
@@ -24,7 +24,7 @@ _AUTH = 5
 """The operation in version 3."""
 _OF_TLS = b"\x0a\x06\x08\x03\x10\x09"
 """How a second answer to the question for TLS begins: of a bookie with a plugin, behind the handshake, that a
-certificate alone convinces nobody of. It waits for the proof all the same."""
+certificate alone convinces nobody of. It waits for the credentials all the same."""
 _MAX_BYTES = 1 << 16
 _NOBODY_ASKS = "AuthDisabledPlugin"
 """Answers of bookies that ask nobody."""
@@ -35,7 +35,7 @@ _NONCE_BYTES = 16
 
 
 class NotAuthenticated(OSError):
-    """A bookie does not believe who one is, or does not prove who it is."""
+    """A bookie refuses the credentials, or does not authenticate itself."""
 
 
 class Conversation(Protocol):
@@ -43,7 +43,7 @@ class Conversation(Protocol):
 
     @property
     def plugin(self) -> str:
-        """The name by which a bookie knows this kind of proof."""
+        """The bookie's name for this kind of credentials."""
         ...
 
     @property
@@ -94,7 +94,7 @@ class DigestConversation:
 
 
 class AuthProvider(NamedTuple):
-    """How a client proves who it is."""
+    """How a client authenticates."""
 
     converse: Callable[[], Conversation]
     """Begins a conversation."""
@@ -116,11 +116,11 @@ async def connect_authenticated(
     *,
     version_3: bool,
 ) -> None:
-    """Connects, proves, and leaves the connection to ``link``.
+    """Connects, authenticates, and hands the connection to ``link``.
 
     :param version_3: of the protocol; else version 2
     :raises OSError: nobody answers there
-    :raises NotAuthenticated: the proof is not believed, or the bookie proves nothing
+    :raises NotAuthenticated: the bookie refuses the credentials, or does not authenticate itself
     """
     authenticating = _Authenticating(
         loop, link, auth_provider.converse(), _VERSION_3 if version_3 else _VERSION_2

@@ -47,7 +47,7 @@ class Body(NamedTuple):
 
 
 def master_key(password: bytes) -> bytes:
-    """Proves to bookies that whoever writes to a ledger, or fences it, knows its password."""
+    """Shows bookies that the client that writes to a ledger, or fences it, knows its password."""
     return sha1(b"ledger" + password, usedforsecurity=False).digest()
 
 

@@ -1,1 +1,1 @@
-"""What clients prove themselves by, on both listeners. Names are the official Python client's."""
+"""Credentials of clients, for both listeners. Names are the official Python client's."""

@@ -22,11 +22,11 @@ MAX_TOKEN_BYTES = 1 << 20
 
 
 class NoCredentials(ValueError):
-    """There is nothing a client could prove itself by; the text says why, and holds no secret."""
+    """A client has no usable credentials; the text says why, and holds no secret."""
 
 
 class Authentication:
-    """One way to prove who a client is; base of all."""
+    """Credentials of one kind; base of all."""
 
     method = ""
     """``auth_method_name`` of CONNECT."""
@@ -51,7 +51,7 @@ class Authentication:
     def headers(self) -> Mapping[str, str]:
         """Of an HTTP request.
 
-        :raises NoCredentials: there is nothing to prove
+        :raises NoCredentials: there are none
         """
         return {}
 
@@ -60,7 +60,7 @@ class Authentication:
 
 
 class BearerAuthentication(Authentication):
-    """Base of those whose proof is a token."""
+    """Base of those whose credentials are a token."""
 
     method = "token"
 

@@ -1,4 +1,4 @@
-"""From ``authPlugin`` and ``authParams``, as Pulsar's command lines and files have them, to a proof."""
+"""From ``authPlugin`` and ``authParams``, as Pulsar's command lines and files have them, to credentials."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NOT_HERE = {
 
 
 def authentication_of(plugin: str, params: str) -> Authentication | None:
-    """None: nothing is to be proven.
+    """None: no authentication.
 
     :param plugin: a class of Pulsar's by its name, or ``token``, ``basic``, ``tls``, ``oauth2``; empty: none
     :raises NoCredentials: there is no such plug-in, or its parameters have another form; the text tells none

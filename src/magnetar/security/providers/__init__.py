@@ -1,1 +1,1 @@
-"""The ways to prove a role that come with Magnetar, one module each."""
+"""The authentication providers that come with Magnetar, one module each."""

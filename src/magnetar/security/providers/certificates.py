@@ -21,7 +21,7 @@ class CertificateProvider:
         return Authenticated(name)
 
     def listen(self, changed: Callable[[], None]) -> None:
-        """A certificate proves its role as long as its connection lasts."""
+        """A certificate is valid as long as its connection lasts."""
 
     async def close(self) -> None:
         """It holds nothing."""

@@ -185,7 +185,7 @@ class OpenIdProvider:
             gone = any(keys.get(key_id) != key for key_id, key in issuer.keys.items())
             issuer.keys, issuer.fetched = keys, self._io.clock.monotonic()
             if gone:
-                # Clients that came by keys that the issuer has withdrawn prove themselves again.
+                # Clients with tokens of keys that the issuer has withdrawn are authenticated again.
                 for changed in self._changed:
                     changed()
         finally:

@@ -123,7 +123,7 @@ class PasswordProvider:
             options.refuse("basicAuthConf", f"cannot be used: {error}")
         self._secret = io.randomness.token(32)
         self._proven: OrderedDict[bytes, float] = OrderedDict()
-        """When what proved a role is forgotten, by a keyed hash of it; the oldest first."""
+        """When accepted credentials are forgotten, by a keyed hash of them; the oldest first."""
         self._waiting: dict[str, int] = {}
         """Comparisons that are not done, by the address they were begun for."""
         self._begun: dict[bytes, list[Any]] = {}

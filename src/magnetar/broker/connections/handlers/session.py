@@ -88,7 +88,7 @@ def pong(_connection: Connection, _command: BaseCommand) -> None:
 
 
 def auth_response(connection: Connection, command: BaseCommand) -> None:
-    """A fresh proof, as AUTH_CHALLENGE asked for."""
+    """New credentials, which AUTH_CHALLENGE asked for."""
     authenticating = connection.session.authenticating
     if authenticating is None:
         raise FrameError("AUTH_RESPONSE without a challenge")
