@@ -23,7 +23,7 @@ help:
 	@echo 'make geo      start three standalone brokers that replicate to each other, until Ctrl-C (ARGS="--http-ports 9080,9081,9082")'
 	@echo 'make test     all tests that a change must pass, with the time of each suite'
 	@echo 'make check    lint, types, and the unit tests that the change touches (BASE=commit: all since then)'
-	@echo 'make lint     style, types, which package may import which, and figures of the source with their bounds'
+	@echo 'make lint     style, types, which package may import which, figures of the source with their bounds, and the words of the glossary'
 	@echo 'make bench    measures beside Apache Pulsar and writes docs/benchmarks.md (PEERS=redis,nats ARGS="--rounds 5")'
 	@echo 'make instructions  counts instructions of codec, log and dispatch, and records them for this commit'
 	@echo 'make faults   10,000 simulated power cuts instead of 200, 200 kills instead of 20'
@@ -96,6 +96,7 @@ lint: setup
 	@$(VENV)/bin/lint-imports --no-cache
 	@$(VENV)/bin/bandit --quiet --recursive src -ll
 	@$(PY) tools/measure_source.py
+	@$(PY) tools/check_words.py
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" tools/audit
 
 bench: setup

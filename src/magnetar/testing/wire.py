@@ -101,7 +101,7 @@ class Wire:
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._proof_came()
+        self._credentials_came()
         self._connection.connection_lost(exc)
 
     def eof_received(self) -> bool | None:
@@ -145,7 +145,7 @@ class Wire:
     def _judged(self, kind: int, frame: bytes, ahead: int) -> bytes:
         """What the broker is to hear instead of a frame."""
         if kind == BaseCommand.AUTH_RESPONSE and self._proving:
-            self._faults.loop.call_soon(self._proof_came)
+            self._faults.loop.call_soon(self._credentials_came)
         if kind == BaseCommand.SEND:
             if self._faults.refusals and self._refuses_entry(frame):
                 return b""
@@ -204,7 +204,7 @@ class Wire:
             faults.loop.call_soon(self._answer_ping)
             return False
         if kind == BaseCommand.AUTH_CHALLENGE and faults.advancing:
-            self._proof_awaited()
+            self._credentials_awaited()
         if kind != BaseCommand.SEND_RECEIPT or not faults.holds:
             return True
         receipt = decode_command(data, begin).send_receipt
@@ -217,12 +217,12 @@ class Wire:
             faults.loop.call_later(hold.seconds, hold.release_next)
         return False
 
-    def _proof_awaited(self) -> None:
+    def _credentials_awaited(self) -> None:
         if self._faults.awaited is not None and not self._proving:
             self._proving = True
             self._faults.awaited.began()
 
-    def _proof_came(self) -> None:
+    def _credentials_came(self) -> None:
         if self._faults.awaited is not None and self._proving:
             self._proving = False
             self._faults.awaited.ended()

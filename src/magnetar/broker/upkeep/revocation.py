@@ -65,7 +65,7 @@ class Revocation:
         self._task: Any = None
         self._timer: Any = None
         authorizer.listen(self._permissions_changed)
-        authenticator.listen(self._proofs_changed)
+        authenticator.listen(self._credentials_changed)
 
     def watch(self, holders: Callable[[], Iterable[Holder]]) -> None:
         """Asks others, too: those that there are whenever something changes."""
@@ -84,7 +84,7 @@ class Revocation:
             self._touched[touched] = None
         self._soon(_GATHER_SECONDS)
 
-    def _proofs_changed(self, methods: frozenset[str] | None) -> None:
+    def _credentials_changed(self, methods: frozenset[str] | None) -> None:
         if methods is None:
             self._all_methods = True
         else:

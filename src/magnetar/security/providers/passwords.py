@@ -150,7 +150,7 @@ class PasswordProvider:
     async def authenticate(self, credentials: Credentials) -> Authenticated:
         name, colon, password = credentials.data.partition(b":")
         if not colon or not name or len(password) > _MAX_PASSWORD_BYTES:
-            raise refused("The proof is not name:password")
+            raise refused("The credentials are not name:password")
         try:
             role = name.decode("utf-8")
         except UnicodeDecodeError as error:

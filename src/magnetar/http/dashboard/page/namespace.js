@@ -11,7 +11,7 @@ import { policiesOf } from "./policies.js";
 import { quotasOf } from "./quotas.js";
 import { topicList } from "./topics.js";
 
-export function namespace(main, name, parameters, doors) {
+export function namespace(main, name, parameters, handlers) {
   const { rest, policies } = parseNamespace(name);
   let list = null;
   let more = null;
@@ -44,5 +44,5 @@ export function namespace(main, name, parameters, doors) {
   return topicList((...content) => {
     list = content;
     draw();
-  }, name, parameters, doors);
+  }, name, parameters, handlers);
 }

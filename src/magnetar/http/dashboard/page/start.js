@@ -57,16 +57,16 @@ function refusedIn(mine) {
   };
 }
 
-function view(parts, parameters, doors) {
+function view(parts, parameters, handlers) {
   const [first, ...rest] = parts;
-  if (first === "topics") return topics(main, parameters, doors);
-  if (first === "namespaces") return namespaces(main, parameters, doors);
-  if (first === "namespace" && rest.length >= 2) return namespace(main, rest.join("/"), parameters, doors);
-  if (first === "topic" && rest.length >= 4) return topic(main, `${rest[0]}://${rest.slice(1).join("/")}`, parameters, doors);
-  if (first === "groups") return groups(main, parameters, doors);
-  if (first === "storage") return storage(main, parameters, doors);
-  if (first === "") return overview(main, doors);
-  doors.refused({ status: 404, message: "There is no such view." });
+  if (first === "topics") return topics(main, parameters, handlers);
+  if (first === "namespaces") return namespaces(main, parameters, handlers);
+  if (first === "namespace" && rest.length >= 2) return namespace(main, rest.join("/"), parameters, handlers);
+  if (first === "topic" && rest.length >= 4) return topic(main, `${rest[0]}://${rest.slice(1).join("/")}`, parameters, handlers);
+  if (first === "groups") return groups(main, parameters, handlers);
+  if (first === "storage") return storage(main, parameters, handlers);
+  if (first === "") return overview(main, handlers);
+  handlers.refused({ status: 404, message: "There is no such view." });
   return () => {};
 }
 
@@ -80,7 +80,7 @@ function open() {
   turn += 1;
   const mine = turn;
   const { path, parts, parameters } = here();
-  const doors = { refused: refusedIn(mine), state: (kind) => mine === turn && state(kind) };
+  const handlers = { refused: refusedIn(mine), state: (kind) => mine === turn && state(kind) };
   document.title = titleOf(parts);
   for (const link of document.querySelectorAll("#nav a")) {
     const place = link.getAttribute("href").slice(2).split("?")[0];
@@ -100,7 +100,7 @@ function open() {
   shownPath = path;
   tokenButton.textContent = token() ? "Token: set" : "Token";
   state("connecting");
-  close = view(parts, parameters, doors);
+  close = view(parts, parameters, handlers);
 }
 
 let typing = 0;

@@ -45,7 +45,7 @@ function crumbs(name) {
 }
 
 /** A topic with partitions: those are what has figures. */
-function partitions(main, name, number, parameters, doors) {
+function partitions(main, name, number, parameters, handlers) {
   const draw = (...list) =>
     patch(
       main,
@@ -55,7 +55,7 @@ function partitions(main, name, number, parameters, doors) {
       list,
     );
   draw();
-  return topicList(draw, name.namespace, parameters, doors, `${name.full}-partition-`);
+  return topicList(draw, name.namespace, parameters, handlers, `${name.full}-partition-`);
 }
 
 function producersOf(told) {
@@ -85,8 +85,8 @@ function producersOf(told) {
   );
 }
 
-export function topic(main, full, parameters, doors) {
-  const { refused, state } = doors;
+export function topic(main, full, parameters, handlers) {
+  const { refused, state } = handlers;
   const stored = full.startsWith("persistent:");
   const name = parseTopic(full);
   const counted = new Counted();
@@ -150,7 +150,7 @@ export function topic(main, full, parameters, doors) {
   const close = watch(name.events, {
     show(told) {
       if (told.partitions) {
-        closeList ||= partitions(main, name, told.partitions.partitions, parameters, doors);
+        closeList ||= partitions(main, name, told.partitions.partitions, parameters, handlers);
         return;
       }
       const at = performance.now();

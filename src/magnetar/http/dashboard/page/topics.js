@@ -102,6 +102,6 @@ export function topicList(draw, namespace, parameters, { refused, state }, only 
   return watch(`${path}?${asked}`, { show, refused, state });
 }
 
-export function topics(main, parameters, doors) {
-  return topicList((...content) => patch(main, h("h1", null, "Topics"), content), "", parameters, doors);
+export function topics(main, parameters, handlers) {
+  return topicList((...content) => patch(main, h("h1", null, "Topics"), content), "", parameters, handlers);
 }
