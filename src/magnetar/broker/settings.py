@@ -32,7 +32,7 @@ class BrokerSettings:
     max_publish_bytes: int = 0
     dispatch_rate: DispatchRate = field(default_factory=DispatchRate)
     """Over all topics."""
-    show_entry_marks: bool = False
+    show_broker_entry_metadata: bool = False
     """Clients that take it are sent what was written in front of entries."""
     keep_alive_seconds: float = 30.0
     liveness_seconds: float = 5.0

@@ -19,8 +19,8 @@ from magnetar.broker.policies.values import (
     Retention,
     SubscribeRate,
 )
+from magnetar.broker.publishing.broker_entry_metadata import BrokerEntryMetadataSettings
 from magnetar.broker.publishing.deduplication import DeduplicationSettings
-from magnetar.broker.publishing.entry_marks import EntryMarkSettings
 from magnetar.broker.replication.settings import ReplicationSettings
 from magnetar.broker.replication.subscriptions.settings import SubscriptionSettings
 from magnetar.broker.settings import BrokerSettings
@@ -153,7 +153,7 @@ def broker_settings(
         key_shared_enabled=settings.subscription_key_shared_enable,
         max_publish_messages=settings.broker_publisher_throttling_max_message_rate,
         max_publish_bytes=settings.broker_publisher_throttling_max_byte_rate,
-        show_entry_marks=settings.exposing_broker_entry_metadata_to_client_enabled,
+        show_broker_entry_metadata=settings.exposing_broker_entry_metadata_to_client_enabled,
         dispatch_rate=DispatchRate(
             settings.dispatch_throttling_rate_in_msg, settings.dispatch_throttling_rate_in_byte
         ),
@@ -221,7 +221,7 @@ def broker_settings(
     )
 
 
-def entry_mark_settings(settings: Settings) -> EntryMarkSettings:
+def broker_entry_metadata_settings(settings: Settings) -> BrokerEntryMetadataSettings:
     """:raises ConfigurationError: there is no interceptor of a name"""
     names = settings.broker_entry_metadata_interceptors
     strange = [name for name in names if name not in _INTERCEPTORS]
@@ -230,7 +230,7 @@ def entry_mark_settings(settings: Settings) -> EntryMarkSettings:
         raise ConfigurationError(
             f"brokerEntryMetadataInterceptors: {name} is not known; there are {known}" for name in strange
         )
-    return EntryMarkSettings(**{_INTERCEPTORS[name]: True for name in names})
+    return BrokerEntryMetadataSettings(**{_INTERCEPTORS[name]: True for name in names})
 
 
 def topic_settings(settings: Settings) -> TopicSettings:
@@ -261,7 +261,7 @@ def topic_settings(settings: Settings) -> TopicSettings:
     return TopicSettings(
         dispatch=dispatch,
         max_non_persistent=settings.max_concurrent_non_persistent_message_per_connection,
-        marks=entry_mark_settings(settings),
+        broker_entry_metadata=broker_entry_metadata_settings(settings),
         max_subscriptions=settings.magnetar_max_subscriptions_per_topic,
         max_same_address_producers=settings.max_same_address_producers_per_topic,
         max_same_address_consumers=settings.max_same_address_consumers_per_topic,

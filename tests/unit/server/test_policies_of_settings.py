@@ -8,7 +8,7 @@ from magnetar.broker.dispatch.filters import FilterContext, FilteredEntry, Filte
 from magnetar.broker.policies.values import DispatchRate, SubscribeRate
 from magnetar.config.settings import ConfigurationError, default_settings
 from magnetar.server.entry_filters import find_filters
-from magnetar.server.settings import broker_policies, entry_mark_settings, topic_settings
+from magnetar.server.settings import broker_entry_metadata_settings, broker_policies, topic_settings
 
 INDEX = "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor"
 TIMESTAMP = "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor"
@@ -43,8 +43,10 @@ def test_rates() -> None:
 
 
 def test_marks_in_front_of_entries() -> None:
-    assert not entry_mark_settings(default_settings()).wanted
-    found = entry_mark_settings(default_settings(broker_entry_metadata_interceptors=(INDEX, TIMESTAMP)))
+    assert not broker_entry_metadata_settings(default_settings()).wanted
+    found = broker_entry_metadata_settings(
+        default_settings(broker_entry_metadata_interceptors=(INDEX, TIMESTAMP))
+    )
     assert (found.index, found.timestamp) == (True, True)
     with pytest.raises(ConfigurationError, match=r"com\.example\.Mine is not known"):
         topic_settings(default_settings(broker_entry_metadata_interceptors=(INDEX, "com.example.Mine")))

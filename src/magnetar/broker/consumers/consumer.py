@@ -114,7 +114,7 @@ def goes_in_place(run: EntryRun, count: int, size: int) -> bool:
     return size >= 2 * LARGE_PIECE * count and 4 * size >= len(run.buffer)
 
 
-def is_marked(run: EntryRun, first: int, last: int) -> bool:
+def has_broker_entry_metadata(run: EntryRun, first: int, last: int) -> bool:
     """Whether a broker wrote something in front of the entries from ``first`` to ``last``.
 
     All entries of a ledger are alike in that; of a compacted one those stored in one life of a broker.
@@ -125,7 +125,7 @@ def is_marked(run: EntryRun, first: int, last: int) -> bool:
     )
 
 
-def without_marks(run: EntryRun, indexes: Iterable[int]) -> EntryRun:
+def without_broker_entry_metadata(run: EntryRun, indexes: Iterable[int]) -> EntryRun:
     """The same run, with the entries at ``indexes`` as their producers sent them."""
     starts = run.starts[:]
     for index in indexes:
@@ -162,7 +162,7 @@ class Consumer(Generic[S]):
         "rate_out",
         "read_compacted",
         "redelivered",
-        "shows_marks",
+        "shows_broker_entry_metadata",
         "subscription",
         "takes_any_schema",
         "unacked",
@@ -195,7 +195,7 @@ class Consumer(Generic[S]):
         self.client_version = connection.client_version
         self.partition = partition
         self.principal = principal
-        self.shows_marks = False
+        self.shows_broker_entry_metadata = False
         """It gets what the broker wrote in front of entries."""
         self.takes_any_schema = False
         """Whether it declared AUTO_CONSUME."""
@@ -242,8 +242,8 @@ class Consumer(Generic[S]):
 
     def send_first(self, run: EntryRun, first: int, end: int, messages: int) -> None:
         """Sends entries [first, end) of a run for the first time; they cost ``messages`` permits."""
-        if not self.shows_marks and is_marked(run, first, end - 1):
-            run = without_marks(run, range(first, end))
+        if not self.shows_broker_entry_metadata and has_broker_entry_metadata(run, first, end - 1):
+            run = without_broker_entry_metadata(run, range(first, end))
         # Whoever asks for everything again drops what does not carry the number it gave then.
         epoch = -1 if self.epoch is None else self.epoch
         if epoch < -1:
@@ -278,8 +278,8 @@ class Consumer(Generic[S]):
 
         To consumers of Shared and Key_Shared subscriptions, which have no epoch.
         """
-        if not self.shows_marks and is_marked(run, chosen[0], chosen[-1]):
-            run = without_marks(run, chosen)
+        if not self.shows_broker_entry_metadata and has_broker_entry_metadata(run, chosen[0], chosen[-1]):
+            run = without_broker_entry_metadata(run, chosen)
         size = sum(map(run.ends.__getitem__, chosen)) - sum(map(run.starts.__getitem__, chosen))
         if goes_in_place(run, len(chosen), size):
             self._queue_in_place(run, chosen, -1)
@@ -356,8 +356,8 @@ class Consumer(Generic[S]):
         self, run: EntryRun, index: int, messages: int, redelivery_count: int, remaining: int | None
     ) -> None:
         """Sends one entry with a redelivery count, or with the messages of a batch that remain."""
-        if not self.shows_marks and is_marked(run, index, index):
-            run = without_marks(run, (index,))
+        if not self.shows_broker_entry_metadata and has_broker_entry_metadata(run, index, index):
+            run = without_broker_entry_metadata(run, (index,))
         words: Sequence[int] | None = None if remaining is None else words_from_bits(remaining)
         self.connection.queue(self._frame(run, index, redelivery_count, words))
         self._sent(1, messages, run.ends[index] - run.starts[index])

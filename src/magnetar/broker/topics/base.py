@@ -22,8 +22,8 @@ from magnetar.broker.flow.resource_groups import ResourceGroup, SharedLimits
 from magnetar.broker.flow.subscribe_rates import subscribe_limiter
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.publishing.admission import Admission
+from magnetar.broker.publishing.broker_entry_metadata import BrokerEntryMetadataSettings
 from magnetar.broker.publishing.deduplication import Deduplication, DeduplicationSettings
-from magnetar.broker.publishing.entry_marks import EntryMarkSettings
 from magnetar.broker.publishing.exclusive_access import ExclusiveAccess
 from magnetar.broker.publishing.hindrances import Hindrance, Refusals
 from magnetar.broker.publishing.producer import Producer, Publish
@@ -68,7 +68,7 @@ class TopicSettings:
     max_same_address_consumers: int = 0
     max_subscriptions: int = 0
     """Durable ones of a topic, where no policy says how many; 0 for any number."""
-    marks: EntryMarkSettings = field(default_factory=EntryMarkSettings)
+    broker_entry_metadata: BrokerEntryMetadataSettings = field(default_factory=BrokerEntryMetadataSettings)
     """What is written in front of entries of persistent topics."""
     override_filters: bool = False
     """What namespaces and topics name as filters counts, and not the broker's own."""

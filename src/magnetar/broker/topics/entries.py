@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from datetime import UTC, datetime
 
-from magnetar.broker.consumers.consumer import is_marked
+from magnetar.broker.consumers.consumer import has_broker_entry_metadata
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.errors import EntryError
@@ -52,7 +52,7 @@ async def published_at(ledger: ManagedLedger, position: Position) -> int:
     :raises LedgerError: it cannot be read
     """
     run = await ledger.reader.read_one(position)
-    if is_marked(run, 0, 0):
+    if has_broker_entry_metadata(run, 0, 0):
         try:
             mark = broker_metadata_of(run.entry(0))
         except EntryError:

@@ -17,8 +17,12 @@ from magnetar.broker.flow.rates import ENTRY_SIZE_BOUNDS, LATENCY_BOUNDS_MS, Dis
 from magnetar.broker.flow.resource_groups import SharedLimits
 from magnetar.broker.flow.unacked_limit import UnackedLimit
 from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.publishing.broker_entry_metadata import (
+    BrokerEntryMetadataWriter,
+    bytes_in_front,
+    recovered_writer,
+)
 from magnetar.broker.publishing.deduplication import Deduplication
-from magnetar.broker.publishing.entry_marks import EntryMarks, bytes_in_front, recovered_marks
 from magnetar.broker.publishing.exclusive_access import EPOCH_PROPERTY
 from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.publishing.producer import Producer, Publish
@@ -105,7 +109,7 @@ class Topic(BaseTopic[Subscription]):
         self.shadow_replicators: dict[str, Replicating] = {}
         """By the full names of the topics that are shadows of this one."""
         self.markers = TopicMarkers(managed_ledger.ledgers)
-        self._marks: EntryMarks | None = None
+        self._entry_metadata: BrokerEntryMetadataWriter | None = None
         self._followers: list[Callable[[], None]] = []
         self._preparing = Mutex(io.loop)
         managed_ledger.listener = self
@@ -196,8 +200,14 @@ class Topic(BaseTopic[Subscription]):
         :raises LedgerError: what was published last cannot be read
         """
         async with self._preparing:
-            if self._marks is None and self.settings.marks.wanted and not self.name.reserved:
-                self._marks = await recovered_marks(self.managed_ledger, self.settings.marks)
+            if (
+                self._entry_metadata is None
+                and self.settings.broker_entry_metadata.wanted
+                and not self.name.reserved
+            ):
+                self._entry_metadata = await recovered_writer(
+                    self.managed_ledger, self.settings.broker_entry_metadata
+                )
             wanted = self.policies.deduplication and not self.terminated
             if wanted and self.deduplication is None:
                 await self._deduplicate()
@@ -259,8 +269,8 @@ class Topic(BaseTopic[Subscription]):
         if self.closing or self.fenced:
             raise ServiceNotReady("Topic is temporarily unavailable")
         stored = size
-        if self._marks is not None:
-            buffer, starts, ends = self._marks.mark(buffer, starts, ends, self.clock.wall_ms())
+        if self._entry_metadata is not None:
+            buffer, starts, ends = self._entry_metadata.prepend(buffer, starts, ends, self.clock.wall_ms())
             stored = len(buffer)
         try:
             self.managed_ledger.append(buffer, starts, ends, len(starts), stored, publish)
@@ -311,7 +321,7 @@ class Topic(BaseTopic[Subscription]):
 
     def _sent_size(self, operation: Append) -> int:
         """Bytes of entries as their producer sent them."""
-        if self._marks is None:
+        if self._entry_metadata is None:
             return operation.size
         marks = bytes_in_front(operation.buffer, operation.starts, operation.first, operation.count)
         return operation.size - marks

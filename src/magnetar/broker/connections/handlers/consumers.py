@@ -143,7 +143,9 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
         subscription.drop_if_unused()
         raise
     consumer = _make_consumer(connection, request, kind, subscription, topic.name.partition_index)
-    consumer.shows_marks = broker.settings.show_entry_marks and connection.session.supports_entry_metadata
+    consumer.shows_broker_entry_metadata = (
+        broker.settings.show_broker_entry_metadata and connection.session.supports_entry_metadata
+    )
     consumer.read_compacted = request.read_compacted
     consumer.takes_any_schema = schema is not None and schema.type is SchemaType.AUTO_CONSUME
     if (

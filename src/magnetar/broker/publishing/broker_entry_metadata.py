@@ -22,7 +22,7 @@ Pulsar has it."""
 
 
 @dataclass(frozen=True)
-class EntryMarkSettings:
+class BrokerEntryMetadataSettings:
     timestamp: bool = False
     """When the broker took an entry."""
     index: bool = False
@@ -33,16 +33,16 @@ class EntryMarkSettings:
         return self.timestamp or self.index
 
 
-class EntryMarks:
+class BrokerEntryMetadataWriter:
     """Of one topic."""
 
-    def __init__(self, settings: EntryMarkSettings, last: int) -> None:
+    def __init__(self, settings: BrokerEntryMetadataSettings, last: int) -> None:
         """:param last: the number that was given last; -1 when none was"""
         self._settings = settings
         self.last = last
         self._sizes = array("i", bytes(4 * 256))
 
-    def mark(
+    def prepend(
         self, buffer: bytes, starts: array[int], ends: array[int], now_ms: int
     ) -> tuple[bytes, array[int], array[int]]:
         """The entries ``buffer[starts[i]:ends[i]]`` with what is written in front of each.
@@ -53,43 +53,45 @@ class EntryMarks:
         if len(self._sizes) < count:
             self._sizes = array("i", bytes(4 * count))
         batch_sizes(buffer, starts, ends, 0, count, self._sizes)
-        pieces, marked_starts, marked_ends, place = [], array("q"), array("q"), 0
+        pieces, new_starts, new_ends, place = [], array("q"), array("q"), 0
         for index in range(count):
-            mark = BrokerEntryMetadata()
+            metadata = BrokerEntryMetadata()
             if self._settings.timestamp:
-                mark.broker_timestamp = now_ms
+                metadata.broker_timestamp = now_ms
             if self._settings.index:
                 self.last += self._sizes[index]
-                mark.index = self.last
-            entry = with_broker_metadata(mark, buffer[starts[index] : ends[index]])
+                metadata.index = self.last
+            entry = with_broker_metadata(metadata, buffer[starts[index] : ends[index]])
             pieces.append(entry)
-            marked_starts.append(place)
+            new_starts.append(place)
             place += len(entry)
-            marked_ends.append(place)
-        return b"".join(pieces), marked_starts, marked_ends
+            new_ends.append(place)
+        return b"".join(pieces), new_starts, new_ends
 
     def properties(self) -> Mapping[str, str]:
         """What is written with the list of ledgers."""
         return {INDEX: str(self.last)} if self._settings.index and self.last >= 0 else {}
 
 
-async def recovered_marks(ledger: ManagedLedger, settings: EntryMarkSettings) -> EntryMarks:
+async def recovered_writer(
+    ledger: ManagedLedger, settings: BrokerEntryMetadataSettings
+) -> BrokerEntryMetadataWriter:
     """Goes on where what is stored ends; durable when this returns.
 
     :raises LedgerError: the last entry cannot be read
     """
     text = ledger.properties.get(INDEX, "")
     last = int(text) if text.isdigit() else -1
-    marks = EntryMarks(settings, last)
+    writer = BrokerEntryMetadataWriter(settings, last)
     if settings.index:
         position = ledger.last_confirmed
         if ledger.ledgers.exists(position):
-            marks.last = max(last, _index_of((await ledger.reader.read_one(position)).entry(0)))
-        if marks.last != last:
+            writer.last = max(last, _index_of((await ledger.reader.read_one(position)).entry(0)))
+        if writer.last != last:
             # The last entry may be trimmed before anything else is written.
-            await ledger.set_properties(dict(marks.properties()))
-        ledger.properties_with_ledgers = marks.properties
-    return marks
+            await ledger.set_properties(dict(writer.properties()))
+        ledger.properties_with_ledgers = writer.properties
+    return writer
 
 
 def _index_of(entry: bytes) -> int:

@@ -11,7 +11,7 @@ from test_dispatch_rates import EXCLUSIVE, KEY_SHARED, SHARED, UNBOUNDED, take, 
 
 from magnetar.broker.connections.session import SessionState
 from magnetar.broker.policies.effective import EffectivePolicies
-from magnetar.broker.publishing.entry_marks import INDEX, EntryMarkSettings
+from magnetar.broker.publishing.broker_entry_metadata import INDEX, BrokerEntryMetadataSettings
 from magnetar.broker.topics.entries import first_published_at
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.within import TopicWriter
@@ -20,13 +20,13 @@ from magnetar.protocol.hot_codec import command_bounds
 from magnetar.protocol.metadata import Entry, build_entry, parse_entry
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, BrokerEntryMetadata, MessageMetadata
 
-BOTH = EntryMarkSettings(timestamp=True, index=True)
+BOTH = BrokerEntryMetadataSettings(timestamp=True, index=True)
 
 
-def brokers(marks: EntryMarkSettings = BOTH, *, show: bool = False) -> Brokers:
+def brokers(wanted_metadata: BrokerEntryMetadataSettings = BOTH, *, show: bool = False) -> Brokers:
     made = Brokers(policies=UNBOUNDED)
-    topic = replace(made.broker.settings.topic, marks=marks)
-    made.broker.settings = replace(made.broker.settings, topic=topic, show_entry_marks=show)
+    topic = replace(made.broker.settings.topic, wanted_metadata=wanted_metadata)
+    made.broker.settings = replace(made.broker.settings, topic=topic, show_broker_entry_metadata=show)
     return made
 
 
@@ -45,21 +45,24 @@ def marks_of(world: Brokers) -> list[BrokerEntryMetadata | None]:
 def test_each_entry_has_the_number_of_its_last_message_and_the_time() -> None:
     world = brokers()
     world.publish(world.publisher(), 3)
-    marks = marks_of(world)
-    assert [mark and mark.index for mark in marks] == [0, 1, 2]
+    wanted_metadata = marks_of(world)
+    assert [mark and mark.index for mark in wanted_metadata] == [0, 1, 2]
     now = world.world.simulation.io.clock.wall_ms()
-    assert all(mark is not None and now - 10_000 < mark.broker_timestamp <= now for mark in marks)
+    assert all(mark is not None and now - 10_000 < mark.broker_timestamp <= now for mark in wanted_metadata)
     assert world.broker.publish_buffer.used == 0, "what producers sent was counted, and nothing else"
 
 
 @pytest.mark.parametrize(
-    ("marks", "wanted"),
-    [(EntryMarkSettings(index=True), (True, False)), (EntryMarkSettings(timestamp=True), (False, True))],
+    ("wanted_metadata", "wanted"),
+    [
+        (BrokerEntryMetadataSettings(index=True), (True, False)),
+        (BrokerEntryMetadataSettings(timestamp=True), (False, True)),
+    ],
 )
 def test_only_what_the_settings_ask_for_is_written(
-    marks: EntryMarkSettings, wanted: tuple[bool, bool]
+    wanted_metadata: BrokerEntryMetadataSettings, wanted: tuple[bool, bool]
 ) -> None:
-    world = brokers(marks)
+    world = brokers(wanted_metadata)
     world.publish(world.publisher(), 1)
     [mark] = marks_of(world)
     assert mark is not None
@@ -67,7 +70,7 @@ def test_only_what_the_settings_ask_for_is_written(
 
 
 def test_without_them_entries_are_stored_as_they_come() -> None:
-    world = brokers(EntryMarkSettings())
+    world = brokers(BrokerEntryMetadataSettings())
     world.publish(world.publisher(), 2)
     assert marks_of(world) == [None, None]
 
@@ -122,10 +125,10 @@ def test_consumers_get_it_only_where_they_ask_and_the_broker_shows_it(
     assert topic_of(world).subscriptions["s"].rate_out.messages == 10
 
 
-def lived(marks: EntryMarkSettings = BOTH) -> Lived:
+def lived(wanted_metadata: BrokerEntryMetadataSettings = BOTH) -> Lived:
     made = Lived(EffectivePolicies())
     made.broker.settings = replace(
-        made.broker.settings, topic=replace(made.broker.settings.topic, marks=marks)
+        made.broker.settings, topic=replace(made.broker.settings.topic, wanted_metadata=wanted_metadata)
     )
     return made
 
@@ -176,17 +179,17 @@ def test_numbers_of_a_process_that_was_killed_are_not_given_again() -> None:
     assert last == 99
     again = Lived(EffectivePolicies(), disk=made.world.crash())
     again.broker.settings = replace(
-        again.broker.settings, topic=replace(again.broker.settings.topic, marks=BOTH)
+        again.broker.settings, topic=replace(again.broker.settings.topic, wanted_metadata=BOTH)
     )
     assert published(again, again.topic()) == 100
 
 
 def test_a_topic_may_begin_to_have_numbers_and_cease_to() -> None:
-    made = lived(EntryMarkSettings())
+    made = lived(BrokerEntryMetadataSettings())
     topic = made.topic()
     assert published(made, topic) == -1
     settings = made.broker.settings
-    made.broker.settings = replace(settings, topic=replace(settings.topic, marks=BOTH))
+    made.broker.settings = replace(settings, topic=replace(settings.topic, wanted_metadata=BOTH))
     topic = reloaded(made, topic)
     assert published(made, topic) == 0
     made.broker.settings = settings
