@@ -48,7 +48,7 @@ from magnetar.ledger.embedded.segment_parts import PartsBuilder
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.custom_metadata import custom_metadata
-from magnetar.managed_ledger.opening import ROOT
+from magnetar.managed_ledger.factory import ROOT
 from magnetar.managed_ledger.records import (
     CursorRecord,
     LedgerSummary,

@@ -16,8 +16,8 @@ from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.append import Append
 from magnetar.managed_ledger.errors import ManagedLedgerError
+from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
-from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings
 from magnetar.metadata.interface import MetadataError
@@ -47,7 +47,7 @@ class Life:
             self.run(self.stores.open())
             self.metadata = ResolvingStore(self.stores.metadata, io.loop)
             wheel = TimerWheel(io.loop)
-            self.managed = ManagedLedgers(io, wheel, self.stores.ledgers, self.metadata, _SMALL, _CACHE)
+            self.managed = ManagedLedgerFactory(io, wheel, self.stores.ledgers, self.metadata, _SMALL, _CACHE)
             self.orphans = self.managed.orphaned_ledgers(72 * 3_600_000)
             self.run(self.orphans.look(self.run(self.stores.ledgers.ledger_ids())))
         except BaseException:

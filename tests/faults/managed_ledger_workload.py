@@ -16,8 +16,8 @@ from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.managed_ledger.append import Append
 from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
-from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.managed_ledger.position import EARLIEST, Position
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
 from magnetar.metadata.embedded import EmbeddedMetadataStore
@@ -112,7 +112,7 @@ class ManagedLedgerWorkload:
         self._random = Random(seed)
         self._miniature = bool(seed % 2)
         self._memories = {f"t/n/persistent/{i}": LedgerMemory() for i in range(2)}
-        self._managed: ManagedLedgers
+        self._managed: ManagedLedgerFactory
         self._store: EmbeddedLedgerStore
         self._metadata: EmbeddedMetadataStore
         self._topics: list[Topic] = []
@@ -128,7 +128,7 @@ class ManagedLedgerWorkload:
         settings = MINIATURE if self._miniature else ManagedLedgerSettings(retention=RetentionSettings())
         cache = MINIATURE_CACHE if self._miniature else EntryCacheSettings()
         wheel = TimerWheel(io.loop)
-        self._managed = ManagedLedgers(io, wheel, self._store, self._metadata, settings, cache)
+        self._managed = ManagedLedgerFactory(io, wheel, self._store, self._metadata, settings, cache)
         await self._managed.orphaned_ledgers(0).look(await self._store.ledger_ids())
         self._topics = []
         for name, memory in self._memories.items():

@@ -26,7 +26,7 @@ from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
-from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings
 from magnetar.metadata.embedded import EmbeddedMetadataStore
@@ -73,7 +73,7 @@ async def _look(folder: Path, entries: Entries) -> list[str]:
     except NAMED as error:
         await store.close()
         return [str(error)]
-    ledgers = ManagedLedgers(
+    ledgers = ManagedLedgerFactory(
         io, TimerWheel(io.loop), store, metadata, ManagedLedgerSettings(), EntryCacheSettings()
     )
     await _each(found, io, ledgers, metadata, entries)
@@ -86,7 +86,7 @@ async def _look(folder: Path, entries: Entries) -> list[str]:
 
 
 async def _each(
-    found: list[str], io: Io, ledgers: ManagedLedgers, metadata: EmbeddedMetadataStore, entries: Entries
+    found: list[str], io: Io, ledgers: ManagedLedgerFactory, metadata: EmbeddedMetadataStore, entries: Entries
 ) -> None:
     namespaces = Namespaces(io, metadata)
     policies = PolicyStore(io, metadata, "standalone")
@@ -120,7 +120,7 @@ async def _each(
             found.append(str(error))
 
 
-async def _read_topic(ledgers: ManagedLedgers, name: str, entries: Entries) -> None:
+async def _read_topic(ledgers: ManagedLedgerFactory, name: str, entries: Entries) -> None:
     ledger = await ledgers.open(name, create=False)
     try:
         cursor = ledgers.open_reader_cursor(ledger, "reader of everything", EARLIEST)

@@ -18,8 +18,8 @@ from magnetar.io.real import real_io
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
+from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
-from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings
 from magnetar.metadata.embedded import EmbeddedMetadataStore
@@ -43,7 +43,7 @@ async def _make(folder: Path) -> None:
     await bootstrap(metadata, "standalone", "http://h:1", "pulsar://h:2", 4)
     name = TopicName.parse("persistent://public/default/parts")
     await Namespaces(io, metadata).create_partitioned(name, 3, {"key": "value"})
-    managed = ManagedLedgers(io, TimerWheel(io.loop), store, metadata, _SETTINGS, EntryCacheSettings())
+    managed = ManagedLedgerFactory(io, TimerWheel(io.loop), store, metadata, _SETTINGS, EntryCacheSettings())
     for number in range(3):
         ledger = await managed.open(f"public/default/persistent/t{number}", create=True)
         cursors = [await managed.open_cursor(ledger, f"c{i}", EARLIEST, {"a": "b"}) for i in range(2)]

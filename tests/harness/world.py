@@ -15,8 +15,8 @@ from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.ledger.interface import LedgerStore, Quorums
 from magnetar.managed_ledger.append import Append
 from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
-from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.faulty import FaultyMetadataStore
@@ -88,7 +88,7 @@ class World:
         self.faulty_metadata = FaultyMetadataStore(embedded, io.loop)
         self.metadata = ResolvingStore(self.faulty_metadata, io.loop)
         wheel = TimerWheel(io.loop)
-        self.managed = ManagedLedgers(io, wheel, used, self.metadata, self._settings, self._cache)
+        self.managed = ManagedLedgerFactory(io, wheel, used, self.metadata, self._settings, self._cache)
         if not self._scan:
             return
         schemas = SchemaStorage(io.loop, self.store, self.metadata, Quorums(), self.managed.deletions)

@@ -49,7 +49,7 @@ from magnetar.io.interfaces import Io, Listener, ListeningNetwork, StreamProtoco
 from magnetar.io.slices import each
 from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
-from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.metadata.interface import MetadataStore
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.namespace_name import NamespaceName
@@ -90,7 +90,7 @@ class BrokerService(ServedTopics):
         io: Io,
         wheel: TimerWheel,
         metadata: MetadataStore,
-        managed_ledgers: ManagedLedgers,
+        managed_ledgers: ManagedLedgerFactory,
         settings: BrokerSettings,
         authenticator: Authenticator | None = None,
         ownership: MakeOwnership | None = None,

@@ -9,7 +9,7 @@ from magnetar.io.interfaces import Io
 from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import LedgerStore
-from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.metadata.interface import MetadataStore
 
 
@@ -25,7 +25,7 @@ class Side:
     io: Io
     wheel: TimerWheel
     metadata: MetadataStore
-    managed: ManagedLedgers
+    managed: ManagedLedgerFactory
     broker: BrokerService
     """It serves nobody; it knows the policies."""
     one_copy: bool

@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 
 
 class ManagedLedger:
-    """Made by :class:`magnetar.managed_ledger.opening.ManagedLedgers`."""
+    """Made by :class:`magnetar.managed_ledger.factory.ManagedLedgerFactory`."""
 
     _owns_ledgers = True
     """Whether its ledgers are in its record, and are deleted with it."""

@@ -40,7 +40,7 @@ _AGAIN_SECONDS = 1.0
 
 
 class ShadowLedger(ManagedLedger):
-    """Made by :class:`magnetar.managed_ledger.opening.ManagedLedgers`."""
+    """Made by :class:`magnetar.managed_ledger.factory.ManagedLedgerFactory`."""
 
     _owns_ledgers = False
 

@@ -17,7 +17,7 @@ from magnetar.errors import MetadataFailure, NotSupported
 from magnetar.io.waiting import sleep
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore
-from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.metadata.interface import MetadataError, MetadataRefused, MetadataStore, SessionEvent
 from magnetar.metadata.measured import MeasuredStore
 from magnetar.metadata.resolving import ResolvingStore
@@ -80,7 +80,7 @@ class ClusterBroker(ServingBroker):
         self._metadata: MetadataStore | None = None
         self._of_bookies: MetadataStore | None = None
         self._store: BookKeeperLedgerStore | None = None
-        self._ledgers: ManagedLedgers | None = None
+        self._ledgers: ManagedLedgerFactory | None = None
         self._membership: Membership | None = None
         self._load_options = LoadOptions(place.cluster)
         self._host = host or LinuxHost(self._load_options.now.report.nic_gbps)
@@ -115,7 +115,7 @@ class ClusterBroker(ServingBroker):
     async def _serve_ledgers(self, store: BookKeeperLedgerStore, metadata: MetadataStore) -> None:
         io, settings = self._place.io, self._place.settings
         wheel = TimerWheel(io.loop)
-        ledgers = self._ledgers = ManagedLedgers(
+        ledgers = self._ledgers = ManagedLedgerFactory(
             io,
             wheel,
             store,
@@ -201,7 +201,7 @@ class ClusterBroker(ServingBroker):
             raise MetadataFailure(f"Not connected with ZooKeeper at {self._places.local}: {self._trouble()}")
 
     @staticmethod
-    async def _delete_leftovers(broker: BrokerService, ledgers: ManagedLedgers) -> None:
+    async def _delete_leftovers(broker: BrokerService, ledgers: ManagedLedgerFactory) -> None:
         """What an earlier life could not delete. Nothing is looked for: others keep ledgers there, too."""
         try:
             await ledgers.deletions.resume()

@@ -13,7 +13,7 @@ from magnetar.errors import BrokerError
 from magnetar.io.real import real_io
 from magnetar.io.waiting import sleep
 from magnetar.io.wheel import TimerWheel
-from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.metadata.resolving import ResolvingStore
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.topic_name import TopicName
@@ -63,7 +63,7 @@ async def _compact(loop: asyncio.AbstractEventLoop, settings: Settings, data_dir
         metadata = ResolvingStore(stores.metadata, io.loop)
         wheel = TimerWheel(io.loop)
         kept, cached = managed_ledger_settings(settings), entry_cache_settings(settings)
-        ledgers = ManagedLedgers(io, wheel, stores.ledgers, metadata, kept, cached)
+        ledgers = ManagedLedgerFactory(io, wheel, stores.ledgers, metadata, kept, cached)
         nobody = Advertised(Addresses(None), {})
         broker = BrokerService(io, wheel, metadata, ledgers, broker_settings(settings, nobody, "", {}))
         try:

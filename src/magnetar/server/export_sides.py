@@ -25,7 +25,7 @@ from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.embedded.identity import StoreLocked
 from magnetar.ledger.interface import LedgerStore
 from magnetar.managed_ledger.exports import EXPORTER
-from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataStore, SessionEvent
 from magnetar.metadata.resolving import ResolvingStore
 from magnetar.server.bind_addresses import Advertised
@@ -220,7 +220,7 @@ def _side(
     if cluster is not None:
         of_ledgers = replace(of_ledgers, quorums=quorums(cluster))
         known = in_cluster(known, cluster)
-    managed = ManagedLedgers(io, wheel, store, metadata, of_ledgers, entry_cache_settings(settings))
+    managed = ManagedLedgerFactory(io, wheel, store, metadata, of_ledgers, entry_cache_settings(settings))
     broker = BrokerService(io, wheel, metadata, managed, known)
     return Side(
         name,

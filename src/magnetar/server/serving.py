@@ -24,7 +24,7 @@ from magnetar.broker.stats.topic_board import TopicBoard
 from magnetar.http.routing import Process
 from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
-from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.metadata.interface import MetadataStore
 from magnetar.metadata.measured import BOUNDS_MS, MeasuredStore
 from magnetar.security.authorization import Authorizer
@@ -56,7 +56,7 @@ class Stores:
     """What a broker works on."""
 
     metadata: MetadataStore
-    ledgers: ManagedLedgers
+    ledgers: ManagedLedgerFactory
     wheel: TimerWheel
     metadata_url: str
     """As operators are told."""

@@ -16,7 +16,7 @@ from magnetar.ledger.embedded.disk_guard import DiskGuard, DiskState
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
-from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.set_aside import OrphanedLedgers
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.interface import MetadataError, MetadataStore, MetadataUnavailable
@@ -53,7 +53,7 @@ class StandaloneBroker(ServingBroker):
         super().__init__(place)
         self._stores: EmbeddedStores | None = None
         self._metadata: MetadataStore | None = None
-        self._ledgers: ManagedLedgers | None = None
+        self._ledgers: ManagedLedgerFactory | None = None
         self._guard: DiskGuard | None = None
         self._orphan_scan: Any = None
 
@@ -68,7 +68,7 @@ class StandaloneBroker(ServingBroker):
         measured = MeasuredStore(self.wrap_metadata(opened.metadata), io.clock, "metadata-store")
         metadata = self._metadata = ResolvingStore(measured, io.loop)
         wheel = TimerWheel(io.loop)
-        ledgers = self._ledgers = ManagedLedgers(
+        ledgers = self._ledgers = ManagedLedgerFactory(
             io,
             wheel,
             store,
@@ -142,7 +142,7 @@ class StandaloneBroker(ServingBroker):
 
 
 async def _look_for_orphans(
-    broker: BrokerService, ledgers: ManagedLedgers, orphans: OrphanedLedgers, candidates: Sequence[int]
+    broker: BrokerService, ledgers: ManagedLedgerFactory, orphans: OrphanedLedgers, candidates: Sequence[int]
 ) -> None:
     """While clients are served already: a look takes longer the more topics there are, a start must not."""
     try:

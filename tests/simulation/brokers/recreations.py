@@ -16,7 +16,7 @@ from magnetar.client.message_id import MessageId
 from magnetar.errors import BrokerError
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
-from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.metadata.interface import MetadataError
 from magnetar.naming.topic_name import TopicName
 from simulation.brokers.deletions import Deletions
@@ -41,17 +41,17 @@ class Recreations(Deletions):
         super().__init__(seed, printing=printing)
         self._sleeps = False
         """Whether the next broker that recovers the topic falls asleep."""
-        self._asleep: ManagedLedgers | None = None
+        self._asleep: ManagedLedgerFactory | None = None
         self._wakes: Any = None
         self.slept = 0
         """How often a broker slept through the creation of the next topic."""
 
     def run(self) -> World:
         """:raises Violation: something happened that must not"""
-        recover = ManagedLedgers._recover_last
+        recover = ManagedLedgerFactory._recover_last
         story = self
 
-        async def drowsy(managed: ManagedLedgers, name: str, record: Any) -> int | None:
+        async def drowsy(managed: ManagedLedgerFactory, name: str, record: Any) -> int | None:
             found = await recover(managed, name, record)
             if story._sleeps and name == _NAME.path:
                 story._sleeps, story._asleep = False, managed
@@ -59,7 +59,7 @@ class Recreations(Deletions):
                 await wakes
             return found
 
-        with replaced(ManagedLedgers, "_recover_last", drowsy):
+        with replaced(ManagedLedgerFactory, "_recover_last", drowsy):
             return super().run()
 
     async def _rounds(self) -> None:

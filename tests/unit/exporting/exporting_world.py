@@ -32,7 +32,7 @@ from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.ledger.interface import LedgerStore
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.errors import ManagedLedgerMoving
-from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.position import EARLIEST, Position
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings
 from magnetar.metadata.embedded import EmbeddedMetadataStore
@@ -116,7 +116,7 @@ class World:
         ledgers, metadata = opened
         wheel = TimerWheel(io.loop)
         await bootstrap(metadata, f"cluster-{place}", *URLS, 4)
-        managed = ManagedLedgers(io, wheel, ledgers, metadata, ROLLING, EntryCacheSettings())
+        managed = ManagedLedgerFactory(io, wheel, ledgers, metadata, ROLLING, EntryCacheSettings())
         topic = TopicSettings(DispatchSettings(), batch_index_acks=True)
         policies = EffectivePolicies(deduplication=True)
         known = BrokerSettings(f"cluster-{place}", URLS[1], URLS[0], topic, policies=policies)
@@ -205,7 +205,7 @@ class World:
         async def find() -> list[dict[str, bytes]]:
             known = await side.ledgers.ledger_ids()
             store = DeletingNothing(side.ledgers)
-            managed = ManagedLedgers(
+            managed = ManagedLedgerFactory(
                 side.io,
                 side.wheel,
                 store,

@@ -12,8 +12,8 @@ from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.bookkeeper.failures import BookiesUnavailable
 from magnetar.ledger.interface import EntryLost, NoSuchLedger
 from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
-from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.managed_ledger.position import EARLIEST, Position
 from magnetar.managed_ledger.settings import EntryCacheSettings
 
@@ -28,7 +28,7 @@ class OnBookies(World):
         self.servers = SimulatedServers(self.simulation.host.network, 1)
         store = await open_bookkeeper_store(self.simulation)
         io = self.simulation.io
-        self.managed = ManagedLedgers(
+        self.managed = ManagedLedgerFactory(
             io, TimerWheel(io.loop), store, self.metadata, self._settings, NOTHING_CACHED
         )
 

@@ -19,7 +19,7 @@ from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.managed_ledger.entry_cache import EntryCacheSettings
 from magnetar.managed_ledger.errors import ManagedLedgerFenced
-from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.metadata.interface import MetadataStore
 
@@ -40,9 +40,11 @@ class _Race:
         store = EmbeddedLedgerStore.open_store(self._sessions.io, "ledgers", STORE)
         self._store = self._sessions.run(store)
 
-    def _owner(self, metadata: MetadataStore) -> ManagedLedgers:
+    def _owner(self, metadata: MetadataStore) -> ManagedLedgerFactory:
         io = self._sessions.io
-        return ManagedLedgers(io, TimerWheel(io.loop), self._store, metadata, SMALL, EntryCacheSettings())
+        return ManagedLedgerFactory(
+            io, TimerWheel(io.loop), self._store, metadata, SMALL, EntryCacheSettings()
+        )
 
     async def _some_time(self, work: Awaitable[Any]) -> None:
         await sleep(self._loop, self._random.random() * self._random.choice([0.01, 0.1, 3.0]))

@@ -10,7 +10,7 @@ from world import NAME, SMALL, World
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.entry_cache import EntryCacheSettings
 from magnetar.managed_ledger.errors import ManagedLedgerFenced
-from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.managed_ledger.records import (
     LedgerSummary,
@@ -34,7 +34,7 @@ def node_at(world: World, path: str) -> Node:
     return node
 
 
-def recreated(world: World, owner: ManagedLedgers, version: int) -> Node:
+def recreated(world: World, owner: ManagedLedgerFactory, version: int) -> Node:
     """The record, deleted by another owner and created again, when it has that version."""
     former = world.run(owner.open(NAME, create=False))
     world.run(owner.delete(former))
@@ -46,9 +46,11 @@ def recreated(world: World, owner: ManagedLedgers, version: int) -> Node:
     return node
 
 
-def other_owner(world: World) -> ManagedLedgers:
+def other_owner(world: World) -> ManagedLedgerFactory:
     io = world.simulation.io
-    return ManagedLedgers(io, TimerWheel(io.loop), world.store, world.metadata, SMALL, EntryCacheSettings())
+    return ManagedLedgerFactory(
+        io, TimerWheel(io.loop), world.store, world.metadata, SMALL, EntryCacheSettings()
+    )
 
 
 @pytest.mark.parametrize("ending", ["close", "delete", "disown"])

@@ -12,7 +12,7 @@ from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.store import PolicyStore
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.errors import AlreadyExists, NotAllowed, PartitionCountRefused, TopicNotFound
-from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.shadows import SHADOW_SOURCE, shadow_source
 from magnetar.naming.topic_name import TopicName
@@ -43,7 +43,7 @@ class TopicCreation:
         self,
         namespaces: Namespaces,
         policies: PolicyStore,
-        managed_ledgers: ManagedLedgers,
+        managed_ledgers: ManagedLedgerFactory,
         live: Mapping[str, AnyTopic],
         counts: TopicCounts,
         limits: Callable[[], CreationLimits],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from magnetar.broker.replication.settings import Common
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.shadow import ShadowTopic
-from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.position import LATEST
 from magnetar.naming.shadows import is_shadow_cursor, shadow_cursor
 from magnetar.naming.topic_name import TopicName
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 class ShadowReplication:
     """The replicators of all loaded topics to their shadows, which are in the same cluster."""
 
-    def __init__(self, common: Common, managed_ledgers: ManagedLedgers) -> None:
+    def __init__(self, common: Common, managed_ledgers: ManagedLedgerFactory) -> None:
         self._common = common
         self._managed_ledgers = managed_ledgers
         self._running: dict[tuple[Topic, str], ShadowReplicator] = {}

@@ -21,7 +21,7 @@ from magnetar.io.interfaces import Io
 from magnetar.io.waiting import finished, nobody_waits, outcome, settle, sleep
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
-from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.position import EARLIEST, LATEST
 from magnetar.metadata.interface import MetadataError, MetadataStore
 from magnetar.naming.heartbeats import heartbeat_of
@@ -49,7 +49,7 @@ class Replication:
         io: Io,
         metadata: MetadataStore,
         policies: PolicyStore,
-        managed_ledgers: ManagedLedgers,
+        managed_ledgers: ManagedLedgerFactory,
         schemas: SchemaRegistry,
         partitions: Callable[[TopicName], Awaitable[int]],
         settings: Callable[[], ReplicationSettings],

@@ -54,7 +54,7 @@ from magnetar.io.waiting import finished, nobody_waits, outcome
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError, Quorums
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced, ManagedLedgerNotFound
-from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.tenure import Tenure
 from magnetar.metadata.interface import MetadataError, MetadataStore
 from magnetar.naming.heartbeats import heartbeat_of
@@ -81,7 +81,7 @@ class ServedTopics:
         io: Io,
         wheel: TimerWheel,
         metadata: MetadataStore,
-        managed_ledgers: ManagedLedgers,
+        managed_ledgers: ManagedLedgerFactory,
         settings: BrokerSettings,
         ownership: MakeOwnership | None = None,
         beside: Beside | None = None,

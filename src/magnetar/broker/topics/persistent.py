@@ -54,8 +54,8 @@ from magnetar.managed_ledger.append import Append
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.cursors import AT_ONCE
 from magnetar.managed_ledger.errors import ManagedLedgerClosed, ManagedLedgerError, ManagedLedgerTerminated
+from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
-from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
 from magnetar.managed_ledger.side_ledgers import users_own
 from magnetar.metadata.interface import BadVersion, MetadataError
@@ -75,7 +75,7 @@ class Topic(BaseTopic[Subscription]):
         self,
         name: TopicName,
         managed_ledger: ManagedLedger,
-        managed_ledgers: ManagedLedgers,
+        managed_ledgers: ManagedLedgerFactory,
         io: Io,
         wheel: TimerWheel,
         settings: TopicSettings,

@@ -49,7 +49,7 @@ from magnetar.naming.topic_name import TopicName, decode_path_piece, encode_path
 log = logging.getLogger(__name__)
 
 
-class ManagedLedgers:
+class ManagedLedgerFactory:
     """Opens managed ledgers by name (``tenant/namespace/persistent/topic``, the topic URL-encoded)."""
 
     def __init__(
