@@ -23,7 +23,7 @@ from magnetar.protocol import hot_codec
 from magnetar.protocol.frames import encode_command
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 from magnetar.server.bind_addresses import bind_addresses
-from magnetar.server.broker_process import Place
+from magnetar.server.broker_process import BrokerSurroundings
 from magnetar.server.standalone import StandaloneBroker
 
 Turn = Callable[[int], object]
@@ -97,7 +97,9 @@ def _broker_path(*, batched_reads: bool) -> Turn:
     simulation = simulated_io(1)
     settings = load(None, (), {}).settings
     broker = StandaloneBroker(
-        Place(simulation.io, settings, {}, "localhost", {"http": 8080}, bind_addresses(settings)[:1])
+        BrokerSurroundings(
+            simulation.io, settings, {}, "localhost", {"http": 8080}, bind_addresses(settings)[:1]
+        )
     )
     simulation.loop.run_until(broker.start())
     assert broker._broker is not None

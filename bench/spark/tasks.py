@@ -28,7 +28,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from bench.servers import Magnetar
 from bench.spark.filling import PARTITIONS, make_topic, messages_in
 from bench.spark.workloads import Void, read_topic
-from magnetar.spark.options import Options
+from magnetar.spark.options import QueryOptions
 from magnetar.spark.source import PulsarDataSource
 from magnetar.spark.writing.committing import commit
 from magnetar.spark.writing.cutting import RowCutter
@@ -64,7 +64,7 @@ def read(options: dict[str, str], rows: int) -> dict[str, Took]:
 
 def write(options: dict[str, str], rows: int, size: int) -> dict[str, Took]:
     """Cuts and stages rows of Arrow, then publishes them as a driver does."""
-    parsed = Options.parse(options)
+    parsed = QueryOptions.parse(options)
     batch = pa.record_batch([pa.array([os.urandom(size) for _ in range(_ROWS_OF_A_BATCH)])], ["value"])
     with tempfile.TemporaryDirectory() as folder:
         staging = Staging(Path(folder))

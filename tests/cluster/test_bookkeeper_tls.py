@@ -22,10 +22,10 @@ from magnetar.ledger.bookkeeper.authentication import Proof, digest_auth_provide
 from magnetar.ledger.bookkeeper.placement import NotEnoughBookies
 from magnetar.ledger.bookkeeper.wire import VERSION_2, VERSION_3, Wire
 from magnetar.ledger.interface import Quorums
-from magnetar.protocol.digest_md5 import Credentials
+from magnetar.protocol.digest_md5 import NameAndPassword
 
 UPGRADE = Upgrade(start_tls.QUESTION, start_tls.answer_bytes, start_tls.refused)
-BROKER = Credentials("broker", 'pässword with "quotes"')
+BROKER = NameAndPassword("broker", 'pässword with "quotes"')
 LOGINS = """
 Bookie {
   org.apache.zookeeper.server.auth.DigestLoginModule required
@@ -76,7 +76,7 @@ def lived(
     servers: BookKeeperServers,
     folder: Path,
     network: Callable[[], ConnectingNetwork | None] = lambda: None,
-    credentials: Credentials | None = BROKER,
+    credentials: NameAndPassword | None = BROKER,
     wire: Wire = VERSION_2,
     entries: int = 1000,
     patience: float = 30.0,
@@ -152,15 +152,15 @@ def test_a_client_with_a_password_writes_and_reads(
     ("credentials", "told"),
     [
         (None, ""),
-        (Credentials("broker", "another"), "it does not accept the user 'broker' with this password"),
-        (Credentials("stranger", BROKER.password), "it does not accept the user 'stranger' with this"),
+        (NameAndPassword("broker", "another"), "it does not accept the user 'broker' with this password"),
+        (NameAndPassword("stranger", BROKER.password), "it does not accept the user 'stranger' with this"),
     ],
 )
 def test_who_does_not_know_the_password_gets_nothing_stored(
     guarded: BookKeeperServers,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
-    credentials: Credentials | None,
+    credentials: NameAndPassword | None,
     told: str,
 ) -> None:
     with caplog.at_level(logging.WARNING):

@@ -109,13 +109,13 @@ def test_pending_messages_are_sent_again_in_order_when_connections_are_cut(
 
 
 def _through(client: Client, url: str) -> object:
-    from magnetar.client.lookup import Owner
+    from magnetar.client.lookup import TopicBroker
     from magnetar.client.service_url import parse_service_url
 
     address = parse_service_url(url)[0]
 
-    async def owner(topic: str) -> Owner:
-        return Owner(address, address)
+    async def owner(topic: str) -> TopicBroker:
+        return TopicBroker(address, address)
 
     return owner
 

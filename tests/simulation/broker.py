@@ -25,7 +25,7 @@ from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.faulty import FaultyMetadataStore
 from magnetar.metadata.interface import MetadataStore
 from magnetar.server.bind_addresses import bind_addresses
-from magnetar.server.broker_process import Place
+from magnetar.server.broker_process import BrokerSurroundings
 from magnetar.server.metadata_recovery import rebuild
 from magnetar.server.standalone import StandaloneBroker
 from simulation.guard import Guard
@@ -44,7 +44,7 @@ _TOLD_OF_METADATA = ("no answer to", "the answer to", "not owned any more", "can
 class FaultyBroker(StandaloneBroker):
     """Its metadata go wrong when a fault says so."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: BrokerSurroundings) -> None:
         super().__init__(place)
         self._loop = place.io.loop
         self.faulty_metadata: FaultyMetadataStore | None = None
@@ -130,7 +130,7 @@ class BrokerProcess:
         self.lives += 1
         self._trace.note(f"{self.host}: starts, life", self.lives)
         settings = self._limits.settings
-        place = Place(
+        place = BrokerSurroundings(
             self._with_disk_of(simulation.io),
             settings,
             {},

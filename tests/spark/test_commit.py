@@ -15,7 +15,7 @@ from spark_world import Cluster
 from magnetar.client import MessageId
 from magnetar.spark.codec.schemas import NOTHING
 from magnetar.spark.errors import DataLoss, DeduplicationIsOff, InvalidOption, NotPublished, StagingDamaged
-from magnetar.spark.options import Options
+from magnetar.spark.options import QueryOptions
 from magnetar.spark.writing.committing import commit
 from magnetar.spark.writing.cutting import CutEntry, RowCutter
 from magnetar.spark.writing.sink import StreamSink, TaskDone
@@ -45,14 +45,14 @@ class StopsAfter(Staging):
         raise Stopped
 
 
-def options(cluster: Cluster, topic: str, **more: str) -> Options:
+def options(cluster: Cluster, topic: str, **more: str) -> QueryOptions:
     given = cluster.options(topic=topic, **more)
     given["pulsar.producer.batchingMaxMessages"] = "3"
-    return Options.parse(given)
+    return QueryOptions.parse(given)
 
 
 def stage(
-    staging: Staging, wanted: Options, batch_id: int, values: list[str], partition: int = 0
+    staging: Staging, wanted: QueryOptions, batch_id: int, values: list[str], partition: int = 0
 ) -> StagedFile:
     writer = staging.writer(batch_id, partition)
     cutter = RowCutter(SCHEMA, wanted, lambda topic: 0, lambda topic: NOTHING)

@@ -21,7 +21,7 @@ from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata
 from magnetar.spark.codec.schemas import NOTHING
 from magnetar.spark.errors import MalformedMessage
 from magnetar.spark.ledgers import layout_of
-from magnetar.spark.options import Options
+from magnetar.spark.options import QueryOptions
 from magnetar.spark.positions import Place
 from magnetar.spark.writing.cutting import CutEntry
 from magnetar.spark.writing.publishing import TopicPublisher, open_producer, run
@@ -42,7 +42,7 @@ def chunk(
 def put(cluster: Cluster, topic: str, entries: Sequence[CutEntry]) -> None:
     """Entries as they are, on a topic that keeps them."""
     cluster.client.subscribe(topic, "keep").close()
-    options = Options.parse(cluster.options(topic=topic))
+    options = QueryOptions.parse(cluster.options(topic=topic))
 
     async def publish_all(client: Client) -> None:
         publisher = TopicPublisher(await open_producer(client, options, topic, None, NOTHING), 0, -1)

@@ -15,13 +15,13 @@ from spark_world import Cluster, publish
 from magnetar.client.message_id import MessageId
 from magnetar.spark.codec.columns import BYTES
 from magnetar.spark.errors import DataLoss, InvalidOption, InvalidPlace, SparkSourceError
-from magnetar.spark.options import Options
+from magnetar.spark.options import QueryOptions
 from magnetar.spark.reading.batch import BatchReader
 from magnetar.spark.reading.streaming import StreamReader
 
 
 def reader_of(cluster: Cluster, **options: str) -> BatchReader:
-    return BatchReader(Options.parse(cluster.options(**options)), BYTES)
+    return BatchReader(QueryOptions.parse(cluster.options(**options)), BYTES)
 
 
 def values(reader: BatchReader) -> list[bytes]:
@@ -61,7 +61,7 @@ def test_ids_that_are_in_no_ledger_are_the_two_ends(cluster: Cluster, topic: str
     assert values(reader_of(cluster, topic=topic, endingOffsets=latest)) == messages(0, 10)
     for text, word in ((earliest, "earliest"), (latest, "latest")):
         begins = [
-            StreamReader(Options.parse(cluster.options(topic=topic, startingOffsets=each)), BYTES)
+            StreamReader(QueryOptions.parse(cluster.options(topic=topic, startingOffsets=each)), BYTES)
             for each in (text, word)
         ]
         one, other = (each.initialOffset()["topics"] for each in begins)

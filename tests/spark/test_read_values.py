@@ -172,7 +172,7 @@ def test_entries_that_cannot_be_taken_apart_go_there_whole(
 ) -> None:
     from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
     from magnetar.spark.codec.columns import BYTES
-    from magnetar.spark.codec.rows import EntryPart, Malformed, Wanted, record_batches
+    from magnetar.spark.codec.rows import EntryPart, Malformed, RowSelection, record_batches
 
     found: list[Malformed] = []
     metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1, num_messages_in_batch=3)
@@ -180,7 +180,7 @@ def test_entries_that_cannot_be_taken_apart_go_there_whole(
     entry = len(raw).to_bytes(4, "big") + raw + b"\0\0\0"
     parts = [EntryPart(3, 4, entry), EntryPart(3, 5, b"\0")]
     batches: list[pa.RecordBatch] = list(
-        record_batches(topic, -1, parts, BYTES, Wanted(), None, found.append)
+        record_batches(topic, -1, parts, BYTES, RowSelection(), None, found.append)
     )
     assert batches == []
     assert [(each.ledger_id, each.entry_id, each.batch_index) for each in found] == [(3, 4, -1), (3, 5, -1)]

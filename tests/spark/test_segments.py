@@ -18,7 +18,7 @@ from magnetar.spark.codec.rows import EntryPart
 from magnetar.spark.connection import Connection
 from magnetar.spark.errors import InvalidOption
 from magnetar.spark.ledgers import Range, layout_of, ranges_between
-from magnetar.spark.options import Options
+from magnetar.spark.options import QueryOptions
 from magnetar.spark.positions import EARLIEST, Place
 from magnetar.spark.reading import entries as through_broker
 from magnetar.spark.reading import segments
@@ -123,7 +123,7 @@ def test_spark_reads_files_and_the_open_end_as_one(store: Store, topic: str, spa
 
 def test_the_seam_loses_and_doubles_nothing_while_all_is_in_motion(store: Store, topic: str) -> None:
     publish(store.cluster, topic, 3000, block_if_queue_full=True)
-    options = Options.parse(store.options(topic))
+    options = QueryOptions.parse(store.options(topic))
     first = 3000
     with Churn(store.cluster, f"{topic}-churn") as churn, Connection(options) as connection:
         before = set(os.listdir(store.files / "ledgers"))
@@ -149,7 +149,7 @@ def test_the_seam_loses_and_doubles_nothing_while_all_is_in_motion(store: Store,
 
 def test_parts_of_batches_are_cut_as_the_broker_path_cuts_them(store: Store, topic: str) -> None:
     publish(store.cluster, topic, 2000, block_if_queue_full=True)
-    with Connection(Options.parse(store.options(topic))) as connection:
+    with Connection(QueryOptions.parse(store.options(topic))) as connection:
         layout = layout_of(connection.admin, topic)
         ledger = layout.ledgers[0][0]
         for start, end in (((ledger, 3, 4), (ledger, 7, 2)), ((ledger, 3, 4), (layout.end.ledger, 1, 1))):
@@ -161,7 +161,7 @@ def test_parts_of_batches_are_cut_as_the_broker_path_cuts_them(store: Store, top
 
 def test_damage_in_a_file_fails_the_read(store: Store, topic: str) -> None:
     publish(store.cluster, topic, 3000, block_if_queue_full=True)
-    with Connection(Options.parse(store.options(topic))) as connection:
+    with Connection(QueryOptions.parse(store.options(topic))) as connection:
         layout = layout_of(connection.admin, topic)
         ranges = ranges_between(layout, layout.resolved(EARLIEST), layout.end)
         whole = _from_files(connection, topic, ranges)
@@ -186,7 +186,7 @@ def test_damage_in_a_file_fails_the_read(store: Store, topic: str) -> None:
 def test_what_cannot_be_is_refused_by_name(store: Store, topic: str) -> None:
     admin = store.cluster.admin
     with pytest.raises(InvalidOption, match=r"segments\.directory"):
-        Options.parse({**store.cluster.options(topic=topic), "read.mode": "segments"})
+        QueryOptions.parse({**store.cluster.options(topic=topic), "read.mode": "segments"})
     with pytest.raises(NotFound):
         admin.make_read_plan(topic, (-1, -1))
     publish(store.cluster, topic, 10)

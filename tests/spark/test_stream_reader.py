@@ -15,7 +15,7 @@ from magnetar.admin_client import topic_path
 from magnetar.spark.codec.columns import BYTES
 from magnetar.spark.errors import DataLoss
 from magnetar.spark.ledgers import layout_of
-from magnetar.spark.options import Options
+from magnetar.spark.options import QueryOptions
 from magnetar.spark.positions import Offset
 from magnetar.spark.reading.streaming import StreamReader
 
@@ -26,7 +26,7 @@ class Query:
     """What Spark does with a reader, step by step."""
 
     def __init__(self, cluster: Cluster, **options: str) -> None:
-        self._options = Options.parse(cluster.options(**options))
+        self._options = QueryOptions.parse(cluster.options(**options))
         self.reader = StreamReader(self._options, BYTES)
         self.offset: dict[str, Any] = self.reader.initialOffset()
 

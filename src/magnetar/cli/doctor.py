@@ -43,7 +43,7 @@ def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run_doctor(parsed: argparse.Namespace) -> int:
     """Answers the exit code: 0 it is well or could be better, 1 something is in the way."""
-    from magnetar.server.machine_diagnosis import State
+    from magnetar.server.machine_diagnosis import FindingState
 
     told: list[Finding] = []
     for finding in _findings(parsed):
@@ -57,7 +57,7 @@ def run_doctor(parsed: argparse.Namespace) -> int:
             for each in told
         ]
         sys.stdout.write(json.dumps(found, indent=2) + "\n")
-    return 1 if any(each.state is State.FAIL for each in told) else 0
+    return 1 if any(each.state is FindingState.FAIL for each in told) else 0
 
 
 def _findings(parsed: argparse.Namespace) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from magnetar.exporting.export import Selection
-    from magnetar.server.export_ledgers import Place
+    from magnetar.server.export_ledgers import ExportPlace
 
 _IDS_CHANGE = (
     "message ids change: name a --mapping FILE, by which magnetar translate-positions translates those that "
@@ -91,7 +91,7 @@ def run_export_ledgers(parsed: argparse.Namespace) -> int:
     from magnetar.managed_ledger.errors import ManagedLedgerError
     from magnetar.metadata.interface import MetadataError
     from magnetar.naming.errors import InvalidName
-    from magnetar.server.export_ledgers import Wanted, export_ledgers
+    from magnetar.server.export_ledgers import ExportRequest, export_ledgers
     from magnetar.server.logs import configure_logging
 
     if not (parsed.mapping or parsed.no_mapping or parsed.give_up):
@@ -102,7 +102,7 @@ def run_export_ledgers(parsed: argparse.Namespace) -> int:
         return 2
     configure_logging("text", "warning")
     try:
-        wanted = Wanted(
+        wanted = ExportRequest(
             _place(parsed, parsed.source),
             _place(parsed, parsed.target),
             _selection(parsed),
@@ -133,13 +133,13 @@ def run_export_ledgers(parsed: argparse.Namespace) -> int:
     return 0 if went else 1
 
 
-def _place(parsed: argparse.Namespace, path: Path) -> Place:
+def _place(parsed: argparse.Namespace, path: Path) -> ExportPlace:
     from magnetar.config.settings import load
-    from magnetar.server.export_ledgers import Place
+    from magnetar.server.export_ledgers import ExportPlace
 
     if path.is_file():
-        return Place(load(path, parsed.accept_unhonoured, cluster=True), None)
-    return Place(load(parsed.standalone_config, parsed.accept_unhonoured), path)
+        return ExportPlace(load(path, parsed.accept_unhonoured, cluster=True), None)
+    return ExportPlace(load(parsed.standalone_config, parsed.accept_unhonoured), path)
 
 
 def _selection(parsed: argparse.Namespace) -> Selection:

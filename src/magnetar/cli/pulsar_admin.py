@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from magnetar import __version__, left_out
 from magnetar.admin_client.errors import AdminError
 from magnetar.admin_client.http import AdminHttp
-from magnetar.cli.admin.arguments import Command, UsageError, advice, commands
+from magnetar.cli.admin.arguments import AdminCommand, UsageError, advice, commands
 from magnetar.cli.admin.call import SILENT, Action, Call
 from magnetar.cli.admin.rendering import render
 from magnetar.cli.admin.root import Root, leading_options, trailing_options
@@ -83,7 +83,7 @@ def _told(root: Root, group: str) -> int:
     return 0 if root.help else 1
 
 
-def _help_of(command: Command) -> int:
+def _help_of(command: AdminCommand) -> int:
     from magnetar.cli.admin.help import of_command
 
     sys.stdout.write(_with_headings(of_command(command)))

@@ -20,7 +20,7 @@ from magnetar.client.exceptions import (
     is_fatal,
     is_retryable,
 )
-from magnetar.client.lookup import Lookup, Owner
+from magnetar.client.lookup import Lookup, TopicBroker
 from magnetar.client.pool import ConnectionPool
 from magnetar.client.wire import Assigned
 from magnetar.io.interfaces import ClientIo
@@ -152,7 +152,7 @@ class Attachment:
         self._reattaching: Any = None
         self._assigned: Assigned | None = None
         """Where the broker that closed it says that its topic is."""
-        self._last: Owner | None = None
+        self._last: TopicBroker | None = None
         """Where it was attached last."""
         self._lookup = services.lookup
         """That of the cluster in which its topic is."""
@@ -200,7 +200,7 @@ class Attachment:
         self._backoff.reset()
         self._attached(connection)
 
-    async def _owner(self) -> Owner:
+    async def _owner(self) -> TopicBroker:
         """What the last broker said of the next one counts once: who fails there looks up."""
         assigned, self._assigned = self._assigned, None
         owner = self._lookup.assigned(assigned, self._last) if assigned is not None else None

@@ -22,9 +22,9 @@ from magnetar.client.exceptions import (
 )
 from magnetar.client.message import Acknowledged, Message, RawEntry, entries_of, entry_of, id_of, meant_by
 from magnetar.client.message_id import MessageId
-from magnetar.client.opening import Opening
+from magnetar.client.opening import MessageOpening
 from magnetar.client.permits import Permits
-from magnetar.client.place import Place
+from magnetar.client.place import StartPosition
 from magnetar.client.taken import Taken
 from magnetar.client.unpacking import Aside
 from magnetar.io.waiting import finished
@@ -76,7 +76,7 @@ class Consumer(Attachment):
         self._epoch = 0
         self._permits = Permits(options.receiver_queue_size, self._flow)
         self._start = options.start_message_id
-        self._place = Place(None, options.start_message_id_inclusive)
+        self._place = StartPosition(None, options.start_message_id_inclusive)
         self._last_taken: MessageId | None = None
         self._seeking: Any = None
         self._attachments = Arrivals(self._loop)
@@ -94,7 +94,7 @@ class Consumer(Attachment):
             open_producer=services.open_producer,
         )
         self._aside = Aside(self._loop, options.unpacking, self._opened_aside, self._not_opened)
-        self._opening = Opening(
+        self._opening = MessageOpening(
             services.io,
             topic,
             options,
@@ -383,7 +383,7 @@ class Consumer(Attachment):
             self._taken.forget()
             self._last_taken = None
             self._start = target if isinstance(target, MessageId) else None
-            self._place = Place(self._start, self._options.start_message_id_inclusive)
+            self._place = StartPosition(self._start, self._options.start_message_id_inclusive)
         finally:
             self._seeking.set_result(None)
             self._seeking = None
@@ -423,7 +423,7 @@ class Consumer(Attachment):
             return False
         if self._last_taken is not None:
             return last > self._last_taken
-        behind = Place(self._start, self._place.inclusive).is_before(last)
+        behind = StartPosition(self._start, self._place.inclusive).is_before(last)
         if behind is not None:
             return behind
         return mark is None or last.position > mark
@@ -437,7 +437,7 @@ class Consumer(Attachment):
         if not self._options.durable:
             inclusive = self._place.inclusive and self._last_taken is None
             self._start = self._last_taken or self._start
-            self._place = Place(self._start, inclusive)
+            self._place = StartPosition(self._start, inclusive)
         wire = connection.wire
         request_id = wire.new_request_id()
         wire.consumers[self._id] = self

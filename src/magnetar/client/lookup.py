@@ -28,7 +28,7 @@ MAX_REDIRECTS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class TopicBroker:
     """The broker of a topic."""
 
     broker: Address
@@ -61,7 +61,7 @@ class Lookup:
         self._listener_name = listener_name
         self._turn = first
 
-    async def owner(self, topic: str) -> Owner:
+    async def owner(self, topic: str) -> TopicBroker:
         """The broker of a topic that has no partitions, or of one partition.
 
         :raises LookupError: too many redirects
@@ -77,12 +77,12 @@ class Lookup:
             # Whom a redirect has led to, where one has: service discovery passes nothing on.
             through = asked if answer.proxy_through_service_url else broker
             if answer.response == CommandLookupTopicResponse.Connect:
-                return Owner(broker, through)
+                return TopicBroker(broker, through)
             authoritative = answer.authoritative
             connection, asked = await self._pool.get(broker, through), through
         raise LookupError(f"{topic}: more than {MAX_REDIRECTS} redirects")
 
-    def assigned(self, told: Assigned, last: Owner | None) -> Owner | None:
+    def assigned(self, told: Assigned, last: TopicBroker | None) -> TopicBroker | None:
         """The broker that another one named; None: that is no address of the wanted kind.
 
         :param last: the topic's broker until now: whoever came to it through a proxy goes on so
@@ -95,7 +95,7 @@ class Lookup:
         except InvalidUrl:
             return None
         proxied = last is not None and last.through != last.broker
-        return Owner(broker, last.through if last is not None and proxied else broker)
+        return TopicBroker(broker, last.through if last is not None and proxied else broker)
 
     def of_cluster(self, told: Assigned) -> Lookup | None:
         """That of another cluster; None: it has no address of the wanted kind."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Opening:
+class MessageOpening:
     """Of one consumer."""
 
     def __init__(

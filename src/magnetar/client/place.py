@@ -5,7 +5,7 @@ from __future__ import annotations
 from magnetar.client.message_id import MessageId
 
 
-class Place:
+class StartPosition:
     """A start id; the ends of a topic name no message and skip nothing."""
 
     __slots__ = ("_start", "inclusive")

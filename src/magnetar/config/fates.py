@@ -27,7 +27,7 @@ class Fate(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SettingFinding:
     """Of one setting; where a name is given twice, of the last one, which counts."""
 
     name: str
@@ -43,7 +43,7 @@ def fates(
     table: Mapping[str, Setting],
     accept: Iterable[str] = (),
     known: re.Pattern[str] | None = None,
-) -> list[Finding]:
+) -> list[SettingFinding]:
     """All settings of a file, in its order.
 
     :param accept: guarded keys that may be set although they are not honoured
@@ -58,7 +58,7 @@ def fates(
     ]
 
 
-def _of(item: Given, accepted: frozenset[str]) -> Finding:
+def _of(item: Given, accepted: frozenset[str]) -> SettingFinding:
     setting, judged = item.setting, judge(item, accepted)
     if judged.problem is not None:
         fate = Fate.REFUSED
@@ -69,7 +69,7 @@ def _of(item: Given, accepted: frozenset[str]) -> Finding:
     else:
         fate = Fate.HONOURED
     value = item.text.strip()
-    return Finding(
+    return SettingFinding(
         setting.name,
         "*****" if setting.secret and value else value,
         fate,
@@ -77,9 +77,11 @@ def _of(item: Given, accepted: frozenset[str]) -> Finding:
     )
 
 
-def _other(path: Path, name: str, text: str, unknown: Mapping[str, int]) -> Finding:
+def _other(path: Path, name: str, text: str, unknown: Mapping[str, int]) -> SettingFinding:
     """What the table does not have may be a secret, too."""
     shown = "*****" if text else ""
     if name not in unknown:
-        return Finding(name, shown, Fate.HONOURED, "")
-    return Finding(name, shown, Fate.UNKNOWN, f"{path}:{unknown[name]}: {name} is unknown, and left aside")
+        return SettingFinding(name, shown, Fate.HONOURED, "")
+    return SettingFinding(
+        name, shown, Fate.UNKNOWN, f"{path}:{unknown[name]}: {name} is unknown, and left aside"
+    )

@@ -8,7 +8,7 @@ from typing import Any
 
 from magnetar.broker.policies.records import decode
 from magnetar.broker.schemas.storage import ROOT as SCHEMAS
-from magnetar.exporting.side import Side
+from magnetar.exporting.side import OpenStores
 from magnetar.exporting.stored_topics import Unit, read_record
 from magnetar.exporting.topic_export import PARTITIONED
 from magnetar.lazy_dataclass import dataclass
@@ -34,7 +34,7 @@ class Known:
     """Topics of the source with the state of transactions of a subscription; local names."""
 
 
-async def known_of(source: Side, target: Side, namespace: NamespaceName) -> Known:
+async def known_of(source: OpenStores, target: OpenStores, namespace: NamespaceName) -> Known:
     known = Known()
     for domain in Domain:
         below = f"{namespace.path}/{domain.value}"
@@ -48,8 +48,8 @@ async def known_of(source: Side, target: Side, namespace: NamespaceName) -> Know
 
 
 async def refusals(
-    source: Side,
-    target: Side,
+    source: OpenStores,
+    target: OpenStores,
     unit: Unit,
     notes: tuple[ExportNote | None, ExportNote | None],
     known: Known,
@@ -84,7 +84,7 @@ async def refusals(
     return found
 
 
-async def _there(target: Side, unit: Unit, known: Known) -> list[str]:
+async def _there(target: OpenStores, unit: Unit, known: Known) -> list[str]:
     if unit.name in known.there:
         return [f"{unit.name} exists in {target.name} already"]
     schema = await target.metadata.get(f"{SCHEMAS}/{unit.name.schema_path}")
@@ -93,7 +93,7 @@ async def _there(target: Side, unit: Unit, known: Known) -> list[str]:
     return []
 
 
-async def _of_managed_ledger(source: Side, name: str) -> list[str]:
+async def _of_managed_ledger(source: OpenStores, name: str) -> list[str]:
     topic = await read_record(source, name)
     if topic is None:
         return []

@@ -22,7 +22,7 @@ Rewrite = Callable[[bytes], bytes]
 """Makes the entry as it is to be in the other store."""
 
 
-class Contents(NamedTuple):
+class LedgerContents(NamedTuple):
     """What a ledger holds."""
 
     entries: int
@@ -44,8 +44,8 @@ class _Digest:
         self.entries += 1
         self.size += len(entry)
 
-    def contents(self) -> Contents:
-        return Contents(self.entries, self.size, self._hash.hexdigest())
+    def contents(self) -> LedgerContents:
+        return LedgerContents(self.entries, self.size, self._hash.hexdigest())
 
 
 class _Filling:
@@ -87,7 +87,7 @@ class _Filling:
 
 async def fill(
     loop: Loop, reader: LedgerReader, last: int, writer: LedgerWriter, rewrite: Rewrite | None = None
-) -> Contents:
+) -> LedgerContents:
     """Writes entries 0 … ``last`` of a ledger to a new one, and closes that; durable when this returns.
 
     :raises LedgerError: one of them cannot be read, or written
@@ -134,7 +134,7 @@ def _rewritten(digest: _Digest, run: EntryRun, rewrite: Rewrite) -> tuple[bytes,
     return b"".join(pieces), ends
 
 
-async def contents_of(loop: Loop, reader: LedgerReader) -> Contents:
+async def contents_of(loop: Loop, reader: LedgerReader) -> LedgerContents:
     """What a closed ledger holds, all of it read.
 
     :raises LedgerError: it cannot be read

@@ -10,7 +10,7 @@ from magnetar.broker.system_topics import change_events
 from magnetar.exporting.checks import Known, known_of, of_transactions, refusals, too_many_copies
 from magnetar.exporting.errors import NotExported
 from magnetar.exporting.namespaces import NamespaceExport, WhichPolicies, namespaces_of
-from magnetar.exporting.side import Side
+from magnetar.exporting.side import OpenStores
 from magnetar.exporting.stored_topics import Unit, managed_ledgers_of
 from magnetar.exporting.topic_export import PARTITIONED, Keep, TopicExport
 from magnetar.exporting.topic_policies import read_policies
@@ -39,7 +39,7 @@ class Selection:
 
 
 @dataclass
-class Plan:
+class ExportPlan:
     units: list[Unit] = field(default_factory=list)
     namespaces: list[NamespaceName] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
@@ -49,12 +49,14 @@ class Plan:
 
 
 class Export:
-    def __init__(self, source: Side, target: Side, which: WhichPolicies = WhichPolicies.REFUSE) -> None:
+    def __init__(
+        self, source: OpenStores, target: OpenStores, which: WhichPolicies = WhichPolicies.REFUSE
+    ) -> None:
         self._source = source
         self._target = target
         self._namespaces = NamespaceExport(source, target, which)
 
-    async def plan(self, selection: Selection) -> Plan:
+    async def plan(self, selection: Selection) -> ExportPlan:
         """Finds out what goes, and whether it can; writes nothing.
 
         :raises ManagedLedgerError: a record cannot be read
@@ -63,10 +65,10 @@ class Export:
         """
         source, target = self._source, self._target
         if source.identity == target.identity:
-            return Plan(refusals=[f"source and target are the same: {source.name}"])
+            return ExportPlan(refusals=[f"source and target are the same: {source.name}"])
         if shared := self._shared():
-            return Plan(refusals=shared)
-        plan = Plan()
+            return ExportPlan(refusals=shared)
+        plan = ExportPlan()
         for side in (source, target):
             plan.refusals += [f"{each}: that has to be stopped before" for each in side.served_by]
         left, arriving = await notes(source.metadata), await notes(target.metadata)
@@ -115,7 +117,7 @@ class Export:
                 found.append(why)
         return found
 
-    async def _units(self, selection: Selection, plan: Plan) -> dict[TopicName, Unit]:
+    async def _units(self, selection: Selection, plan: ExportPlan) -> dict[TopicName, Unit]:
         units: dict[TopicName, Unit] = {}
         wanted = selection.namespaces | {name.namespace_name for name in selection.topics}
         known = await namespaces_of(self._source)
@@ -132,7 +134,7 @@ class Export:
         return units
 
     async def _units_in(
-        self, namespace: NamespaceName, selection: Selection, plan: Plan
+        self, namespace: NamespaceName, selection: Selection, plan: ExportPlan
     ) -> dict[TopicName, Unit]:
         metadata, units = self._source.metadata, dict[TopicName, Unit]()
         parts: list[tuple[int, TopicName, str]] = []
@@ -190,7 +192,7 @@ class Export:
                 told(unit)
         return refused
 
-    async def run(self, plan: Plan, keep: Keep, told: Callable[[Unit], None]) -> None:
+    async def run(self, plan: ExportPlan, keep: Keep, told: Callable[[Unit], None]) -> None:
         """Carries everything over.
 
         :param told: called with each topic that has arrived

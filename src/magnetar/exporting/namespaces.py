@@ -9,7 +9,7 @@ from typing import Any
 
 from magnetar.broker.policies.namespaces import new_policies
 from magnetar.broker.policies.records import Record, encode, read
-from magnetar.exporting.side import Side
+from magnetar.exporting.side import OpenStores
 from magnetar.metadata.interface import MUST_NOT_EXIST
 from magnetar.naming.namespace_name import NamespaceName
 
@@ -31,7 +31,7 @@ class WhichPolicies(Enum):
     TARGET = "target"
 
 
-async def namespaces_of(side: Side) -> list[NamespaceName]:
+async def namespaces_of(side: OpenStores) -> list[NamespaceName]:
     """All but the system's own, in order."""
     found = []
     for tenant in await side.metadata.children(POLICIES):
@@ -49,7 +49,7 @@ async def namespaces_of(side: Side) -> list[NamespaceName]:
 class NamespaceExport:
     """:param which: whose policies count where both sides have some"""
 
-    def __init__(self, source: Side, target: Side, which: WhichPolicies) -> None:
+    def __init__(self, source: OpenStores, target: OpenStores, which: WhichPolicies) -> None:
         self._source = source
         self._target = target
         self._which = which
@@ -146,6 +146,6 @@ def _comparable(record: Record) -> dict[str, Any]:
     }
 
 
-async def _put(side: Side, path: str, record: Mapping[str, Any]) -> None:
+async def _put(side: OpenStores, path: str, record: Mapping[str, Any]) -> None:
     node = await side.metadata.get(path)
     await side.metadata.put(path, encode(record), MUST_NOT_EXIST if node is None else node.version)

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from magnetar.exporting.copying import Contents
-from magnetar.exporting.side import Side
+from magnetar.exporting.copying import LedgerContents
+from magnetar.exporting.side import OpenStores
 from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import (
     LedgerReader,
@@ -38,7 +38,7 @@ _MOST_IN_DOUBT = 10_000
 @dataclass(frozen=True)
 class NotedLedger:
     new: int
-    contents: Contents | None = None
+    contents: LedgerContents | None = None
     """None: it may not be whole."""
     gone: bool = False
     """It stands for one that is deleted: only its id is wanted."""
@@ -52,7 +52,7 @@ class NotedLedgers:
     :param names: by which ledgers say that they are this topic's: values of their custom metadata
     """
 
-    def __init__(self, side: Side, unit: str, note: ExportNote, names: frozenset[bytes]) -> None:
+    def __init__(self, side: OpenStores, unit: str, note: ExportNote, names: frozenset[bytes]) -> None:
         self._side = side
         self._path = note_path(unit)
         self._placeholder = {"application": b"pulsar", "component": _COMPONENT, _EXPORT: unit.encode()}
@@ -139,7 +139,7 @@ class NotedLedgers:
         """Makes a ledger of which only the id is wanted."""
         await (await self.create(old, quorums, self._placeholder, topic)).close()
 
-    async def finish(self, old: int, contents: Contents | None) -> None:
+    async def finish(self, old: int, contents: LedgerContents | None) -> None:
         """:param contents: what it holds for certain; None: it stands for one that is gone"""
         await self._note(old, replace(self.copies[old], contents=contents, gone=contents is None))
 
@@ -204,7 +204,7 @@ class NotedLedgers:
 
 def _decoded(record: Any) -> NotedLedger:
     found = record.get("contents")
-    contents = None if found is None else Contents(int(found[0]), int(found[1]), str(found[2]))
+    contents = None if found is None else LedgerContents(int(found[0]), int(found[1]), str(found[2]))
     return NotedLedger(int(record["new"]), contents, bool(record.get("gone")), str(record["topic"]))
 
 

@@ -14,7 +14,7 @@ from magnetar.metadata.interface import MetadataStore
 
 
 @dataclass
-class Side:
+class OpenStores:
     """Opened, and served by nobody."""
 
     name: str

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from magnetar.exporting.errors import NotExported
-from magnetar.exporting.side import Side
+from magnetar.exporting.side import OpenStores
 from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import LedgerStore
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
@@ -72,7 +72,7 @@ class StoredCursor:
 
 
 @dataclass
-class StoredTopic:
+class ExportedTopic:
     """One managed ledger."""
 
     name: str
@@ -83,7 +83,7 @@ class StoredTopic:
 
 
 def cursor_storage(
-    side: Side, store: LedgerStore, settings: ManagedLedgerSettings, name: str, piece: str
+    side: OpenStores, store: LedgerStore, settings: ManagedLedgerSettings, name: str, piece: str
 ) -> CursorStorage:
     return CursorStorage(
         side.io,
@@ -97,7 +97,7 @@ def cursor_storage(
     )
 
 
-async def managed_ledgers_of(side: Side, topic: TopicName) -> list[str]:
+async def managed_ledgers_of(side: OpenStores, topic: TopicName) -> list[str]:
     """The names of a topic's managed ledgers, those of its partitions among them, in order."""
     below = f"{topic.namespace_name.path}/{topic.domain.value}"
     found = []
@@ -108,17 +108,19 @@ async def managed_ledgers_of(side: Side, topic: TopicName) -> list[str]:
     return [name for _index, name in sorted(found)]
 
 
-async def read_record(side: Side, name: str) -> StoredTopic | None:
+async def read_record(side: OpenStores, name: str) -> ExportedTopic | None:
     """The record alone; None when there is none.
 
     :raises MetadataDamaged: it cannot be read
     """
     path = f"{ROOT}/{name}"
     node = await side.metadata.get(path)
-    return None if node is None else StoredTopic(name, node.version, decode_managed_ledger(node.value, path))
+    return (
+        None if node is None else ExportedTopic(name, node.version, decode_managed_ledger(node.value, path))
+    )
 
 
-async def read_topic(side: Side, name: str) -> StoredTopic:
+async def read_topic(side: OpenStores, name: str) -> ExportedTopic:
     """The record and all cursors. Who writes to the last ledger is fenced, and the ledger closed.
 
     :raises NotExported: it is gone
@@ -133,7 +135,7 @@ async def read_topic(side: Side, name: str) -> StoredTopic:
     return topic
 
 
-async def read_cursors(side: Side, name: str, sizes: LedgerSizes) -> list[StoredCursor]:
+async def read_cursors(side: OpenStores, name: str, sizes: LedgerSizes) -> list[StoredCursor]:
     """:param sizes: of the managed ledger's ledgers"""
     found = []
     for piece in await side.metadata.children(f"{ROOT}/{name}"):
@@ -142,7 +144,7 @@ async def read_cursors(side: Side, name: str, sizes: LedgerSizes) -> list[Stored
     return found
 
 
-async def compacted_ledger_of(side: Side, name: str) -> int | None:
+async def compacted_ledger_of(side: OpenStores, name: str) -> int | None:
     """The compacted ledger of a topic, read without keeping anybody from writing.
 
     :raises ManagedLedgerError: the cursor's record cannot be read
@@ -159,7 +161,7 @@ async def compacted_ledger_of(side: Side, name: str) -> int | None:
     return (properties or {}).get(COMPACTED_LEDGER)
 
 
-async def _close_last(side: Side, record: ManagedLedgerRecord) -> None:
+async def _close_last(side: OpenStores, record: ManagedLedgerRecord) -> None:
     """As a broker does that opens it, but that nothing is written to the record."""
     if not record.ledgers or record.ledgers[-1].closed_ms:
         return

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from magnetar.broker.schemas.records import decode_locator
 from magnetar.broker.schemas.storage import ROOT as SCHEMAS
-from magnetar.exporting.copying import Contents, Rewrite, contents_of, fill
+from magnetar.exporting.copying import LedgerContents, Rewrite, contents_of, fill
 from magnetar.exporting.errors import NotExported
 from magnetar.exporting.noted import CursorLedgers, NotedLedgers
 from magnetar.exporting.positions import Moved, MovedLedgers
@@ -25,10 +25,10 @@ from magnetar.exporting.rewriting import (
     schema_entry,
     schema_locator,
 )
-from magnetar.exporting.side import Side
+from magnetar.exporting.side import OpenStores
 from magnetar.exporting.stored_topics import (
+    ExportedTopic,
     StoredCursor,
-    StoredTopic,
     Unit,
     cursor_storage,
     managed_ledgers_of,
@@ -74,7 +74,7 @@ Keep = Callable[[Sequence[MappedLedger]], None]
 class TopicExport:
     """:param keep: is given which ledgers became which, before that counts; perhaps more than once"""
 
-    def __init__(self, source: Side, target: Side, unit: Unit, keep: Keep) -> None:
+    def __init__(self, source: OpenStores, target: OpenStores, unit: Unit, keep: Keep) -> None:
         self._source = source
         self._target = target
         self._unit = unit
@@ -134,7 +134,7 @@ class TopicExport:
         await forget_policies(self._target, self._unit.name)
         await noted.remove()
 
-    async def _note_at(self, side: Side) -> ExportNote | None:
+    async def _note_at(self, side: OpenStores) -> ExportNote | None:
         node = await side.metadata.get(note_path(self._unit.path))
         return None if node is None else decode_note(node)
 
@@ -165,7 +165,7 @@ class TopicExport:
         await carry_policies(self._source, self._target, self._unit.name)
         effective = await self._target.broker.policies.of_topic(self._unit.name)
         self._quorums = effective.quorums
-        self._topics: list[StoredTopic] = []
+        self._topics: list[ExportedTopic] = []
         for name in self._unit.managed_ledgers:
             topic = await read_topic(self._source, name)
             await self._copy_topic(topic)
@@ -175,7 +175,7 @@ class TopicExport:
         for old in sorted(noted.copies.keys() - self._wanted):
             await noted.drop(old)
 
-    async def _copy_topic(self, topic: StoredTopic) -> None:
+    async def _copy_topic(self, topic: ExportedTopic) -> None:
         self._anew = False
         record = topic.record
         kept = {each.ledger_id: each for each in record.ledgers}
@@ -191,7 +191,7 @@ class TopicExport:
             await self._put_cursor(topic.name, cursor, places)
         await self._put_record(topic, places, {each.old: each.new for each in moved})
 
-    async def _only_compacted(self, topic: StoredTopic) -> set[int]:
+    async def _only_compacted(self, topic: ExportedTopic) -> set[int]:
         """Ledgers of a topic of which only compacted messages are left."""
         found: set[int] = set()
         for cursor in topic.cursors:
@@ -234,7 +234,7 @@ class TopicExport:
         topic: str = "",
         rewrite: Rewrite | None = None,
         describe: Callable[[dict[str, bytes]], dict[str, bytes]] = lambda custom: custom,
-    ) -> Contents:
+    ) -> LedgerContents:
         """Copies a ledger, and reads the copy back; one that is there already counts.
 
         :param topic: whose messages it has; empty: it has none
@@ -331,7 +331,7 @@ class TopicExport:
         ):
             raise NotExported(f"{name}: the cursor {cursor.piece} reads back otherwise in {target.name}")
 
-    async def _put_record(self, topic: StoredTopic, places: MovedLedgers, ids: dict[int, int]) -> None:
+    async def _put_record(self, topic: ExportedTopic, places: MovedLedgers, ids: dict[int, int]) -> None:
         record = topic.record
         ledgers = [replace(each, ledger_id=ids[each.ledger_id]) for each in record.ledgers]
         terminated = record.terminated

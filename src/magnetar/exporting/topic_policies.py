@@ -9,7 +9,7 @@ from magnetar.broker.policies.store import CHANGE_EVENTS
 from magnetar.broker.system_topics import change_events
 from magnetar.exporting.errors import NotExported
 from magnetar.exporting.rewriting import without_id
-from magnetar.exporting.side import Side
+from magnetar.exporting.side import OpenStores
 from magnetar.exporting.stored_topics import compacted_ledger_of, read_record
 from magnetar.ledger.interface import LedgerReader
 from magnetar.naming.namespace_name import NamespaceName
@@ -29,7 +29,7 @@ Records = dict[str, dict[str, Any]]
 """Policies by the keys of their records."""
 
 
-async def read_policies(side: Side, namespace: NamespaceName) -> Records:
+async def read_policies(side: OpenStores, namespace: NamespaceName) -> Records:
     """What is set for the topics of a namespace; nothing is changed, and nobody kept from writing.
 
     :raises LedgerError: a ledger cannot be read
@@ -47,7 +47,7 @@ async def read_policies(side: Side, namespace: NamespaceName) -> Records:
     return found
 
 
-async def _read(side: Side, ledger_id: int, found: Records, *, compacted: bool) -> None:
+async def _read(side: OpenStores, ledger_id: int, found: Records, *, compacted: bool) -> None:
     reader = await side.ledgers.open(ledger_id, recover=False)
     try:
         await _apply_all(reader, found, compacted=compacted)
@@ -78,7 +78,7 @@ def _apply(entry: bytes, found: Records) -> None:
             found[change.key] = change.policies
 
 
-async def carry_policies(source: Side, target: Side, topic: TopicName) -> None:
+async def carry_policies(source: OpenStores, target: OpenStores, topic: TopicName) -> None:
     """Sets at the target what is set for a topic at the source, and nothing else.
 
     :raises NotExported: the target has no policies of topics
@@ -108,7 +108,7 @@ def _without_place(policies: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in policies.items() if value not in ({}, []) and key != "isGlobal"}
 
 
-async def forget_policies(source: Side, topic: TopicName) -> None:
+async def forget_policies(source: OpenStores, topic: TopicName) -> None:
     """Nothing is set for a topic that has left."""
     if source.broker.policies.topics is not None:
         await source.broker.policies.topics.delete(topic)

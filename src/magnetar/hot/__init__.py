@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-    from magnetar.hot.forms import Status
+    from magnetar.hot.forms import HotStatus
 
 SERVING = (
     "magnetar.ledger.bookkeeper.hot_adds",
@@ -46,7 +46,7 @@ MODULES = (
 """All hot modules; the only list of them."""
 
 
-def status(modules: Sequence[str] = MODULES) -> Status:
+def status(modules: Sequence[str] = MODULES) -> HotStatus:
     """How hot modules run in this process."""
     from magnetar.hot import forms
 

@@ -66,7 +66,7 @@ def form(module: str) -> Form:
 
 
 @dataclass(frozen=True)
-class Status:
+class HotStatus:
     """The form of each hot module whose source exists."""
 
     forms: dict[str, Form]
@@ -86,6 +86,6 @@ class Status:
         )
 
 
-def status(modules: Iterable[str], stale_told: bool = False) -> Status:
+def status(modules: Iterable[str], stale_told: bool = False) -> HotStatus:
     """How these hot modules run in this process."""
-    return Status({module: form(module) for module in modules if source_path(module).exists()}, stale_told)
+    return HotStatus({module: form(module) for module in modules if source_path(module).exists()}, stale_told)

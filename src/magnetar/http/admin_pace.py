@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from magnetar.broker.flow.token_bucket import TokenBucket
 from magnetar.errors import TooManyRequests
 from magnetar.io.interfaces import Io
-from magnetar.io.places import Places
+from magnetar.io.places import FairSemaphore
 from magnetar.io.waiting import sleep
 from magnetar.lazy_dataclass import dataclass
 
@@ -51,7 +51,7 @@ class AdminPace:
         self._io = io
         self._limits = limits
         self._buckets: dict[str, TokenBucket] = {}
-        self._rows: dict[str, Places] = {}
+        self._rows: dict[str, FairSemaphore] = {}
         self.refused = 0
         """Requests that were refused since the start."""
         self.slowed = 0
@@ -104,7 +104,7 @@ class AdminPace:
         if not self._limits.at_once:
             yield
             return
-        row = self._rows.setdefault(role, Places(self._io.loop, self._limits.at_once))
+        row = self._rows.setdefault(role, FairSemaphore(self._io.loop, self._limits.at_once))
         try:
             async with row:
                 yield

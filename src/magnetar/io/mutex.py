@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from magnetar.io.places import Places
+from magnetar.io.places import FairSemaphore
 
 
-class Mutex(Places):
+class Mutex(FairSemaphore):
     """``Mutex(loop)`` has one place: ``async with mutex:`` waits for its turn, first come, first served."""
 
     __slots__ = ()

@@ -8,7 +8,7 @@ from typing import Any
 from magnetar.io.interfaces import Loop
 
 
-class Places:
+class FairSemaphore:
     """``async with places:`` waits, first come, first served, until one of them is free."""
 
     __slots__ = ("_free", "_loop", "_most", "_waiters")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from magnetar.managed_ledger.append import Append
 
 
-class Refused(NamedTuple):
+class RefusedAppend(NamedTuple):
     before: int
     """The entry id in the current ledger that follows everything appended before."""
     append: Append
@@ -27,14 +27,14 @@ class RefusedAppends:
 
     def __init__(self, report: Callable[[Append, Exception], None]) -> None:
         self._report = report
-        self._waiting: deque[Refused] = deque()
+        self._waiting: deque[RefusedAppend] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def add(self, before: int, append: Append, error: Exception) -> None:
         """:param before: the entry id that follows everything appended to the current ledger so far"""
-        self._waiting.append(Refused(before, append, error))
+        self._waiting.append(RefusedAppend(before, append, error))
 
     def next_before(self) -> float:
         """It waits for all entries of the current ledger below this id; infinite if there is none."""

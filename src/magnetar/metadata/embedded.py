@@ -26,7 +26,7 @@ from magnetar.metadata.interface import (
     check_value,
 )
 from magnetar.metadata.listeners import ChangeListeners
-from magnetar.metadata.progress import IDENTITY_BYTES, Edit, Edits, Part, Progress, Verify
+from magnetar.metadata.progress import IDENTITY_BYTES, Edit, Edits, NodeRange, Progress, Verify
 from magnetar.metadata.sqlite_nodes import FORMAT_VERSION, SqliteNodes
 
 log = logging.getLogger(__name__)
@@ -176,7 +176,7 @@ class EmbeddedMetadataStore:
         """Tells of each transaction that changes persistent nodes, before its operations are answered."""
         self._edited = listener
 
-    async def read_part(self, after: str, take: Callable[[Part], None]) -> None:
+    async def read_part(self, after: str, take: Callable[[NodeRange], None]) -> None:
         """Gives ``take`` the persistent nodes behind a path, as many as make a part.
 
         What :meth:`listen_for_edits` tells before ``take`` is called is in the part, what it tells afterwards
@@ -186,7 +186,7 @@ class EmbeddedMetadataStore:
         """
         read = self._io.loop.create_future()
 
-        def done(part: Part | None, error: BaseException | None) -> None:
+        def done(part: NodeRange | None, error: BaseException | None) -> None:
             if part is not None:
                 take(part)
             if read.done():

@@ -77,7 +77,7 @@ class Edits(NamedTuple):
     edits: list[Edit]
 
 
-class Part(NamedTuple):
+class NodeRange(NamedTuple):
     """All persistent nodes in a range of paths, as one transaction sees them."""
 
     progress: Progress

@@ -19,7 +19,7 @@ from magnetar.metadata.interface import (
     Put,
     Step,
 )
-from magnetar.metadata.progress import IDENTITY_BYTES, Edit, Numbered, Part, Progress, Tally
+from magnetar.metadata.progress import IDENTITY_BYTES, Edit, NodeRange, Numbered, Progress, Tally
 
 FORMAT_VERSION = 2
 """1: without the table ``progress``."""
@@ -145,7 +145,7 @@ class SqliteNodes:
                 raise NodeDamaged(f"SQLite finds: {problem}")
         return tally
 
-    def part(self, after: str, progress: Progress) -> Part:
+    def part(self, after: str, progress: Progress) -> NodeRange:
         """The persistent nodes behind a path, as many as make a part. The last one has sequential numbers."""
         nodes, size = [], 0
         for node in self._persistent_after(after):
@@ -154,9 +154,9 @@ class SqliteNodes:
             if size > _PART_BYTES:
                 break
         if nodes:
-            return Part(progress, after, nodes[-1].path, list(nodes))
+            return NodeRange(progress, after, nodes[-1].path, list(nodes))
         numbers = self._connection.execute("SELECT parent, next FROM sequences")
-        return Part(progress, after, "", [Numbered(parent, number) for parent, number in numbers])
+        return NodeRange(progress, after, "", [Numbered(parent, number) for parent, number in numbers])
 
     def _persistent_after(self, after: str) -> list[Node]:
         """:raises NodeDamaged: a row is not one that was written here"""

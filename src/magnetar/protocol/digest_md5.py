@@ -24,12 +24,12 @@ class DigestRefused(Exception):
     """The other side does not say what a server of this mechanism says, or does not know the password."""
 
 
-class Credentials(NamedTuple):
+class NameAndPassword(NamedTuple):
     username: str
     password: str
 
     def __repr__(self) -> str:
-        return f"Credentials({self.username!r})"
+        return f"NameAndPassword({self.username!r})"
 
 
 class DigestClient:
@@ -39,7 +39,7 @@ class DigestClient:
     :param nonce: random, of this authentication alone; letters and digits
     """
 
-    def __init__(self, credentials: Credentials, service: str, nonce: str) -> None:
+    def __init__(self, credentials: NameAndPassword, service: str, nonce: str) -> None:
         self._credentials = credentials
         self._service = service
         self._own_nonce = nonce

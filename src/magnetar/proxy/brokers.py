@@ -12,7 +12,7 @@ from magnetar.io.interfaces import Loop
 from magnetar.io.waiting import nobody_waits
 from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import Change, MetadataError, MetadataStore, SessionEvent
-from magnetar.proxy.targets import Target, TargetDenied, target_of
+from magnetar.proxy.targets import BrokerTarget, TargetDenied, target_of
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class Broker:
     http: str = ""
     http_tls: str = ""
 
-    def target(self, *, tls: bool) -> Target | None:
+    def target(self, *, tls: bool) -> BrokerTarget | None:
         """Where its binary protocol is, with TLS or without; None: nowhere."""
         return target_of_url(self.binary_tls if tls else self.binary)
 
@@ -55,7 +55,7 @@ class Brokers(Protocol):
     async def close(self) -> None: ...
 
 
-def target_of_url(url: str) -> Target | None:
+def target_of_url(url: str) -> BrokerTarget | None:
     """``host:port`` of a broker's URL; None: it is none."""
     _scheme, separator, rest = url.partition("://")
     try:

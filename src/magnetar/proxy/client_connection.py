@@ -19,7 +19,7 @@ from magnetar.proxy.forwarded_address import HeaderRefused, read_header
 from magnetar.proxy.frames import Commands
 from magnetar.proxy.lookups import LARGE, REQUESTS, answered
 from magnetar.proxy.service import ProxyService
-from magnetar.proxy.targets import Target, TargetDenied, is_in, target_of
+from magnetar.proxy.targets import BrokerTarget, TargetDenied, is_in, target_of
 from magnetar.proxy.tunnel import Tunnel
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class ClientConnection:
         self._counted = ""
         self._connect = CommandConnect()
         self._authentication: ClientAuthentication | None = None
-        self._brokers: dict[Target, Any] = {}
+        self._brokers: dict[BrokerTarget, Any] = {}
         """Tasks that connect, or have."""
         self._tasks: set[Any] = set()
         self._requests = 0
@@ -250,8 +250,8 @@ class ClientConnection:
                 await self._room
             self._send(await answered(self._service, self, command))
 
-    async def broker(self, target: Target) -> BrokerConnection:
-        """See :class:`magnetar.proxy.lookups.Asking`."""
+    async def broker(self, target: BrokerTarget) -> BrokerConnection:
+        """See :class:`magnetar.proxy.lookups.BrokerConnections`."""
         task = self._brokers.get(target)
         if task is None or (task.done() and _is_of_no_use(task)):
             task = self._loop.create_task(self._service.connected(target, self._told(), hand_over=False))
@@ -292,7 +292,7 @@ class ClientConnection:
         except TargetDenied as denied:
             service.figures.denied_targets += 1
             log.warning("a client asks for no broker", extra={"peer": self.address, "reason": str(denied)})
-            self._refuse(ServerErrorCode.SERVICE_NOT_READY, "Target broker cannot be validated.")
+            self._refuse(ServerErrorCode.SERVICE_NOT_READY, "BrokerTarget broker cannot be validated.")
             return
         try:
             broker = await service.connected(target, self._told(joined=True), hand_over=True)

@@ -25,7 +25,7 @@ class HeaderRefused(ValueError):
     """What comes begins like a header, and is none."""
 
 
-class Header(NamedTuple):
+class ProxyHeader(NamedTuple):
     """What a header says."""
 
     host: str
@@ -35,7 +35,7 @@ class Header(NamedTuple):
     """Bytes of the header."""
 
 
-def read_header(data: bytes) -> Header | None:
+def read_header(data: bytes) -> ProxyHeader | None:
     """The header at the beginning of a connection; a size of 0: there is none. None: more has to come.
 
     :raises HeaderRefused: it is broken
@@ -47,10 +47,10 @@ def read_header(data: bytes) -> Header | None:
             return read(data)
         if beginning.startswith(data):
             return None
-    return Header("", 0, 0)
+    return ProxyHeader("", 0, 0)
 
 
-def _version_1(data: bytes) -> Header | None:
+def _version_1(data: bytes) -> ProxyHeader | None:
     end = data.find(b"\r\n", 0, _MAX_LINE)
     if end < 0:
         if len(data) >= _MAX_LINE:
@@ -58,7 +58,7 @@ def _version_1(data: bytes) -> Header | None:
         return None
     words = data[:end].split(b" ")
     if words[1:2] == [b"UNKNOWN"]:
-        return Header("", 0, end + 2)
+        return ProxyHeader("", 0, end + 2)
     if len(words) != 6 or words[1] not in (b"TCP4", b"TCP6"):
         raise HeaderRefused("a PROXY line without addresses")
     try:
@@ -67,10 +67,10 @@ def _version_1(data: bytes) -> Header | None:
         raise HeaderRefused("a PROXY line with something else than addresses") from error
     if not 0 <= port < 1 << 16:
         raise HeaderRefused(f"a PROXY line with the port {port}")
-    return Header(host, port, end + 2)
+    return ProxyHeader(host, port, end + 2)
 
 
-def _version_2(data: bytes) -> Header | None:
+def _version_2(data: bytes) -> ProxyHeader | None:
     if len(data) < _HEAD.size:
         return None
     _signature, command, family, length = _HEAD.unpack_from(data)
@@ -82,10 +82,10 @@ def _version_2(data: bytes) -> Header | None:
     if len(data) < size:
         return None
     if command & 0x0F == _LOCAL or family not in _FAMILIES:
-        return Header("", 0, size)
+        return ProxyHeader("", 0, size)
     kind, width = _FAMILIES[family]
     if length < 2 * width + _PORTS.size:
         raise HeaderRefused("a PROXY header that is too short for its addresses")
     source = data[_HEAD.size : _HEAD.size + width]
     port = _PORTS.unpack_from(data, _HEAD.size + 2 * width)[0]
-    return Header(str(kind(source)), port, size)
+    return ProxyHeader(str(kind(source)), port, size)

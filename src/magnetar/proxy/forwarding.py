@@ -20,7 +20,7 @@ from magnetar.io.tls import TlsRefused
 from magnetar.lazy_dataclass import dataclass
 from magnetar.proxy.brokers import Brokers, is_web_of
 from magnetar.proxy.targets import AllowedTargets, TargetDenied
-from magnetar.proxy.web_client import Answer, NotAnswered, WebNetworks
+from magnetar.proxy.web_client import BrokerResponse, NotAnswered, WebNetworks
 from magnetar.security.principal import Principal
 
 log = logging.getLogger(__name__)
@@ -159,7 +159,7 @@ class Forwarding:
         ]
         return [*kept, *(await self._auth_headers()).items(), (_ORIGINAL, principal.role)]
 
-    async def _followed(self, request: Request, url: str, headers: list[tuple[str, str]]) -> Answer:
+    async def _followed(self, request: Request, url: str, headers: list[tuple[str, str]]) -> BrokerResponse:
         """:raises TargetDenied: a broker sends us to somebody who is none"""
         for _ in range(_MAX_REDIRECTS):
             answer = await self._exchanged(self._web, request, url, headers)
@@ -178,7 +178,7 @@ class Forwarding:
 
     async def _exchanged(
         self, web: WebNetworks, request: Request, url: str, headers: list[tuple[str, str]]
-    ) -> Answer:
+    ) -> BrokerResponse:
         body = bytes(request.body)
         length = [("Content-Length", str(len(body)))] if body or request.method in ("PUT", "POST") else []
         asked = web.exchange(
@@ -216,7 +216,7 @@ def _is_of_functions(path: str) -> bool:
     return bool(names) and names[0] in _FUNCTIONS
 
 
-def _passed_on(answer: Answer) -> Response:
+def _passed_on(answer: BrokerResponse) -> Response:
     headers = [(name, value) for name, value in answer.headers if name not in _OURS]
     made = Response(answer.status, answer.body, answer.header("content-type") or None, headers)
     return replace(made, body=b"") if answer.status in (204, 304) else made

@@ -17,7 +17,7 @@ from magnetar.protocol.pulsar_api_pb2 import (
 from magnetar.proxy.broker_connection import ANSWERS, BrokerConnection, BrokerLost, BrokerRefused
 from magnetar.proxy.brokers import target_of_url
 from magnetar.proxy.service import ProxyService
-from magnetar.proxy.targets import Target, TargetDenied
+from magnetar.proxy.targets import BrokerTarget, TargetDenied
 
 log = logging.getLogger(__name__)
 
@@ -40,10 +40,10 @@ _COUNTS = {
 _TOO_MANY = "Too many concurrent lookup and partitionsMetadata requests"
 
 
-class Asking(Protocol):
+class BrokerConnections(Protocol):
     """A client's connections to brokers."""
 
-    async def broker(self, target: Target) -> BrokerConnection:
+    async def broker(self, target: BrokerTarget) -> BrokerConnection:
         """:raises BrokerLost: nobody answers there
 
         :raises BrokerRefused: it does not let the client in
@@ -57,7 +57,7 @@ class _Failed(Exception):
         self.code = code
 
 
-async def answered(service: ProxyService, client: Asking, command: BaseCommand) -> BaseCommand:
+async def answered(service: ProxyService, client: BrokerConnections, command: BaseCommand) -> BaseCommand:
     """What a client's request is answered with; with its own id."""
     kind = command.type
     request_id = getattr(command, REQUESTS[kind]).request_id
@@ -87,7 +87,9 @@ async def answered(service: ProxyService, client: Asking, command: BaseCommand) 
     return answer
 
 
-async def _of_any(service: ProxyService, ask: Callable[[Target], Awaitable[BaseCommand]]) -> BaseCommand:
+async def _of_any(
+    service: ProxyService, ask: Callable[[BrokerTarget], Awaitable[BaseCommand]]
+) -> BaseCommand:
     """Asks one broker after another until one answers.
 
     :raises _Failed: none does
@@ -105,7 +107,9 @@ async def _of_any(service: ProxyService, ask: Callable[[Target], Awaitable[BaseC
     raise _Failed(ServerErrorCode.SERVICE_NOT_READY, reason)
 
 
-async def _ask(service: ProxyService, client: Asking, target: Target, command: BaseCommand) -> BaseCommand:
+async def _ask(
+    service: ProxyService, client: BrokerConnections, target: BrokerTarget, command: BaseCommand
+) -> BaseCommand:
     """:raises BrokerLost: it is not there, or silent; who else waits by this connection hears so, too"""
     connection = await client.broker(target)
 
@@ -120,7 +124,7 @@ async def _ask(service: ProxyService, client: Asking, target: Target, command: B
         raise BrokerLost(f"{target} does not answer: {error}") from error
 
 
-async def _owner(service: ProxyService, client: Asking, command: BaseCommand) -> BaseCommand:
+async def _owner(service: ProxyService, client: BrokerConnections, command: BaseCommand) -> BaseCommand:
     """The broker of a topic; to be reached through the proxy.
 
     :raises _Failed: it cannot be found

@@ -18,7 +18,7 @@ from magnetar.protocol.pulsar_api_pb2 import CommandConnect
 from magnetar.proxy.broker_connection import BrokerConnection, BrokerLost, BrokerRefused, GetAuthData
 from magnetar.proxy.brokers import Brokers
 from magnetar.proxy.figures import Figures
-from magnetar.proxy.targets import AllowedTargets, Networks, Target, TargetDenied
+from magnetar.proxy.targets import AllowedTargets, BrokerTarget, Networks, TargetDenied
 from magnetar.proxy.tunnel import Tunnel
 from magnetar.security.authentication import Authenticator
 
@@ -158,22 +158,22 @@ class ProxyService:
 
     # brokers
 
-    def check(self, target: Target) -> None:
+    def check(self, target: BrokerTarget) -> None:
         """:raises TargetDenied: a client may not be connected with that"""
         self._targets.check(target)
         if self.options.active_only and not self.is_known(target):
             raise TargetDenied(f"{target} is no registered broker (checkActiveBrokers)")
 
-    def check_redirect(self, target: Target) -> None:
+    def check_redirect(self, target: BrokerTarget) -> None:
         """:raises TargetDenied: a lookup may not be sent on to that"""
         if not self.is_known(target):
             self._targets.check(target)
 
-    def is_known(self, target: Target) -> bool:
+    def is_known(self, target: BrokerTarget) -> bool:
         return any(target in (one.target(tls=False), one.target(tls=True)) for one in self.brokers.all)
 
     async def connected(
-        self, target: Target, connect: CommandConnect, *, hand_over: bool
+        self, target: BrokerTarget, connect: CommandConnect, *, hand_over: bool
     ) -> BrokerConnection:
         """A connection to a broker that has answered CONNECT.
 

@@ -17,7 +17,7 @@ class TargetDenied(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class BrokerTarget:
     """A broker, as clients and brokers name it."""
 
     host: str
@@ -27,7 +27,7 @@ class Target:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def target_of(text: str) -> Target:
+def target_of(text: str) -> BrokerTarget:
     """:param text: ``host:port``; an IPv6 address in brackets
 
     :raises TargetDenied: it is something else
@@ -39,7 +39,7 @@ def target_of(text: str) -> Target:
     number = int(port)
     if not 0 < number < 1 << 16:
         raise TargetDenied(f"{number} is no port")
-    return Target(host, number)
+    return BrokerTarget(host, number)
 
 
 class AllowedTargets:
@@ -56,7 +56,7 @@ class AllowedTargets:
         self._networks = None if _ANY in _parts(addresses) else networks_of(addresses)
         self._ports = None if _ANY in _parts(ports) else frozenset(map(_port, _parts(ports)))
 
-    def check(self, target: Target) -> None:
+    def check(self, target: BrokerTarget) -> None:
         """:raises TargetDenied: its port or its name is not allowed"""
         if self._ports is not None and target.port not in self._ports:
             raise TargetDenied(f"the port of {target} is not allowed (brokerProxyAllowedTargetPorts)")

@@ -20,7 +20,7 @@ _GRACE_SECONDS = 5.0
 """For what is unsent, when the other side has ended."""
 
 
-class Side:
+class TunnelSide:
     """What comes from one of the two; the protocol of its transport (``StreamProtocol``)."""
 
     __slots__ = ("_other", "_tunnel", "moved", "pieces", "transport")
@@ -68,8 +68,8 @@ class Tunnel:
         self.ended = False
         self._left = 2
         self._grace: Cancellable | None = None
-        self.from_client = Side(self, client, broker)
-        self.from_broker = Side(self, broker, client)
+        self.from_client = TunnelSide(self, client, broker)
+        self.from_broker = TunnelSide(self, broker, client)
 
     def open(self, from_client: bytes, from_broker: bytes) -> None:
         """Begins with what was received already."""
@@ -105,7 +105,7 @@ class Tunnel:
         for side in (self.from_client, self.from_broker):
             side.transport.abort()
 
-    def lost(self, _side: Side) -> None:
+    def lost(self, _side: TunnelSide) -> None:
         self.close()
         self._left -= 1
         if not self._left:

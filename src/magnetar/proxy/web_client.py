@@ -23,7 +23,7 @@ class NotAnswered(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class BrokerResponse:
     status: int
     headers: Headers
     """Names in lower case."""
@@ -98,7 +98,7 @@ class Exchange:
                     return
             elif isinstance(event, h11.EndOfMessage) and self._head is not None:
                 headers = [(name.decode(), value.decode("latin-1")) for name, value in self._head.headers]
-                settle(self.answer, Answer(self._head.status_code, headers, bytes(self._body)))
+                settle(self.answer, BrokerResponse(self._head.status_code, headers, bytes(self._body)))
                 return
 
 
@@ -109,7 +109,9 @@ class WebNetworks:
     plain: ConnectingNetwork
     tls: ConnectingNetwork
 
-    async def exchange(self, loop: Loop, method: str, url: str, headers: Headers, body: bytes) -> Answer:
+    async def exchange(
+        self, loop: Loop, method: str, url: str, headers: Headers, body: bytes
+    ) -> BrokerResponse:
         """:param headers: but for Host
 
         :raises NotAnswered: nobody answers there
@@ -133,7 +135,7 @@ class WebNetworks:
         network = self.tls if parts.scheme == "https" else self.plain
         try:
             await network.connect(parts.hostname, port or _PORTS[parts.scheme], factory)
-            answer: Answer = await made[-1].answer
+            answer: BrokerResponse = await made[-1].answer
             return answer
         finally:
             for each in made:

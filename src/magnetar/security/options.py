@@ -10,7 +10,7 @@ class ProviderRefused(ValueError):
     """A provider cannot work with the settings; the text names them."""
 
 
-class Options:
+class SecurityOptions:
     """The settings of the broker's file by name, those included that Magnetar itself does not know."""
 
     def __init__(self, given: Mapping[str, str], prefix: str = "") -> None:
@@ -18,9 +18,9 @@ class Options:
         self._given = given
         self._prefix = prefix
 
-    def prefixed(self, prefix: str) -> Options:
+    def prefixed(self, prefix: str) -> SecurityOptions:
         """The same file, names beginning with ``prefix``."""
-        return Options(self._given, prefix)
+        return SecurityOptions(self._given, prefix)
 
     def text(self, name: str, default: str = "") -> str:
         """A setting; ``default`` when it is missing or empty."""

@@ -8,7 +8,7 @@ from magnetar.config.cluster import ClusterSettings
 from magnetar.config.jaas import LoginModule, LoginRefused, login_sections
 from magnetar.config.settings import SettingsContradict
 from magnetar.ledger.bookkeeper.authentication import AuthProvider, digest_auth_provider
-from magnetar.protocol.digest_md5 import Credentials
+from magnetar.protocol.digest_md5 import NameAndPassword
 
 _PLUGIN = "org.apache.bookkeeper.sasl.SASLClientProviderFactory"
 _SECTION_NAME = "saslJaasClientSectionName"
@@ -39,7 +39,7 @@ def bookie_auth_provider(settings: ClusterSettings, random: Callable[[int], byte
     return digest_auth_provider(_credentials(settings.magnetar_jaas_config_path, section), random)
 
 
-def _credentials(path: str, section: str) -> Credentials:
+def _credentials(path: str, section: str) -> NameAndPassword:
     if not path:
         raise SettingsContradict(
             "bookkeeperClientAuthenticationPlugin needs magnetarJaasConfigPath, the file that Java is told "
@@ -60,7 +60,7 @@ def _credentials(path: str, section: str) -> Credentials:
         raise SettingsContradict(
             f"magnetarJaasConfigPath: {path}, {section}: {module.name} has no {' and no '.join(missing)}"
         )
-    return Credentials(module.options["username"], module.options["password"])
+    return NameAndPassword(module.options["username"], module.options["password"])
 
 
 def _not_here(module: LoginModule) -> str:

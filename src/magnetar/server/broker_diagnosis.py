@@ -18,7 +18,7 @@ from magnetar.ledger.embedded.disk_guard import DiskGuardSettings, DiskUse
 from magnetar.server.bind_addresses import BindAddress, bind_addresses
 from magnetar.server.configuration_check import kind_of
 from magnetar.server.exposure import exposures
-from magnetar.server.machine_diagnosis import Finding, State
+from magnetar.server.machine_diagnosis import Finding, FindingState
 from magnetar.server.settings import disk_guard_settings
 from magnetar.server.taken_port import owner_of
 
@@ -42,9 +42,9 @@ def broker(config: Path | None, data_dir: Path) -> Iterator[Finding]:
         listening, bounds = bind_addresses(settings), disk_guard_settings(settings)
     except (ConfigurationError, SettingsContradict) as error:
         advice = "" if config is None else f"magnetar check {config}"
-        yield Finding("settings", State.FAIL, str(error), advice)
+        yield Finding("settings", FindingState.FAIL, str(error), advice)
         return
-    yield Finding("settings", State.OK, "all defaults" if config is None else f"{config} can be used")
+    yield Finding("settings", FindingState.OK, "all defaults" if config is None else f"{config} can be used")
     for bind in listening:
         yield port(bind)
     yield from exposed(settings, listening)
@@ -56,7 +56,7 @@ def broker(config: Path | None, data_dir: Path) -> Iterator[Finding]:
 def exposed(settings: Settings, listening: Sequence[BindAddress]) -> Iterator[Finding]:
     """What other machines reach, and are told."""
     for exposure in exposures(settings, listening):
-        yield Finding("exposure", State.WARN, exposure.found, exposure.advice)
+        yield Finding("exposure", FindingState.WARN, exposure.found, exposure.advice)
 
 
 def port(bind: BindAddress) -> Finding:
@@ -76,8 +76,8 @@ def port(bind: BindAddress) -> Finding:
         owner = owner_of(bind.port)
         by = f", {owner} listens there" if owner else ""
         advice = f"end what has it; {bind.option} 0 takes a free one"
-        return Finding(subject, State.FAIL, f"{where}: {error.strerror or error}{by}", advice)
-    return Finding(subject, State.OK, f"{where} is free")
+        return Finding(subject, FindingState.FAIL, f"{where}: {error.strerror or error}{by}", advice)
+    return Finding(subject, FindingState.OK, f"{where} is free")
 
 
 def _existing(folder: Path) -> Path:
@@ -95,11 +95,13 @@ def space(bounds: DiskGuardSettings, data_dir: Path) -> Finding:
         limit = (
             f"above {bounds.full_share:.0%} or below {bounds.reserve_bytes >> 20} MiB nothing is published"
         )
-        return Finding("disk space", State.FAIL, f"{found}; {limit}", "make room, or --data-dir elsewhere")
+        return Finding(
+            "disk space", FindingState.FAIL, f"{found}; {limit}", "make room, or --data-dir elsewhere"
+        )
     if use.share > bounds.warn_share:
         limit = f"at {bounds.full_share:.0%} nothing is published any more"
-        return Finding("disk space", State.WARN, f"{found}; {limit}", "make room soon")
-    return Finding("disk space", State.OK, found)
+        return Finding("disk space", FindingState.WARN, f"{found}; {limit}", "make room soon")
+    return Finding("disk space", FindingState.OK, found)
 
 
 def sync_speed(data_dir: Path) -> Finding:
@@ -107,7 +109,7 @@ def sync_speed(data_dir: Path) -> Finding:
     folder = _existing(data_dir)
     if not os.access(folder, os.W_OK | os.X_OK):
         advice = "give it to whoever runs the broker, or --data-dir elsewhere"
-        return Finding("sync speed", State.FAIL, f"{folder} cannot be written to", advice)
+        return Finding("sync speed", FindingState.FAIL, f"{folder} cannot be written to", advice)
     with tempfile.TemporaryDirectory(prefix=".magnetar-doctor-", dir=folder) as temporary:
         taken = _syncs(temporary)
     usual, worst = median(taken), max(taken)
@@ -118,8 +120,8 @@ def sync_speed(data_dir: Path) -> Finding:
         advice = (
             "a publish waits for it: use a local disk, or one with a write cache that survives a power cut"
         )
-        return Finding("sync speed", State.WARN, found, advice)
-    return Finding("sync speed", State.OK, found)
+        return Finding("sync speed", FindingState.WARN, found, advice)
+    return Finding("sync speed", FindingState.OK, found)
 
 
 def _syncs(folder: str) -> list[float]:

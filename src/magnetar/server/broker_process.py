@@ -75,7 +75,7 @@ class ProcessOptions:
 
 
 @dataclass(frozen=True)
-class Place:
+class BrokerSurroundings:
     """What a broker is to know about where it runs."""
 
     io: Io
@@ -137,7 +137,7 @@ class Broker(Protocol):
         ...
 
 
-MakeBroker = Callable[[Place], Broker]
+MakeBroker = Callable[[BrokerSurroundings], Broker]
 
 
 def advertised_host(settings: Settings) -> str:
@@ -253,7 +253,7 @@ class Assembly:
         self._http_ports = await _open_http(self._http, self._bind_addresses, self._tls)
         loaded, roles = self._loaded, self._roles
         io, settings = self._broker_io, loaded.settings
-        place = Place(
+        place = BrokerSurroundings(
             io,
             settings,
             loaded.texts,

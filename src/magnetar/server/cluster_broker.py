@@ -23,7 +23,7 @@ from magnetar.metadata.measured import MeasuredStore
 from magnetar.metadata.resolving import ResolvingStore
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
 from magnetar.server.broker_client import own_client, peer_admin
-from magnetar.server.broker_process import Place, ProcessOptions, run_process
+from magnetar.server.broker_process import BrokerSurroundings, ProcessOptions, run_process
 from magnetar.server.cluster_settings import metadata_places, quorums
 from magnetar.server.cluster_stores import (
     Patience,
@@ -63,7 +63,9 @@ class ClusterBroker(ServingBroker):
     It ends when its session with ZooKeeper is lost: what it served may be somebody else's from then on.
     """
 
-    def __init__(self, place: Place, wait_seconds: float | None, host: Host | None = None) -> None:
+    def __init__(
+        self, place: BrokerSurroundings, wait_seconds: float | None, host: Host | None = None
+    ) -> None:
         """:param host: the machine that the broker measures; None: the one that it runs on
 
         :raises SettingsContradict: the settings name no ZooKeeper

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from magnetar.broker.compaction.topic_compaction import Status
+from magnetar.broker.compaction.topic_compaction import CompactionStatus
 from magnetar.broker.ownership.contract import Addresses
 from magnetar.broker.service import BrokerService
 from magnetar.config.settings import Settings
@@ -84,5 +84,5 @@ async def _compact_in(broker: BrokerService, name: TopicName) -> None:
         compaction.start()
         while compaction.running:
             await sleep(broker.io.loop, _LOOK_SECONDS)
-        if compaction.status is not Status.SUCCESS:
+        if compaction.status is not CompactionStatus.SUCCESS:
             raise NotCompacted(f"{part}: {compaction.last_error}")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from magnetar.config.fates import Finding, fates
+from magnetar.config.fates import SettingFinding, fates
 from magnetar.config.proxy import OF_PROXIES, load_proxy
 from magnetar.config.reading import ConfigurationError, SettingsContradict
 from magnetar.config.settings import load
@@ -28,7 +28,7 @@ from magnetar.server.exposure import exposures
 class Checked:
     """What is found out about a file."""
 
-    findings: list[Finding]
+    findings: list[SettingFinding]
     problems: list[str]
     """Why a start would be refused, as it would say it; empty: it would not, for what the file says."""
     warnings: Sequence[str] = ()

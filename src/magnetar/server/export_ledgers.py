@@ -11,10 +11,10 @@ from pathlib import Path
 
 from magnetar.config.settings import Loaded
 from magnetar.exporting.errors import NotExported
-from magnetar.exporting.export import Export, Plan, Selection
+from magnetar.exporting.export import Export, ExportPlan, Selection
 from magnetar.exporting.mapping import HEADER, line_of
 from magnetar.exporting.namespaces import WhichPolicies
-from magnetar.exporting.side import Side
+from magnetar.exporting.side import OpenStores
 from magnetar.exporting.topic_export import MappedLedger
 from magnetar.lazy_dataclass import dataclass
 from magnetar.server.export_sides import cluster_side, standalone_side
@@ -23,7 +23,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Place:
+class ExportPlace:
     """Where topics are, or go to."""
 
     loaded: Loaded
@@ -32,7 +32,7 @@ class Place:
 
     def open(
         self, loop: asyncio.AbstractEventLoop, *, make: bool, check: bool
-    ) -> AbstractAsyncContextManager[Side]:
+    ) -> AbstractAsyncContextManager[OpenStores]:
         if self.data_dir is not None:
             return standalone_side(loop, self.data_dir, self.loaded.settings, make=make, check=check)
         assert self.loaded.cluster is not None
@@ -40,11 +40,11 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ExportRequest:
     """What the command line says."""
 
-    source: Place
-    target: Place
+    source: ExportPlace
+    target: ExportPlace
     selection: Selection
     policies: WhichPolicies
     mapping: Path | None
@@ -82,7 +82,7 @@ class MappingFile:
         self._file.close()
 
 
-def export_ledgers(wanted: Wanted, say: Say) -> bool:
+def export_ledgers(wanted: ExportRequest, say: Say) -> bool:
     """Whether everything went, or can go; otherwise it was said why not.
 
     :raises NotExported: a side cannot be opened, or somebody came between
@@ -104,7 +104,7 @@ def export_ledgers(wanted: Wanted, say: Say) -> bool:
         loop.close()
 
 
-async def _export(loop: asyncio.AbstractEventLoop, wanted: Wanted, say: Say) -> bool:
+async def _export(loop: asyncio.AbstractEventLoop, wanted: ExportRequest, say: Say) -> bool:
     check = wanted.check
     async with (
         wanted.source.open(loop, make=False, check=check) as source,
@@ -133,7 +133,7 @@ async def _export(loop: asyncio.AbstractEventLoop, wanted: Wanted, say: Say) -> 
         return True
 
 
-async def _run(export: Export, plan: Plan, mapping: Path | None, say: Say) -> None:
+async def _run(export: Export, plan: ExportPlan, mapping: Path | None, say: Say) -> None:
     file = None if mapping is None else MappingFile(mapping)
 
     def keep(lines: Sequence[MappedLedger]) -> None:

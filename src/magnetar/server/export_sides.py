@@ -17,7 +17,7 @@ from magnetar.broker.service import BrokerService
 from magnetar.config.cluster import ClusterSettings
 from magnetar.config.settings import Settings
 from magnetar.exporting.errors import NotExported
-from magnetar.exporting.side import Side
+from magnetar.exporting.side import OpenStores
 from magnetar.io.interfaces import Io
 from magnetar.io.real import real_io
 from magnetar.io.waiting import sleep
@@ -49,7 +49,7 @@ _LOOK_SECONDS = 0.25
 @asynccontextmanager
 async def standalone_side(
     loop: asyncio.AbstractEventLoop, data_dir: Path, settings: Settings, *, make: bool, check: bool
-) -> AsyncIterator[Side]:
+) -> AsyncIterator[OpenStores]:
     """The data directory of a standalone broker.
 
     :param make: whether one that is missing is made; with ``check`` only for as long as it is looked at
@@ -81,7 +81,7 @@ async def standalone_side(
 @asynccontextmanager
 async def _standalone(
     io: Io, stores: EmbeddedStores, data_dir: Path, settings: Settings
-) -> AsyncIterator[Side]:
+) -> AsyncIterator[OpenStores]:
     metadata = ResolvingStore(stores.metadata, io.loop)
     if not await metadata.exists(f"/admin/clusters/{settings.cluster_name}"):
         # As a broker does at its first start, which then writes where it listens.
@@ -96,7 +96,7 @@ async def _standalone(
 @asynccontextmanager
 async def cluster_side(
     loop: asyncio.AbstractEventLoop, settings: Settings, cluster: ClusterSettings, *, check: bool
-) -> AsyncIterator[Side]:
+) -> AsyncIterator[OpenStores]:
     """A cluster on ZooKeeper and BookKeeper. While it is open none of our brokers starts there.
 
     :param check: it is only looked at, and may be served
@@ -213,7 +213,7 @@ def _side(
     metadata: MetadataStore,
     name: str,
     identity: str,
-) -> Side:
+) -> OpenStores:
     wheel = TimerWheel(io.loop)
     of_ledgers = managed_ledger_settings(settings)
     known = broker_settings(settings, Advertised(Addresses(None), {}), "", {})
@@ -222,7 +222,7 @@ def _side(
         known = in_cluster(known, cluster)
     managed = ManagedLedgerFactory(io, wheel, store, metadata, of_ledgers, entry_cache_settings(settings))
     broker = BrokerService(io, wheel, metadata, managed, known)
-    return Side(
+    return OpenStores(
         name,
         identity,
         settings.cluster_name,
@@ -241,7 +241,7 @@ def _alone() -> None:
 
 
 @asynccontextmanager
-async def _closing(side: Side) -> AsyncIterator[None]:
+async def _closing(side: OpenStores) -> AsyncIterator[None]:
     try:
         yield
     finally:

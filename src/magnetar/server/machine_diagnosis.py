@@ -21,7 +21,7 @@ _TIMEX_BYTES = 512
 """More than its structure has anywhere; zeros ask and change nothing."""
 
 
-class State(Enum):
+class FindingState(Enum):
     OK = "ok"
     WARN = "warn"
     """It works, and not as well as it could."""
@@ -34,7 +34,7 @@ class Finding:
     """One line."""
 
     subject: str
-    state: State
+    state: FindingState
     found: str
     advice: str = ""
     """What to do; empty where nothing is to be done."""
@@ -56,8 +56,8 @@ def versions() -> Finding:
         loop = f"uvloop {version('uvloop')}"
     except PackageNotFoundError:
         advice = "pip install uvloop: a message costs less with it"
-        return Finding("versions", State.WARN, f"{found}, asyncio's own event loop", advice)
-    return Finding("versions", State.OK, f"{found}, {loop}")
+        return Finding("versions", FindingState.WARN, f"{found}, asyncio's own event loop", advice)
+    return Finding("versions", FindingState.OK, f"{found}, {loop}")
 
 
 def compiled() -> Finding:
@@ -65,9 +65,9 @@ def compiled() -> Finding:
     status = hot.status(hot.SERVING)
     warning = status.warning()
     if warning is None:
-        return Finding("hot modules", State.OK, f"all {len(status.forms)} are compiled")
+        return Finding("hot modules", FindingState.OK, f"all {len(status.forms)} are compiled")
     found, _, _advice = warning.partition(" (")
-    return Finding("hot modules", State.WARN, found, "python -m magnetar.hot build")
+    return Finding("hot modules", FindingState.WARN, found, "python -m magnetar.hot build")
 
 
 def open_files() -> Finding:
@@ -77,8 +77,8 @@ def open_files() -> Finding:
     found = f"{shown} may be open; each client is one"
     if hard != resource.RLIM_INFINITY and hard < FEW_FILES:
         advice = "raise the hard limit: ulimit -Hn, LimitNOFILE= of systemd"
-        return Finding("open files", State.WARN, found, advice)
-    return Finding("open files", State.OK, found)
+        return Finding("open files", FindingState.WARN, found, advice)
+    return Finding("open files", FindingState.OK, found)
 
 
 def clock() -> Finding:
@@ -87,10 +87,12 @@ def clock() -> Finding:
     try:
         answer = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
     except (AttributeError, OSError):
-        return Finding("clock", State.OK, f"{now}; this system does not tell whether somebody keeps it right")
+        return Finding(
+            "clock", FindingState.OK, f"{now}; this system does not tell whether somebody keeps it right"
+        )
     if answer < 0:
-        return Finding("clock", State.OK, f"{now}; who keeps it right may not be asked here")
+        return Finding("clock", FindingState.OK, f"{now}; who keeps it right may not be asked here")
     if answer == _NOT_KEPT:
         advice = "run chrony or systemd-timesyncd: time to live, delays and tokens go by the clock"
-        return Finding("clock", State.WARN, f"{now}; nobody keeps it right", advice)
-    return Finding("clock", State.OK, f"{now}; it is kept right")
+        return Finding("clock", FindingState.WARN, f"{now}; nobody keeps it right", advice)
+    return Finding("clock", FindingState.OK, f"{now}; it is kept right")

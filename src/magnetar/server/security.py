@@ -14,7 +14,7 @@ from magnetar.security.authentication import Authenticator, NobodyIsAsked, Provi
 from magnetar.security.authorization import Authorizer, EverybodyMay
 from magnetar.security.chain import ProviderChain
 from magnetar.security.grants import Grants
-from magnetar.security.options import Options, ProviderRefused
+from magnetar.security.options import ProviderRefused, SecurityOptions
 from magnetar.security.rules import PulsarRules
 from magnetar.server.process_settings import AccessSettings, ListenerSettings
 
@@ -30,28 +30,28 @@ _NOT_HERE = {
     "org.apache.pulsar.broker.authentication.AuthenticationProviderAthenz": "Athenz",
     "org.apache.pulsar.broker.authentication.AuthenticationProviderSasl": "Kerberos (SASL)",
 }
-MakeProvider = Callable[[Io, Worker, Options], Provider]
+MakeProvider = Callable[[Io, Worker, SecurityOptions], Provider]
 
 
-def _certificates(_io: Io, _worker: Worker, _options: Options) -> Provider:
+def _certificates(_io: Io, _worker: Worker, _options: SecurityOptions) -> Provider:
     from magnetar.security.providers.certificates import CertificateProvider
 
     return CertificateProvider()
 
 
-def _tokens(io: Io, worker: Worker, options: Options) -> Provider:
+def _tokens(io: Io, worker: Worker, options: SecurityOptions) -> Provider:
     from magnetar.security.providers.tokens import TokenProvider
 
     return TokenProvider(io, worker, options)
 
 
-def _passwords(io: Io, worker: Worker, options: Options) -> Provider:
+def _passwords(io: Io, worker: Worker, options: SecurityOptions) -> Provider:
     from magnetar.security.providers.passwords import PasswordProvider
 
     return PasswordProvider(io, worker, options)
 
 
-def _openid(io: Io, worker: Worker, options: Options) -> Provider:
+def _openid(io: Io, worker: Worker, options: SecurityOptions) -> Provider:
     from magnetar.security.providers.openid import OpenIdProvider
 
     return OpenIdProvider(io, worker, options)
@@ -130,7 +130,7 @@ def authenticator(
     """
     if not settings.authentication_enabled:
         return NobodyIsAsked()
-    options = Options(given)
+    options = SecurityOptions(given)
     worker = io.start_worker("security")
     providers: list[Provider] = []
     try:
@@ -199,7 +199,7 @@ def authorizer(
         raise SettingsContradict("authorizationEnabled wants authenticationEnabled: else nobody has a role")
     if settings.authorization_provider != _PULSARS_RULES:
         make = _entry_point(AUTHORIZERS_GROUP, settings.authorization_provider, "authorizationProvider")
-        made: Authorizer = make(io, Options(given), grants, roles.superusers)
+        made: Authorizer = make(io, SecurityOptions(given), grants, roles.superusers)
         return made
     return PulsarRules(
         grants,

@@ -29,7 +29,7 @@ from magnetar.metadata.interface import MetadataStore
 from magnetar.metadata.measured import BOUNDS_MS, MeasuredStore
 from magnetar.security.authorization import Authorizer
 from magnetar.server.bind_addresses import BindAddress, advertised
-from magnetar.server.broker_process import Place
+from magnetar.server.broker_process import BrokerSurroundings
 from magnetar.server.changing_settings import BrokerOptions
 from magnetar.server.collector import Collector
 from magnetar.server.health import HealthCheck
@@ -78,7 +78,7 @@ class Stores:
 class ServingBroker:
     """What brokers have in common, whatever stores they open: see :class:`broker_process.Broker`."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: BrokerSurroundings) -> None:
         self._place = place
         self._options = BrokerOptions(place.settings, cluster=place.cluster is not None)
         self._broker: BrokerService | None = None

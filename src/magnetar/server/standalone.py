@@ -22,7 +22,7 @@ from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.interface import MetadataError, MetadataStore, MetadataUnavailable
 from magnetar.metadata.measured import MeasuredStore
 from magnetar.metadata.resolving import ResolvingStore
-from magnetar.server.broker_process import Place, ProcessOptions, run_process
+from magnetar.server.broker_process import BrokerSurroundings, ProcessOptions, run_process
 from magnetar.server.embedded_stores import METADATA_FILE, EmbeddedStores
 from magnetar.server.serving import ServingBroker, Stores
 from magnetar.server.settings import (
@@ -49,7 +49,7 @@ def run_standalone(options: ProcessOptions) -> int:
 class StandaloneBroker(ServingBroker):
     """See :class:`magnetar.server.broker_process.Broker`."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: BrokerSurroundings) -> None:
         super().__init__(place)
         self._stores: EmbeddedStores | None = None
         self._metadata: MetadataStore | None = None

@@ -58,7 +58,7 @@ def exporter(
     :param instance: tells the broker from others of its cluster
     """
     # Whoever sends nothing has no protobuf of OpenTelemetry's.
-    from magnetar.telemetry.encoding import Encoder
+    from magnetar.telemetry.encoding import RequestEncoder
     from magnetar.telemetry.exporter import Exporter
 
     resource = {
@@ -70,7 +70,7 @@ def exporter(
     }
     if settings.service_name:
         resource["service.name"] = settings.service_name
-    return Exporter(io, settings, Encoder(resource, __version__), figures)
+    return Exporter(io, settings, RequestEncoder(resource, __version__), figures)
 
 
 def warn_without_telemetry(environment: Mapping[str, str]) -> None:

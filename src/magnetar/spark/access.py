@@ -16,7 +16,7 @@ from magnetar.security.client_authentication.authentication import Authenticatio
 from magnetar.security.client_authentication.plugins import authentication_of
 from magnetar.spark.errors import InvalidOption
 
-__all__ = ["ACCESS", "Access", "access_of", "is_of_access", "without_secrets"]
+__all__ = ["ACCESS", "QueryAccess", "access_of", "is_of_access", "without_secrets"]
 
 ACCESS = "access"
 _MASKED = re.compile(r"(?i)secret|password|token")
@@ -43,7 +43,7 @@ _NAMES = {
 
 
 @dataclass(frozen=True)
-class Access:
+class QueryAccess:
     """The credentials of a query."""
 
     authentication: Authentication | None = None
@@ -87,7 +87,7 @@ def is_of_access(name: str, text: str, into: dict[str, tuple[str, str]]) -> bool
     return True
 
 
-def access_of(given: Mapping[str, tuple[str, str]]) -> Access:
+def access_of(given: Mapping[str, tuple[str, str]]) -> QueryAccess:
     """From options, by kind, with their names.
 
     :raises InvalidOption: one cannot be honoured; the text holds no secret
@@ -104,7 +104,7 @@ def access_of(given: Mapping[str, tuple[str, str]]) -> Access:
     files = TlsFiles(_text(given, "certificate"), _text(given, "key"), _text(given, "trust"))
     if bool(files.certificate) != bool(files.key):
         raise InvalidOption("'tls.certificate' and 'tls.key' go together")
-    return Access(
+    return QueryAccess(
         authentication,
         ClientTls(
             files,

@@ -6,7 +6,7 @@ from types import TracebackType
 
 from magnetar.admin_client import AdminClient
 from magnetar.client.blocking import Client
-from magnetar.spark.options import Options
+from magnetar.spark.options import QueryOptions
 
 __all__ = ["Connection"]
 
@@ -14,7 +14,7 @@ __all__ = ["Connection"]
 class Connection:
     """The two ways to a cluster: the binary protocol and the admin interface."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: QueryOptions) -> None:
         self.options = options
         self._client: Client | None = None
         self._admin: AdminClient | None = None

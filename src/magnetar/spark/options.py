@@ -13,17 +13,17 @@ from typing import Any
 
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.topic_name import TopicName
-from magnetar.spark.access import ACCESS, Access, access_of, is_of_access
+from magnetar.spark.access import ACCESS, QueryAccess, access_of, is_of_access
 from magnetar.spark.errors import InvalidOption
 from magnetar.spark.passed_through import CLIENT, PRODUCER, READER, passed_through
 
-__all__ = ["Options"]
+__all__ = ["QueryOptions"]
 
 _MAX = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
-class Options:
+class QueryOptions:
     """What a query asks for; made by :meth:`parse`."""
 
     service_url: str
@@ -84,7 +84,7 @@ class Options:
     """Spark's own; it hands it to streaming sinks."""
     path: str = ""
     """``load(path)`` and ``start(path)``: another way to name one topic."""
-    access: Access = field(default_factory=Access)
+    access: QueryAccess = field(default_factory=QueryAccess)
     """Who asks, and what goes for TLS."""
     client: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of ``magnetar.client.blocking.Client``: from ``pulsar.client.*``, and those of ``access``."""
@@ -94,7 +94,7 @@ class Options:
     """Arguments of ``create_reader``, from ``pulsar.reader.*``."""
 
     @staticmethod
-    def parse(given: Mapping[str, str]) -> Options:
+    def parse(given: Mapping[str, str]) -> QueryOptions:
         """Checks what holds for reading and writing.
 
         :raises InvalidOption: an option is unknown, out of range, missing, or contradicts another
@@ -120,7 +120,7 @@ class Options:
         values["topic"] = named[0] if len(named) == 1 else ""
         needs_schema = values.get("value_encoding") in ("avro", "primitive")
         values["value_schema"] = values.get("value_schema") or ("register" if needs_schema else "none")
-        options = Options(**values)
+        options = QueryOptions(**values)
         _check(options)
         return options
 
@@ -143,7 +143,7 @@ def _named_topics(values: dict[str, Any]) -> tuple[str, ...]:
     return tuple(values.get("topics", ()))
 
 
-def _check(options: Options) -> None:
+def _check(options: QueryOptions) -> None:
     if options.starting_time is not None and options.starting_offsets:
         raise InvalidOption("only one of 'startingOffsets' and 'startingTime' may be given")
     if options.ending_time is not None and options.ending_offsets:
@@ -279,6 +279,6 @@ _REFUSED = {
     "usetls": "'useTls' is said by 'service.url': pulsar+ssl://",
 }
 
-_ATTRIBUTES = {each.name for each in fields(Options)}
+_ATTRIBUTES = {each.name for each in fields(QueryOptions)}
 assert {attribute for attribute, _ in _KNOWN.values()} <= _ATTRIBUTES
 assert {ACCESS, CLIENT, PRODUCER, READER} <= _ATTRIBUTES

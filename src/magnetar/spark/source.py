@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from magnetar.spark.codec.schemas import columns_of, shared_definition
 from magnetar.spark.connection import Connection
-from magnetar.spark.options import Options
+from magnetar.spark.options import QueryOptions
 from magnetar.spark.reading.batch import BatchReader
 from magnetar.spark.reading.streaming import StreamReader
 from magnetar.spark.writing.sink import BatchSink, StreamSink
@@ -29,7 +29,7 @@ class PulsarDataSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         """:raises InvalidOption: an option is unknown, out of range, missing, or contradicts another"""
         super().__init__(options)
-        self._options = Options.parse(options)
+        self._options = QueryOptions.parse(options)
 
     @classmethod
     def name(cls) -> str:

@@ -14,7 +14,7 @@ from magnetar.spark.errors import InvalidPlace, SparkSourceError
 from magnetar.spark.ledgers import Layout, layout_of
 from magnetar.spark.positions import EARLIEST, LATEST, Offset, Place, parse_message_id
 
-__all__ = ["Places", "ending_places", "layouts", "starting_places", "topics_of"]
+__all__ = ["TopicPositions", "ending_places", "layouts", "starting_places", "topics_of"]
 
 _PATTERN = re.compile(r"(?:persistent://)?([^/]+)/([^/]+)/(.+)")
 _PARTITION = re.compile(r"-partition-\d+$")
@@ -62,7 +62,7 @@ def layouts(connection: Connection, topics: list[str]) -> dict[str, Layout]:
 
 
 @dataclass(frozen=True)
-class Places:
+class TopicPositions:
     """Where each topic starts, or ends."""
 
     default: Place | None
@@ -77,7 +77,7 @@ class Places:
         return found
 
 
-def starting_places(connection: Connection, topics: list[str], default: Place) -> Places:
+def starting_places(connection: Connection, topics: list[str], default: Place) -> TopicPositions:
     """From ``startingOffsets`` or ``startingTime``.
 
     :param default: where neither is given
@@ -89,7 +89,7 @@ def starting_places(connection: Connection, topics: list[str], default: Place) -
     return _places(options.starting_offsets, topics, default, ends=False)
 
 
-def ending_places(connection: Connection, topics: list[str]) -> Places:
+def ending_places(connection: Connection, topics: list[str]) -> TopicPositions:
     """From ``endingOffsets`` or ``endingTime``; else behind all that is there now."""
     options = connection.options
     if options.ending_time is not None:
@@ -97,19 +97,19 @@ def ending_places(connection: Connection, topics: list[str]) -> Places:
     return _places(options.ending_offsets, topics, LATEST, ends=True)
 
 
-def _by_time(connection: Connection, topics: list[str], time_ms: int) -> Places:
+def _by_time(connection: Connection, topics: list[str], time_ms: int) -> TopicPositions:
     found = {}
     for topic in topics:
         try:
             found[topic] = Place(*connection.admin.message_id_at(topic, time_ms))
         except NotFound:
             found[topic] = EARLIEST
-    return Places(EARLIEST, found)
+    return TopicPositions(EARLIEST, found)
 
 
-def _places(text: str, topics: list[str], default: Place, *, ends: bool) -> Places:
+def _places(text: str, topics: list[str], default: Place, *, ends: bool) -> TopicPositions:
     if not text or text in _WORDS:
-        return Places(_WORDS.get(text, default), {})
+        return TopicPositions(_WORDS.get(text, default), {})
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -123,7 +123,7 @@ def _places(text: str, topics: list[str], default: Place, *, ends: bool) -> Plac
     unknown = sorted(set(found) - set(topics))
     if unknown:
         raise InvalidPlace(f"offsets for {', '.join(unknown)}, which this query does not read")
-    return Places(None, found)
+    return TopicPositions(None, found)
 
 
 def _place(text: str, ends: bool) -> Place:

@@ -27,7 +27,7 @@ from magnetar.telemetry.instruments import (
     Attributes,
     Figure,
     Instrument,
-    Kind,
+    InstrumentKind,
     Number,
     durations_of,
     of_broker,
@@ -45,7 +45,7 @@ TOPICS_A_REQUEST = 50
 _NANOSECONDS_A_MS = 1_000_000
 
 
-class Encoder:
+class RequestEncoder:
     """Makes requests of the figures of one process."""
 
     def __init__(self, resource: Mapping[str, str], version: str) -> None:
@@ -133,7 +133,7 @@ class _Gathered:
         else:
             point.as_int = value
         # It is copied, and may be changed for the next.
-        points = metric.gauge if instrument.kind is Kind.GAUGE else metric.sum
+        points = metric.gauge if instrument.kind is InstrumentKind.GAUGE else metric.sum
         points.data_points.append(point)
 
     def _metric(self, instrument: Instrument) -> Metric:
@@ -162,11 +162,11 @@ def _of_topics(topics: Iterable[TopicMetrics], times: _Times) -> _Gathered:
 
 def _metric(instrument: Instrument) -> Metric:
     metric = Metric(name=instrument.name, unit=instrument.unit)
-    if instrument.kind is Kind.HISTOGRAM:
+    if instrument.kind is InstrumentKind.HISTOGRAM:
         metric.histogram.aggregation_temporality = AGGREGATION_TEMPORALITY_CUMULATIVE
-    elif instrument.kind is not Kind.GAUGE:
+    elif instrument.kind is not InstrumentKind.GAUGE:
         metric.sum.aggregation_temporality = AGGREGATION_TEMPORALITY_CUMULATIVE
-        metric.sum.is_monotonic = instrument.kind is Kind.COUNTER
+        metric.sum.is_monotonic = instrument.kind is InstrumentKind.COUNTER
     return metric
 
 

@@ -13,7 +13,7 @@ from magnetar.io.interfaces import Cancellable, Io
 from magnetar.io.jobs import run_job
 from magnetar.io.waiting import finished, sleep
 from magnetar.telemetry.delivery import Delivery, NotDelivered
-from magnetar.telemetry.encoding import Encoder
+from magnetar.telemetry.encoding import RequestEncoder
 from magnetar.telemetry.settings import TelemetrySettings
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,9 @@ Figures = Callable[[], Awaitable[MetricsSnapshot]]
 class Exporter:
     """Counts grow for ever, so what was not delivered once is told by the next: nothing is kept for later."""
 
-    def __init__(self, io: Io, settings: TelemetrySettings, encoder: Encoder, figures: Figures) -> None:
+    def __init__(
+        self, io: Io, settings: TelemetrySettings, encoder: RequestEncoder, figures: Figures
+    ) -> None:
         """:param figures: takes those of the process"""
         self._io = io
         self._interval = settings.interval_seconds

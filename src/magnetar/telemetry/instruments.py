@@ -27,7 +27,7 @@ Number = int | float
 Attributes = Mapping[str, str | int]
 
 
-class Kind(Enum):
+class InstrumentKind(Enum):
     """What a collector may do with the values."""
 
     COUNTER = "counter"
@@ -42,7 +42,7 @@ class Kind(Enum):
 @dataclass(frozen=True, slots=True)
 class Instrument:
     name: str
-    kind: Kind
+    kind: InstrumentKind
     unit: str
     """As UCUM writes it: ``By``, ``s``; things that are counted in braces."""
 
@@ -56,7 +56,7 @@ class Figure(Instrument, Generic[T]):
     """Besides those of what is measured."""
 
 
-C, U, G = Kind.COUNTER, Kind.UP_DOWN, Kind.GAUGE
+C, U, G = InstrumentKind.COUNTER, InstrumentKind.UP_DOWN, InstrumentKind.GAUGE
 
 _TOPIC = "pulsar.broker.topic."
 _STORAGE = "pulsar.broker.topic.storage."
@@ -209,8 +209,8 @@ def of_broker(snapshot: MetricsSnapshot) -> Iterator[tuple[Instrument, Attribute
         yield Instrument(name, G, "1"), {}, value
 
 
-_LOOKUPS = Instrument("pulsar.broker.request.topic.lookup.duration", Kind.HISTOGRAM, "s")
-_SCHEMAS = Instrument("pulsar.broker.request.schema_registry.duration", Kind.HISTOGRAM, "s")
+_LOOKUPS = Instrument("pulsar.broker.request.topic.lookup.duration", InstrumentKind.HISTOGRAM, "s")
+_SCHEMAS = Instrument("pulsar.broker.request.schema_registry.duration", InstrumentKind.HISTOGRAM, "s")
 
 
 def durations_of(snapshot: MetricsSnapshot) -> Iterator[tuple[Instrument, Attributes, DurationMetrics]]:

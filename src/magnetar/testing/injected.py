@@ -31,7 +31,7 @@ class Whom:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class InjectedRefusal:
     """What is published is refused, and so are producers."""
 
     whom: Whom
@@ -74,7 +74,7 @@ class Faults:
         self.awaited: UnderWay | None = None
         """What an advance waits for."""
         # By numbers that the test gives.
-        self.refusals: dict[int, Refusal] = {}
+        self.refusals: dict[int, InjectedRefusal] = {}
         self.holds: dict[int, Hold] = {}
         self.cuts: set[int] = set()
         """Nobody is let in while there are any."""
@@ -97,7 +97,7 @@ class Faults:
         if hold is not None:
             hold.release()
 
-    def refusal(self, topic: TopicName, name: str) -> Refusal | None:
+    def refusal(self, topic: TopicName, name: str) -> InjectedRefusal | None:
         return next((each for each in self.refusals.values() if each.whom.meets(topic, name)), None)
 
     def hold_of(self, topic: TopicName, name: str) -> Hold | None:

@@ -14,7 +14,7 @@ import sys
 from contextlib import suppress
 
 from magnetar.testing.channel import Channel, ChannelClosed
-from magnetar.testing.served import Wanted, run
+from magnetar.testing.served import WantedBroker, run
 
 
 class _Keeper:
@@ -30,7 +30,9 @@ class _Keeper:
             while (heard := self._channel.hear()) is not None:
                 asked, files = heard
                 if asked["do"] == "fork":
-                    self._channel.tell({"pid": self._fork(Wanted(**asked["wanted"]), asked["log"], files[0])})
+                    self._channel.tell(
+                        {"pid": self._fork(WantedBroker(**asked["wanted"]), asked["log"], files[0])}
+                    )
                 else:
                     self._channel.tell({"status": self._end_of(asked["pid"], kill=asked["do"] == "kill")})
         except ChannelClosed:
@@ -40,7 +42,7 @@ class _Keeper:
             for pid in list(self._children):
                 self._end_of(pid, kill=True)
 
-    def _fork(self, wanted: Wanted, log: str, control: int) -> int:
+    def _fork(self, wanted: WantedBroker, log: str, control: int) -> int:
         pid = os.fork()
         if not pid:
             self._be_broker(wanted, log, control)
@@ -51,7 +53,7 @@ class _Keeper:
             os.setpgid(pid, pid)
         return pid
 
-    def _be_broker(self, wanted: Wanted, log: str, control: int) -> None:
+    def _be_broker(self, wanted: WantedBroker, log: str, control: int) -> None:
         """Never returns."""
         code = 1
         try:

@@ -30,7 +30,7 @@ from magnetar.server.logs import configure_logging
 from magnetar.server.loop_process import prepare_process
 from magnetar.server.standalone import StandaloneBroker
 from magnetar.testing.authentication import AheadAuthenticator
-from magnetar.testing.injected import Faults, Hold, Refusal, Whom
+from magnetar.testing.injected import Faults, Hold, InjectedRefusal, Whom
 from magnetar.testing.wire import FaultyNetwork
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ _MOST_LINE = 1 << 20
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedBroker:
     """The broker that a test wants."""
 
     folder: str
@@ -68,7 +68,7 @@ class TestedBroker(StandaloneBroker):
         return self._broker
 
 
-def run(control: socket.socket, wanted: Wanted) -> int:
+def run(control: socket.socket, wanted: WantedBroker) -> int:
     """Serves until the test says otherwise, or is gone; answers the exit code."""
     for number in (signal.SIGINT, signal.SIGTERM):
         # Whoever runs the tests is told; the broker is there until the test has ended.
@@ -84,7 +84,7 @@ def run(control: socket.socket, wanted: Wanted) -> int:
 
 
 class _Served:
-    def __init__(self, loop: QuietLoop, control: socket.socket, wanted: Wanted) -> None:
+    def __init__(self, loop: QuietLoop, control: socket.socket, wanted: WantedBroker) -> None:
         self._loop = loop
         self._control = control
         self._wanted = wanted
@@ -207,7 +207,7 @@ class _Served:
 
     async def _refuse(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         code = ServerErrorCode(asked["code"])
-        self._faults.refusals[asked["fault"]] = Refusal(_publisher(asked), code, asked["reason"])
+        self._faults.refusals[asked["fault"]] = InjectedRefusal(_publisher(asked), code, asked["reason"])
         return {}
 
     async def _hold(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:

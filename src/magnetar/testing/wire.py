@@ -19,7 +19,7 @@ from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.frames import decode_command, encode_command, split
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
-from magnetar.testing.injected import Faults, Refusal
+from magnetar.testing.injected import Faults, InjectedRefusal
 from magnetar.testing.publish_times import put_ahead
 
 _PONG = encode_command(BaseCommand(type=BaseCommand.PONG, pong={}))
@@ -235,7 +235,7 @@ class Wire:
 class _Refused(BrokerError):
     """A refusal that a test chose."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: InjectedRefusal) -> None:
         super().__init__(refusal.reason)
         self._code = refusal.code
 

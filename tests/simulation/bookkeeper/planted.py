@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from magnetar.ledger.bookkeeper import writer as writer_module
-from magnetar.ledger.bookkeeper.add_run import AddRun, Encoder
+from magnetar.ledger.bookkeeper.add_run import AddEncoder, AddRun
 from magnetar.ledger.bookkeeper.adds import AddStream
 from magnetar.ledger.bookkeeper.digests import Body, Digest
 from magnetar.ledger.bookkeeper.frames import Flag
@@ -84,10 +84,10 @@ def fenced_too_few() -> Iterator[None]:
 
 def confirmed_too_early() -> AbstractContextManager[None]:
     """An entry tells that the one before it is confirmed, which is only on its way."""
-    add = Encoder.add
+    add = AddEncoder.add
 
     def early(
-        self: Encoder,
+        self: AddEncoder,
         run: AddRun,
         _confirmed: int,
         buffer: bytes,
@@ -98,7 +98,7 @@ def confirmed_too_early() -> AbstractContextManager[None]:
     ) -> None:
         add(self, run, run.last, buffer, starts, ends, first, count)
 
-    return replaced(Encoder, "add", early)
+    return replaced(AddEncoder, "add", early)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from magnetar.ledger.bookkeeper.bookies import Use
 from magnetar.ledger.bookkeeper.digests import Digest, master_key
 from magnetar.ledger.bookkeeper.frames import Flag, Status
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord, Segment
-from magnetar.ledger.bookkeeper.question import Asking, Entry, Question, all_answered
+from magnetar.ledger.bookkeeper.question import Question, RequestContext, StoredEntry, all_answered
 from magnetar.ledger.bookkeeper.reading_memory import ReadingMemory
 from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore
 from magnetar.ledger.interface import LedgerError, LedgerState
@@ -164,10 +164,10 @@ class _Copying:
         if status != Status.OK:
             raise GivenUp(f"{instead} takes no entry: {status}")
 
-    async def _entry(self, record: LedgerRecord, digest: Digest, entry_id: int) -> Entry:
+    async def _entry(self, record: LedgerRecord, digest: Digest, entry_id: int) -> StoredEntry:
         ensemble = record.ensemble_of(entry_id)
         loop = self._process.loop
-        asking = Asking(
+        asking = RequestContext(
             loop,
             self._ledger_id,
             digest,

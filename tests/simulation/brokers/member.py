@@ -16,7 +16,7 @@ from magnetar.http.server import HttpServer
 from magnetar.io.interfaces import Clock, Io
 from magnetar.io.simulated import SimulatedLoop, SimulatedNetwork, Simulation, simulated_io
 from magnetar.server.bind_addresses import bind_addresses
-from magnetar.server.broker_process import Place
+from magnetar.server.broker_process import BrokerSurroundings
 from magnetar.server.cluster_broker import ClusterBroker
 from simulation.trace import Trace, Violation
 
@@ -93,7 +93,7 @@ class Member:
         self.lives += 1
         self.resumed_at = self._loop.time()
         self._trace.note(self.name, "starts, life", self.lives)
-        place = Place(
+        place = BrokerSurroundings(
             self._stopping_io(simulation.io),
             self._settings,
             {},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import Any
 
-from magnetar.broker.publishing.admission import Admission, Part, Verdict
+from magnetar.broker.publishing.admission import Admission, JudgedPart, Verdict
 from magnetar.broker.publishing.deduplication import Deduplication, DeduplicationSettings
 from magnetar.broker.publishing.source_positions import SourcePositions
 from magnetar.errors import EncryptionRequired, InternalError, NotAllowed
@@ -40,7 +40,7 @@ def entry(*, size: int = 1, encrypted: bool = False, chunk: tuple[int, int] | No
 
 def judge(
     admission: Admission, ids: list[int], entries: list[bytes] | None = None, *, chunked: bool = False
-) -> list[Part] | None:
+) -> list[JudgedPart] | None:
     entries = entries or [b"not looked at"] * len(ids)
     ends = array("q")
     for one in entries:
@@ -61,9 +61,9 @@ def test_what_is_stored_already_what_is_on_its_way_and_what_is_new_are_told_apar
     assert judge(admission, [4, 5]) is None
     parts = judge(admission, [2, 3, 4, 6, 7])
     assert parts is not None
-    assert parts[0] == Part(0, 2, Verdict.DUPLICATE)
+    assert parts[0] == JudgedPart(0, 2, Verdict.DUPLICATE)
     assert (parts[1].first, parts[1].end, type(parts[1].verdict)) == (2, 3, InternalError)
-    assert parts[2:] == [Part(3, 5, Verdict.STORE)]
+    assert parts[2:] == [JudgedPart(3, 5, Verdict.STORE)]
 
 
 def test_too_large_and_not_encrypted_entries_are_refused_and_their_sequence_ids_stay_free() -> None:
@@ -82,7 +82,7 @@ def test_only_the_last_chunk_of_a_message_counts() -> None:
     admission = Admission(mark, encrypted=False, max_size=0)
     entries = [entry(chunk=(0, 3)), entry(chunk=(1, 3)), entry(chunk=(2, 3))]
     parts = judge(admission, [5, 5, 5], entries, chunked=True)
-    assert parts == [Part(0, 2, Verdict.STORE_CHUNK), Part(2, 3, Verdict.STORE)]
+    assert parts == [JudgedPart(0, 2, Verdict.STORE_CHUNK), JudgedPart(2, 3, Verdict.STORE)]
     assert mark.admit("p", 5, -1) != 0
 
 

@@ -15,7 +15,7 @@ from lived import Lived
 from magnetar.broker.compaction import questions
 from magnetar.broker.compaction.latest_messages import Copied, Entries
 from magnetar.broker.compaction.process import service
-from magnetar.broker.compaction.questions import Beginning, Kind, Nonsense, Places
+from magnetar.broker.compaction.questions import Beginning, EntryIds, Nonsense, QuestionKind
 from magnetar.broker.topics.persistent import Topic
 from magnetar.io.simulated import SimulatedDisk, SimulatedProcess
 from magnetar.protocol.hot_compaction import put_raw
@@ -232,7 +232,7 @@ def test_what_a_process_left_on_the_disk_goes_with_the_next_compaction() -> None
 def test_a_question_out_of_turn_is_refused() -> None:
     answer = service(SimulatedDisk(1))
     with pytest.raises(Exception, match="PARTS while nothing is compacted"):
-        answer(b"".join(questions.plain(Kind.PARTS)))
+        answer(b"".join(questions.plain(QuestionKind.PARTS)))
 
 
 @st.composite
@@ -270,9 +270,9 @@ def test_entries_to_copy_arrive_with_their_places(
 ) -> None:
     datas, entries = case
     if consecutive:
-        places = Places.following(ledger_id, first)
+        places = EntryIds.following(ledger_id, first)
     else:
-        places = Places(array("q", range(entries.count)), array("q", range(first, first + entries.count)))
+        places = EntryIds(array("q", range(entries.count)), array("q", range(first, first + entries.count)))
     asked = b"".join(questions.copy(entries, places, partition, number))
     opened, at, *rest = questions.opened_copy(asked)
     assert taken(opened) == datas

@@ -11,7 +11,7 @@ from world import World
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.namespaces.bootstrap import bootstrap
 from magnetar.broker.policies.effective import EffectivePolicies
-from magnetar.broker.publishing.admission import Part, Verdict
+from magnetar.broker.publishing.admission import JudgedPart, Verdict
 from magnetar.broker.publishing.deduplication import DeduplicationSettings
 from magnetar.broker.publishing.producer import AccessMode, Producer, Publish
 from magnetar.broker.service import BrokerService
@@ -76,7 +76,7 @@ class Client:
         parts = self._topic.admission.judge(
             self.producer.name, ids, none, contents, starts, ends, chunked=False
         )
-        for part in [Part(0, len(ids), Verdict.STORE)] if parts is None else parts:
+        for part in [JudgedPart(0, len(ids), Verdict.STORE)] if parts is None else parts:
             some = slice(part.first, part.end)
             if part.verdict is Verdict.DUPLICATE:
                 self.duplicates += ids[some]

@@ -9,7 +9,7 @@ from lived import Lived
 
 from magnetar.broker.flow.publish_rates import PublishLimiter
 from magnetar.broker.policies.effective import EffectivePolicies
-from magnetar.broker.stats.assembled import Wanted, stats_of
+from magnetar.broker.stats.assembled import StatsSelection, stats_of
 from magnetar.broker.stats.figures import TopicMetrics
 from magnetar.broker.stats.snapshot import take_snapshot
 from magnetar.broker.topics.any_topic import AnyTopic
@@ -43,7 +43,7 @@ SUBSCRIPTION_FIGURES = {
 
 
 def shown(lived: Lived, topic: AnyTopic) -> tuple[dict[str, Any], TopicMetrics]:
-    stats = lived.world.run(stats_of(lived.broker.io, topic, "here", Wanted()))
+    stats = lived.world.run(stats_of(lived.broker.io, topic, "here", StatsSelection()))
     snapshot = lived.world.run(take_snapshot(lived.broker))
     return stats, next(found for found in snapshot.topics if found.name == topic.full_name)
 

@@ -20,7 +20,7 @@ from test_dispatch_rates import (
 )
 from world import SMALL
 
-from magnetar.broker.stats.assembled import Wanted, stats_of
+from magnetar.broker.stats.assembled import StatsSelection, stats_of
 from magnetar.ledger.interface import LedgerError
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
@@ -66,10 +66,12 @@ def test_it_is_tried_again_and_again_else(kind: int) -> None:
 def test_figures_of_its_topic_are_told_without_the_age_of_what_is_lost() -> None:
     brokers = with_a_lost_ledger(SHARED, skip=False)
     topic = topic_of(brokers)
-    stats = brokers.world.run(stats_of(brokers.broker.io, topic, "127.0.0.1:8080", Wanted()))
+    stats = brokers.world.run(stats_of(brokers.broker.io, topic, "127.0.0.1:8080", StatsSelection()))
     assert stats["subscriptions"]["s"]["msgBacklog"] == 15
     assert stats["oldestBacklogMessageAgeSeconds"] == -1
     assert "oldestBacklogMessageSubscriptionName" not in stats
     # Who asks for publish times is told that they are not to be had.
     with pytest.raises(LedgerError):
-        brokers.world.run(stats_of(brokers.broker.io, topic, "127.0.0.1:8080", Wanted(earliest_time=True)))
+        brokers.world.run(
+            stats_of(brokers.broker.io, topic, "127.0.0.1:8080", StatsSelection(earliest_time=True))
+        )

@@ -10,7 +10,7 @@ from replicating import NAME, Replicator, the_topic
 
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import InactiveTopics
-from magnetar.broker.stats.assembled import Wanted, stats_of
+from magnetar.broker.stats.assembled import StatsSelection, stats_of
 from magnetar.broker.upkeep.inactive_topics import is_due, is_inactive
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
@@ -50,11 +50,11 @@ def test_statistics_have_no_publisher_and_count_the_messages() -> None:
     sender = Replicator(world, by_position=False)
     world.publish(sender, 3)
     topic = the_topic(world)
-    known = world.world.run(stats_of(world.broker.io, topic, "here", Wanted()))
+    known = world.world.run(stats_of(world.broker.io, topic, "here", StatsSelection()))
     assert known["publishers"] == []
     assert known["msgInCounter"] == 3
     world.publisher()
-    known = world.world.run(stats_of(world.broker.io, topic, "here", Wanted()))
+    known = world.world.run(stats_of(world.broker.io, topic, "here", StatsSelection()))
     assert len(known["publishers"]) == 1
     assert len(topic.producers) == 2
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from peers import TOPIC, Brokers
 
-from magnetar.broker.stats.assembled import Wanted, stats_of
+from magnetar.broker.stats.assembled import StatsSelection, stats_of
 from magnetar.broker.stats.topic_totals import total_stats
 
 
@@ -112,7 +112,7 @@ def test_a_topic_without_partitions_has_all_figures_of_one_that_is_not_used() ->
     brokers = Brokers()
     brokers.subscribed("s", 0)
     found = next(topic for topic in brokers.broker.topics.values() if topic.full_name == TOPIC)
-    one = brokers.world.run(stats_of(brokers.broker.io, found, "127.0.0.1:8080", Wanted()))
+    one = brokers.world.run(stats_of(brokers.broker.io, found, "127.0.0.1:8080", StatsSelection()))
     total = total_stats([])
     assert one.keys() - total.keys() == {"deduplicationStatus", "ownerBroker"}
     assert (total["msgRateIn"], total["publishers"], total["subscriptions"]) == (0.0, [], {})

@@ -16,7 +16,7 @@ import pytest
 from magnetar.cli.magnetar import main
 from magnetar.io.real.disk import RealDisk
 from magnetar.server import broker_diagnosis, machine_diagnosis
-from magnetar.server.machine_diagnosis import State
+from magnetar.server.machine_diagnosis import FindingState
 
 Found = dict[str, dict[str, str]]
 FREE = "brokerServicePort=0\nwebServicePort=0\n"
@@ -110,7 +110,7 @@ def test_slow_syncs_few_files_and_interpreted_modules(
     code, found = doctor()
     assert code == 0
     for subject in ("sync speed", "hot modules", "open files"):
-        assert found[subject]["state"] == State.WARN.value
+        assert found[subject]["state"] == FindingState.WARN.value
         assert found[subject]["advice"]
 
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, cast
 import pytest
 
 from magnetar.admin_client.http import AdminHttp
-from magnetar.cli.admin.arguments import Command, Option, UsageError, commands
+from magnetar.cli.admin.arguments import AdminCommand, Option, UsageError, commands
 from magnetar.cli.admin.call import Call
 from magnetar.cli.pulsar_admin import _action
 from magnetar.http.endpoints.table import ENDPOINTS
@@ -75,7 +75,7 @@ def _sample(option: Option) -> Any:
     return "x"
 
 
-def first_request(command: Command) -> Asked | None:
+def first_request(command: AdminCommand) -> Asked | None:
     """What a command asks first; None: it says that it is not there."""
     try:
         action = _action(command.name)
@@ -99,7 +99,7 @@ def first_request(command: Command) -> Asked | None:
             raise AssertionError(f"{command.name} asked nothing")
 
 
-def _give_more(command: Command, values: dict[str, Any]) -> bool:
+def _give_more(command: AdminCommand, values: dict[str, Any]) -> bool:
     """Sets one more option; False: all are."""
     for option in command.options:
         if values[option.key] in (None, False) and option.key not in _NEVER:
@@ -120,7 +120,7 @@ _NEVER = frozenset(("disable", "disabled", "disable-delete-while-inactive", "all
     ids=lambda command: command.name,
 )
 def test_what_a_command_asks_is_served(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: AdminCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "x").write_bytes(b"of a package")
     (tmp_path / "schema").write_text('{"type": "STRING", "schema": "", "properties": {}}')

@@ -12,7 +12,7 @@ import pytest
 from magnetar.admin_client import AdminError, topic_path
 from magnetar.admin_client.http import AdminHttp
 from magnetar.cli import pulsar_client, pulsar_perf
-from magnetar.cli.admin.arguments import Command, commands
+from magnetar.cli.admin.arguments import AdminCommand, commands
 from magnetar.cli.admin.help import example
 from magnetar.cli.pulsar_admin import main
 from magnetar.naming.errors import InvalidName
@@ -287,7 +287,7 @@ def test_every_command_of_the_table_can_tell_how_it_is_used(capsys: pytest.Captu
 
 
 @pytest.mark.parametrize("command", commands().values(), ids=lambda command: command.name)
-def test_every_example_is_understood(command: Command) -> None:
+def test_every_example_is_understood(command: AdminCommand) -> None:
     command.parse(example(command))
 
 

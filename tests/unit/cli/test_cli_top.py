@@ -13,7 +13,7 @@ from magnetar.admin_client import AdminError, CannotConnect
 from magnetar.admin_client.events import MOST_LINE
 from magnetar.admin_client.http import AdminHttp
 from magnetar.cli.printable import cells, fitted
-from magnetar.cli.top.asking import Asked, first_shown
+from magnetar.cli.top.asking import TopicSelection, first_shown
 from magnetar.cli.top.keys import Keys
 from magnetar.cli.top.table import table
 from magnetar.cli.top.view import View
@@ -171,13 +171,13 @@ def answering(status: int, kind: str, body: bytes) -> Iterator[AdminHttp]:
 )
 def test_answers_that_cannot_be_shown(status: int, kind: str, body: bytes, error: type, words: str) -> None:
     with answering(status, kind, body) as http, pytest.raises(error, match=words):
-        first_shown(http, Asked("in", 10))
+        first_shown(http, TopicSelection("in", 10))
 
 
 def test_the_next_broker_is_asked_where_one_is_gone() -> None:
     told = b':\n\nevent: shown\ndata: {"total":1}\n\n'
     with answering(200, "text/event-stream", told) as http:
         both = AdminHttp(f"http://127.0.0.1:1,{http._urls[0].removeprefix('http://')}", timeout_seconds=10)
-        assert first_shown(both, Asked("in", 10)) == {"total": 1}
+        assert first_shown(both, TopicSelection("in", 10)) == {"total": 1}
     with pytest.raises(CannotConnect):
-        first_shown(AdminHttp("http://127.0.0.1:1"), Asked("in", 10))
+        first_shown(AdminHttp("http://127.0.0.1:1"), TopicSelection("in", 10))

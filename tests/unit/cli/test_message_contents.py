@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from magnetar.cli.messages.contents import Contents
+from magnetar.cli.messages.contents import SchemaDecoders
 from magnetar.client import AuthorizationError, PulsarException, TopicNotFound
 from magnetar.client.message import Message
 from magnetar.client.message_id import MessageId
@@ -47,7 +47,7 @@ def message(version: bytes = b"") -> Message:
 def test_each_version_is_asked_for_once(answer: Any, said: str) -> None:
     client: Any = Schemas(answer)
     words: list[str] = []
-    contents = Contents(client, words.append)
+    contents = SchemaDecoders(client, words.append)
     for _ in range(2):
         assert contents.decoded(message()) is None
     assert client.asked == [("persistent://public/default/t", b"")]

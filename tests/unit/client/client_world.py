@@ -11,7 +11,7 @@ from magnetar.client.attachment import Services
 from magnetar.client.consumer import Consumer
 from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.exceptions import ConsumerBusy, PulsarException, Timeout, TopicNotFound
-from magnetar.client.lookup import Lookup, Owner
+from magnetar.client.lookup import Lookup, TopicBroker
 from magnetar.client.pool import ConnectionPool
 from magnetar.client.producer import Producer
 from magnetar.client.producer_options import ProducerOptions
@@ -94,8 +94,8 @@ class World:
     async def next(self, _broker: Address, _through: Address) -> Any:
         return self.connects()
 
-    async def owner(self, _topic: str) -> Owner:
-        return Owner(BROKER, BROKER)
+    async def owner(self, _topic: str) -> TopicBroker:
+        return TopicBroker(BROKER, BROKER)
 
     async def partitions(self, topic: str, *, makes_topic: bool = True) -> int:
         self.looks.append(makes_topic)

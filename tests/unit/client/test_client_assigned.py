@@ -9,7 +9,7 @@ import pytest
 from magnetar.client.attachment import Attachment, Services
 from magnetar.client.connection import Connection
 from magnetar.client.exceptions import ConnectError, PulsarException
-from magnetar.client.lookup import Lookup, Owner
+from magnetar.client.lookup import Lookup, TopicBroker
 from magnetar.client.pool import ConnectionPool
 from magnetar.client.service_url import Address
 from magnetar.client.wire import Assigned
@@ -36,9 +36,9 @@ class LookedUp(Lookup):
     def __init__(self, pool: Pool, *, secured: bool) -> None:
         super().__init__(cast(ConnectionPool, pool), (FIRST,), timeout=1, secured=secured)
         self.count = 0
-        self.found = Owner(FIRST, FIRST)
+        self.found = TopicBroker(FIRST, FIRST)
 
-    async def owner(self, topic: str) -> Owner:
+    async def owner(self, topic: str) -> TopicBroker:
         self.count += 1
         return self.found
 
@@ -55,7 +55,7 @@ class Attached(Attachment):
 
 
 class Case:
-    def __init__(self, *, secured: bool = False, found: Owner | None = None) -> None:
+    def __init__(self, *, secured: bool = False, found: TopicBroker | None = None) -> None:
         self.simulation: Simulation = simulated_io(1)
         self.pool = Pool()
         self.lookup = LookedUp(self.pool, secured=secured)
@@ -101,7 +101,7 @@ def test_what_is_told_counts_once() -> None:
 
 
 def test_through_a_proxy_it_goes_on_through_the_proxy() -> None:
-    case = Case(found=Owner(FIRST, PROXY))
+    case = Case(found=TopicBroker(FIRST, PROXY))
     case.closed(Assigned("pulsar://second:6650", ""))
     assert case.pool.asked == [(FIRST, PROXY), (SECOND, PROXY)]
 

@@ -21,7 +21,7 @@ from magnetar.client.exceptions import (
     server_exception,
 )
 from magnetar.client.message_id import MessageId
-from magnetar.client.place import Place
+from magnetar.client.place import StartPosition
 from magnetar.client.service_url import Address, parse_service_url
 from magnetar.errors import ServerErrorCode
 
@@ -92,7 +92,7 @@ def test_places(
     skipped: list[tuple[int, int, int]],
     delivered: list[tuple[int, int, int]],
 ) -> None:
-    place = Place(start, inclusive)
+    place = StartPosition(start, inclusive)
     for ledger, entry, index in skipped:
         assert place.skips(MessageId(-1, ledger, entry, index))
         assert place.is_before(MessageId(-1, ledger, entry, index)) is False

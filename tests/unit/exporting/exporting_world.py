@@ -20,9 +20,9 @@ from magnetar.broker.topics.any_topic import persistent
 from magnetar.broker.topics.persistent import Topic, TopicSettings
 from magnetar.broker.topics.within import TopicWriter
 from magnetar.errors import TopicNotFound
-from magnetar.exporting.export import Export, Plan, Selection
+from magnetar.exporting.export import Export, ExportPlan, Selection
 from magnetar.exporting.namespaces import WhichPolicies
-from magnetar.exporting.side import Side
+from magnetar.exporting.side import OpenStores
 from magnetar.exporting.topic_export import MappedLedger
 from magnetar.io.simulated import SimulatedDisk, Simulation, simulated_io
 from magnetar.io.waiting import sleep
@@ -110,7 +110,7 @@ class World:
     def run(self, work: Awaitable[T]) -> T:
         return self.simulation.loop.run_until(work)
 
-    async def _open(self, place: str, *, on_bookies: bool) -> Side:
+    async def _open(self, place: str, *, on_bookies: bool) -> OpenStores:
         io = self.simulation.io
         opened = await (_bookies(io) if on_bookies else embedded(io, place))
         ledgers, metadata = opened
@@ -121,7 +121,7 @@ class World:
         policies = EffectivePolicies(deduplication=True)
         known = BrokerSettings(f"cluster-{place}", URLS[1], URLS[0], topic, policies=policies)
         broker = BrokerService(io, wheel, metadata, managed, known)
-        return Side(
+        return OpenStores(
             place,
             place,
             f"cluster-{place}",
@@ -136,12 +136,12 @@ class World:
 
     def export(
         self,
-        source: Side | None = None,
-        target: Side | None = None,
+        source: OpenStores | None = None,
+        target: OpenStores | None = None,
         selection: Selection | None = None,
         which: WhichPolicies = WhichPolicies.REFUSE,
-    ) -> Plan:
-        async def work() -> Plan:
+    ) -> ExportPlan:
+        async def work() -> ExportPlan:
             export = Export(source or self.a, target or self.b, which)
             plan = await export.plan(selection or Selection())
             await export.run(plan, self.keep, lambda _unit: None)
@@ -149,10 +149,10 @@ class World:
 
         return self.run(work())
 
-    def plan(self, selection: Selection | None = None, **options: Any) -> Plan:
+    def plan(self, selection: Selection | None = None, **options: Any) -> ExportPlan:
         return self.run(Export(self.a, self.b, **options).plan(selection or Selection()))
 
-    def begin_export(self, source: Side, target: Side) -> None:
+    def begin_export(self, source: OpenStores, target: OpenStores) -> None:
         """It goes on while the loop runs."""
         export = Export(source, target)
 
@@ -165,7 +165,7 @@ class World:
         for line in lines:
             self.mapping[line.topic, line.old] = line
 
-    def unload(self, *sides: Side) -> None:
+    def unload(self, *sides: OpenStores) -> None:
         """Closes the topics of brokers, and lets them serve again."""
         for side in sides or (self.a, self.b):
             self.run(side.broker.close_all())
@@ -188,7 +188,7 @@ class World:
     def scan(self) -> None:
         """Removes ledgers that nothing names, as a standalone broker does after its start."""
 
-        async def work(side: Side) -> None:
+        async def work(side: OpenStores) -> None:
             known = await side.ledgers.ledger_ids()
             await side.managed.orphaned_ledgers(0).look(known, await side.broker.schemas.storage.ledger_ids())
 
@@ -196,7 +196,7 @@ class World:
             if side.one_copy:
                 self.run(work(side))
 
-    def leftovers(self, side: Side) -> list[dict[str, bytes]]:
+    def leftovers(self, side: OpenStores) -> list[dict[str, bytes]]:
         """What ledgers say of themselves that no record names.
 
         But for those with policies of topics: a broker that is killed leaves such, and removes them later.
@@ -224,7 +224,7 @@ class World:
 
         return self.run(find())
 
-    def topic(self, side: Side, name: TopicName) -> Topic:
+    def topic(self, side: OpenStores, name: TopicName) -> Topic:
         return persistent(self.run(side.broker.topic(name, create=True)))
 
 
@@ -269,7 +269,7 @@ async def positions(topic: Topic) -> list[Position]:
     return found
 
 
-async def populate(side: Side) -> None:
+async def populate(side: OpenStores) -> None:
     """Makes :data:`ALL` of it."""
     broker = side.broker
     await broker.namespaces.create_partitioned(ORDERS, 2, {"owner": "us"})
@@ -292,11 +292,13 @@ async def populate(side: Side) -> None:
     await sleep(side.io.loop, 1.0)
 
 
-async def _cursor(side: Side, topic: Topic, name: str, properties: dict[str, str] | None = None) -> Cursor:
+async def _cursor(
+    side: OpenStores, topic: Topic, name: str, properties: dict[str, str] | None = None
+) -> Cursor:
     return await side.managed.open_cursor(topic.managed_ledger, name, EARLIEST, properties or {})
 
 
-async def _populate_plain(side: Side) -> None:
+async def _populate_plain(side: OpenStores) -> None:
     broker = side.broker
     topic = persistent(await broker.topic(PLAIN, create=True))
     cursor = await _cursor(side, topic, "holes/and more", {"a": "b"})
@@ -320,7 +322,7 @@ async def _populate_plain(side: Side) -> None:
     )
 
 
-async def _populate_keyed(side: Side) -> None:
+async def _populate_keyed(side: OpenStores) -> None:
     topic = persistent(await side.broker.topic(KEYED, create=True))
     cursor = await _cursor(side, topic, "reads")
     await publish(
@@ -349,7 +351,7 @@ class Content:
     terminated: bool = False
 
 
-async def content(side: Side, name: TopicName) -> Content:
+async def content(side: OpenStores, name: TopicName) -> Content:
     topic = persistent(await side.broker.topic(name, create=False))
     ledger = topic.managed_ledger
     found = Content(terminated=ledger.terminated is not None)
@@ -384,7 +386,7 @@ async def content(side: Side, name: TopicName) -> Content:
 STORED = (*(ORDERS.partition(index) for index in range(2)), *ALL[1:])
 
 
-async def served(side: Side) -> dict[str, Any]:
+async def served(side: OpenStores) -> dict[str, Any]:
     """The topics that clients would find there now."""
     found = {}
     for name in STORED:
@@ -395,7 +397,7 @@ async def served(side: Side) -> dict[str, Any]:
     return found
 
 
-async def contents(side: Side) -> dict[str, Any]:
+async def contents(side: OpenStores) -> dict[str, Any]:
     """Of all topics, and what is said of them."""
     broker = side.broker
     found: dict[str, Any] = {str(name): await content(side, name) for name in STORED}

@@ -8,7 +8,7 @@ import pytest
 
 from magnetar.cli.magnetar import main
 from magnetar.config.settings import load
-from magnetar.server.export_ledgers import Place
+from magnetar.server.export_ledgers import ExportPlace
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def data(tmp_path: Path) -> Path:
     import asyncio
 
     async def make(folder: Path) -> None:
-        place = Place(load(None), folder)
+        place = ExportPlace(load(None), folder)
         async with place.open(asyncio.get_running_loop(), make=True, check=False):
             pass
 

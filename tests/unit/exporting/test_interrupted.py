@@ -11,7 +11,7 @@ from exporting_world import World, contents, populate, served
 from test_export import same
 
 from magnetar.exporting.export import Export, Selection
-from magnetar.exporting.side import Side
+from magnetar.exporting.side import OpenStores
 from magnetar.exporting.stored_topics import Unit
 from magnetar.io.simulated import PowerLost, SimulatedDisk
 from magnetar.managed_ledger.exports import ROOT, ExportState, notes
@@ -117,7 +117,7 @@ def test_a_process_that_is_killed_while_it_reads_from_bookies(
     finished(world, before, back=True)
 
 
-def states(world: World, side: Side) -> set[ExportState]:
+def states(world: World, side: OpenStores) -> set[ExportState]:
     """Of the exports that the notes of a side tell of."""
     return {note.state for note in world.run(notes(side.metadata)).values()}
 

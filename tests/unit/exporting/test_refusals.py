@@ -13,7 +13,7 @@ from magnetar.errors import PersistenceFailure, TopicNotFound
 from magnetar.exporting.errors import NotExported
 from magnetar.exporting.export import Export, Selection
 from magnetar.exporting.namespaces import WhichPolicies
-from magnetar.exporting.side import Side
+from magnetar.exporting.side import OpenStores
 from magnetar.exporting.stored_topics import Unit
 from magnetar.ledger.interface import LedgerStore, LedgerWriter, Quorums
 from magnetar.managed_ledger import records_pb2 as pb
@@ -37,7 +37,7 @@ def world() -> World:
     return world
 
 
-def change(side: Side, world: World, path: str, **fields: Any) -> None:
+def change(side: OpenStores, world: World, path: str, **fields: Any) -> None:
     """Fields of a record in JSON."""
     node = world.run(side.metadata.get(path))
     record = json.loads(node.value) if node is not None else {}
@@ -45,7 +45,7 @@ def change(side: Side, world: World, path: str, **fields: Any) -> None:
 
 
 def change_ledgers(
-    side: Side, world: World, name: TopicName, work: Callable[[pb.ManagedLedgerInfo], Any]
+    side: OpenStores, world: World, name: TopicName, work: Callable[[pb.ManagedLedgerInfo], Any]
 ) -> None:
     path = f"{ROOT}/{name.path}"
     node = world.run(side.metadata.get(path))
@@ -65,7 +65,7 @@ def refused(world: World, *parts: str, **options: Any) -> None:
     assert world.run(world.b.metadata.children(NOTES)) == []
 
 
-async def everything(side: Side, path: str = "/") -> dict[str, bytes]:
+async def everything(side: OpenStores, path: str = "/") -> dict[str, bytes]:
     """All nodes."""
     found = {}
     for child in await side.metadata.children(path):

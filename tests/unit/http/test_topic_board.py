@@ -17,8 +17,8 @@ from magnetar.broker.stats.topic_board import (
     ORDER_SECONDS,
     TICK_SECONDS,
     Listed,
-    Order,
     TopicBoard,
+    TopicOrder,
 )
 from magnetar.errors import TooManyRequests
 from magnetar.http.dashboard.viewing import MOST_TICKS, Shown, Viewing
@@ -84,7 +84,7 @@ def test_a_topic_that_is_loaded_anew_between_two_looks_has_no_rate_below_zero(
 def test_rates_are_of_the_last_tick_and_an_order_is_kept_for_a_while(
     served: Served, board: TopicBoard
 ) -> None:
-    by_rate = Listed(order=Order.RATE_IN, words=("orders",))
+    by_rate = Listed(order=TopicOrder.RATE_IN, words=("orders",))
     assert names(board, by_rate) == ["eu-orders", "us-orders"]
     busy = served.broker.topics[US].rate_in
     busy.messages, busy.bytes = busy.messages + 100, busy.bytes + 5000

@@ -20,7 +20,7 @@ from magnetar.client.message import Message
 from magnetar.client.message_id import MessageId
 from magnetar.client.message_options import MessageOptions
 from magnetar.errors import InvalidRequest
-from magnetar.http.websocket.figures import Told, Traffic, by_namespace, by_topic
+from magnetar.http.websocket.figures import Traffic, WebSocketFigures, by_namespace, by_topic
 from magnetar.http.websocket.forms import (
     PART_BYTES,
     BadForm,
@@ -309,6 +309,11 @@ def test_figures() -> None:
     [told] = by_namespace({"public/default": later}, {})
     assert told["metrics"]["ns_msg_publish_latency_1000"] == 1
     assert told["metrics"]["ns_msg_publish_latency_1000000_higher"] == 1
-    shown = by_topic([Told(("t",), "p:1", traffic), Told(("t", "u"), "p:2", later, "s", "Shared", True)])
+    shown = by_topic(
+        [
+            WebSocketFigures(("t",), "p:1", traffic),
+            WebSocketFigures(("t", "u"), "p:2", later, "s", "Shared", True),
+        ]
+    )
     assert shown["t"]["producerStats"] == [{"remoteConnection": "/p:1", "numberOfMsgPublished": 2}]
     assert shown["u"]["consumerStats"][0]["subscriptionMode"] == "Durable"

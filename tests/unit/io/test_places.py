@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from magnetar.io.places import Places
+from magnetar.io.places import FairSemaphore
 
 
 async def turns() -> None:
@@ -15,7 +15,7 @@ async def turns() -> None:
 def test_places_are_given_in_order_and_those_who_give_up_keep_none() -> None:
     async def life() -> None:
         loop = asyncio.get_running_loop()
-        places = Places(loop, 2)
+        places = FairSemaphore(loop, 2)
         ends = [loop.create_future() for _ in range(5)]
         began: list[int] = []
 
@@ -45,7 +45,7 @@ def test_places_are_given_in_order_and_those_who_give_up_keep_none() -> None:
 def test_who_gives_up_with_a_place_already_handed_over_passes_it_on() -> None:
     async def life() -> None:
         loop = asyncio.get_running_loop()
-        places = Places(loop, 1)
+        places = FairSemaphore(loop, 1)
         end = loop.create_future()
 
         async def one() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 
 from magnetar.io.simulated import SimulatedDisk, Simulation, simulated_io
-from magnetar.ledger.embedded.segment_files import Room, SegmentFiles
+from magnetar.ledger.embedded.segment_files import SegmentFiles, SegmentRoom
 from magnetar.ledger.embedded.segment_supply import LogSegment, SegmentSupply
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 
@@ -89,13 +89,21 @@ def test_what_was_accepted_gets_what_is_free_and_then_there_is_the_reserve() -> 
     assert (supplied.ready, supplied.supply.has_room, supplied.supply.reserved) == (1, True, None)
     assert not supplied.taken().reserved
     supplied.take()
-    assert (supplied.ready, supplied.supply.has_room, supplied.supply.reserved) == (2, False, Room.RESERVED)
+    assert (supplied.ready, supplied.supply.has_room, supplied.supply.reserved) == (
+        2,
+        False,
+        SegmentRoom.RESERVED,
+    )
     assert supplied.taken().reserved
     # The reserve has less than a second one needs without touching the last quarter.
     supplied.leave_free(0)
     supplied.take()
-    assert (supplied.ready, supplied.supply.has_room, supplied.supply.reserved) == (3, False, Room.LAST)
-    assert supplied.taken().room is Room.LAST
+    assert (supplied.ready, supplied.supply.has_room, supplied.supply.reserved) == (
+        3,
+        False,
+        SegmentRoom.LAST,
+    )
+    assert supplied.taken().room is SegmentRoom.LAST
     supplied.leave_free(0)
     supplied.take()
     assert (supplied.ready, supplied.refused) == (3, 1)
@@ -141,18 +149,18 @@ def test_the_reserve_grows_with_the_segments() -> None:
     files = SegmentFiles(io.disk, "ledgers", settings, bytes(16))
     size, held = settings.first_segment_bytes, []
     for segment_id in range(1, 9):
-        files.prepare(segment_id, 0, size, Room.PLENTY).close()
+        files.prepare(segment_id, 0, size, SegmentRoom.PLENTY).close()
         held.append(files.reserve.held >> 20)
         size = min(2 * size, settings.segment_bytes)
     assert held == [2, 4, 8, 16, 32, 64, 64, 64]
     # It never shrinks, and the next life begins with what there is.
     files = SegmentFiles(io.disk, "ledgers", settings, bytes(16))
-    files.prepare(9, 0, settings.first_segment_bytes, Room.PLENTY).close()
+    files.prepare(9, 0, settings.first_segment_bytes, SegmentRoom.PLENTY).close()
     assert files.reserve.held == settings.reserve_bytes
 
 
 def test_room_is_found_again_although_a_small_segment_is_left_over() -> None:
-    for left, reserved in ((100 * KIB, None), (0, Room.RESERVED)):
+    for left, reserved in ((100 * KIB, None), (0, SegmentRoom.RESERVED)):
         supplied = Supplied()
         supplied.leave_free(left)
         supplied.take()

@@ -15,7 +15,7 @@ from magnetar.cli import magnetar
 from magnetar.spark.pipelines.configuration import Cluster, load_document
 from magnetar.spark.pipelines.errors import ConfigurationRefused
 from magnetar.spark.pipelines.plots import Plot, Series, svg_of
-from magnetar.spark.pipelines.progress import Progress
+from magnetar.spark.pipelines.progress import ProgressBar
 from magnetar.spark.pipelines.report import Report, Table
 
 
@@ -210,7 +210,7 @@ def test_progress_is_a_bar_on_terminals_and_lines_elsewhere(monkeypatch: pytest.
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     for stream in (_Terminal(), io.StringIO()):
-        progress = Progress("p", stream)
+        progress = ProgressBar("p", stream)
         progress.step("reading")
         now[0] += 20
         progress.update(500, 1000)
@@ -222,7 +222,7 @@ def test_progress_is_a_bar_on_terminals_and_lines_elsewhere(monkeypatch: pytest.
         assert ("\r" in text) == stream.isatty()
         assert text.endswith("p: done\n")
     silent = io.StringIO()
-    Progress("p", silent, quiet=True).finish("done")
+    ProgressBar("p", silent, quiet=True).finish("done")
     assert silent.getvalue() == ""
 
 

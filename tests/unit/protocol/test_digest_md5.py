@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from magnetar.protocol.digest_md5 import MAX_CHALLENGE_BYTES, Credentials, DigestClient, DigestRefused
+from magnetar.protocol.digest_md5 import MAX_CHALLENGE_BYTES, DigestClient, DigestRefused, NameAndPassword
 
 CHALLENGE = b'realm="elwood.innosoft.com",nonce="OA6MG9tEQGm2hh",qop="auth",algorithm=md5-sess,charset=utf-8'
 
 
 def client(password: str = "secret", username: str = "chris") -> DigestClient:
-    return DigestClient(Credentials(username, password), "imap/elwood.innosoft.com", "OA6MHXh6VqTrRk")
+    return DigestClient(NameAndPassword(username, password), "imap/elwood.innosoft.com", "OA6MHXh6VqTrRk")
 
 
 def test_the_example_of_the_rule() -> None:
@@ -66,7 +66,7 @@ def test_names_are_quoted_and_passwords_are_not_told() -> None:
     said = client(username='a"b\\c').respond(CHALLENGE).decode()
     assert 'username="a\\"b\\\\c"' in said
     assert "secret" not in said
-    assert "secret" not in repr(Credentials("chris", "secret"))
+    assert "secret" not in repr(NameAndPassword("chris", "secret"))
 
 
 def test_letters_beyond_latin_1_are_hashed_as_utf_8() -> None:

@@ -12,7 +12,7 @@ from magnetar.io.real import real_io
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.interface import Node
 from magnetar.proxy.brokers import BROKERS, Broker, NamedBrokers, RegisteredBrokers, is_web_of, target_of_url
-from magnetar.proxy.targets import Target
+from magnetar.proxy.targets import BrokerTarget
 
 
 def record(name: str, **more: object) -> bytes:
@@ -95,14 +95,14 @@ def test_each_broker_has_its_turn() -> None:
 @pytest.mark.parametrize(
     ("url", "target"),
     [
-        ("pulsar://a:1", Target("a", 1)),
-        ("pulsar+ssl://[::1]:6651/", Target("::1", 6651)),
+        ("pulsar://a:1", BrokerTarget("a", 1)),
+        ("pulsar+ssl://[::1]:6651/", BrokerTarget("::1", 6651)),
         ("a:1", None),
         ("pulsar://a", None),
         ("", None),
     ],
 )
-def test_urls_lead_to_targets(url: str, target: Target | None) -> None:
+def test_urls_lead_to_targets(url: str, target: BrokerTarget | None) -> None:
     assert target_of_url(url) == target
 
 

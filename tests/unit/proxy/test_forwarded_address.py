@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.proxy.forwarded_address import Header, HeaderRefused, read_header
+from magnetar.proxy.forwarded_address import HeaderRefused, ProxyHeader, read_header
 
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 LINE = b"PROXY TCP4 192.0.2.1 198.51.100.1 56324 6650\r\n"
@@ -41,7 +41,7 @@ V6 = version_2(
     ],
 )
 def test_a_header_is_read_however_it_comes(data: bytes, host: str, port: int) -> None:
-    assert read_header(data + b"rest") == Header(host, port, len(data))
+    assert read_header(data + b"rest") == ProxyHeader(host, port, len(data))
     for length in range(len(data)):
         assert read_header(data[:length]) is None
 
@@ -65,7 +65,7 @@ def test_a_broken_header_is_refused(data: bytes) -> None:
 
 
 def test_a_connection_without_a_header_has_none() -> None:
-    assert read_header(b"\x00\x00\x00\x10") == Header("", 0, 0)
+    assert read_header(b"\x00\x00\x00\x10") == ProxyHeader("", 0, 0)
 
 
 @given(st.sampled_from([b"", b"PROXY ", b"PROXY TCP4 ", SIGNATURE, SIGNATURE + b"\x21\x11"]), st.binary())

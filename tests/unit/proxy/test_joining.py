@@ -16,7 +16,7 @@ from magnetar.proxy.brokers import NamedBrokers
 from magnetar.proxy.client_connection import ClientConnection
 from magnetar.proxy.frames import Commands
 from magnetar.proxy.service import ProxyOptions, ProxyService
-from magnetar.proxy.targets import AllowedTargets, Target
+from magnetar.proxy.targets import AllowedTargets, BrokerTarget
 from magnetar.security.authentication import NobodyIsAsked
 
 CONNECTED = encode_command(BaseCommand(type=BaseCommand.CONNECTED, connected={"server_version": "broker"}))
@@ -126,7 +126,7 @@ def test_a_client_that_takes_nothing_has_one_large_answer_at_a_time(monkeypatch:
         service, client = begun(Network(ends=False), wire)
         await settled()
 
-        async def known(_target: Target) -> Lists:
+        async def known(_target: BrokerTarget) -> Lists:
             return broker
 
         monkeypatch.setattr(client, "broker", known)

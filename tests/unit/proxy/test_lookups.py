@@ -15,7 +15,7 @@ from magnetar.proxy.broker_connection import BrokerLost
 from magnetar.proxy.brokers import NamedBrokers
 from magnetar.proxy.lookups import MAX_REDIRECTS, answered
 from magnetar.proxy.service import ProxyOptions, ProxyService
-from magnetar.proxy.targets import AllowedTargets, Target
+from magnetar.proxy.targets import AllowedTargets, BrokerTarget
 from magnetar.security.authentication import NobodyIsAsked
 
 Answer = Callable[[BaseCommand], BaseCommand | Exception | None]
@@ -30,7 +30,7 @@ class Brokers:
         self.asked: list[str] = []
         self._answers = answers
 
-    async def broker(self, target: Target) -> Any:
+    async def broker(self, target: BrokerTarget) -> Any:
         answer = self._answers.get(target.host)
         if answer is None:
             raise BrokerLost(f"{target} cannot be reached")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from magnetar.proxy.targets import AllowedTargets, Target, TargetDenied, is_in, networks_of, target_of
+from magnetar.proxy.targets import AllowedTargets, BrokerTarget, TargetDenied, is_in, networks_of, target_of
 
 
 @pytest.mark.parametrize(
@@ -12,7 +12,7 @@ from magnetar.proxy.targets import AllowedTargets, Target, TargetDenied, is_in, 
     [("b1:6650", "b1", 6650), ("[::1]:6651", "::1", 6651), ("10.0.0.1:1", "10.0.0.1", 1)],
 )
 def test_targets_are_read(text: str, host: str, port: int) -> None:
-    assert target_of(text) == Target(host, port)
+    assert target_of(text) == BrokerTarget(host, port)
     assert str(target_of(text)) == text
 
 
@@ -27,9 +27,9 @@ def test_what_is_no_target_is_denied(text: str) -> None:
 
 def test_ports_have_to_be_listed() -> None:
     allowed = AllowedTargets(ports="6650,6651")
-    allowed.check(Target("anything", 6651))
+    allowed.check(BrokerTarget("anything", 6651))
     with pytest.raises(TargetDenied, match="brokerProxyAllowedTargetPorts"):
-        allowed.check(Target("anything", 22))
+        allowed.check(BrokerTarget("anything", 22))
 
 
 @pytest.mark.parametrize(
@@ -47,10 +47,10 @@ def test_ports_have_to_be_listed() -> None:
 def test_names_have_to_match(hosts: str, host: str, fine: bool) -> None:
     allowed = AllowedTargets(hosts=hosts)
     if fine:
-        allowed.check(Target(host, 1))
+        allowed.check(BrokerTarget(host, 1))
     else:
         with pytest.raises(TargetDenied, match="brokerProxyAllowedHostNames"):
-            allowed.check(Target(host, 1))
+            allowed.check(BrokerTarget(host, 1))
 
 
 def test_addresses_have_to_be_in_a_network() -> None:

@@ -15,7 +15,7 @@ from keys import ask, ec_key, rsa_key, token
 from magnetar.errors import AuthenticationFailure
 from magnetar.io.simulated import Simulation, simulated_io
 from magnetar.security.authentication import Credentials
-from magnetar.security.options import Options, ProviderRefused
+from magnetar.security.options import ProviderRefused, SecurityOptions
 from magnetar.security.providers.fetching import MAX_BYTES, Fetcher, FetchFailed
 from magnetar.security.providers.openid import OpenIdProvider, keys_in
 
@@ -65,7 +65,9 @@ class World:
             **given,
         }
         io = self.simulation.io
-        self.provider = OpenIdProvider(io, io.start_worker("w"), Options(settings), self.issuers.fetch)
+        self.provider = OpenIdProvider(
+            io, io.start_worker("w"), SecurityOptions(settings), self.issuers.fetch
+        )
 
     def role(self, data: bytes) -> str:
         return ask(self.simulation, self.provider, data).role

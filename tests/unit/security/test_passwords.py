@@ -14,7 +14,7 @@ from magnetar.errors import AuthenticationFailure, TooManyRequests
 from magnetar.io.simulated import Simulation, simulated_io
 from magnetar.security.authentication import Authenticated, Credentials
 from magnetar.security.key_material import UnusableKey
-from magnetar.security.options import Options, ProviderRefused
+from magnetar.security.options import ProviderRefused, SecurityOptions
 from magnetar.security.providers import passwords
 from magnetar.security.providers.passwords import PasswordProvider, matches, parse_htpasswd
 
@@ -47,7 +47,9 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def provider(world: Simulation, file: Path, text: str | bytes) -> PasswordProvider:
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return PasswordProvider(world.io, world.io.start_worker("files"), Options({"basicAuthConf": str(file)}))
+    return PasswordProvider(
+        world.io, world.io.start_worker("files"), SecurityOptions({"basicAuthConf": str(file)})
+    )
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -99,7 +101,7 @@ def test_comments_and_empty_lines_are_nobody() -> None:
 def test_a_file_that_is_not_there_is_named_at_the_start(text: str) -> None:
     world = simulated_io(1)
     with pytest.raises(ProviderRefused, match="basicAuthConf"):
-        PasswordProvider(world.io, world.io.start_worker("files"), Options({"basicAuthConf": text}))
+        PasswordProvider(world.io, world.io.start_worker("files"), SecurityOptions({"basicAuthConf": text}))
 
 
 @pytest.mark.parametrize("data", [b"", b":", b":x", b"alice", b"\xff:x", b"alice:" + b"x" * 5000])

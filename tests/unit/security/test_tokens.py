@@ -17,7 +17,7 @@ from magnetar.errors import AuthenticationFailure
 from magnetar.io.simulated import simulated_io
 from magnetar.security.authentication import Authenticated
 from magnetar.security.key_material import UnusableKey
-from magnetar.security.options import Options, ProviderRefused
+from magnetar.security.options import ProviderRefused, SecurityOptions
 from magnetar.security.providers.tokens import (
     MAX_TOKEN_BYTES,
     TokenKey,
@@ -257,7 +257,7 @@ def test_settings_that_cannot_work_are_named(given: dict[str, str], what: str) -
     world = simulated_io(1)
     settings = {name: text.replace("KEY", base64.b64encode(SECRET).decode()) for name, text in given.items()}
     with pytest.raises(ProviderRefused, match=what) as refusal:
-        TokenProvider(world.io, world.io.start_worker("files"), Options(settings))
+        TokenProvider(world.io, world.io.start_worker("files"), SecurityOptions(settings))
     assert base64.b64encode(SECRET).decode() not in str(refusal.value)
 
 
@@ -266,7 +266,7 @@ def test_a_key_that_is_replaced_counts_at_once_and_one_that_is_damaged_not_at_al
     file = tmp_path / "secret"
     file.write_bytes(SECRET)
     provider = TokenProvider(
-        world.io, world.io.start_worker("files"), Options({"tokenSecretKey": f"file://{file}"})
+        world.io, world.io.start_worker("files"), SecurityOptions({"tokenSecretKey": f"file://{file}"})
     )
     told: list[int] = []
     provider.listen(lambda: told.append(1))

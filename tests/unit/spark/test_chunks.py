@@ -14,10 +14,10 @@ from magnetar.client.message_id import MessageId
 from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import MessageIdData, MessageMetadata
 from magnetar.spark.codec.columns import BYTES
-from magnetar.spark.codec.rows import EntryPart, Malformed, Wanted, record_batches
+from magnetar.spark.codec.rows import EntryPart, Malformed, RowSelection, record_batches
 from magnetar.spark.ledgers import Range
 from magnetar.spark.reading import chunks
-from magnetar.spark.reading.chunks import Chunks
+from magnetar.spark.reading.chunks import TopicChunks
 
 LEDGER = 7
 COUNT = 3
@@ -39,7 +39,7 @@ def entry(place: int, uuid: str, number: int) -> EntryPart:
     return EntryPart(LEDGER, place, build_entry(metadata, bytes([place % 256])))
 
 
-class OfEntries(Chunks):
+class OfEntries(TopicChunks):
     """Reads back from a list, a few entries at a time."""
 
     def __init__(self, entries: list[EntryPart]) -> None:
@@ -63,7 +63,9 @@ def read(entries: list[EntryPart], cuts: list[int]) -> list[tuple[int, bytes | N
 
     for first, end in zip([0, *cuts], [*cuts, len(entries)], strict=True):
         part = entries[first:end]
-        for batch in record_batches("t", -1, part, BYTES, Wanted(), None, malformed, OfEntries(entries)):
+        for batch in record_batches(
+            "t", -1, part, BYTES, RowSelection(), None, malformed, OfEntries(entries)
+        ):
             for row in batch.to_pylist():
                 place = MessageId.deserialize(row["__messageId"])
                 found.append((place.entry_id(), row["value"]))
@@ -115,7 +117,7 @@ def test_what_is_too_large_is_named(monkeypatch: Any) -> None:
     monkeypatch.setattr(chunks, "MAX_BYTES", 2)
     entries = [entry(place, "a", place) for place in range(COUNT)]
     found: list[Malformed] = []
-    list(record_batches("t", -1, entries, BYTES, Wanted(), None, found.append, OfEntries(entries)))
+    list(record_batches("t", -1, entries, BYTES, RowSelection(), None, found.append, OfEntries(entries)))
     assert [each.entry_id for each in found] == [COUNT - 1]
     assert found[0].reason == "it is a message of 3 bytes in chunks, of which at most 2 are put together"
 
@@ -124,7 +126,9 @@ def test_what_is_too_large_is_named(monkeypatch: Any) -> None:
 def test_the_id_has_the_first_chunk_as_well(partition: int) -> None:
     entries = [entry(1000 + place, "a", place) for place in range(COUNT)]
     found: list[Malformed] = []
-    (batch,) = record_batches("t", partition, entries, BYTES, Wanted(), None, found.append, OfEntries([]))
+    (batch,) = record_batches(
+        "t", partition, entries, BYTES, RowSelection(), None, found.append, OfEntries([])
+    )
     wanted = MessageIdData(ledgerId=LEDGER, entryId=1002)
     first = MessageIdData(ledgerId=LEDGER, entryId=1000)
     for each in (wanted, first):

@@ -10,7 +10,7 @@ from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
 from magnetar.spark.codec.schemas import NOTHING
 from magnetar.spark.errors import InvalidRows
-from magnetar.spark.options import Options
+from magnetar.spark.options import QueryOptions
 from magnetar.spark.writing.cutting import CutEntry, RowCutter
 
 MOMENT = pa.timestamp("us", "UTC")
@@ -20,7 +20,7 @@ OPTIONS = {"service.url": "pulsar://h:1", "admin.url": "http://h:2", "topic": "t
 def cut(columns: dict[str, pa.Array], partitions: int = 0, **producer: str) -> list[CutEntry]:
     types = {pa.binary(): BinaryType(), pa.string(): StringType(), MOMENT: TimestampType()}
     schema = StructType([StructField(name, types[each.type]) for name, each in columns.items()])
-    options = Options.parse(
+    options = QueryOptions.parse(
         {**OPTIONS, **{f"pulsar.producer.{name}": text for name, text in producer.items()}}
     )
     cutter = RowCutter(schema, options, lambda _topic: partitions, lambda _topic: NOTHING)

@@ -13,7 +13,7 @@ from pyspark.sql.types import DoubleType, StructField, StructType
 from magnetar.spark.codec.decoders import BAD_VALUES, decoder_of
 from magnetar.spark.codec.encoders import encoder_of
 from magnetar.spark.codec.schemas import NOTHING, Definition
-from magnetar.spark.options import Options
+from magnetar.spark.options import QueryOptions
 from magnetar.spark.writing.contents import Content
 
 TEXTS = {"type": "array", "items": "string"}
@@ -68,7 +68,7 @@ def test_numbers_that_json_has_no_form_for_are_texts_as_java_writes_them(kind: A
 
 
 def test_rows_without_a_schema_are_json_that_others_read() -> None:
-    content = Content(StructType([StructField("a", DoubleType())]), Options.parse(OPTIONS))
+    content = Content(StructType([StructField("a", DoubleType())]), QueryOptions.parse(OPTIONS))
     rows = pa.record_batch({"a": pa.array([math.nan, 0.5])})
     found = content.for_topic("t", NOTHING).encoded(rows).to_pylist()
     assert found == ['{"a":"NaN"}', '{"a":0.5}']

@@ -12,7 +12,7 @@ from magnetar.client.message_id import MessageId
 from magnetar.spark.access import without_secrets
 from magnetar.spark.errors import InvalidOption, InvalidPlace
 from magnetar.spark.ledgers import Layout, Range, ranges_between
-from magnetar.spark.options import Options
+from magnetar.spark.options import QueryOptions
 from magnetar.spark.pipelines.configuration import Cluster
 from magnetar.spark.pipelines.mirror_verify import MirrorVerifyConfig
 from magnetar.spark.positions import Offset, Place, TopicOffset, parse_message_id
@@ -22,7 +22,7 @@ BASE = {"service.url": "pulsar://h:1", "admin.url": "http://h:2"}
 
 
 def test_names_are_found_whatever_their_case() -> None:
-    found = Options.parse(
+    found = QueryOptions.parse(
         {**BASE, "TOPIC": "t", "MaxRowsPerTrigger": "5", "pulsar.reader.receiverQueueSize": "7"}
     )
     assert found.topics == ("persistent://public/default/t",)
@@ -58,7 +58,7 @@ def test_names_are_found_whatever_their_case() -> None:
 )
 def test_what_cannot_be_honoured_is_refused_by_name(more: dict[str, str], text: str) -> None:
     with pytest.raises(InvalidOption, match=text):
-        Options.parse({**BASE, **more})
+        QueryOptions.parse({**BASE, **more})
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_what_cannot_be_honoured_is_refused_by_name(more: dict[str, str], text: 
 )
 def test_secrets_that_spark_would_print_or_that_are_none_are_refused(plugin: str, params: str) -> None:
     with pytest.raises(InvalidOption, match=r"auth\.params") as refusal:
-        Options.parse({**BASE, "auth.plugin": plugin, "auth.params": params})
+        QueryOptions.parse({**BASE, "auth.plugin": plugin, "auth.params": params})
     assert "kept" not in f"{refusal.value!r}"
 
 
@@ -85,7 +85,7 @@ def test_who_asks_and_tls(prefix: str) -> None:
         f"{prefix}tls.hostname.verification": "false",
     }
     urls = {"service.url": "pulsar+ssl://h:1", "admin.url": "https://h:2"}
-    found = pickle.loads(pickle.dumps(Options.parse({**urls, **given})))
+    found = pickle.loads(pickle.dumps(QueryOptions.parse({**urls, **given})))
     assert found.client["authentication"].data() == b"kept"
     assert found.access.tls.files.trust == "/t"
     assert not found.access.tls.verify_host
@@ -95,7 +95,7 @@ def test_who_asks_and_tls(prefix: str) -> None:
 
 def test_what_a_pipeline_is_given_is_told_without_secrets() -> None:
     cluster = Cluster(auth_plugin="token", auth_params="token:kept", tls_hostname_verification=False)
-    found = Options.parse({**cluster.options(), "topic": "t"})
+    found = QueryOptions.parse({**cluster.options(), "topic": "t"})
     assert found.client["authentication"].data() == b"kept"
     assert not found.access.tls.verify_host
     given = {

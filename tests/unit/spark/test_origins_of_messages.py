@@ -7,7 +7,7 @@ from pyspark.sql.types import StructType
 from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 from magnetar.spark.codec.columns import BYTES, ORIGIN, VALUE
-from magnetar.spark.codec.rows import EntryPart, Malformed, Wanted, record_batches
+from magnetar.spark.codec.rows import EntryPart, Malformed, RowSelection, record_batches
 
 
 def entry(place: int, messages: int = 0, **more: object) -> EntryPart:
@@ -30,7 +30,7 @@ PARTS = [
 def rows(*parts: EntryPart, first: int = 0) -> list[dict[str, object]]:
     malformed: list[Malformed] = []
     schema = StructType([*(each for each in BYTES if each.name == VALUE), *ORIGIN])
-    wanted = Wanted(times_from=first)
+    wanted = RowSelection(times_from=first)
     found = list(record_batches("t", -1, parts, schema, wanted, None, malformed.append))
     assert not malformed
     return [row for batch in found for row in batch.to_pylist()]

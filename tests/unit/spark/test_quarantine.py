@@ -10,12 +10,12 @@ import pytest
 
 from magnetar.spark.codec.rows import Malformed
 from magnetar.spark.ledgers import Range
-from magnetar.spark.options import Options
+from magnetar.spark.options import QueryOptions
 from magnetar.spark.reading import quarantine as module
-from magnetar.spark.reading.planning import Part
+from magnetar.spark.reading.planning import TaskPart
 from magnetar.spark.reading.quarantine import Quarantine
 
-PART = Part("persistent://public/default/t", (Range(1, 0, 0, 5),))
+PART = TaskPart("persistent://public/default/t", (Range(1, 0, 0, 5),))
 
 
 @pytest.fixture
@@ -24,9 +24,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "kept"
 
 
-def options(folder: Path) -> Options:
+def options(folder: Path) -> QueryOptions:
     given = {"service.url": "pulsar://h:1", "admin.url": "http://h:2", "quarantine.path": str(folder)}
-    return Options.parse({**given, "topic": "t"})
+    return QueryOptions.parse({**given, "topic": "t"})
 
 
 def damaged(entry: int) -> Malformed:

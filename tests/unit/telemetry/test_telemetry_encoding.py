@@ -15,7 +15,7 @@ from magnetar.broker.stats.figures import (
     TopicMetrics,
 )
 from magnetar.security.authentication_counts import AuthenticationCounts
-from magnetar.telemetry.encoding import TOPICS_A_REQUEST, Encoder
+from magnetar.telemetry.encoding import TOPICS_A_REQUEST, RequestEncoder
 from magnetar.telemetry.instruments import BROKER, COMPACTION, CONSUMER, PRODUCER, TOPIC
 
 
@@ -25,7 +25,7 @@ def topic(number: int = 0, compaction: CompactionMetrics | None = None) -> Topic
 
 
 def decoded(snapshot: MetricsSnapshot) -> list[ExportMetricsServiceRequest]:
-    encoder = Encoder({"service.name": "pulsar-broker"}, "1")
+    encoder = RequestEncoder({"service.name": "pulsar-broker"}, "1")
     return [ExportMetricsServiceRequest.FromString(each) for each in encoder.requests(snapshot, 2_000)]
 
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from magnetar.broker.load.quotas import Quotas, ResourceQuota
 from magnetar.broker.load.reports import BrokerReport
 from magnetar.broker.service import BrokerService
-from magnetar.broker.stats.assembled import Wanted, stats_of
+from magnetar.broker.stats.assembled import StatsSelection, stats_of
 from magnetar.errors import (
     Conflict,
     InvalidRequest,
@@ -65,7 +65,7 @@ class LoadAdmin:
     async def topics(self) -> Mapping[str, Any]:
         """``TopicStats`` of all topics that are loaded here, by namespace, bundle, domain and name."""
         found: dict[str, Any] = {}
-        own, wanted = self._broker.settings.broker_id, Wanted(backlog_size=False)
+        own, wanted = self._broker.settings.broker_id, StatsSelection(backlog_size=False)
         for topic in list(self._broker.topics.values()):
             bundle = await self._broker.bundles.of_topic(topic.name)
             of_bundle = found.setdefault(str(bundle.namespace), {}).setdefault(str(bundle.range), {})

@@ -16,7 +16,7 @@ from magnetar.broker.admin.partitions import (
 from magnetar.broker.admin.shadows import check_source
 from magnetar.broker.policies.records import Record
 from magnetar.broker.service import BrokerService
-from magnetar.broker.stats.assembled import Wanted, internal_stats_of, stats_of
+from magnetar.broker.stats.assembled import StatsSelection, internal_stats_of, stats_of
 from magnetar.broker.stats.topic_totals import total_stats
 from magnetar.broker.topics.any_topic import AnyTopic, persistent
 from magnetar.broker.topics.persistent import Topic
@@ -281,7 +281,7 @@ class TopicAdmin:
 
     # Statistics
 
-    async def stats(self, topic: str, wanted: Wanted) -> Json:
+    async def stats(self, topic: str, wanted: StatsSelection) -> Json:
         """``TopicStats``. :raises TopicNotFound: no such topic"""
         return await stats_of(
             self._broker.io, await self.existing(topic), self._broker.settings.broker_id, wanted
@@ -297,7 +297,7 @@ class TopicAdmin:
             self._broker.io, found, self._broker.schemas.storage, metadata=metadata
         )
 
-    async def partitioned_stats(self, topic: str, wanted: Wanted, *, per_partition: bool) -> Json:
+    async def partitioned_stats(self, topic: str, wanted: StatsSelection, *, per_partition: bool) -> Json:
         """``PartitionedTopicStats``. :raises TopicNotFound: no such partitioned topic"""
         metadata = await self._partitions.describe(topic)
         each: dict[str, Json] = {}
@@ -327,7 +327,7 @@ class TopicAdmin:
                     raise
         return {"metadata": metadata, "partitions": each}
 
-    async def _stats(self, name: TopicName, wanted: Wanted) -> Json:
+    async def _stats(self, name: TopicName, wanted: StatsSelection) -> Json:
         found = await self._broker.topic(name, create=False)
         return await stats_of(self._broker.io, found, self._broker.settings.broker_id, wanted)
 

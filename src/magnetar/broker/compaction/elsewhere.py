@@ -10,7 +10,7 @@ from magnetar.broker.compaction import questions
 from magnetar.broker.compaction.giving_way import GivingWay
 from magnetar.broker.compaction.latest_messages import Copied, Entries
 from magnetar.broker.compaction.process import service
-from magnetar.broker.compaction.questions import Beginning, Kind, Nonsense, Places, Question
+from magnetar.broker.compaction.questions import Beginning, EntryIds, Nonsense, Question, QuestionKind
 from magnetar.io.interfaces import Cancellable, Io, Process, ProcessFailed
 from magnetar.io.waiting import finished, nobody_waits
 from magnetar.protocol.hot_compaction import PARTS
@@ -71,7 +71,7 @@ class Elsewhere:
             process.close()
 
 
-class Asked(Generic[T]):
+class PendingAnswer(Generic[T]):
     """A question that is on its way, whose answer somebody will want."""
 
     def __init__(self, io: Io, process: Process, question: Question, opened: Callable[[bytes], T]) -> None:
@@ -106,8 +106,8 @@ class LatestElsewhere:
         self.kept = 0
         """Of these, those that stay."""
 
-    def _ask(self, question: Question, opened: Callable[[bytes], T]) -> Asked[T]:
-        return Asked(self._io, self._process, question, opened)
+    def _ask(self, question: Question, opened: Callable[[bytes], T]) -> PendingAnswer[T]:
+        return PendingAnswer(self._io, self._process, question, opened)
 
     async def _done(self, question: Question, patience: float = _ANSWER_SECONDS) -> None:
         await self._ask(question, partial(questions.opened_counts, expected=0)).answer(patience)
@@ -118,7 +118,7 @@ class LatestElsewhere:
     async def begin(self, beginning: Beginning) -> None:
         await self._done(questions.begin(beginning))
 
-    def number(self, entries: Entries) -> Asked[int]:
+    def number(self, entries: Entries) -> PendingAnswer[int]:
         """It comes to the number of messages so far."""
         return self._ask(questions.number(entries), partial(self._numbered, entries.count))
 
@@ -131,13 +131,13 @@ class LatestElsewhere:
 
     async def settle(self, way: GivingWay) -> None:
         """It is known there what stays, when this returns."""
-        parts = await self._count(questions.plain(Kind.PARTS))
+        parts = await self._count(questions.plain(QuestionKind.PARTS))
         if parts > PARTS:
             raise ProcessFailed(f"the compaction process wants to settle {parts} parts of {PARTS}")
         for part in range(parts):
             await self._done(questions.settle_part(part))
             await way.rest()
-        kept = await self._count(questions.plain(Kind.SETTLE))
+        kept = await self._count(questions.plain(QuestionKind.SETTLE))
         if kept > self.count:
             raise ProcessFailed(f"the compaction process keeps {kept} messages of {self.count}")
         self.kept = kept
@@ -151,17 +151,17 @@ class LatestElsewhere:
             found.append(await self._ask(questions.staying(some), opened).answer())
         return b"".join(found)
 
-    def copy(self, entries: Entries, places: Places, partition: int, at: int) -> Asked[Copied]:
+    def copy(self, entries: Entries, places: EntryIds, partition: int, at: int) -> PendingAnswer[Copied]:
         """:param at: the number of the first message, or :data:`questions.GOES_ON`"""
         opened = partial(questions.opened_copied, at_most=entries.count)
         return self._ask(questions.copy(entries, places, partition, at), opened)
 
     async def remove(self) -> None:
         """Nothing is left there of this compaction, neither in memory nor on the disk."""
-        await self._done(questions.plain(Kind.REMOVE), _LEAVE_SECONDS)
+        await self._done(questions.plain(QuestionKind.REMOVE), _LEAVE_SECONDS)
 
 
-class Pipeline(Generic[C, T]):
+class QuestionPipeline(Generic[C, T]):
     """One question is answered there while the next one is read here.
 
     :param use: takes what came with a question, and the answer, in order
@@ -169,9 +169,9 @@ class Pipeline(Generic[C, T]):
 
     def __init__(self, use: Callable[[C, T], Awaitable[None]]) -> None:
         self._use = use
-        self._asked: tuple[C, Asked[T]] | None = None
+        self._asked: tuple[C, PendingAnswer[T]] | None = None
 
-    async def put(self, context: C, asked: Asked[T]) -> None:
+    async def put(self, context: C, asked: PendingAnswer[T]) -> None:
         """Returns when the answer to the question before was used. :raises ProcessFailed: there is none"""
         await self.end()
         self._asked = context, asked

@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NamedTuple
 
 from magnetar.broker.compaction.compacted_ledger import CompactedLedger, OpenedRun
-from magnetar.broker.compaction.elsewhere import LatestElsewhere, Pipeline
+from magnetar.broker.compaction.elsewhere import LatestElsewhere, QuestionPipeline
 from magnetar.broker.compaction.figures import CompactionFigures
 from magnetar.broker.compaction.giving_way import GivingWay
 from magnetar.broker.compaction.latest_messages import Copied, Entries
 from magnetar.broker.compaction.new_ledger import NewLedger
-from magnetar.broker.compaction.questions import GOES_ON, Places
+from magnetar.broker.compaction.questions import GOES_ON, EntryIds
 from magnetar.io.interfaces import Io
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import LedgerReader, LedgerStore
@@ -53,7 +53,7 @@ class _Read(NamedTuple):
     run: EntryRun
     entries: Entries
     """As the topic has them."""
-    places: Places
+    places: EntryIds
 
 
 class Passage:
@@ -115,12 +115,12 @@ class Passage:
         assert former is not None
         async for run in self._runs(former.ledger_id, first, last):
             opened = OpenedRun(run)
-            places = Places(opened.ledger_ids, opened.entry_ids)
+            places = EntryIds(opened.ledger_ids, opened.entry_ids)
             yield _Read(run, Entries(run.buffer, opened.starts, run.ends, run.count), places)
 
     async def _of_topic(self, ledger_id: int, first: int, last: int) -> AsyncIterator[_Read]:
         async for run in self._runs(ledger_id, first, last):
-            places = Places.following(ledger_id, run.first_entry_id)
+            places = EntryIds.following(ledger_id, run.first_entry_id)
             yield _Read(run, Entries(run.buffer, run.starts, run.ends, run.count), places)
 
     async def _between(self, after: Position, to: Position) -> AsyncIterator[_Read]:
@@ -143,7 +143,7 @@ class Passage:
 
         :raises ProcessFailed: the process does not do what it should
         """
-        pipeline = Pipeline(self._numbered_to)
+        pipeline = QuestionPipeline(self._numbered_to)
         former = self._sources.former
         if former is not None:
             async for read in self._of_former(0, await former.entries() - 1):
@@ -169,7 +169,7 @@ class Passage:
 
         :raises ProcessFailed: the process does not do what it should
         """
-        pipeline = Pipeline(self._write)
+        pipeline = QuestionPipeline(self._write)
         stay = await self._latest.staying([(span.number, span.end) for span in self._spans])
         for index, span in enumerate(self._spans):
             if not stay[index]:

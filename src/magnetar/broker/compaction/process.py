@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from magnetar.broker.compaction import questions
 from magnetar.broker.compaction.latest_messages import LatestMessages
-from magnetar.broker.compaction.questions import Kind
+from magnetar.broker.compaction.questions import QuestionKind
 from magnetar.io.interfaces import Buffer, Disk
 
 
@@ -23,22 +23,22 @@ class _Compacting:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._latest: LatestMessages | None = None
-        self._answers: dict[Kind, Callable[[LatestMessages, bytes], Sequence[Buffer]]] = {
-            Kind.NUMBER: _number,
-            Kind.PARTS: _parts,
-            Kind.SETTLE_PART: _settle_part,
-            Kind.SETTLE: _settle,
-            Kind.STAYING: _staying,
-            Kind.COPY: _copy,
+        self._answers: dict[QuestionKind, Callable[[LatestMessages, bytes], Sequence[Buffer]]] = {
+            QuestionKind.NUMBER: _number,
+            QuestionKind.PARTS: _parts,
+            QuestionKind.SETTLE_PART: _settle_part,
+            QuestionKind.SETTLE: _settle,
+            QuestionKind.STAYING: _staying,
+            QuestionKind.COPY: _copy,
         }
 
     def answer(self, question: bytes) -> Sequence[Buffer]:
         """:raises OSError: keys do not fit in memory, and the disk does not take or give them back"""
         kind = questions.kind_of(question)
-        if kind is Kind.REMOVE:
+        if kind is QuestionKind.REMOVE:
             self._remove()
             return ()
-        if kind is Kind.BEGIN:
+        if kind is QuestionKind.BEGIN:
             self._remove()
             wanted = questions.opened_begin(question)
             self._latest = LatestMessages(

@@ -18,7 +18,7 @@ from magnetar.protocol.hot_compaction import ascend, open_raw, shift
 Question = list[Buffer]
 
 
-class Kind(IntEnum):
+class QuestionKind(IntEnum):
     """The first byte of a question."""
 
     BEGIN = 0
@@ -57,7 +57,7 @@ class Beginning:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class EntryIds:
     """The ids of entries: each its own, or one after another in a ledger from a first one on."""
 
     ledger_ids: array[int]
@@ -65,7 +65,7 @@ class Places:
     consecutive: bool = False
 
     @classmethod
-    def following(cls, ledger_id: int, first: int) -> Places:
+    def following(cls, ledger_id: int, first: int) -> EntryIds:
         return cls(array("q", (ledger_id,)), array("q", (first,)), consecutive=True)
 
     def of_each(self, count: int) -> tuple[array[int], array[int]]:
@@ -79,36 +79,39 @@ class Places:
 
 
 def begin(beginning: Beginning) -> Question:
-    return [_BEGIN.pack(Kind.BEGIN, beginning.retain_keyless, beginning.memory, beginning.max_size)]
+    return [_BEGIN.pack(QuestionKind.BEGIN, beginning.retain_keyless, beginning.memory, beginning.max_size)]
 
 
-def plain(kind: Kind) -> Question:
+def plain(kind: QuestionKind) -> Question:
     """One of PARTS, SETTLE and REMOVE."""
     return [bytes((kind,))]
 
 
 def settle_part(part: int) -> Question:
-    return [_PART.pack(Kind.SETTLE_PART, part)]
+    return [_PART.pack(QuestionKind.SETTLE_PART, part)]
 
 
 def staying(spans: Sequence[tuple[int, int]]) -> Question:
     """Of which of these, numbers of messages [first, end), any stays."""
-    return [bytes((Kind.STAYING,)), array("q", (number for span in spans for number in span)).tobytes()]
+    return [
+        bytes((QuestionKind.STAYING,)),
+        array("q", (number for span in spans for number in span)).tobytes(),
+    ]
 
 
 def number(entries: Entries) -> Question:
-    return _entries(Kind.NUMBER, entries)
+    return _entries(QuestionKind.NUMBER, entries)
 
 
-def copy(entries: Entries, places: Places, partition: int, at: int) -> Question:
+def copy(entries: Entries, places: EntryIds, partition: int, at: int) -> Question:
     """:param at: the number of the first message, or :data:`GOES_ON`"""
-    question = _entries(Kind.COPY, entries)
+    question = _entries(QuestionKind.COPY, entries)
     ids = places.ledger_ids.tobytes() + places.entry_ids.tobytes()
     question[1:1] = [_COPY.pack(partition, at, places.consecutive) + ids]
     return question
 
 
-def _entries(kind: Kind, entries: Entries) -> Question:
+def _entries(kind: QuestionKind, entries: Entries) -> Question:
     count, base = entries.count, entries.starts[0]
     head = _ENTRIES.pack(kind, base, count)
     bounds = entries.starts[:count].tobytes() + entries.ends[:count].tobytes()
@@ -118,8 +121,8 @@ def _entries(kind: Kind, entries: Entries) -> Question:
 # The same, on the other side
 
 
-def kind_of(question: bytes) -> Kind:
-    return Kind(question[0])
+def kind_of(question: bytes) -> QuestionKind:
+    return QuestionKind(question[0])
 
 
 def opened_begin(question: bytes) -> Beginning:
@@ -141,14 +144,14 @@ def opened_number(question: bytes) -> Entries:
     return _opened_entries(question, _ENTRIES.size, base, count)
 
 
-def opened_copy(question: bytes) -> tuple[Entries, Places, int, int]:
+def opened_copy(question: bytes) -> tuple[Entries, EntryIds, int, int]:
     """The entries, where they are, the topic's partition, and the number of the first message."""
     _kind, base, count = _ENTRIES.unpack_from(question)
     at = _ENTRIES.size
     partition, number, consecutive = _COPY.unpack_from(question, at)
     at += _COPY.size
     ids = 1 if consecutive else count
-    places = Places(_numbers(question, at, ids), _numbers(question, at + 8 * ids, ids), consecutive)
+    places = EntryIds(_numbers(question, at, ids), _numbers(question, at + 8 * ids, ids), consecutive)
     return _opened_entries(question, at + 16 * ids, base, count), places, partition, number
 
 

@@ -26,7 +26,7 @@ from magnetar.protocol.errors import ProtocolError
 log = logging.getLogger(__name__)
 
 
-class Status(Enum):
+class CompactionStatus(Enum):
     NOT_RUN = "NOT_RUN"
     RUNNING = "RUNNING"
     SUCCESS = "SUCCESS"
@@ -55,7 +55,7 @@ class TopicCompaction:
         """Those that what is stored may still name."""
         self._running: Any = None
         self._stopped = False
-        self.status = Status.NOT_RUN
+        self.status = CompactionStatus.NOT_RUN
         self.last_error = ""
         self.figures: CompactionFigures | None = None
         """Of what was compacted since the topic was loaded; None: nothing was."""
@@ -98,7 +98,7 @@ class TopicCompaction:
             raise Conflict("Compaction already in progress")
         if self._stopped:
             raise ServiceNotReady("Topic is being closed: it is not compacted")
-        self.status, self.last_error = Status.RUNNING, ""
+        self.status, self.last_error = CompactionStatus.RUNNING, ""
         self._running = self._compactor.io.loop.create_task(self._run())
 
     async def _run(self) -> None:
@@ -120,14 +120,14 @@ class TopicCompaction:
             OSError,
         ) as error:
             log.warning("topic not compacted", extra={"topic": self._topic, "error": str(error)})
-            self.status, self.last_error = Status.ERROR, str(error) or type(error).__name__
+            self.status, self.last_error = CompactionStatus.ERROR, str(error) or type(error).__name__
             figures.failed += 1
             figures.failed_ms = clock.wall_ms()
         except BaseException:
-            self.status, self.last_error = Status.ERROR, "it was interrupted"
+            self.status, self.last_error = CompactionStatus.ERROR, "it was interrupted"
             raise
         else:
-            self.status = Status.SUCCESS
+            self.status = CompactionStatus.SUCCESS
             figures.succeeded += 1
             figures.succeeded_ms = clock.wall_ms()
         finally:
@@ -196,4 +196,4 @@ class TopicCompaction:
         """The cursor was deleted, and what it named with it: nothing is compacted."""
         self.current = None
         self._stopped = False
-        self.status, self.last_error = Status.NOT_RUN, ""
+        self.status, self.last_error = CompactionStatus.NOT_RUN, ""

@@ -14,7 +14,7 @@ from magnetar.broker.consumers.non_persistent_run import DROPPED_ID, NON_PERSIST
 from magnetar.broker.flow.connection import ClientConnection
 from magnetar.broker.flow.outgoing import Outgoing
 from magnetar.broker.flow.publish_rates import PublishLimiter
-from magnetar.broker.publishing.admission import Part, Verdict
+from magnetar.broker.publishing.admission import JudgedPart, Verdict
 from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.publishing.placed import PlacedPublish
 from magnetar.broker.publishing.producer import Producer, Publish
@@ -143,7 +143,7 @@ class Publishing:
         return None
 
     def _publish_parts(
-        self, producer: Producer, parts: list[Part], buffer: bytes, sends: SendRun, now: float
+        self, producer: Producer, parts: list[JudgedPart], buffer: bytes, sends: SendRun, now: float
     ) -> None:
         """Goes by the verdicts of the topic, in the order of the entries: that of their receipts.
 

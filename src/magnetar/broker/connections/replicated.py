@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Protocol
 
-from magnetar.broker.publishing.admission import Part, Verdict
+from magnetar.broker.publishing.admission import JudgedPart, Verdict
 from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.publishing.replicated import (
@@ -59,7 +59,7 @@ def _publish_positions(
     sent_ids = sends.sequence_ids[:count]
     parts = run.judge_positions()
     if parts is None:
-        parts = [Part(0, count, Verdict.STORE)]
+        parts = [JudgedPart(0, count, Verdict.STORE)]
     for part in parts:
         some = slice(part.first, part.end)
         ledger_ids, entry_ids = run.ledger_ids[some], run.entry_ids[some]

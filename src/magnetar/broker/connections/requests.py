@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from magnetar.broker.flow.connection import ClientConnection
 from magnetar.io.interfaces import Loop
 from magnetar.io.mutex import Mutex
-from magnetar.io.places import Places
+from magnetar.io.places import FairSemaphore
 
 MOST = 256
 """Requests in progress beyond which a connection is not read; it is read on when half of them have ended."""
@@ -36,7 +36,7 @@ class Requests:
         self.paused = False
         """Whether the connection is not read because of them."""
         self._large: Mutex | None = None
-        self._opening: Places | None = None
+        self._opening: FairSemaphore | None = None
 
     def began(self, size: int) -> None:
         """:param size: bytes of the request"""
@@ -63,10 +63,10 @@ class Requests:
         finally:
             self.began(0)
 
-    def opening(self) -> Places:
+    def opening(self) -> FairSemaphore:
         """Around loading a topic or making a subscription: see :data:`MOST_OPENING`."""
         if self._opening is None:
-            self._opening = Places(self._loop, MOST_OPENING)
+            self._opening = FairSemaphore(self._loop, MOST_OPENING)
         return self._opening
 
     @asynccontextmanager

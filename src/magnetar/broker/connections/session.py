@@ -9,7 +9,7 @@ from typing import Any
 
 from magnetar.broker.consumers.consumer import Consumer
 from magnetar.broker.namespaces.lists import TopicList
-from magnetar.broker.publishing.producer import Opening, Producer
+from magnetar.broker.publishing.producer import OpeningProducer, Producer
 from magnetar.broker.subscriptions.base import BaseSubscription
 from magnetar.security.principal import ANONYMOUS, Principal
 
@@ -91,7 +91,7 @@ class Session:
         """It takes what a broker wrote in front of entries."""
         self.producers: dict[int, Producer] = {}
         self.consumers: dict[int, Consumer[BaseSubscription]] = {}
-        self.opening_producers: dict[int, Opening] = {}
+        self.opening_producers: dict[int, OpeningProducer] = {}
         self.opening_consumers: dict[int, object] = {}
         self.topic_watchers: dict[int, TopicList] = {}
         self._closed_producers: dict[int, None] = {}

@@ -18,7 +18,7 @@ Touched = Set[NamespaceName | str] | None
 """Namespaces, and tenants by their names; None: everything."""
 
 
-class Holder(Protocol):
+class CheckedConnection(Protocol):
     """The connection, which is above this: it has the session, and tells its client what is closed."""
 
     session: Session
@@ -30,7 +30,7 @@ class Holder(Protocol):
     def stop_watching(self, watcher_id: int) -> None: ...
 
 
-async def ask_again(connection: Holder, authorizer: Authorizer, touched: Touched) -> None:
+async def ask_again(connection: CheckedConnection, authorizer: Authorizer, touched: Touched) -> None:
     """Closes what its client may not have any more; the client is told, comes back, and is refused.
 
     :raises MetadataFailure: it cannot be known now
@@ -83,7 +83,7 @@ async def guard(authorizer: Authorizer, principal: Principal, producer: Producer
     return None
 
 
-def _tell(connection: Holder, what: str, reason: str) -> None:
+def _tell(connection: CheckedConnection, what: str, reason: str) -> None:
     events.revoked(what, connection.address, connection.session.principal.named, reason)
 
 

@@ -89,7 +89,7 @@ class ResourceGroups:
 
 
 @dataclass(slots=True)
-class Refused:
+class RefusedByLimits:
     """What limits of topics have refused since the start."""
 
     subscriptions: int = 0
@@ -102,4 +102,4 @@ class SharedLimits:
 
     dispatch: DispatchLimiter
     groups: ResourceGroups
-    refused: Refused = field(default_factory=Refused)
+    refused: RefusedByLimits = field(default_factory=RefusedByLimits)

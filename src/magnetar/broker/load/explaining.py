@@ -16,7 +16,7 @@ _MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class PlacementExplanation:
     bundle: str
     owner: str | None
     """Who tells that it serves it; None: nobody."""
@@ -37,7 +37,7 @@ class Explanation:
         }
 
 
-def explain(placer: Placer, bundle: str, kinds: Kinds, now: float) -> Explanation:
+def explain(placer: Placer, bundle: str, kinds: Kinds, now: float) -> PlacementExplanation:
     """:param placer: one that leaves no trace
 
     :param now: on the clock of ``ClusterLoad.moved``
@@ -62,7 +62,7 @@ def explain(placer: Placer, bundle: str, kinds: Kinds, now: float) -> Explanatio
     if choice is not None:
         verb = "It would go" if owner is None else "If it were free now it would go"
         here.append(f"{verb} to {choice.broker_id} ({settings.placement}: {choice.why}).")
-    return Explanation(bundle, owner, here, brokers, _moves(placer, bundle, kinds, owner, now))
+    return PlacementExplanation(bundle, owner, here, brokers, _moves(placer, bundle, kinds, owner, now))
 
 
 def _history(load: ClusterLoad, bundle: str) -> Sequence[str]:

@@ -17,7 +17,7 @@ KindsOf = Callable[[str], Kinds]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlacementPlan:
     moves: Sequence[Move]
     """Each with its target."""
     refused: Mapping[str, str]
@@ -56,7 +56,7 @@ class Placer:
             rest.refuse(broker_id, "it shall not have it")
         return rest
 
-    def plan(self, wanted: Iterable[Move], kinds_of: KindsOf) -> Plan:
+    def plan(self, wanted: Iterable[Move], kinds_of: KindsOf) -> PlacementPlan:
         """Finds targets for bundles that are to move; each counts with those before it."""
         moves: list[Move] = []
         refused: dict[str, str] = {}
@@ -76,7 +76,7 @@ class Placer:
                 expected.move(move.bundle, move.source, target)
                 self.load.give(target, move.bundle)
                 moves.append(replace(move, target=target))
-        return Plan(moves, refused)
+        return PlacementPlan(moves, refused)
 
     def _target(self, move: Move, kinds: Kinds) -> str | None:
         if move.target is not None:

@@ -26,7 +26,7 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class JudgedPart:
     """Entries [first, end) of a run with one verdict; an error is what their client is told of each."""
 
     first: int
@@ -60,7 +60,7 @@ class Admission:
         ends: array[int],
         *,
         chunked: bool,
-    ) -> list[Part] | None:
+    ) -> list[JudgedPart] | None:
         """What is to be done with a run of entries, in their order; None: all of it is stored as it is.
 
         What is to be stored counts as on its way from here on: it must be published before the next run is
@@ -129,11 +129,11 @@ class Admission:
         return InternalError("Cannot determine whether the message is a duplicate at this time")
 
 
-def parts_of(verdicts: Sequence[Verdict | BrokerError]) -> list[Part]:
+def parts_of(verdicts: Sequence[Verdict | BrokerError]) -> list[JudgedPart]:
     """One part for entries next to each other with the same verdict."""
     parts, at = [], 0
     for verdict, group in groupby(verdicts):
         end = at + len(list(group))
-        parts.append(Part(at, end, verdict))
+        parts.append(JudgedPart(at, end, verdict))
         at = end
     return parts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from magnetar.broker.publishing.admission import Admission, Part
+from magnetar.broker.publishing.admission import Admission, JudgedPart
 from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.errors import BrokerError, NotAllowed
 from magnetar.managed_ledger.position import Position
@@ -42,9 +42,9 @@ class ShadowAdmission(Admission):
         ends: array[int],
         *,
         chunked: bool,
-    ) -> list[Part]:
+    ) -> list[JudgedPart]:
         """See :meth:`Admission.judge`."""
-        return [Part(0, len(first), NotAllowed(SHADOW_REFUSES))]
+        return [JudgedPart(0, len(first), NotAllowed(SHADOW_REFUSES))]
 
     @property
     def measures(self) -> bool:

@@ -316,7 +316,7 @@ class Producer:
         )
 
 
-class Opening:
+class OpeningProducer:
     """A PRODUCER request in progress, until its last answer."""
 
     __slots__ = ("producer",)

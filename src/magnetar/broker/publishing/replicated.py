@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from magnetar.broker.publishing.admission import Admission, Part, Verdict, parts_of
+from magnetar.broker.publishing.admission import Admission, JudgedPart, Verdict, parts_of
 from magnetar.broker.publishing.deduplication import Deduplication
 from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.publishing.source_positions import DUPLICATE, FRESH
@@ -126,7 +126,7 @@ class ReplicatedRun:
         self.marks = array("i", bytes(4 * count))
         self._all = read_origins(buffer, starts, ends, 0, count, self.ledger_ids, self.entry_ids, self.marks)
 
-    def judge_positions(self) -> list[Part] | None:
+    def judge_positions(self) -> list[JudgedPart] | None:
         """What is to be done with entries, by their source positions; None: all are stored as they are.
 
         What is to be stored counts as on its way, as for :meth:`Admission.judge`. The last part ends before
@@ -168,7 +168,7 @@ class ReplicatedRun:
             return Verdict.STORE
         return Verdict.DUPLICATE if found == DUPLICATE else PersistenceFailure(self._not_decided())
 
-    def judge_names(self) -> tuple[list[Part], list[tuple[str, int]]]:
+    def judge_names(self) -> tuple[list[JudgedPart], list[tuple[str, int]]]:
         """What is to be done with entries by the names and sequence ids of their own producers, and these.
 
         The highest sequence id is -1 where an entry says nothing: not the last chunk of its message, or

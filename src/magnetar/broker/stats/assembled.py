@@ -30,7 +30,7 @@ NO_TIME = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class StatsSelection:
     """What to put into the statistics of a topic; the defaults are Pulsar's."""
 
     backlog_size: bool = True
@@ -50,7 +50,7 @@ class Wanted:
         return {name: "true" if value else "false" for name, value in truths.items()}
 
 
-async def stats_of(io: Io, topic: AnyTopic, owner: str, wanted: Wanted) -> Json:
+async def stats_of(io: Io, topic: AnyTopic, owner: str, wanted: StatsSelection) -> Json:
     """``TopicStats``, or ``NonPersistentTopicStats``, in slices.
 
     :param owner: the broker's ``host:port``

@@ -38,7 +38,7 @@ MOST_LINES = 100
 """Of a page."""
 
 
-class Order(Enum):
+class TopicOrder(Enum):
     """What comes first."""
 
     NAME = "name"
@@ -57,7 +57,7 @@ class Listed:
     """Empty: all."""
     words: tuple[str, ...] = ()
     """In lower case; the name has each of them."""
-    order: Order = Order.NAME
+    order: TopicOrder = TopicOrder.NAME
     stuck: bool = False
     """Only those with a subscription that waits."""
 
@@ -312,7 +312,7 @@ class TopicBoard:
         names = [line.name for line in chosen]
         if not listed.stuck:
             names += self._sleepers(listed)
-            if listed.order is Order.NAME:
+            if listed.order is TopicOrder.NAME:
                 names.sort()
         if len(self._orders) >= MOST_WATCHERS:
             # The oldest: there are no more pages than that.
@@ -336,10 +336,10 @@ def _has(name: str, words: Sequence[str]) -> bool:
     return all(word in lower for word in words)
 
 
-_KEYS: Mapping[Order, Callable[[Line], tuple[float, str]]] = {
-    Order.NAME: lambda line: (0, line.name),
-    Order.RATE_IN: lambda line: (-line.rate_in, line.name),
-    Order.RATE_OUT: lambda line: (-line.rate_out, line.name),
-    Order.BACKLOG: lambda line: (-line.backlog, line.name),
-    Order.WAITING: lambda line: (line.waiting_since_ms if line.waiting else float("inf"), line.name),
+_KEYS: Mapping[TopicOrder, Callable[[Line], tuple[float, str]]] = {
+    TopicOrder.NAME: lambda line: (0, line.name),
+    TopicOrder.RATE_IN: lambda line: (-line.rate_in, line.name),
+    TopicOrder.RATE_OUT: lambda line: (-line.rate_out, line.name),
+    TopicOrder.BACKLOG: lambda line: (-line.backlog, line.name),
+    TopicOrder.WAITING: lambda line: (line.waiting_since_ms if line.waiting else float("inf"), line.name),
 }

@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Any
 
 from magnetar.broker.consumers.non_persistent_run import DROPPED_ID, NON_PERSISTENT_ID
-from magnetar.broker.publishing.admission import Part, Verdict
+from magnetar.broker.publishing.admission import JudgedPart, Verdict
 from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.publishing.producer import AccessMode, Producer, Publish
 from magnetar.broker.topics.any_topic import AnyTopic
@@ -77,7 +77,7 @@ class RequestProducer(NoConnection):
         if checks is not None:
             none = array("q", (-1,)) * len(ids)
             parts = checks.judge(self.producer.name, ids, none, buffer, starts, ends, chunked=False)
-        for part in parts if parts is not None else [Part(0, len(ids), Verdict.STORE)]:
+        for part in parts if parts is not None else [JudgedPart(0, len(ids), Verdict.STORE)]:
             some = slice(part.first, part.end)
             self._publish_part(part, buffer, ids[some], starts[some], ends[some])
         if self._under_way:
@@ -86,7 +86,7 @@ class RequestProducer(NoConnection):
         return [outcome for outcome in self._outcomes if outcome is not None]
 
     def _publish_part(
-        self, part: Part, buffer: bytes, ids: array[int], starts: array[int], ends: array[int]
+        self, part: JudgedPart, buffer: bytes, ids: array[int], starts: array[int], ends: array[int]
     ) -> None:
         count, size = len(ids), sum(ends) - sum(starts)
         if isinstance(part.verdict, BrokerError):

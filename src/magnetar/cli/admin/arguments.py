@@ -94,7 +94,7 @@ def _pair(option: str, text: str) -> tuple[str, str]:
 
 
 @dataclass(slots=True)
-class Command:
+class AdminCommand:
     name: str
     """``group command``."""
     purpose: str
@@ -154,14 +154,14 @@ def _joined(before: Any, value: Any, option: Option) -> Any:
 
 
 @cache
-def commands() -> dict[str, Command]:
+def commands() -> dict[str, AdminCommand]:
     """All commands by name, in the table's order."""
-    found: dict[str, Command] = {}
+    found: dict[str, AdminCommand] = {}
     # Read as a file beside this one: importlib.resources would take longer than everything else.
     for line in (Path(__file__).parent / "commands.tsv").read_text("utf-8").splitlines()[1:]:
         name, names, arity, required, kind, default, purpose = line.split("\t")
         if names == "-":
-            found[name] = Command(name, purpose)
+            found[name] = AdminCommand(name, purpose)
             continue
         operand = names.startswith("<")
         parts = (names.strip("<>"),) if operand else tuple(part.strip() for part in names.split(","))

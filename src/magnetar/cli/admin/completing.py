@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from magnetar import left_out
 from magnetar.admin_client.errors import AdminError
-from magnetar.cli.admin.arguments import Command, Option, UsageError, commands
+from magnetar.cli.admin.arguments import AdminCommand, Option, UsageError, commands
 from magnetar.cli.admin.call import piece
 from magnetar.cli.admin.rendering import FORMS
 from magnetar.cli.admin.root import NAMES, OUTPUT, WITH_VALUES, Root, leading_options, trailing_options
@@ -64,7 +64,7 @@ def _candidates(words: list[str], current: str) -> Iterable[str]:
     return [each.partition(" ")[2] for each in names if each.startswith(f"{group} ")] if not behind else ()
 
 
-def _of_command(command: Command, given: Sequence[str], current: str, ask: Ask) -> Iterable[str]:
+def _of_command(command: AdminCommand, given: Sequence[str], current: str, ask: Ask) -> Iterable[str]:
     options = {name: option for option in command.options for name in option.names}
     last = options.get(given[-1]) if given else None
     if last is not None and last.arity:

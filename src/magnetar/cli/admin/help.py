@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator
 
 from magnetar import left_out
-from magnetar.cli.admin.arguments import Command, Option, commands
+from magnetar.cli.admin.arguments import AdminCommand, Option, commands
 from magnetar.cli.admin.root import USAGE
 
 _USAGE = "Usage: pulsar-admin [OPTIONS] GROUP COMMAND [OPTIONS] [NAMES]"
@@ -103,7 +103,7 @@ def of_group(group: str) -> str:
     return _text(lines)
 
 
-def of_command(command: Command) -> str:
+def of_command(command: AdminCommand) -> str:
     """Options, names and an example of one command."""
     lines = [f"Usage: pulsar-admin {command.name} {_names(command)}".rstrip(), f"  {command.purpose}"]
     if command.options:
@@ -116,7 +116,7 @@ def of_command(command: Command) -> str:
     return _text(lines)
 
 
-def example(command: Command) -> list[str]:
+def example(command: AdminCommand) -> list[str]:
     """The words of one way to say it, behind the command's name."""
     words = [_sample(operand) for operand in command.operands if operand.required]
     for option in command.options:
@@ -142,7 +142,7 @@ def _sample(option: Option) -> str:
     return f"my-{option.key.removesuffix('Name').replace('Name', '').lower()}"
 
 
-def _names(command: Command) -> str:
+def _names(command: AdminCommand) -> str:
     options = ["[OPTIONS]"] if command.options else []
     operands = (f"<{each.key}>" if each.required else f"[<{each.key}>]" for each in command.operands)
     return " ".join((*options, *operands))
@@ -161,7 +161,7 @@ def markdown(groups: Iterable[str]) -> Iterator[str]:
                 yield from _section(command)
 
 
-def _section(command: Command) -> Iterator[str]:
+def _section(command: AdminCommand) -> Iterator[str]:
     yield f"\n## {command.name.partition(' ')[2]}\n\n{command.purpose}\n\n"
     yield f"    pulsar-admin {command.name} {_names(command)}".rstrip() + "\n"
     if command.options:

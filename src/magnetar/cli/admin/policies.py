@@ -15,7 +15,7 @@ _MIB = 1 << 20
 Body = Callable[[Call], Any]
 
 
-class Policy(NamedTuple):
+class PolicyCommand(NamedTuple):
     path: str
     body: Body
     method: str = "POST"
@@ -124,76 +124,82 @@ def _names(key: str) -> Body:
     return lambda call: [name.strip() for name in call[key].split(",") if name.strip()]
 
 
-_SHARED: dict[str, Policy] = {
-    "retention": Policy("retention", _retention),
-    "persistence": Policy("persistence", _persistence),
-    "dispatch-rate": Policy("dispatchRate", _dispatch_rate),
-    "subscription-dispatch-rate": Policy("subscriptionDispatchRate", _dispatch_rate),
-    "replicator-dispatch-rate": Policy("replicatorDispatchRate", _dispatch_rate),
-    "subscribe-rate": Policy("subscribeRate", _subscribe_rate),
-    "publish-rate": Policy("publishRate", _publish_rate),
-    "inactive-topic-policies": Policy("inactiveTopicPolicies", _inactive_topics),
-    "delayed-delivery": Policy("delayedDelivery", _delayed_delivery),
-    "auto-subscription-creation": Policy("autoSubscriptionCreation", _auto_subscriptions),
-    "subscription-types-enabled": Policy("subscriptionTypesEnabled", _value("types")),
-    "deduplication-snapshot-interval": Policy("deduplicationSnapshotInterval", _value("interval")),
-    "schema-validation-enforce": Policy("schemaValidationEnforced", _switch),
-    "schema-compatibility-strategy": Policy("schemaCompatibilityStrategy", _strategy, "PUT"),
-    "max-consumers-per-subscription": Policy(
+_SHARED: dict[str, PolicyCommand] = {
+    "retention": PolicyCommand("retention", _retention),
+    "persistence": PolicyCommand("persistence", _persistence),
+    "dispatch-rate": PolicyCommand("dispatchRate", _dispatch_rate),
+    "subscription-dispatch-rate": PolicyCommand("subscriptionDispatchRate", _dispatch_rate),
+    "replicator-dispatch-rate": PolicyCommand("replicatorDispatchRate", _dispatch_rate),
+    "subscribe-rate": PolicyCommand("subscribeRate", _subscribe_rate),
+    "publish-rate": PolicyCommand("publishRate", _publish_rate),
+    "inactive-topic-policies": PolicyCommand("inactiveTopicPolicies", _inactive_topics),
+    "delayed-delivery": PolicyCommand("delayedDelivery", _delayed_delivery),
+    "auto-subscription-creation": PolicyCommand("autoSubscriptionCreation", _auto_subscriptions),
+    "subscription-types-enabled": PolicyCommand("subscriptionTypesEnabled", _value("types")),
+    "deduplication-snapshot-interval": PolicyCommand("deduplicationSnapshotInterval", _value("interval")),
+    "schema-validation-enforce": PolicyCommand("schemaValidationEnforced", _switch),
+    "schema-compatibility-strategy": PolicyCommand("schemaCompatibilityStrategy", _strategy, "PUT"),
+    "max-consumers-per-subscription": PolicyCommand(
         "maxConsumersPerSubscription", _value("max-consumers-per-subscription")
     ),
-    "max-subscriptions-per-topic": Policy("maxSubscriptionsPerTopic", _value("max-subscriptions-per-topic")),
-    "dispatcher-pause-on-ack-state-persistent": Policy(
+    "max-subscriptions-per-topic": PolicyCommand(
+        "maxSubscriptionsPerTopic", _value("max-subscriptions-per-topic")
+    ),
+    "dispatcher-pause-on-ack-state-persistent": PolicyCommand(
         "dispatcherPauseOnAckStatePersistent", lambda _call: True
     ),
-    "entry-filters": Policy("entryFilters", _filters),
+    "entry-filters": PolicyCommand("entryFilters", _filters),
 }
 
-NAMESPACE: dict[str, Policy] = {
+NAMESPACE: dict[str, PolicyCommand] = {
     **_SHARED,
-    "message-ttl": Policy("messageTTL", _value("messageTTL")),
-    "subscription-expiration-time": Policy("subscriptionExpirationTime", _value("time")),
-    "anti-affinity-group": Policy("antiAffinity", _value("group")),
-    "bookie-affinity-group": Policy("persistence/bookieAffinity", _bookie_groups),
-    "deduplication": Policy("deduplication", _switch),
-    "auto-topic-creation": Policy("autoTopicCreation", _auto_topics),
-    "encryption-required": Policy("encryptionRequired", _switch),
-    "subscription-auth-mode": Policy("subscriptionAuthMode", _value("subscription-auth-mode")),
-    "max-producers-per-topic": Policy("maxProducersPerTopic", _value("max-producers-per-topic")),
-    "max-consumers-per-topic": Policy("maxConsumersPerTopic", _value("max-consumers-per-topic")),
-    "max-unacked-messages-per-subscription": Policy(
+    "message-ttl": PolicyCommand("messageTTL", _value("messageTTL")),
+    "subscription-expiration-time": PolicyCommand("subscriptionExpirationTime", _value("time")),
+    "anti-affinity-group": PolicyCommand("antiAffinity", _value("group")),
+    "bookie-affinity-group": PolicyCommand("persistence/bookieAffinity", _bookie_groups),
+    "deduplication": PolicyCommand("deduplication", _switch),
+    "auto-topic-creation": PolicyCommand("autoTopicCreation", _auto_topics),
+    "encryption-required": PolicyCommand("encryptionRequired", _switch),
+    "subscription-auth-mode": PolicyCommand("subscriptionAuthMode", _value("subscription-auth-mode")),
+    "max-producers-per-topic": PolicyCommand("maxProducersPerTopic", _value("max-producers-per-topic")),
+    "max-consumers-per-topic": PolicyCommand("maxConsumersPerTopic", _value("max-consumers-per-topic")),
+    "max-unacked-messages-per-subscription": PolicyCommand(
         "maxUnackedMessagesPerSubscription", _value("max-unacked-messages-per-subscription")
     ),
-    "max-unacked-messages-per-consumer": Policy(
+    "max-unacked-messages-per-consumer": PolicyCommand(
         "maxUnackedMessagesPerConsumer", _value("max-unacked-messages-per-topic")
     ),
-    "compaction-threshold": Policy("compactionThreshold", _value("threshold"), "PUT"),
-    "offload-threshold": Policy("offloadThreshold", _value("size"), "PUT"),
-    "offload-deletion-lag": Policy("offloadDeletionLagMs", _value("lag"), "PUT"),
-    "schema-autoupdate-strategy": Policy("schemaAutoUpdateCompatibilityStrategy", _auto_update, "PUT"),
-    "is-allow-auto-update-schema": Policy("isAllowAutoUpdateSchema", _switch),
-    "max-topics-per-namespace": Policy("maxTopicsPerNamespace", _value("max-topics-per-namespace")),
-    "clusters": Policy("replication", _names("clusters")),
-    "allowed-clusters": Policy("allowedClusters", _names("clusters")),
-    "resource-group": Policy("resourcegroup", lambda _call: None),
+    "compaction-threshold": PolicyCommand("compactionThreshold", _value("threshold"), "PUT"),
+    "offload-threshold": PolicyCommand("offloadThreshold", _value("size"), "PUT"),
+    "offload-deletion-lag": PolicyCommand("offloadDeletionLagMs", _value("lag"), "PUT"),
+    "schema-autoupdate-strategy": PolicyCommand("schemaAutoUpdateCompatibilityStrategy", _auto_update, "PUT"),
+    "is-allow-auto-update-schema": PolicyCommand("isAllowAutoUpdateSchema", _switch),
+    "max-topics-per-namespace": PolicyCommand("maxTopicsPerNamespace", _value("max-topics-per-namespace")),
+    "clusters": PolicyCommand("replication", _names("clusters")),
+    "allowed-clusters": PolicyCommand("allowedClusters", _names("clusters")),
+    "resource-group": PolicyCommand("resourcegroup", lambda _call: None),
 }
 
-TOPIC: dict[str, Policy] = {
+TOPIC: dict[str, PolicyCommand] = {
     **_SHARED,
-    "deduplication": Policy("deduplicationEnabled", _switch),
-    "max-producers": Policy("maxProducers", _value("max-producers")),
-    "maxProducers": Policy("maxProducers", _value("max-producers")),
-    "max-consumers": Policy("maxConsumers", _value("max-consumers")),
-    "max-subscriptions": Policy("maxSubscriptionsPerTopic", _value("max-subscriptions-per-topic")),
-    "max-message-size": Policy("maxMessageSize", _value("max-message-size")),
-    "max-unacked-messages-per-consumer": Policy("maxUnackedMessagesOnConsumer", _value("maxNum")),
-    "max-unacked-messages-on-consumer": Policy("maxUnackedMessagesOnConsumer", _value("maxNum")),
-    "max-unacked-messages-per-subscription": Policy("maxUnackedMessagesOnSubscription", _value("maxNum")),
-    "max-unacked-messages-on-subscription": Policy("maxUnackedMessagesOnSubscription", _value("maxNum")),
-    "compaction-threshold": Policy("compactionThreshold", _value("threshold")),
-    "replication-clusters": Policy("replication", _names("clusters")),
-    "entry-filters-per-topic": Policy("entryFilters", _filters),
-    "shadow-topics": Policy("shadowTopics", _names("topics"), "PUT"),
+    "deduplication": PolicyCommand("deduplicationEnabled", _switch),
+    "max-producers": PolicyCommand("maxProducers", _value("max-producers")),
+    "maxProducers": PolicyCommand("maxProducers", _value("max-producers")),
+    "max-consumers": PolicyCommand("maxConsumers", _value("max-consumers")),
+    "max-subscriptions": PolicyCommand("maxSubscriptionsPerTopic", _value("max-subscriptions-per-topic")),
+    "max-message-size": PolicyCommand("maxMessageSize", _value("max-message-size")),
+    "max-unacked-messages-per-consumer": PolicyCommand("maxUnackedMessagesOnConsumer", _value("maxNum")),
+    "max-unacked-messages-on-consumer": PolicyCommand("maxUnackedMessagesOnConsumer", _value("maxNum")),
+    "max-unacked-messages-per-subscription": PolicyCommand(
+        "maxUnackedMessagesOnSubscription", _value("maxNum")
+    ),
+    "max-unacked-messages-on-subscription": PolicyCommand(
+        "maxUnackedMessagesOnSubscription", _value("maxNum")
+    ),
+    "compaction-threshold": PolicyCommand("compactionThreshold", _value("threshold")),
+    "replication-clusters": PolicyCommand("replication", _names("clusters")),
+    "entry-filters-per-topic": PolicyCommand("entryFilters", _filters),
+    "shadow-topics": PolicyCommand("shadowTopics", _names("topics"), "PUT"),
 }
 
 _OBJECTS = frozenset(("subscriptionTypesEnabled",))
@@ -207,19 +213,19 @@ def _query(call: Call) -> dict[str, Any]:
     return {"applied": call.get("applied"), "isGlobal": call.get("global")}
 
 
-def _getter(policy: Policy, base: Callable[[Call], str]) -> Action:
+def _getter(policy: PolicyCommand, base: Callable[[Call], str]) -> Action:
     if policy.path in _OBJECTS:
         return lambda call: objects(call.ask("GET", f"{base(call)}/{policy.path}", _query(call)))
     return lambda call: call.ask("GET", f"{base(call)}/{policy.path}", _query(call))
 
 
-def _setter(policy: Policy, base: Callable[[Call], str]) -> Action:
+def _setter(policy: PolicyCommand, base: Callable[[Call], str]) -> Action:
     return lambda call: call.send(
         policy.method, f"{base(call)}/{policy.path}", {"isGlobal": call.get("global")}, policy.body(call)
     )
 
 
-def _remover(name: str, policy: Policy, base: Callable[[Call], str], *, namespace: bool) -> Action:
+def _remover(name: str, policy: PolicyCommand, base: Callable[[Call], str], *, namespace: bool) -> Action:
     if namespace and name in _SET_TO:
         return lambda call: call.send(policy.method, f"{base(call)}/{policy.path}", None, _SET_TO[name])
     return lambda call: call.send("DELETE", f"{base(call)}/{policy.path}", {"isGlobal": call.get("global")})
@@ -314,7 +320,7 @@ def _offload_policies() -> dict[str, Action]:
     """To read and remove them; to set any is left out."""
     found: dict[str, Action] = {}
     for group in ("topics", "topicPolicies"):
-        policy = Policy("offloadPolicies", lambda _call: None)
+        policy = PolicyCommand("offloadPolicies", lambda _call: None)
         found[f"{group} get-offload-policies"] = _getter(policy, _of_topic)
         found[f"{group} remove-offload-policies"] = _remover("", policy, _of_topic, namespace=False)
     return found

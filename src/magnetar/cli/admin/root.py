@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from magnetar.cli.admin.arguments import Command, UsageError
+from magnetar.cli.admin.arguments import AdminCommand, UsageError
 from magnetar.cli.admin.rendering import FORMS, TEXT
 
 _HELP = ("-h", "--help")
@@ -68,7 +68,7 @@ def leading_options(root: Root, words: list[str]) -> list[str]:
     return rest
 
 
-def trailing_options(root: Root, command: Command, words: list[str]) -> list[str]:
+def trailing_options(root: Root, command: AdminCommand, words: list[str]) -> list[str]:
     """The words of a command without those of ``root``, wherever they stand; the command's own go first.
 
     :raises UsageError: one lacks its value

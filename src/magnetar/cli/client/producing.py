@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from magnetar.cli.client.schemas import Declared, declared
+from magnetar.cli.client.schemas import SchemaFlag, declared
 from magnetar.cli.pace import paced
 from magnetar.cli.refused import Refused
 from magnetar.client import Client, CryptoKeyReader
@@ -68,7 +68,7 @@ def produce(client: Client, parsed: argparse.Namespace, given: Prepared) -> str:
     return f"{parsed.num_produce * len(given.contents)} messages successfully produced"
 
 
-def _options(parsed: argparse.Namespace, value: Declared, schema: ProducerSchema | None) -> dict[str, Any]:
+def _options(parsed: argparse.Namespace, value: SchemaFlag, schema: ProducerSchema | None) -> dict[str, Any]:
     if (parsed.encryption_key_name is None) != (parsed.encryption_key_value is None):
         raise Refused(
             "--encryption-key-name and --encryption-key-value: one without the other would send plain text"

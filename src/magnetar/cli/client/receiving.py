@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from magnetar.cli.client.shown import shower
-from magnetar.cli.messages.contents import Contents
+from magnetar.cli.messages.contents import SchemaDecoders
 from magnetar.cli.messages.private_key import private_key
 from magnetar.cli.pace import paced
 from magnetar.cli.refused import Refused
@@ -111,7 +111,7 @@ def _printed(
     :param until_ms: the first one that was published later is the end, and not one of them
     """
     pace = paced(parsed.rate)
-    shown = shower(parsed, Contents(client, _warn))
+    shown = shower(parsed, SchemaDecoders(client, _warn))
     taken = 0
     while parsed.num_messages == 0 or taken < parsed.num_messages:
         try:

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from magnetar.cli.refused import Refused
 from magnetar.client.schema import ProducerSchema
 
-__all__ = ["Declared", "declared"]
+__all__ = ["SchemaFlag", "declared"]
 
 _KINDS = {"avro:": "AVRO", "json:": "JSON"}
 _Encode = Callable[[str], bytes]
 
 
 @dataclass(frozen=True)
-class Declared:
+class SchemaFlag:
     """What a flag says of contents or of keys."""
 
     flag: str
@@ -39,15 +39,15 @@ class Declared:
             raise Refused(f"{self.flag}: {what}: {error}") from error
 
 
-def declared(flag: str, text: str) -> Declared:
+def declared(flag: str, text: str) -> SchemaFlag:
     """:param text: ``bytes``, ``string``, or ``avro:`` or ``json:`` and a definition
 
     :raises Refused: it is none of them, or no definition
     """
     if text == "bytes":
-        return Declared(flag, ProducerSchema("BYTES"), None)
+        return SchemaFlag(flag, ProducerSchema("BYTES"), None)
     if text == "string":
-        return Declared(flag, ProducerSchema("STRING"), str.encode)
+        return SchemaFlag(flag, ProducerSchema("STRING"), str.encode)
     kind = _KINDS.get(text[:5])
     if kind is None:
         raise Refused(f"{flag}: {text!r} is not bytes, string, avro:DEFINITION or json:DEFINITION")
@@ -56,7 +56,7 @@ def declared(flag: str, text: str) -> Declared:
         json.loads(definition)
     except (ValueError, RecursionError) as error:
         raise Refused(f"{flag}: the definition is no JSON: {error}") from error
-    return Declared(flag, ProducerSchema(kind, definition), _encoder(flag, kind, definition))
+    return SchemaFlag(flag, ProducerSchema(kind, definition), _encoder(flag, kind, definition))
 
 
 def _encoder(flag: str, kind: str, definition: str) -> _Encode:

@@ -6,7 +6,7 @@ import argparse
 import json
 from collections.abc import Callable
 
-from magnetar.cli.messages.contents import Contents
+from magnetar.cli.messages.contents import SchemaDecoders
 from magnetar.cli.messages.lines import id_text, time_text
 from magnetar.client.message import Message
 
@@ -14,7 +14,7 @@ _HEX_WIDTH = 16
 _BOUNDARY = "----- got message -----"
 
 
-def shower(parsed: argparse.Namespace, contents: Contents) -> Callable[[Message], str]:
+def shower(parsed: argparse.Namespace, contents: SchemaDecoders) -> Callable[[Message], str]:
     """From a message to its lines. :param contents: for those who want values by their schemas"""
 
     def content(message: Message) -> str:

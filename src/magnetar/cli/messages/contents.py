@@ -24,7 +24,7 @@ _BYTES = ("NONE", "BYTES")
 _1970 = datetime(1970, 1, 1)
 
 
-class Contents:
+class SchemaDecoders:
     """Asks brokers for each version of a schema once."""
 
     def __init__(self, client: Client, warn: Callable[[str], None]) -> None:

@@ -10,7 +10,7 @@ from magnetar.client.message import Message
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class MessageFilter:
     """All of it has to hold."""
 
     key: str | None = None

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from magnetar.cli.messages.contents import Contents
+from magnetar.cli.messages.contents import SchemaDecoders
 from magnetar.cli.printable import printable
 from magnetar.client.message import Message
 from magnetar.client.message_id import MessageId
@@ -17,7 +17,7 @@ _1970 = datetime(1970, 1, 1, tzinfo=UTC)
 Print = Callable[[Message], None]
 
 
-def printer(form: str, contents: Contents) -> Print:
+def printer(form: str, contents: SchemaDecoders) -> Print:
     """Writes each message to standard output at once; ``form`` is ``text`` or ``json``."""
     line = json_line if form == "json" else text_line
 
@@ -28,7 +28,7 @@ def printer(form: str, contents: Contents) -> Print:
     return write
 
 
-def json_line(message: Message, contents: Contents) -> str:
+def json_line(message: Message, contents: SchemaDecoders) -> str:
     """All of it: ``content`` is text, ``hex`` what is none, and ``value`` what a schema makes of it.
 
     ``key`` is as it is stored: bytes are in Base64, and ``base64EncodedKey`` says so; null is a key, too.
@@ -62,7 +62,7 @@ def json_line(message: Message, contents: Contents) -> str:
     return json.dumps(found)
 
 
-def text_line(message: Message, contents: Contents) -> str:
+def text_line(message: Message, contents: SchemaDecoders) -> str:
     """Time, key, properties and content; ``-`` where there is none."""
     key = message.partition_key() if message.has_partition_key() else "-"
     properties = ",".join(f"{name}={value}" for name, value in message.properties().items()) or "-"
@@ -70,7 +70,7 @@ def text_line(message: Message, contents: Contents) -> str:
     return "  ".join(printable(part) for part in parts)
 
 
-def _content(message: Message, contents: Contents) -> str:
+def _content(message: Message, contents: SchemaDecoders) -> str:
     if message.has_null_value():
         return "null"
     decoded = contents.decoded(message)

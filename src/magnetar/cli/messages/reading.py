@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from magnetar.cli.messages.filters import Wanted
+from magnetar.cli.messages.filters import MessageFilter
 from magnetar.cli.messages.places import Start
 from magnetar.cli.messages.run import Ends
 from magnetar.client import MessageId, Reader
@@ -29,7 +29,7 @@ def to_the_end(ends: Ends, partitions: Sequence[str], start: Start) -> Iterator[
     return heapq.merge(*map(_rest, readers), key=Message.publish_timestamp)
 
 
-def last(ends: Ends, topic: str, number: int, wanted: Wanted) -> tuple[Sequence[Message], MessageId]:
+def last(ends: Ends, topic: str, number: int, wanted: MessageFilter) -> tuple[Sequence[Message], MessageId]:
     """The last messages that are wanted, and the id behind which others follow.
 
     An entry has a message or several, or none for clients: so many entries from the end are read, or more.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from magnetar.admin_client import AdminClient, AdminError
 from magnetar.cli.access_flags import access_values
 from magnetar.cli.cluster_access import AccessRefused, cluster_access
-from magnetar.cli.messages.contents import Contents, warn
+from magnetar.cli.messages.contents import SchemaDecoders, warn
 from magnetar.cli.messages.lines import Print, printer
 from magnetar.cli.messages.private_key import private_key
 from magnetar.cli.refused import Refused
@@ -29,7 +29,7 @@ class Ends:
 
     def printer(self, parsed: argparse.Namespace) -> Print:
         """Prints messages in the form that was asked for."""
-        return printer(parsed.output, Contents(self.client, warn))
+        return printer(parsed.output, SchemaDecoders(self.client, warn))
 
 
 def run(parsed: argparse.Namespace, work: Callable[[Ends, argparse.Namespace], None]) -> int:

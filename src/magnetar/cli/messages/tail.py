@@ -6,7 +6,7 @@ import argparse
 import time
 from collections.abc import Iterator, Sequence
 
-from magnetar.cli.messages.filters import Wanted
+from magnetar.cli.messages.filters import MessageFilter
 from magnetar.cli.messages.places import Start
 from magnetar.cli.messages.reading import behind, followed, last, to_the_end
 from magnetar.cli.messages.run import Ends, run
@@ -23,7 +23,7 @@ def _tail(ends: Ends, parsed: argparse.Namespace) -> None:
         raise Refused("--until is a time that has not come yet")
     follow = not parsed.no_follow and parsed.until is None
     start = parsed.start or Start(end="latest" if follow else "earliest")
-    wanted = Wanted(parsed.key, parsed.properties, start.time_ms or 0, parsed.until)
+    wanted = MessageFilter(parsed.key, parsed.properties, start.time_ms or 0, parsed.until)
     write = ends.printer(parsed)
     partitions = ends.client.get_topic_partitions(parsed.topic)
     if start.position is not None and len(partitions) > 1:
@@ -40,7 +40,7 @@ def _tail(ends: Ends, parsed: argparse.Namespace) -> None:
 
 
 def _last(
-    ends: Ends, partitions: Sequence[str], number: int, wanted: Wanted, *, follow: bool
+    ends: Ends, partitions: Sequence[str], number: int, wanted: MessageFilter, *, follow: bool
 ) -> Iterator[Message]:
     if follow and len(partitions) > 1:
         raise Refused(

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from magnetar.cli.perf.ends import ReceiveSettings, SendSettings, Shared
-from magnetar.cli.perf.hot_raw import HEADER_SIZE, Histogram, Order, RawReceiver
+from magnetar.cli.perf.hot_raw import HEADER_SIZE, Histogram, OrderCheck, RawReceiver
 from magnetar.client.client import Client
 from magnetar.client.consumer import Consumer
 from magnetar.client.enums import CompressionType, ConsumerType, InitialPosition, ProducerAccessMode
@@ -126,7 +126,7 @@ class ApiConsumer:
         topic: str,
         settings: ReceiveSettings,
         shared: Shared,
-        order: Order | None,
+        order: OrderCheck | None,
         start: MessageId | None = None,
     ) -> None:
         self._client = client

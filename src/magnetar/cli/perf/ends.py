@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from magnetar.cli.perf.hot_raw import Histogram, Order, Window
-from magnetar.cli.perf.pacing import Clock
+from magnetar.cli.perf.hot_raw import Histogram, OrderCheck, Window
+from magnetar.cli.perf.pacing import SharedClock
 
 
 @dataclass
 class Shared:
     """What all ends of a run share."""
 
-    clock: Clock
+    clock: SharedClock
     window: Window
     failures: list[str] = field(default_factory=list)
     """Why the run is void, as soon as something is known."""
@@ -67,7 +67,7 @@ class ReceiveSettings:
     """What consumers of the client are told of messages in chunks, by the names of its options."""
 
 
-class Sender(Protocol):
+class PerfSender(Protocol):
     sent: int
     """Messages handed to the connection."""
     confirmed: int
@@ -88,7 +88,7 @@ class Sender(Protocol):
 
 
 class Receiver(Protocol):
-    order: Order | None
+    order: OrderCheck | None
 
     @property
     def received(self) -> int: ...

@@ -80,7 +80,7 @@ cdef class RawSender:
     @cython.locals(index='Py_ssize_t', place='long long', size='int', due='long long', before='long long')
     cpdef long long receipts(self, long long[::1] sequence_ids, Py_ssize_t count, long long now)
 
-cdef class Order:
+cdef class OrderCheck:
     cdef public object expected
     cdef public object missing
     cdef public long long duplicates
@@ -96,7 +96,7 @@ cdef class RawReceiver:
     cdef public long long size
     cdef public long long foreign
     cdef public Histogram latencies
-    cdef Order _order
+    cdef OrderCheck _order
     cdef Window _window
 
     @cython.locals(index='Py_ssize_t', start='Py_ssize_t', end='Py_ssize_t', entry_end='Py_ssize_t', size='long long', left='int', metadata='long long', published='long long')

@@ -284,7 +284,7 @@ class RawSender:
         return self.next_receipt - before
 
 
-class Order:
+class OrderCheck:
     """What one subscription has seen of each producer."""
 
     def __init__(self, producers: int) -> None:
@@ -321,7 +321,7 @@ class Order:
 class RawReceiver:
     """Counts and checks what one consumer gets."""
 
-    def __init__(self, order: Order | None, window: Window) -> None:
+    def __init__(self, order: OrderCheck | None, window: Window) -> None:
         """:param order: shared by the consumers of a subscription; None checks nothing"""
         self.messages = 0
         self.size = 0

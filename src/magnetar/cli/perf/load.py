@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from magnetar.cli.perf.ends import Receiver, Sender, Shared
+from magnetar.cli.perf.ends import PerfSender, Receiver, Shared
 from magnetar.cli.perf.measure import Snapshot
 from magnetar.cli.perf.pacing import Alarm
 
@@ -20,7 +20,7 @@ _QUIET_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class LoadPlan:
     """How long, how fast, how many."""
 
     warmup: float
@@ -43,7 +43,7 @@ class Plan:
 class Pump:
     """Keeps senders sending."""
 
-    def __init__(self, senders: Sequence[Sender], plan: Plan, shared: Shared, copies: int) -> None:
+    def __init__(self, senders: Sequence[PerfSender], plan: LoadPlan, shared: Shared, copies: int) -> None:
         """:param copies: how often each message is received; 0: nobody knows"""
         self._senders = senders
         self._copies = copies
@@ -144,7 +144,7 @@ class Pump:
             for index in range(len(self._senders)):
                 self._room(index)
 
-    def _send(self, sender: Sender, count: int, due: int, interval: int) -> None:
+    def _send(self, sender: PerfSender, count: int, due: int, interval: int) -> None:
         sender.send(count, due, interval)
         self._sent += count
         self._left -= count
@@ -157,9 +157,9 @@ class Load:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: LoadPlan,
         shared: Shared,
-        senders: Sequence[Sender],
+        senders: Sequence[PerfSender],
         receivers: Sequence[Receiver],
         copies: int,
         report: Callable[[Load, float], object] | None = None,

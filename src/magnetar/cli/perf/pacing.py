@@ -14,7 +14,7 @@ _NONBLOCK = os.O_NONBLOCK
 _SECOND = 1_000_000_000
 
 
-class Clock:
+class SharedClock:
     """ns since 1970 that never go back, the same in all processes of a machine within microseconds."""
 
     def __init__(self) -> None:
@@ -35,7 +35,9 @@ class _TimerSetting(ctypes.Structure):
 class Alarm:
     """Calls back at a moment; where the system has timers as files, within some 50 µs of it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, ring: Callable[[], object]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, clock: SharedClock, ring: Callable[[], object]
+    ) -> None:
         self._loop = loop
         self._clock = clock
         self._ring = ring

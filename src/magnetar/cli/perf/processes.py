@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from magnetar.cli.perf.pacing import Clock
+from magnetar.cli.perf.pacing import SharedClock
 from magnetar.client.exceptions import InvalidConfiguration
 
 _START_SECONDS = 3.0
@@ -20,7 +20,7 @@ def spread(given: Sequence[str], processes: int) -> list[dict[str, Any]]:
     :param given: the arguments of the command
     :raises InvalidConfiguration: one of them failed; it has said why
     """
-    begin_at = Clock().now() + round(_START_SECONDS * 1e9)
+    begin_at = SharedClock().now() + round(_START_SECONDS * 1e9)
     command = [sys.executable, "-m", "magnetar.cli.pulsar_perf", *given]
     running = [
         subprocess.Popen(

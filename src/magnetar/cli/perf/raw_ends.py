@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from magnetar.cli.perf.ends import ReceiveSettings, SendSettings, Shared
-from magnetar.cli.perf.hot_raw import Histogram, Order, RawReceiver, RawSender
+from magnetar.cli.perf.hot_raw import Histogram, OrderCheck, RawReceiver, RawSender
 from magnetar.client.attachment import Services
 from magnetar.client.connection import Connection
 from magnetar.client.consumer_commands import ConsumerCommands
@@ -139,7 +139,7 @@ class RawConsumer:
         topic: str,
         settings: ReceiveSettings,
         shared: Shared,
-        order: Order | None,
+        order: OrderCheck | None,
         start: MessageId | None = None,
     ) -> None:
         """:param start: read from there on, without a durable subscription and without acknowledging"""

@@ -12,11 +12,11 @@ from typing import Any
 from magnetar.admin_client import AdminClient
 from magnetar.cli.cluster_access import ClusterAccess, cluster_access
 from magnetar.cli.perf.api_ends import ApiConsumer, ApiProducer
-from magnetar.cli.perf.ends import Receiver, ReceiveSettings, Sender, SendSettings, Shared
-from magnetar.cli.perf.hot_raw import HEADER_SIZE, Order, Window
-from magnetar.cli.perf.load import Plan
+from magnetar.cli.perf.ends import PerfSender, Receiver, ReceiveSettings, SendSettings, Shared
+from magnetar.cli.perf.hot_raw import HEADER_SIZE, OrderCheck, Window
+from magnetar.cli.perf.load import LoadPlan
 from magnetar.cli.perf.options import DEFAULT_OUTSTANDING
-from magnetar.cli.perf.pacing import Clock
+from magnetar.cli.perf.pacing import SharedClock
 from magnetar.cli.perf.raw_ends import RawConsumer, RawProducer
 from magnetar.client.client import Client
 from magnetar.client.enums import ConsumerType, ProducerAccessMode
@@ -92,7 +92,7 @@ def new_admin(parsed: argparse.Namespace) -> AdminClient:
 
 
 def new_shared() -> Shared:
-    return Shared(Clock(), Window())
+    return Shared(SharedClock(), Window())
 
 
 def send_settings(parsed: argparse.Namespace, producers: int) -> SendSettings:
@@ -203,10 +203,10 @@ def receive_settings(
 
 def producers(
     parsed: argparse.Namespace, client: Client, shared: Shared, topics: Sequence[str]
-) -> list[Sender]:
+) -> list[PerfSender]:
     """The producers on ``topics``; their numbers go from 0 over these topics."""
     settings = send_settings(parsed, len(topics) * parsed.num_producers)
-    made: list[Sender] = []
+    made: list[PerfSender] = []
     for topic in topics:
         for _ in range(parsed.num_producers):
             if parsed.raw:
@@ -240,7 +240,7 @@ def consumers(
     """
     made: list[Receiver] = []
     ends = len(topics) * len(subscriptions) * parsed.num_consumers
-    orders = {name: Order(numbered) for name in subscriptions} if numbered else {}
+    orders = {name: OrderCheck(numbered) for name in subscriptions} if numbered else {}
     for topic in topics:
         for name in subscriptions:
             settings = receive_settings(parsed, name, earliest, ends)
@@ -277,7 +277,7 @@ def readers(
 
 def plan(
     parsed: argparse.Namespace, share: Share, *, rate: float, messages: int, lossy: bool = False
-) -> Plan:
+) -> LoadPlan:
     """:param rate: of all processes together
 
     :param lossy: messages may be lost
@@ -287,7 +287,7 @@ def plan(
         # 0, what the last ones would be left with, is no end.
         raise InvalidConfiguration(f"{share.of} processes need as many messages (-m)")
     behind = getattr(parsed, "max_behind", 0)
-    return Plan(
+    return LoadPlan(
         warmup=parsed.warmup_time,
         seconds=max(0.0, parsed.test_duration),
         messages=messages // share.of + (1 if share.index < messages % share.of else 0),

@@ -21,7 +21,7 @@ Shown = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TopicSelection:
     """Which topics are wanted."""
 
     order: str
@@ -46,7 +46,7 @@ class Asked:
         return found
 
 
-def opened(http: AdminHttp, asked: Asked) -> EventStream:
+def opened(http: AdminHttp, asked: TopicSelection) -> EventStream:
     """:raises AdminError: it is not to be had; the text says what is missing"""
     try:
         return http.events(asked.path(), asked.query())
@@ -79,7 +79,7 @@ def shown(stream: EventStream) -> Iterator[Shown | None]:
         yield told
 
 
-def first_shown(http: AdminHttp, asked: Asked) -> Shown:
+def first_shown(http: AdminHttp, asked: TopicSelection) -> Shown:
     """As it is now.
 
     :raises AdminError: it is not to be had

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from magnetar.admin_client.errors import AdminError
 from magnetar.admin_client.events import EventStream
 from magnetar.admin_client.http import AdminHttp
-from magnetar.cli.top.asking import Asked, Shown, opened, shown
+from magnetar.cli.top.asking import Shown, TopicSelection, opened, shown
 
 RETRY_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Newest:
     """The newest there is; it takes the place of what was told before."""
 
-    asked: Asked
+    asked: TopicSelection
     shown: Shown
     trouble: str = ""
     """Why nothing newer comes; empty: it is alive."""
@@ -27,7 +27,7 @@ class Told:
 class Feed:
     """The thread ends with the process."""
 
-    def __init__(self, http: AdminHttp, first: Told, changed: Callable[[], None]) -> None:
+    def __init__(self, http: AdminHttp, first: Newest, changed: Callable[[], None]) -> None:
         """:param first: what was told already
 
         :param changed: called in the thread when there is something new in :attr:`told`
@@ -41,7 +41,7 @@ class Feed:
         self._lock = threading.Lock()
         threading.Thread(target=self._follow, name="top", daemon=True).start()
 
-    def ask(self, asked: Asked) -> None:
+    def ask(self, asked: TopicSelection) -> None:
         """From now on this is wanted. What was asked for before may still be in :attr:`told`."""
         if asked == self._asked:
             return
@@ -62,10 +62,10 @@ class Feed:
             except AdminError as error:
                 trouble = str(error)
             if asked == self._asked:
-                self._tell(Told(self.told.asked, self.told.shown, trouble))
+                self._tell(Newest(self.told.asked, self.told.shown, trouble))
                 self._asked_anew.wait(RETRY_SECONDS)
 
-    def _listen(self, asked: Asked) -> bool:
+    def _listen(self, asked: TopicSelection) -> bool:
         """Until it ends; whether anything was told. A broker ends it now and then, to see again who asks."""
         heard = False
         with opened(self._http, asked) as stream:
@@ -77,9 +77,9 @@ class Feed:
                 if asked != self._asked:
                     return True
                 heard = True
-                self._tell(Told(asked, self.told.shown if told is None else told))
+                self._tell(Newest(asked, self.told.shown if told is None else told))
         return heard or asked != self._asked
 
-    def _tell(self, told: Told) -> None:
+    def _tell(self, told: Newest) -> None:
         self.told = told
         self._changed()

@@ -12,7 +12,7 @@ from magnetar.admin_client.http import AdminHttp
 from magnetar.cli.printable import printable
 from magnetar.cli.streams import discard_output
 from magnetar.cli.top import screen
-from magnetar.cli.top.feed import Feed, Told
+from magnetar.cli.top.feed import Feed, Newest
 from magnetar.cli.top.flags import MOST
 from magnetar.cli.top.keys import Keys
 from magnetar.cli.top.signals import ENDING, Signals
@@ -25,7 +25,7 @@ _FOOT = "i in  o out  b backlog  w waiting  n name   / filter  esc all   arrows 
 _READ_BYTES = 1024
 
 
-def watch(http: AdminHttp, view: View, first: Told, most: int) -> int:
+def watch(http: AdminHttp, view: View, first: Newest, most: int) -> int:
     """Until somebody ends it; the exit code.
 
     :param most: lines with topics
@@ -85,7 +85,7 @@ class _Live:
             self._view = self._view.pressed(key, self._rows(), self._total(self._feed.told))
         return False
 
-    def _total(self, told: Told) -> int:
+    def _total(self, told: Newest) -> int:
         """Topics that may be scrolled to."""
         total = int(told.shown["total"])
         return total if self._most >= MOST else min(total, self._most)
@@ -102,7 +102,7 @@ class _Live:
         lines = table(topics, screen.size()[0], int(time.time() * 1000))
         screen.drawn(head(told.shown), self._status(told), lines, _FOOT)
 
-    def _status(self, told: Told) -> str:
+    def _status(self, told: Newest) -> str:
         view = self._view
         if view.typed is not None:
             return f"/{view.typed}_   Enter: only topics with these words, Escape: as before"

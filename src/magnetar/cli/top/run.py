@@ -10,7 +10,7 @@ import time
 from magnetar.admin_client.errors import AdminError
 from magnetar.cli.access_flags import access_values
 from magnetar.cli.cluster_access import AccessRefused, cluster_access
-from magnetar.cli.top.asking import TIMEOUT_SECONDS, Asked, Shown, first_shown
+from magnetar.cli.top.asking import TIMEOUT_SECONDS, Shown, TopicSelection, first_shown
 from magnetar.cli.top.flags import MOST
 from magnetar.cli.top.table import head, place, table
 from magnetar.naming.errors import InvalidName
@@ -30,14 +30,14 @@ def run_top(parsed: argparse.Namespace) -> int:
             from magnetar.cli.top.screen import at_terminal, rows
 
             if at_terminal():
-                from magnetar.cli.top.feed import Told
+                from magnetar.cli.top.feed import Newest
                 from magnetar.cli.top.live import watch
                 from magnetar.cli.top.view import View
 
                 view, most = View(parsed.order, namespace), parsed.count or MOST
                 asked = view.asked(min(rows(), most))
-                return watch(http, view, Told(asked, first_shown(http, asked)), most)
-        asked = Asked(parsed.order, parsed.count or _COUNT, namespace=namespace)
+                return watch(http, view, Newest(asked, first_shown(http, asked)), most)
+        asked = TopicSelection(parsed.order, parsed.count or _COUNT, namespace=namespace)
         _print(first_shown(http, asked), parsed)
     except (AccessRefused, AdminError, InvalidName) as error:
         sys.stderr.write(f"magnetar: nothing to be seen at {where}: {error}\n")

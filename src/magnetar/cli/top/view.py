@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from magnetar.cli.top.asking import Asked
+from magnetar.cli.top.asking import TopicSelection
 from magnetar.cli.top.flags import MOST
 
 ORDER_KEYS = {"n": "name", "i": "in", "o": "out", "b": "backlog", "w": "waiting"}
@@ -61,10 +61,10 @@ class View:
             return replace(self, typed=typed + key)
         return self
 
-    def asked(self, rows: int) -> Asked:
+    def asked(self, rows: int) -> TopicSelection:
         """More than is on the screen, so that not each line asks anew.
 
         :param rows: 1 to :data:`MOST`
         """
         step = max(1, MOST - rows)
-        return Asked(self.order, MOST, self.top - self.top % step, self.words, self.namespace)
+        return TopicSelection(self.order, MOST, self.top - self.top % step, self.words, self.namespace)

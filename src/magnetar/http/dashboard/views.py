@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from magnetar.broker.stats.assembled import Wanted
-from magnetar.broker.stats.topic_board import MOST_LINES, Listed, Order, TopicBoard
+from magnetar.broker.stats.assembled import StatsSelection
+from magnetar.broker.stats.topic_board import MOST_LINES, Listed, TopicBoard, TopicOrder
 from magnetar.errors import InvalidRequest, ServedElsewhere, ServiceNotReady
 from magnetar.http.dashboard.viewing import Show, Shown, Viewing
 from magnetar.http.engine.events import EVENTS_TYPE
@@ -36,7 +36,7 @@ class Views:
         board = _board(application)
 
         async def show() -> Mapping[str, Any]:
-            stuck = board.page(Listed(order=Order.WAITING, stuck=True), 0, _STUCK_LINES)
+            stuck = board.page(Listed(order=TopicOrder.WAITING, stuck=True), 0, _STUCK_LINES)
             return {**_broker(application, board), "history": board.history(), "stuck": stuck}
 
         return self._opened(board, "overview", show)
@@ -78,7 +78,7 @@ class Views:
             if await application.admin.partitions.count(topic, create=False):
                 return {"topic": topic, "partitions": await application.admin.partitions.describe(topic)}
             explained = await application.admin.explaining.explain(topic, None)
-            stats = await application.admin.topics.stats(topic, Wanted())
+            stats = await application.admin.topics.stats(topic, StatsSelection())
             return {
                 "topic": topic,
                 "stats": _shortened(stats),
@@ -117,9 +117,9 @@ def _listed(request: Request) -> Listed:
     namespace = namespace_of(request.variables) if "namespace" in request.variables else ""
     words = tuple(request.query.get("words", "").lower().split()[:_MOST_WORDS])
     try:
-        order = Order(request.query.get("order", Order.NAME.value))
+        order = TopicOrder(request.query.get("order", TopicOrder.NAME.value))
     except ValueError:
-        orders = ", ".join(each.value for each in Order)
+        orders = ", ".join(each.value for each in TopicOrder)
         raise InvalidRequest(f"order is one of {orders}") from None
     return Listed(namespace, words, order, request.flag("stuck"))
 

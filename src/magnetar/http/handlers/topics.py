@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from magnetar.broker.stats.assembled import Wanted
+from magnetar.broker.stats.assembled import StatsSelection
 from magnetar.errors import BrokerError, InvalidRequest, NotFound
 from magnetar.http.engine.message import Request, Response, json_response, nothing
 from magnetar.http.routing import Application, Handler
@@ -111,9 +111,9 @@ async def topic_stats(application: Application, request: Request) -> Response:
     return json_response(await application.admin.topics.stats(topic, _wanted(request)))
 
 
-def _wanted(request: Request) -> Wanted:
+def _wanted(request: Request) -> StatsSelection:
     """``getPreciseBacklog`` is left aside: every backlog is precise."""
-    return Wanted(
+    return StatsSelection(
         backlog_size=request.flag("subscriptionBacklogSize", True),
         earliest_time=request.flag("getEarliestTimeInBacklog"),
         publishers=not request.flag("excludePublishers"),

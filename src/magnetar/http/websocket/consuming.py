@@ -16,7 +16,7 @@ from magnetar.client.message import Message, MessageReference
 from magnetar.client.message_id import MessageId
 from magnetar.errors import InvalidRequest
 from magnetar.http.engine.websocket import INTERNAL_ERROR, INVALID, NORMAL, WebSocket
-from magnetar.http.websocket.figures import Told, Traffic
+from magnetar.http.websocket.figures import Traffic, WebSocketFigures
 from magnetar.http.websocket.forms import (
     BadForm,
     ConsumerCommand,
@@ -94,9 +94,9 @@ class Consuming:
         self._others_first = False
         """Whether it goes on sending in the next turn of the loop."""
 
-    def told(self) -> Told:
+    def told(self) -> WebSocketFigures:
         terms = self._terms
-        return Told(
+        return WebSocketFigures(
             terms.topics,
             self._socket.remote if self._socket else "",
             self._traffic,

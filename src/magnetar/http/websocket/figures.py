@@ -45,7 +45,7 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class WebSocketFigures:
     """One WebSocket, as it is shown."""
 
     topics: tuple[str, ...]
@@ -71,7 +71,7 @@ class Told:
         return form
 
 
-def by_topic(all_of_them: Iterable[Told]) -> dict[str, dict[str, list[dict[str, Any]]]]:
+def by_topic(all_of_them: Iterable[WebSocketFigures]) -> dict[str, dict[str, list[dict[str, Any]]]]:
     """``ProxyTopicStat`` of each topic that has a WebSocket."""
     found: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for told in all_of_them:

@@ -9,7 +9,7 @@ from magnetar.client.message_id import MessageId
 from magnetar.client.partitioned import PartitionedProducer
 from magnetar.client.producer import Producer
 from magnetar.http.engine.websocket import WebSocket
-from magnetar.http.websocket.figures import Told, Traffic
+from magnetar.http.websocket.figures import Traffic, WebSocketFigures
 from magnetar.http.websocket.forms import (
     NOT_SENT,
     BadForm,
@@ -41,8 +41,8 @@ class Producing:
         self._socket: WebSocket | None = None
         self._traffic = Traffic()
 
-    def told(self) -> Told:
-        return Told((self._topic,), self._socket.remote if self._socket else "", self._traffic)
+    def told(self) -> WebSocketFigures:
+        return WebSocketFigures((self._topic,), self._socket.remote if self._socket else "", self._traffic)
 
     def opened(self, socket: WebSocket) -> None:
         self._socket = socket

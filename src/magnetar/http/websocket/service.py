@@ -30,7 +30,7 @@ from magnetar.http.engine.claims import claim_of
 from magnetar.http.engine.message import Request, Response, error_response
 from magnetar.http.engine.websocket import POLICY_VIOLATION, WebSocket, WebSocketLimits, refusal_of, upgrade
 from magnetar.http.websocket.consuming import Consuming, Receiving, Terms
-from magnetar.http.websocket.figures import Told, Traffic, by_namespace, by_topic
+from magnetar.http.websocket.figures import Traffic, WebSocketFigures, by_namespace, by_topic
 from magnetar.http.websocket.parameters import (
     consumer_options,
     dead_letter_topics,
@@ -309,7 +309,7 @@ class WebSocketService:
             await self._client.close()
 
 
-def _add(by_name: dict[str, Traffic], told: Told) -> None:
+def _add(by_name: dict[str, Traffic], told: WebSocketFigures) -> None:
     by_name.setdefault(_namespace(told.topics[0]), Traffic()).add(told.traffic)
 
 

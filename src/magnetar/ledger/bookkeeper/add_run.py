@@ -69,7 +69,7 @@ def _joined(pieces: list[Piece]) -> tuple[Sequence[Buffer], int]:
     return (joined(pieces, size) if size <= _JOINED_BYTES else pieces), size
 
 
-class Encoder:
+class AddEncoder:
     """Makes the requests of one writer; ``length`` has the bytes of all payloads so far.
 
     :param max_frame_bytes: of a request, its length included

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from magnetar.io.interfaces import ConnectingNetwork, Loop, StreamProtocol, Transport
 from magnetar.io.waiting import outcome, settle
 from magnetar.ledger.bookkeeper import bookie_protocol_pb2 as pb
-from magnetar.protocol.digest_md5 import Credentials, DigestClient, DigestRefused
+from magnetar.protocol.digest_md5 import DigestClient, DigestRefused, NameAndPassword
 
 _LENGTH = struct.Struct(">I")
 _PREFIX_2 = b"\x02\x03\x00\x00"
@@ -38,7 +38,7 @@ class NotAuthenticated(OSError):
     """A bookie refuses the credentials, or does not authenticate itself."""
 
 
-class Conversation(Protocol):
+class AuthConversation(Protocol):
     """What is said on one connection."""
 
     @property
@@ -68,7 +68,7 @@ class DigestConversation:
 
     plugin = _SASL
 
-    def __init__(self, credentials: Credentials, nonce: str) -> None:
+    def __init__(self, credentials: NameAndPassword, nonce: str) -> None:
         self._user = credentials.username
         self._client = DigestClient(credentials, _SERVICE, nonce)
         self._responded = False
@@ -96,13 +96,13 @@ class DigestConversation:
 class AuthProvider(NamedTuple):
     """How a client authenticates."""
 
-    converse: Callable[[], Conversation]
+    converse: Callable[[], AuthConversation]
     """Begins a conversation."""
     answer_seconds: float = 5.0
     """After which a bookie that says nothing does not believe it."""
 
 
-def digest_auth_provider(credentials: Credentials, random: Callable[[int], bytes]) -> AuthProvider:
+def digest_auth_provider(credentials: NameAndPassword, random: Callable[[int], bytes]) -> AuthProvider:
     """:param random: gives so many random bytes"""
     return AuthProvider(lambda: DigestConversation(credentials, random(_NONCE_BYTES).hex()))
 
@@ -175,7 +175,9 @@ class _Authenticating:
 
     transport: Transport
 
-    def __init__(self, loop: Loop, link: StreamProtocol, conversation: Conversation, frames: _Frames) -> None:
+    def __init__(
+        self, loop: Loop, link: StreamProtocol, conversation: AuthConversation, frames: _Frames
+    ) -> None:
         self._link = link
         self._conversation = conversation
         self._frames = frames

@@ -12,7 +12,7 @@ from magnetar.io.waiting import outcome, settle
 from magnetar.ledger.bookkeeper.coverage import KNOWN, Coverage
 from magnetar.ledger.bookkeeper.frames import Status, status_name
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord
-from magnetar.ledger.bookkeeper.question import Asking
+from magnetar.ledger.bookkeeper.question import RequestContext
 from magnetar.ledger.bookkeeper.version3 import Operation, read_lac_request
 from magnetar.ledger.interface import DataDamaged
 
@@ -22,7 +22,7 @@ _LAST = -1
 class LastEntries:
     """Asks each bookie of the last segment for its last entry; with ``Flag.FENCE`` that fences them."""
 
-    def __init__(self, asking: Asking, record: LedgerRecord) -> None:
+    def __init__(self, asking: RequestContext, record: LedgerRecord) -> None:
         segment = record.segments[-1]
         self.confirmed = segment.first_entry_id - 1
         """All entries up to this one had their ack quorum: an ensemble changes behind what is confirmed."""

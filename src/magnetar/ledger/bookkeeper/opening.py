@@ -13,7 +13,7 @@ from magnetar.ledger.bookkeeper.bookie import Bookie
 from magnetar.ledger.bookkeeper.failures import WrongPassword
 from magnetar.ledger.bookkeeper.ledgers import LedgerRecords, Versioned
 from magnetar.ledger.bookkeeper.placement import Placement
-from magnetar.ledger.bookkeeper.reader import BookKeeperReader, Fate, ReadParts, ReadSettings, Written
+from magnetar.ledger.bookkeeper.reader import BookKeeperReader, LedgerFate, ReadParts, ReadSettings, Written
 from magnetar.ledger.bookkeeper.reading_memory import ReadingMemory
 from magnetar.ledger.bookkeeper.recovery import RecoveryParts, recovered
 from magnetar.ledger.interface import LedgerState, StoreClosed
@@ -53,7 +53,7 @@ class LedgerOpening:
             parts.loop, parts.records, parts.recovering, parts.placement, memory, parts.fencing
         )
         self._recovering: dict[int, Any] = {}
-        self._fates: WeakValueDictionary[int, Fate] = WeakValueDictionary()
+        self._fates: WeakValueDictionary[int, LedgerFate] = WeakValueDictionary()
 
     async def open(self, ledger_id: int, *, recover: bool) -> BookKeeperReader:
         """See ``LedgerStore.open``.
@@ -63,7 +63,7 @@ class LedgerOpening:
         # Before it is read: whoever deletes it meanwhile tells this reader, too.
         fate = self._fates.get(ledger_id)
         if fate is None:
-            fate = self._fates[ledger_id] = Fate()
+            fate = self._fates[ledger_id] = LedgerFate()
         found = await self._records.read(ledger_id)
         if not hmac.compare_digest(found.record.password, self._password):
             raise WrongPassword(f"ledger {ledger_id} has another password")

@@ -21,7 +21,7 @@ BATCH_ENTRY_OVERHEAD = 4
 """… and with each entry's body."""
 
 
-class Entry(NamedTuple):
+class StoredEntry(NamedTuple):
     """An entry as a bookie has it, its digest checked."""
 
     said: Body
@@ -33,7 +33,7 @@ class Entry(NamedTuple):
         return len(self.data) - self.said.start
 
 
-class Asking(NamedTuple):
+class RequestContext(NamedTuple):
     """What questions about one ledger have in common."""
 
     loop: Loop
@@ -59,10 +59,10 @@ class Question:
     """
 
     def __init__(
-        self, asking: Asking, bookies: Sequence[str], first: int, count: int = 1, max_bytes: int = 0
+        self, asking: RequestContext, bookies: Sequence[str], first: int, count: int = 1, max_bytes: int = 0
     ) -> None:
         self.first = first
-        self.entries: list[Entry] = []
+        self.entries: list[StoredEntry] = []
         """Empty: nobody had any."""
         self.refused: dict[str, int] = {}
         """What bookies said that did not have it; of one whose answer was damaged ``Status.OK``."""
@@ -138,7 +138,7 @@ class Question:
         try:
             for number, data in enumerate(bodies[: self._count]):
                 said = asking.digest.check(asking.ledger_id, self.first + number, data)
-                self.entries.append(Entry(said, data))
+                self.entries.append(StoredEntry(said, data))
         except DataDamaged as error:
             self.damage = DataDamaged(f"bookie {bookie_id}: {error}")
 

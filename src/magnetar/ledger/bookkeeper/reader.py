@@ -17,9 +17,9 @@ from magnetar.ledger.bookkeeper.ledgers import LedgerRecords
 from magnetar.ledger.bookkeeper.question import (
     BATCH_ENTRY_OVERHEAD,
     BATCH_OVERHEAD,
-    Asking,
-    Entry,
     Question,
+    RequestContext,
+    StoredEntry,
     all_answered,
 )
 from magnetar.ledger.bookkeeper.reading_memory import ReadingMemory
@@ -76,7 +76,7 @@ class ReadParts(NamedTuple):
     settings: ReadSettings
 
 
-class Fate:
+class LedgerFate:
     """What all readers of a ledger in this process hear at once."""
 
     __slots__ = ("__weakref__", "closed", "deleted")
@@ -91,13 +91,13 @@ class Fate:
 class BookKeeperReader:
     """A ``LedgerReader``. What it knows of the ledger's bookies is read again when none of them answers."""
 
-    def __init__(self, ledger_id: int, record: LedgerRecord, fate: Fate, parts: ReadParts) -> None:
+    def __init__(self, ledger_id: int, record: LedgerRecord, fate: LedgerFate, parts: ReadParts) -> None:
         self.ledger_id = ledger_id
         self._fate = fate
         self._record = record
         self._parts = parts
         digest = Digest(record.digest, record.password)
-        self._asking = Asking(
+        self._asking = RequestContext(
             parts.loop,
             ledger_id,
             digest,
@@ -161,7 +161,7 @@ class BookKeeperReader:
         if first < 0 or first > min(last, self._confirmed):
             raise NoSuchEntry(f"entry {first} of ledger {self.ledger_id}: the last is {self._confirmed}")
         last = min(last, self._confirmed)
-        taken: list[Entry] = []
+        taken: list[StoredEntry] = []
         left, more = max_bytes, True
         while more and first <= last:
             try:
@@ -205,12 +205,12 @@ class BookKeeperReader:
             self._confirmed = entry_id
             self._confirmed_length = length if length is not None else self._confirmed_length
 
-    def _note_confirmed(self, entry: Entry) -> None:
+    def _note_confirmed(self, entry: StoredEntry) -> None:
         """What the entries of an open ledger say of those before them."""
         if not self._is_closed():
             self._has_confirmed(entry.said.last_add_confirmed, None)
 
-    async def _read_some(self, first: int, last: int, max_bytes: int) -> list[Entry]:
+    async def _read_some(self, first: int, last: int, max_bytes: int) -> list[StoredEntry]:
         """At least one entry, and some behind it."""
         pauses = list(_TRY_AGAIN_SECONDS)
         while True:
@@ -218,7 +218,7 @@ class BookKeeperReader:
             questions = self._questions(first, last, max_bytes)
             await all_answered(self._parts.loop, questions)
             self._still_there()
-            found: list[Entry] = []
+            found: list[StoredEntry] = []
             for question in questions:
                 if not question.entries:
                     break
@@ -281,7 +281,7 @@ class BookKeeperReader:
         raise BookiesUnavailable(f"{where} cannot be read: {question.story()}")
 
 
-def _run(ledger_id: int, entries: Sequence[Entry]) -> EntryRun:
+def _run(ledger_id: int, entries: Sequence[StoredEntry]) -> EntryRun:
     """Entries of a batch are joined: what holds a cache together is one buffer for many."""
     starts, ends = array("q"), array("q")
     at = 0

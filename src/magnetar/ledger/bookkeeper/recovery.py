@@ -18,7 +18,7 @@ from magnetar.ledger.bookkeeper.last_entries import LastEntries
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord
 from magnetar.ledger.bookkeeper.ledgers import LedgerRecords, Versioned
 from magnetar.ledger.bookkeeper.placement import Placement
-from magnetar.ledger.bookkeeper.question import Asking, Question, all_answered
+from magnetar.ledger.bookkeeper.question import Question, RequestContext, all_answered
 from magnetar.ledger.bookkeeper.reading_memory import ReadingMemory
 from magnetar.ledger.bookkeeper.recovery_adds import AddParts, RecoveryAdds
 from magnetar.ledger.interface import EntryLost, LedgerError, LedgerState
@@ -102,7 +102,7 @@ class _Recovery:
         """So many bookies of a write set without an entry: it never had an ack quorum."""
         self._last_of: dict[str, int] = {}
         """The last entry of each bookie that has any; it need not have all before that."""
-        self._asking = Asking(
+        self._asking = RequestContext(
             parts.loop,
             ledger_id,
             Digest(record.digest, record.password),

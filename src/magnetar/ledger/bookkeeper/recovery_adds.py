@@ -15,7 +15,7 @@ from magnetar.ledger.bookkeeper.failures import BookiesUnavailable, WrongPasswor
 from magnetar.ledger.bookkeeper.frames import Flag, Status, status_name
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord
 from magnetar.ledger.bookkeeper.placement import NotEnoughBookies, Placement
-from magnetar.ledger.bookkeeper.question import Entry
+from magnetar.ledger.bookkeeper.question import StoredEntry
 from magnetar.ledger.interface import DataDamaged, LedgerError
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class _Adding:
 
     __slots__ = ("body_bytes", "entry", "stored")
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: StoredEntry) -> None:
         self.entry = entry
         self.body_bytes = len(entry.data)
         self.stored: set[int] = set()
@@ -80,7 +80,7 @@ class RecoveryAdds:
         self._waiter: Any = None
         self._most_bytes = 0
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: StoredEntry) -> None:
         adding = self._adding[entry.said.entry_id] = _Adding(entry)
         self._bytes += adding.body_bytes
         if not self._may_count(adding):

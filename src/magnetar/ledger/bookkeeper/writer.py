@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from magnetar.io.interfaces import Buffer, Loop
 from magnetar.io.waiting import finished, outcome, settle
-from magnetar.ledger.bookkeeper.add_run import AddRun, Encoder
+from magnetar.ledger.bookkeeper.add_run import AddEncoder, AddRun
 from magnetar.ledger.bookkeeper.adds import AddStream
 from magnetar.ledger.bookkeeper.bookie import Bookie
 from magnetar.ledger.bookkeeper.bookies import Bookies
@@ -94,7 +94,9 @@ class BookKeeperWriter:
         record = found.record
         self._write = record.quorums.write
         self._ack = record.quorums.ack
-        self._encoder = Encoder(ledger_id, record, flags, parts.bookies.wire, parts.bookies.max_frame_bytes)
+        self._encoder = AddEncoder(
+            ledger_id, record, flags, parts.bookies.wire, parts.bookies.max_frame_bytes
+        )
         self._next = 0
         self._confirmed = -1
         self._pending: deque[AddRun] = deque()

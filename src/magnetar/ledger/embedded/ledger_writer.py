@@ -9,7 +9,7 @@ from typing import NamedTuple
 from magnetar.io.interfaces import Loop
 from magnetar.ledger.embedded.group import LEDGER_CLOSED, gather
 from magnetar.ledger.embedded.ledger_table import LedgerRow, encode_closed
-from magnetar.ledger.embedded.log import AppendQueue, CommitLog
+from magnetar.ledger.embedded.log import CommitLog, LogQueue
 from magnetar.ledger.interface import LedgerClosed, LedgerError, LedgerListener
 
 
@@ -34,7 +34,7 @@ class EmbeddedWriter:
         self._context = context
         self._log = context.log
         self._part_bytes = context.part_bytes
-        self._queue = AppendQueue(row, self.on_durable, self.end, high_priority=high_priority)
+        self._queue = LogQueue(row, self.on_durable, self.end, high_priority=high_priority)
         self._next = 0
         self._acknowledged = -1
         self._listener: LedgerListener | None = None

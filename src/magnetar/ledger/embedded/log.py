@@ -22,7 +22,7 @@ from magnetar.ledger.embedded.group import (
 )
 from magnetar.ledger.embedded.ledger_table import LedgerRow, LedgerTable, decode_closed
 from magnetar.ledger.embedded.log_end import NOTED_SECONDS, LogEnd
-from magnetar.ledger.embedded.segment_files import Room
+from magnetar.ledger.embedded.segment_files import SegmentRoom
 from magnetar.ledger.embedded.segment_header import SEGMENT_HEADER_BYTES
 from magnetar.ledger.embedded.segment_supply import LogSegment, SegmentSupply
 from magnetar.ledger.embedded.settings import EmbeddedSettings
@@ -32,7 +32,7 @@ Part = tuple[int, bytes, bytes]
 """Entries, their lengths, their bytes: what one append brought, or a piece of it."""
 
 
-class AppendQueue:
+class LogQueue:
     """What one writer appended and no group has taken yet."""
 
     __slots__ = ("ended", "first", "high_priority", "on_durable", "parts", "refused", "row", "waiting")
@@ -83,7 +83,7 @@ class _Commit:
         self.offset = segment.end
         self.groups: list[bytes] = []
         self.runs: list[Run] = []
-        self.sources: list[AppendQueue | _Control] = []
+        self.sources: list[LogQueue | _Control] = []
         self.places: list[int] = []
 
 
@@ -128,7 +128,7 @@ class CommitLog:
         self._failure = failure
         begun(self.segment)
         self._durable_sequence = sequence - 1
-        self._waiting: deque[AppendQueue | _Control] = deque()
+        self._waiting: deque[LogQueue | _Control] = deque()
         self._in_flight: _Commit | None = None
         self._scheduled = False
         self._starved = False
@@ -139,7 +139,7 @@ class CommitLog:
         self._end_timer: Cancellable | None = None
         self._waiters: list[Any] = []
 
-    def append(self, queue: AppendQueue) -> None:
+    def append(self, queue: LogQueue) -> None:
         """Says that ``queue`` has parts."""
         if not queue.waiting:
             queue.waiting = True
@@ -161,7 +161,7 @@ class CommitLog:
         if commit is not None:
             must(len(commit.runs) == len(commit.sources), "runs go to the disk for nobody")
             must(len(commit.places) == 3 * len(commit.runs), "runs go to the disk without a place")
-        waiting = {source for source in self._waiting if isinstance(source, AppendQueue)}
+        waiting = {source for source in self._waiting if isinstance(source, LogQueue)}
         for queue in waiting:
             name = f"ledger {queue.row.ledger_id}"
             must(queue.waiting, name, "waits unknowingly")
@@ -302,7 +302,7 @@ class CommitLog:
             used += size
             waiting.popleft()
 
-    def _take_run(self, commit: _Commit, queue: AppendQueue, limit: int, first_limit: int) -> int:
+    def _take_run(self, commit: _Commit, queue: LogQueue, limit: int, first_limit: int) -> int:
         """Moves one run to ``commit``; returns its size, 0 when it does not fit.
 
         :param first_limit: what the first part may take in spite of ``limit``
@@ -349,9 +349,9 @@ class CommitLog:
         if self._in_flight is None:
             self._watch_for_idleness()
 
-    def _apply(self, commit: _Commit) -> dict[AppendQueue, int]:
+    def _apply(self, commit: _Commit) -> dict[LogQueue, int]:
         """Brings table and index up to a commit that is durable; returns whom to tell which last entry."""
-        durable: dict[AppendQueue, int] = {}
+        durable: dict[LogQueue, int] = {}
         segment, places, table = commit.segment, commit.places, self._table
         at = 0
         for run, source in zip(commit.runs, commit.sources, strict=True):
@@ -398,19 +398,19 @@ class CommitLog:
         """Whether only the last of the reserve is left, which is not for entries of any priority."""
         ready = self._supply.reserved
         if ready is None:
-            return self.segment.room is Room.LAST and not self._supply.has_room
-        return ready is Room.LAST
+            return self.segment.room is SegmentRoom.LAST and not self._supply.has_room
+        return ready is SegmentRoom.LAST
 
-    def _refuse(self, room: Room | None) -> None:
+    def _refuse(self, room: SegmentRoom | None) -> None:
         """Nothing was written of what waits: whoever does may say that it is not stored.
 
         :param room: what there is, and so what may go on waiting; None: nothing
         """
-        kept: deque[AppendQueue | _Control] = deque()
-        refused: list[AppendQueue | _Control] = []
+        kept: deque[LogQueue | _Control] = deque()
+        refused: list[LogQueue | _Control] = []
         for source in self._waiting:
-            if isinstance(source, AppendQueue):
-                takes = room is Room.RESERVED and source.high_priority
+            if isinstance(source, LogQueue):
+                takes = room is SegmentRoom.RESERVED and source.high_priority
                 source.waiting = takes
             else:
                 takes = room is not None
@@ -418,7 +418,7 @@ class CommitLog:
         self._waiting = kept
         full = StoreFull(self._supply.shortage)
         for source in refused:
-            if isinstance(source, AppendQueue):
+            if isinstance(source, LogQueue):
                 source.refused(full)
             elif not source.durable.done():
                 source.durable.set_exception(full)

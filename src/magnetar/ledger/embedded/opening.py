@@ -9,7 +9,7 @@ from magnetar.io.interfaces import Disk
 from magnetar.ledger.embedded.checkpoint import Checkpoint, SealedSegment
 from magnetar.ledger.embedded.ledger_table import LedgerRow, LedgerTable
 from magnetar.ledger.embedded.log_end import read_log_end
-from magnetar.ledger.embedded.recovery import Replay, read_checkpoint
+from magnetar.ledger.embedded.recovery import LogReplay, read_checkpoint
 from magnetar.ledger.embedded.rewrite import LiveRun, Place, Rewritten, places_of, rewrite_runs
 from magnetar.ledger.embedded.sealing_in_place import seal_in_place
 from magnetar.ledger.embedded.segment_files import SegmentFiles
@@ -22,7 +22,7 @@ _BYTES_BESIDE_RUN = 256
 _ROOM_TO_GO_ON = 64 << 10
 
 
-class Found(NamedTuple):
+class FoundSegments(NamedTuple):
     sealed: list[SealedSegment]
     leftovers: list[int]
     """Segments that go once a checkpoint no longer names them."""
@@ -45,7 +45,7 @@ def open_directory(
     settings: EmbeddedSettings,
     store_id: bytes,
     table: LedgerTable,
-) -> Found:
+) -> FoundSegments:
     """Reads the checkpoint into ``table``, replays what follows and moves it into segments of its own.
 
     The old log is never continued: its pages may look written without being durable. What it says counts
@@ -60,7 +60,7 @@ def open_directory(
         table.adopt(row)
     present = files.segment_ids()
     _refuse_missing(checkpoint, present, files)
-    replay = Replay(files, checkpoint, table)
+    replay = LogReplay(files, checkpoint, table)
     try:
         replay.run()
         end = read_log_end(disk, directory, store_id)
@@ -84,7 +84,7 @@ def open_directory(
     known = {segment.segment_id for segment in [*checkpoint.segments, *kept]}
     sealed = [*checkpoint.segments, *kept, *(entry.segment for entry in rewritten)]
     leftovers = [segment_id for segment_id in present if segment_id not in known]
-    return Found(sealed, leftovers, next_id + len(rewritten), replay.sequence)
+    return FoundSegments(sealed, leftovers, next_id + len(rewritten), replay.sequence)
 
 
 def _room_to_move(live: Iterable[LiveRun]) -> int:

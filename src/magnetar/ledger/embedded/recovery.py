@@ -60,7 +60,7 @@ class _TailSegment:
 
 
 @dataclass
-class Replay:
+class LogReplay:
     """The part of the log behind a checkpoint, applied to a table.
 
     Afterwards ``runs`` holds the entries found there and ``sequence`` the next group's number.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from magnetar.io.interfaces import File
 from magnetar.ledger.embedded.checkpoint import SealedSegment
 from magnetar.ledger.embedded.index import encode_index
-from magnetar.ledger.embedded.recovery import Replay
+from magnetar.ledger.embedded.recovery import LogReplay
 from magnetar.ledger.embedded.rewrite import LiveRun
 from magnetar.ledger.embedded.segment_files import SegmentFiles
 from magnetar.ledger.embedded.segment_header import LOG
@@ -14,7 +14,7 @@ from magnetar.ledger.embedded.segment_parts import PartsBuilder
 _STEP_BYTES = 1 << 20
 
 
-def seal_in_place(files: SegmentFiles, replay: Replay) -> list[SealedSegment]:
+def seal_in_place(files: SegmentFiles, replay: LogReplay) -> list[SealedSegment]:
     """The segments of a log that was replayed, durable with their indexes when this returns.
 
     Each is cut behind its last group, which gives room back, and every byte is written once more in its

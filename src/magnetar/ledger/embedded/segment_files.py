@@ -33,7 +33,7 @@ _MARGIN_SHARE = 16
 """So large a part of the reserve stays free beside what is written, for what a file system needs itself."""
 
 
-class Room(Enum):
+class SegmentRoom(Enum):
     """What a segment may take."""
 
     PLENTY = "plenty"
@@ -80,7 +80,7 @@ class SegmentFiles:
         ids = (segment_id_of(name) for name in self._disk.names(self._directory))
         return sorted(segment_id for segment_id in ids if segment_id is not None)
 
-    def prepare(self, segment_id: int, kind: int, size: int, room: Room) -> File:
+    def prepare(self, segment_id: int, kind: int, size: int, room: SegmentRoom) -> File:
         """A segment ready for its first group: filled, header and directory durable.
 
         :raises SpaceExhausted: there is not enough room for it; nothing is left of it
@@ -96,20 +96,20 @@ class SegmentFiles:
             self._free = [name for name in self._free if self._disk.exists(f"{self._directory}/{name}")]
             raise SpaceExhausted(f"no room for a segment of {size} bytes: {error}") from error
 
-    def _prepared(self, header: SegmentHeader, room: Room) -> File:
+    def _prepared(self, header: SegmentHeader, room: SegmentRoom) -> File:
         """:raises OSError: something may be left of it"""
         size = header.size
-        if room is Room.PLENTY:
+        if room is SegmentRoom.PLENTY:
             self._check_plenty(size)
         while self._free:
             file = self._reuse(self._free[-1], header)
             self._free.pop()
             if file is not None:
                 return file
-        may_give = room is Room.LAST or (room is Room.RESERVED and self._reserve_may_give(size))
+        may_give = room is SegmentRoom.LAST or (room is SegmentRoom.RESERVED and self._reserve_may_give(size))
         if may_give:
             self.reserve.make_room(size + self._margin)
-        if self._disk.free_bytes() < size + self._margin * (room is not Room.LAST):
+        if self._disk.free_bytes() < size + self._margin * (room is not SegmentRoom.LAST):
             raise SpaceExhausted(f"no room for a segment of {size} bytes: {self._disk.free_bytes()} are free")
         try:
             return self._make(header)
@@ -121,10 +121,10 @@ class SegmentFiles:
         self.reserve.give_up(size + self._margin)
         return self._make(header)
 
-    def _reserve_has(self, size: int, room: Room) -> bool:
+    def _reserve_has(self, size: int, room: SegmentRoom) -> bool:
         """Whether the reserve can give a segment of ``size`` bytes and keep what ``room`` must leave."""
         left = self.reserve.held - size - self._margin
-        return left >= (0 if room is Room.LAST else self.reserve.wanted // _LAST_PARTS)
+        return left >= (0 if room is SegmentRoom.LAST else self.reserve.wanted // _LAST_PARTS)
 
     def _make(self, header: SegmentHeader) -> File:
         size = header.size

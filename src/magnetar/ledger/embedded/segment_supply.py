@@ -9,11 +9,11 @@ from typing import NamedTuple
 from magnetar.io.interfaces import File, Worker
 from magnetar.io.space_reserve import SpaceExhausted
 from magnetar.ledger.embedded.index import GrowingIndex
-from magnetar.ledger.embedded.segment_files import Room, SegmentFiles
+from magnetar.ledger.embedded.segment_files import SegmentFiles, SegmentRoom
 from magnetar.ledger.embedded.segment_header import LOG, SEGMENT_HEADER_BYTES
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 
-_ROOMS: Sequence[Room] = (Room.FREE, Room.RESERVED, Room.LAST)
+_ROOMS: Sequence[SegmentRoom] = (SegmentRoom.FREE, SegmentRoom.RESERVED, SegmentRoom.LAST)
 """Where there is room for what must have some when there is not plenty, one after the other."""
 
 
@@ -22,13 +22,15 @@ class LogSegment:
 
     __slots__ = ("end", "file", "first_sequence", "index", "reserved", "room", "segment_id", "size")
 
-    def __init__(self, segment_id: int, file: File, size: int, room: Room = Room.PLENTY) -> None:
+    def __init__(
+        self, segment_id: int, file: File, size: int, room: SegmentRoom = SegmentRoom.PLENTY
+    ) -> None:
         self.segment_id = segment_id
         self.file = file
         self.size = size
         self.room = room
         """What it was made of, and so what it is for."""
-        self.reserved = room in (Room.RESERVED, Room.LAST)
+        self.reserved = room in (SegmentRoom.RESERVED, SegmentRoom.LAST)
         """Its room is not meant for entries, except of high priority."""
         self.end = SEGMENT_HEADER_BYTES
         """Where the next group begins."""
@@ -99,7 +101,7 @@ class SegmentSupply:
         return self._ready is not None and not self._ready.reserved
 
     @property
-    def reserved(self) -> Room | None:
+    def reserved(self) -> SegmentRoom | None:
         """What the segment that is ready is for, if it is of the reserve."""
         return self._ready.room if self._ready is not None and self._ready.reserved else None
 
@@ -135,7 +137,7 @@ class SegmentSupply:
         segment = self._ready
         if segment is not None and segment.size >= needed:
             self._ready = None
-            self._last = segment.room is Room.LAST
+            self._last = segment.room is SegmentRoom.LAST
             return segment
         self._waiting = _Waiting(needed, ready, refused)
         if segment is not None:
@@ -165,19 +167,19 @@ class SegmentSupply:
         needed, rooms = 0, _ROOMS
         if self._waiting is not None:
             needed = self._waiting.needed
-        elif self._last or self.reserved is Room.LAST:
+        elif self._last or self.reserved is SegmentRoom.LAST:
             # Only changes of ledgers have room: before there is plenty, cursors may have some again.
             needed, rooms = self._settings.first_segment_bytes, _ROOMS[:-1]
         self._worker.submit(partial(self._prepare, self._next_id(), size, needed, rooms), self._prepared)
 
-    def _prepare(self, segment_id: int, size: int, needed: int, rooms: Sequence[Room]) -> _Prepared:
+    def _prepare(self, segment_id: int, size: int, needed: int, rooms: Sequence[SegmentRoom]) -> _Prepared:
         """Runs on the worker.
 
         :param needed: bytes that must have room somewhere; 0: none
         :param rooms: where it is looked for when there is not plenty
         """
         try:
-            file = self._files.prepare(segment_id, LOG, size, Room.PLENTY)
+            file = self._files.prepare(segment_id, LOG, size, SegmentRoom.PLENTY)
             return _Prepared(LogSegment(segment_id, file, file.size()), "")
         except SpaceExhausted as error:
             shortage = str(error.strerror)
@@ -190,7 +192,7 @@ class SegmentSupply:
             except SpaceExhausted:
                 continue
             return _Prepared(LogSegment(segment_id, file, file.size(), room), shortage)
-        return _Prepared(None, shortage, refused=Room.LAST in rooms)
+        return _Prepared(None, shortage, refused=SegmentRoom.LAST in rooms)
 
     def _prepared(self, prepared: _Prepared | None, error: BaseException | None) -> None:
         self._preparing = False

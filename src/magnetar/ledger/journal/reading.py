@@ -12,8 +12,8 @@ from magnetar.ledger.journal.records import (
     COMPONENT,
     CONTINUES,
     Header,
-    Kind,
     Record,
+    RecordKind,
     decode_header,
     decode_record,
 )
@@ -37,7 +37,7 @@ class Journal:
     def ends_at(self, generation: int, tally: Tally) -> bool:
         """Whether it holds all of the metadata as of this generation, so that it can be continued."""
         last = self.last
-        if last is None or not self.whole or not last.complete or last.kind is Kind.MORE_EDITS:
+        if last is None or not self.whole or not last.complete or last.kind is RecordKind.MORE_EDITS:
             return False
         return (last.generation, last.tally) == (generation, tally)
 
@@ -98,7 +98,7 @@ class Tree:
         return found
 
     def apply(self, record: Record) -> None:
-        part = record.header.kind is Kind.PART
+        part = record.header.kind is RecordKind.PART
         if part:
             self._clear(record.after, record.upto)
         for edit in record.edits:
@@ -128,7 +128,7 @@ async def read_journal(store: EmbeddedLedgerStore, journal: Journal) -> tuple[Tr
     for ledger_id in journal.ledgers:
         async for record in _records(store, ledger_id):
             waiting.append(record)
-            if record.header.kind is not Kind.MORE_EDITS:
+            if record.header.kind is not RecordKind.MORE_EDITS:
                 for each in waiting:
                     tree.apply(each)
                 waiting.clear()

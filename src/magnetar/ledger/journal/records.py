@@ -28,7 +28,7 @@ _ENTRY_BYTES = 256 << 10
 """An entry is ended at about this size."""
 
 
-class Kind(IntEnum):
+class RecordKind(IntEnum):
     PART = 1
     """All nodes in a range of paths: whatever was in the range before is void."""
     EDITS = 2
@@ -44,7 +44,7 @@ class _Op(IntEnum):
 
 
 class Header(NamedTuple):
-    kind: Kind
+    kind: RecordKind
     complete: bool
     """Whether the ledgers up to this entry hold all of the metadata."""
     metadata_id: bytes
@@ -63,14 +63,14 @@ class Record(NamedTuple):
 
 
 def encode_part(header: Header, after: str, upto: str, edits: Iterable[Edit]) -> bytes:
-    pieces = [_encode_header(header._replace(kind=Kind.PART)), _text(after), _text(upto)]
+    pieces = [_encode_header(header._replace(kind=RecordKind.PART)), _text(after), _text(upto)]
     pieces += map(_encode_edit, edits)
     return b"".join(pieces)
 
 
 def encode_edits(header: Header, edits: Iterable[Edit]) -> list[bytes]:
-    """One transaction: the entries of :attr:`Kind.MORE_EDITS` it takes, and one of :attr:`Kind.EDITS`."""
-    more = _encode_header(header._replace(kind=Kind.MORE_EDITS))
+    """One transaction: entries of :attr:`RecordKind.MORE_EDITS`, then one of :attr:`RecordKind.EDITS`."""
+    more = _encode_header(header._replace(kind=RecordKind.MORE_EDITS))
     entries: list[bytes] = []
     pieces: list[bytes] = []
     size = 0
@@ -81,7 +81,7 @@ def encode_edits(header: Header, edits: Iterable[Edit]) -> list[bytes]:
             pieces, size = [], 0
         pieces.append(piece)
         size += len(piece)
-    entries.append(b"".join((_encode_header(header._replace(kind=Kind.EDITS)), *pieces)))
+    entries.append(b"".join((_encode_header(header._replace(kind=RecordKind.EDITS)), *pieces)))
     return entries
 
 
@@ -111,11 +111,11 @@ def decode_header(entry: bytes, where: str) -> Header:
     if len(entry) < _HEADER.size or entry[:4] != _MAGIC:
         raise DataDamaged(f"{where} is not an entry of a metadata journal")
     _, version, kind, complete, metadata_id, generation, nodes, checksum = _HEADER.unpack_from(entry)
-    if version != _VERSION or kind not in Kind.__members__.values():
+    if version != _VERSION or kind not in RecordKind.__members__.values():
         raise DataDamaged(
             f"{where} has version {version} and kind {kind}; this release knows version {_VERSION}"
         )
-    return Header(Kind(kind), bool(complete), metadata_id, generation, Tally(nodes, checksum))
+    return Header(RecordKind(kind), bool(complete), metadata_id, generation, Tally(nodes, checksum))
 
 
 def decode_record(entry: bytes, where: str) -> Record:
@@ -123,7 +123,7 @@ def decode_record(entry: bytes, where: str) -> Record:
     header = decode_header(entry, where)
     reader = _Reader(entry, _HEADER.size)
     try:
-        part = header.kind is Kind.PART
+        part = header.kind is RecordKind.PART
         after = reader.text() if part else ""
         upto = reader.text() if part else ""
         edits: list[Edit] = []

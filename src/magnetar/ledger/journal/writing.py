@@ -15,13 +15,13 @@ from magnetar.ledger.journal.records import (
     COMPONENT,
     CONTINUES,
     Header,
-    Kind,
+    RecordKind,
     encode_edits,
     encode_part,
 )
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.interface import MetadataError
-from magnetar.metadata.progress import Edits, Part, Progress
+from magnetar.metadata.progress import Edits, NodeRange, Progress
 
 log = logging.getLogger(__name__)
 
@@ -149,9 +149,9 @@ class MetadataJournal:
         after: str | None = ""
         parts = 0
         while after is not None and not self._stopped:
-            taken: list[Part] = []
+            taken: list[NodeRange] = []
 
-            def take(part: Part) -> None:
+            def take(part: NodeRange) -> None:
                 taken.append(part)  # noqa: B023 - called before the next round
                 target.part(part)
 
@@ -215,7 +215,7 @@ class _Target:
     def is_durable(self) -> bool:
         return self._durable == self._last
 
-    def part(self, part: Part) -> None:
+    def part(self, part: NodeRange) -> None:
         entry = encode_part(self._header(part.progress), part.after, part.upto, part.edits)
         self._snapshot_bytes += len(entry)
         self._append(entry)
@@ -226,7 +226,9 @@ class _Target:
             self._append(entry)
 
     def _header(self, progress: Progress) -> Header:
-        return Header(Kind.EDITS, self.complete, progress.metadata_id, progress.generation, progress.tally)
+        return Header(
+            RecordKind.EDITS, self.complete, progress.metadata_id, progress.generation, progress.tally
+        )
 
     def _append(self, entry: bytes) -> None:
         if self._error is not None:

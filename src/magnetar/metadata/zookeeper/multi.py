@@ -20,7 +20,7 @@ _NOT_TRIED = -2
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class OperationResult:
     """Of one operation."""
 
     error: int = OK
@@ -41,12 +41,12 @@ def multi(operations: Sequence[tuple[Operation, bytes]]) -> bytes:
     return bytes(into)
 
 
-def take_results(reader: JuteReader, asked: Sequence[Operation]) -> list[Result]:
+def take_results(reader: JuteReader, asked: Sequence[Operation]) -> list[OperationResult]:
     """One for each operation that was asked for, in their order.
 
     :raises JuteError: it is something else
     """
-    results: list[Result] = []
+    results: list[OperationResult] = []
     while True:
         kind, end, error = reader.take_int(), reader.take_bool(), reader.take_int()
         if end:
@@ -58,7 +58,7 @@ def take_results(reader: JuteReader, asked: Sequence[Operation]) -> list[Result]
         results.append(_take_result(reader, kind, error))
 
 
-def failed(results: Sequence[Result]) -> int | None:
+def failed(results: Sequence[OperationResult]) -> int | None:
     """Which operation kept all of them from being done; None: all are done."""
     errors = [(at, result.error) for at, result in enumerate(results) if result.error != OK]
     reasons = [at for at, error in errors if error != _NOT_TRIED]
@@ -71,10 +71,10 @@ def _put_header(into: bytearray, kind: int, *, end: bool) -> None:
     put_int(into, -1)
 
 
-def _take_result(reader: JuteReader, kind: int, error: int) -> Result:
+def _take_result(reader: JuteReader, kind: int, error: int) -> OperationResult:
     if kind == _FAILED:
         # The header has it, too.
-        return Result(reader.take_int())
+        return OperationResult(reader.take_int())
     if kind == Operation.CREATE2:
-        return Result(error, reader.take_text(), take_stat(reader))
-    return Result(error, stat=take_stat(reader) if kind == Operation.SET_DATA else None)
+        return OperationResult(error, reader.take_text(), take_stat(reader))
+    return OperationResult(error, stat=take_stat(reader) if kind == Operation.SET_DATA else None)

@@ -42,7 +42,7 @@ from magnetar.metadata.zookeeper.messages import (
     set_data,
     take_stat,
 )
-from magnetar.metadata.zookeeper.multi import Result, failed, multi, take_results
+from magnetar.metadata.zookeeper.multi import OperationResult, failed, multi, take_results
 from magnetar.metadata.zookeeper.session import Outside, SessionSettings, ZooKeeperSession
 
 T = TypeVar("T")
@@ -177,7 +177,7 @@ class ZooKeeperMetadataStore:
         version = _ANY if step.expected_version is None else step.expected_version
         return Operation.DELETE if isinstance(step, Delete) else Operation.CHECK, delete(real, version)
 
-    def _changed(self, step: Step, result: Result) -> Node | None:
+    def _changed(self, step: Step, result: OperationResult) -> Node | None:
         if not isinstance(step, Put) or result.stat is None:
             return None
         return result.stat.node(step.path, step.value, self.session.session_id)

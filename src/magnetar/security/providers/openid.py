@@ -23,7 +23,7 @@ from magnetar.io.tls import TlsRefused
 from magnetar.lazy_dataclass import dataclass
 from magnetar.security.authentication import Authenticated, Credentials, refused
 from magnetar.security.key_material import UnusableKey
-from magnetar.security.options import Options
+from magnetar.security.options import SecurityOptions
 from magnetar.security.providers.fetching import Fetcher, FetchFailed
 from magnetar.security.providers.tokens import (
     MAX_TOKEN_BYTES,
@@ -64,7 +64,7 @@ class OpenIdProvider:
 
     method = "token"
 
-    def __init__(self, io: Io, worker: Worker, options: Options, fetch: Fetch | None = None) -> None:
+    def __init__(self, io: Io, worker: Worker, options: SecurityOptions, fetch: Fetch | None = None) -> None:
         """:param fetch: answers what is at an address; None: by HTTP
 
         :raises ProviderRefused: settings are missing or contradict each other
@@ -92,7 +92,7 @@ class OpenIdProvider:
         self._changed: list[Callable[[], None]] = []
 
     @staticmethod
-    def _fetcher(options: Options) -> Fetch:
+    def _fetcher(options: SecurityOptions) -> Fetch:
         try:
             return Fetcher(
                 options.text("openIDTokenIssuerTrustCertsFilePath"),

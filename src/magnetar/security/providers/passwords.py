@@ -22,7 +22,7 @@ from magnetar.io.interfaces import Io, Worker
 from magnetar.io.jobs import run_job
 from magnetar.security.authentication import Authenticated, Credentials, refused
 from magnetar.security.key_material import UnusableKey, key_source
-from magnetar.security.options import Options
+from magnetar.security.options import SecurityOptions
 from magnetar.security.watched_files import WatchedFiles
 
 log = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ class PasswordProvider:
 
     method = "basic"
 
-    def __init__(self, io: Io, worker: Worker, options: Options) -> None:
+    def __init__(self, io: Io, worker: Worker, options: SecurityOptions) -> None:
         """:raises ProviderRefused: the file cannot be used"""
         self._io = io
         self._worker = worker

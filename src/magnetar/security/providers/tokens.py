@@ -23,7 +23,7 @@ from magnetar.io.jobs import run_job
 from magnetar.lazy_dataclass import dataclass
 from magnetar.security.authentication import Authenticated, Credentials, refused
 from magnetar.security.key_material import KeySource, UnusableKey, key_source
-from magnetar.security.options import Options
+from magnetar.security.options import SecurityOptions
 from magnetar.security.watched_files import WatchedFiles
 
 log = logging.getLogger(__name__)
@@ -157,7 +157,7 @@ def authenticated_by(claims: Mapping[str, Any], rules: TokenRules) -> Authentica
     )
 
 
-def token_rules(options: Options) -> TokenRules:
+def token_rules(options: SecurityOptions) -> TokenRules:
     """:raises ProviderRefused: settings contradict each other or are malformed"""
     claim, audience = options.text("tokenAudienceClaim"), options.text("tokenAudience")
     if claim and not audience:
@@ -177,7 +177,7 @@ class TokenProvider:
 
     method = "token"
 
-    def __init__(self, io: Io, worker: Worker, options: Options) -> None:
+    def __init__(self, io: Io, worker: Worker, options: SecurityOptions) -> None:
         """:raises ProviderRefused: no key, or one that cannot be used"""
         options = options.prefixed(options.text("tokenSettingPrefix"))
         self._io = io
@@ -220,7 +220,7 @@ class TokenProvider:
         self._watched.close()
 
 
-def _loader(options: Options) -> tuple[str, Callable[[bytes], TokenKey]]:
+def _loader(options: SecurityOptions) -> tuple[str, Callable[[bytes], TokenKey]]:
     """The setting of the key, and how its bytes become one; a secret key counts before a public one."""
     if options.text("tokenSecretKey"):
         return "tokenSecretKey", secret_key
@@ -230,7 +230,7 @@ def _loader(options: Options) -> tuple[str, Callable[[bytes], TokenKey]]:
     return "tokenPublicKey", lambda encoded: public_key(encoded, algorithm)
 
 
-def _source(options: Options, name: str) -> KeySource:
+def _source(options: SecurityOptions, name: str) -> KeySource:
     try:
         return key_source(options.text(name))
     except UnusableKey as error:

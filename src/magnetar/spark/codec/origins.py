@@ -13,10 +13,10 @@ from pyspark.sql.types import StructType
 from magnetar.protocol.metadata import metadata_of
 from magnetar.spark.codec.columns import ORIGIN_NAMES
 
-__all__ = ["Origins"]
+__all__ = ["OriginColumns"]
 
 
-class Origins:
+class OriginColumns:
     """The columns :data:`magnetar.spark.codec.columns.ORIGIN` of the messages of one batch."""
 
     def __init__(self, schema: StructType) -> None:

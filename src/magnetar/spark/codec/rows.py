@@ -16,9 +16,9 @@ from magnetar.protocol.compression import decompress
 from magnetar.protocol.errors import CompressionError
 from magnetar.spark.codec.columns import VALUE
 from magnetar.spark.codec.hot_rows import CHUNK, REASONS, Bytes, RowBuilder
-from magnetar.spark.codec.origins import Origins
+from magnetar.spark.codec.origins import OriginColumns
 
-__all__ = ["ColumnsOf", "EntryPart", "Malformed", "PutTogether", "Wanted", "record_batches"]
+__all__ = ["ColumnsOf", "EntryPart", "Malformed", "PutTogether", "RowSelection", "record_batches"]
 
 BATCH_ROWS = 8192
 BATCH_BYTES = 2 << 20
@@ -51,7 +51,7 @@ class Malformed:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RowSelection:
     """Which messages a query wants."""
 
     times_from: int = 0
@@ -85,7 +85,7 @@ def record_batches(
     partition: int,
     parts: Iterable[EntryPart],
     schema: StructType,
-    wanted: Wanted,
+    wanted: RowSelection,
     content: ColumnsOf | None,
     malformed: Callable[[Malformed], object],
     chunks: PutTogether | None = None,
@@ -100,7 +100,7 @@ def record_batches(
     keep_freed_buffers()
     arrow = to_arrow_schema(schema, timezone="UTC")
     rows = _builder(partition, wanted)
-    origins = Origins(schema)
+    origins = OriginColumns(schema)
     for part in parts:
         before = rows.count
         try:
@@ -121,7 +121,7 @@ def record_batches(
         yield _batch(topic, rows, arrow, content, malformed, origins)
 
 
-def _builder(partition: int, wanted: Wanted, size: int = 1 << 18) -> RowBuilder:
+def _builder(partition: int, wanted: RowSelection, size: int = 1 << 18) -> RowBuilder:
     rows = RowBuilder(partition, decompress, BATCH_ROWS + 1024, size)
     rows.times_from, rows.times_to = wanted.times_from, wanted.times_to
     if wanted.keys is not None:
@@ -135,7 +135,7 @@ def _batch(
     schema: pa.Schema,
     content: ColumnsOf | None,
     malformed: Callable[[Malformed], object],
-    origins: Origins,
+    origins: OriginColumns,
 ) -> pa.RecordBatch:
     values = _bytes(rows.values, rows.count)
     intact: Sequence[bool] | None = None

@@ -21,12 +21,12 @@ from magnetar.spark.codec.rows import Malformed
 from magnetar.spark.codec.schemas import KEY, RECORDS, Definition, columns_of, definition_of
 from magnetar.spark.codec.whole_columns import Whole, whole_of
 
-__all__ = ["Contents"]
+__all__ = ["ColumnBuilder"]
 
 _BAD_COLUMNS = (*BAD_VALUES, pa.ArrowException)
 
 
-class Contents:
+class ColumnBuilder:
     """Makes columns; one for each task and topic."""
 
     def __init__(self, admin: AdminClient, topic: str, wanted: Definition) -> None:

@@ -17,11 +17,11 @@ from magnetar.spark.codec.columns import BYTES, ORIGIN
 from magnetar.spark.codec.message_order import sort_key
 from magnetar.spark.connection import Connection
 from magnetar.spark.ledgers import layout_of
-from magnetar.spark.options import Options
+from magnetar.spark.options import QueryOptions
 from magnetar.spark.pipelines.work import Work
 from magnetar.spark.topics import topics_of
 
-__all__ = ["Side", "is_namespace", "shortest"]
+__all__ = ["MirrorSide", "is_namespace", "shortest"]
 
 _METADATA = ("__key", "__eventTime")
 _SHOWN = 120
@@ -39,13 +39,13 @@ class TimesToLive:
     """After how long messages of topics expire."""
 
     seconds: dict[str, int]
-    """By :meth:`Side.pair_of`; only where they do."""
+    """By :meth:`MirrorSide.pair_of`; only where they do."""
     unknown: list[str]
     """Topics whose cluster does not tell: it has no policies of topics, or does not show them."""
 
 
 @dataclass(frozen=True)
-class Side:
+class MirrorSide:
     """The topics of one side."""
 
     work: Work
@@ -62,7 +62,7 @@ class Side:
 
     def topics(self) -> list[str]:
         """Full names, of each partition where a topic has some."""
-        with Connection(Options.parse(self.work.cluster.options() | self._source())) as connection:
+        with Connection(QueryOptions.parse(self.work.cluster.options() | self._source())) as connection:
             return topics_of(connection)
 
     def confirmed(self, other: str) -> dict[str, str]:

@@ -24,7 +24,7 @@ from magnetar.spark.pipelines.mirror_differences import (
     range_of,
     ranges,
 )
-from magnetar.spark.pipelines.mirror_sides import Side, is_namespace, shortest
+from magnetar.spark.pipelines.mirror_sides import MirrorSide, is_namespace, shortest
 from magnetar.spark.pipelines.plots import Plot, Series
 from magnetar.spark.pipelines.report import Table
 from magnetar.spark.pipelines.work import Work
@@ -118,20 +118,23 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _sides(work: Work) -> tuple[Side, Side]:
+def _sides(work: Work) -> tuple[MirrorSide, MirrorSide]:
     config: MirrorVerifyConfig = work.config
     there = Work(config, config.right_cluster(work.cluster), work.spark, work.progress, work.report)
-    return Side(work, config.left, config.left_name), Side(there, config.right, config.right_name)
+    return MirrorSide(work, config.left, config.left_name), MirrorSide(there, config.right, config.right_name)
 
 
-def _confirmed(sides: tuple[Side, Side]) -> tuple[dict[str, str], dict[str, str]]:
+def _confirmed(sides: tuple[MirrorSide, MirrorSide]) -> tuple[dict[str, str], dict[str, str]]:
     """Up to which position each topic of each side is confirmed by the other side's cluster."""
     left, right = sides
     return left.confirmed(right.cluster), right.confirmed(left.cluster)
 
 
 def _explanations(
-    work: Work, sides: tuple[Side, Side], confirmed: tuple[dict[str, str], dict[str, str]], now: int
+    work: Work,
+    sides: tuple[MirrorSide, MirrorSide],
+    confirmed: tuple[dict[str, str], dict[str, str]],
+    now: int,
 ) -> tuple[Explanations, Explanations]:
     """Of what each side has and the other one lacks."""
     left, right = sides

@@ -6,14 +6,14 @@ import sys
 import time
 from typing import TextIO
 
-__all__ = ["Progress"]
+__all__ = ["ProgressBar"]
 
 _WIDTH = 30
 _EVERY_SECONDS = {True: 0.1, False: 10.0}
 """Between two lines: on a terminal the line is drawn anew, elsewhere one more is written."""
 
 
-class Progress:
+class ProgressBar:
     """Draws a bar on a terminal, and a line now and then where there is none."""
 
     def __init__(self, name: str, stream: TextIO | None = None, *, quiet: bool = False) -> None:

@@ -13,7 +13,7 @@ from magnetar.spark.access import without_secrets
 from magnetar.spark.pipelines.configuration import Cluster, SparkSection, load_document
 from magnetar.spark.pipelines.errors import ConfigurationRefused, PipelineError
 from magnetar.spark.pipelines.names import PIPELINES
-from magnetar.spark.pipelines.progress import Progress
+from magnetar.spark.pipelines.progress import ProgressBar
 from magnetar.spark.pipelines.report import Report
 from magnetar.spark.pipelines.session import spark_session
 from magnetar.spark.pipelines.work import Pipeline, Work
@@ -56,7 +56,7 @@ def run_pipeline(name: str, config: Path, *, dry_run: bool = False, quiet: bool 
     assert reports is not None
     given = {"cluster": asdict(cluster), "spark": asdict(spark_settings), section: asdict(own)}
     report = Report(name, without_secrets(given))
-    progress = Progress(name, quiet=quiet)
+    progress = ProgressBar(name, quiet=quiet)
     try:
         progress.step("starting Spark")
         with spark_session(name, spark_settings) as spark:

@@ -12,9 +12,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from magnetar.admin_client import AdminClient
-from magnetar.spark.options import Options
+from magnetar.spark.options import QueryOptions
 from magnetar.spark.pipelines.configuration import Cluster
-from magnetar.spark.pipelines.progress import Progress
+from magnetar.spark.pipelines.progress import ProgressBar
 from magnetar.spark.pipelines.report import Report
 
 __all__ = ["Pipeline", "Work", "follow"]
@@ -31,12 +31,12 @@ class Work:
     """The pipeline's own section."""
     cluster: Cluster
     spark: SparkSession
-    progress: Progress
+    progress: ProgressBar
     report: Report
 
     @property
     def admin(self) -> AdminClient:
-        access = Options.parse(self.cluster.options()).access
+        access = QueryOptions.parse(self.cluster.options()).access
         return AdminClient(self.cluster.admin_url, authentication=access.authentication, tls=access.tls)
 
     def messages(self, topic: str, **options: str) -> DataFrame:
@@ -70,7 +70,7 @@ class Pipeline(Protocol):
         ...
 
 
-def follow(query: StreamingQuery, progress: Progress) -> list[dict[str, Any]]:
+def follow(query: StreamingQuery, progress: ProgressBar) -> list[dict[str, Any]]:
     """Waits until a query has ended; what it told about each of its batches.
 
     :raises Exception: what the query ended with

@@ -10,10 +10,10 @@ from pyspark.sql.types import StructType
 
 from magnetar.spark.connection import Connection
 from magnetar.spark.ledgers import Layout, Range, ranges_between
-from magnetar.spark.options import Options
+from magnetar.spark.options import QueryOptions
 from magnetar.spark.positions import EARLIEST, Place
 from magnetar.spark.reading.filters import Pushed
-from magnetar.spark.reading.planning import Part, parts_of
+from magnetar.spark.reading.planning import TaskPart, parts_of
 from magnetar.spark.reading.tasks import definition_for, read_part
 from magnetar.spark.topics import ending_places, layouts, starting_places, topics_of
 
@@ -23,7 +23,7 @@ __all__ = ["BatchReader"]
 class BatchReader(DataSourceReader):
     """Made for each query; sent to the tasks."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: QueryOptions, schema: StructType) -> None:
         """:raises InvalidOption: no topic is named"""
         options.check_reading()
         self._options = options
@@ -39,7 +39,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """:raises DataLoss: what was to be read first is gone, and ``failOnDataLoss`` is set"""
-        parts: list[Part] = []
+        parts: list[TaskPart] = []
         with Connection(self._options) as connection:
             topics = topics_of(connection)
             found = layouts(connection, topics)
@@ -50,7 +50,7 @@ class BatchReader(DataSourceReader):
                 if self._pushed.wants_topic(topic):
                     ranges = self._ranges(layout, start, min(end, layout.end))
                     parts += parts_of(topic, ranges, self._options.max_entries_per_partition)
-        return parts or [Part("", ())]
+        return parts or [TaskPart("", ())]
 
     def _ranges(self, layout: Layout, start: Place, end: Place) -> list[Range]:
         if not self._options.fail_on_data_loss:
@@ -58,5 +58,5 @@ class BatchReader(DataSourceReader):
         return ranges_between(layout, start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Part)
+        assert isinstance(partition, TaskPart)
         return read_part(self._options, self._schema, self._definition, self._pushed.wanted, partition)

@@ -19,7 +19,7 @@ from magnetar.spark.connection import Connection
 from magnetar.spark.ledgers import Layout, Range, layout_of
 from magnetar.spark.reading.entries import entries_of
 
-__all__ = ["Chunks"]
+__all__ = ["TopicChunks"]
 
 MAX_MESSAGES = 1000
 """Of which a task knows chunks at a time; those of older ones are read again where they are needed."""
@@ -30,7 +30,7 @@ FARTHEST = 100_000
 """Entries that are read back for one message before it is given up."""
 
 
-class Chunks:
+class TopicChunks:
     """The messages in chunks of one topic, in the order of its entries; one for each task."""
 
     def __init__(self, connection: Connection, topic: str) -> None:

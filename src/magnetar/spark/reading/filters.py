@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from magnetar.spark.codec.rows import Wanted
+from magnetar.spark.codec.rows import RowSelection
 
 __all__ = ["Pushed"]
 
@@ -38,8 +38,8 @@ class Pushed:
     taken: list[Filter] = field(default_factory=list)
 
     @property
-    def wanted(self) -> Wanted:
-        return Wanted(self.times_from, self.times_to, self.keys)
+    def wanted(self) -> RowSelection:
+        return RowSelection(self.times_from, self.times_to, self.keys)
 
     def wants_topic(self, topic: str) -> bool:
         return self.topics is None or topic in self.topics

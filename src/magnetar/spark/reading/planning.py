@@ -10,33 +10,33 @@ from pyspark.sql.datasource import InputPartition
 from magnetar.spark.ledgers import Range
 from magnetar.spark.positions import Place, TopicOffset
 
-__all__ = ["Part", "parts_of", "ranges_from_splits", "splits_of"]
+__all__ = ["TaskPart", "parts_of", "ranges_from_splits", "splits_of"]
 
 
 @dataclass
-class Part(InputPartition):
+class TaskPart(InputPartition):
     """What one task reads of one topic, in order."""
 
     topic: str
     ranges: tuple[Range, ...]
 
     def __repr__(self) -> str:
-        return f"Part({self.topic}, {len(self.ranges)} ranges)"
+        return f"TaskPart({self.topic}, {len(self.ranges)} ranges)"
 
 
-def parts_of(topic: str, ranges: Iterable[Range], max_entries: int) -> list[Part]:
+def parts_of(topic: str, ranges: Iterable[Range], max_entries: int) -> list[TaskPart]:
     """Cuts ranges into parts of at most ``max_entries`` entries, evenly; short ones stay together."""
-    parts: list[Part] = []
+    parts: list[TaskPart] = []
     gathered: list[Range] = []
     room = max_entries
     for each in _cut(ranges, max_entries):
         if each.entries > room:
-            parts.append(Part(topic, tuple(gathered)))
+            parts.append(TaskPart(topic, tuple(gathered)))
             gathered, room = [], max_entries
         gathered.append(each)
         room -= each.entries
     if gathered:
-        parts.append(Part(topic, tuple(gathered)))
+        parts.append(TaskPart(topic, tuple(gathered)))
     return parts
 
 

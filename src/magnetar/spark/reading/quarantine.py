@@ -16,8 +16,8 @@ from pyarrow import fs
 
 from magnetar.spark.codec.rows import Malformed
 from magnetar.spark.errors import MalformedMessage
-from magnetar.spark.options import Options
-from magnetar.spark.reading.planning import Part
+from magnetar.spark.options import QueryOptions
+from magnetar.spark.reading.planning import TaskPart
 
 __all__ = ["SCHEMA", "Quarantine"]
 
@@ -43,7 +43,7 @@ _HELD_BYTES = 16 << 20
 class Quarantine:
     """Takes what is malformed in one part; its file is there when the part is read to its end."""
 
-    def __init__(self, options: Options, part: Part) -> None:
+    def __init__(self, options: QueryOptions, part: TaskPart) -> None:
         self._path = options.quarantine_path
         self._fails = options.mode == "FAILFAST"
         self._part = part

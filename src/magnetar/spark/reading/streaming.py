@@ -18,14 +18,14 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from magnetar.spark.codec.rows import Wanted
+from magnetar.spark.codec.rows import RowSelection
 from magnetar.spark.connection import Connection
 from magnetar.spark.errors import DataLoss
 from magnetar.spark.ledgers import Layout, Range, ranges_between
-from magnetar.spark.options import Options
+from magnetar.spark.options import QueryOptions
 from magnetar.spark.positions import LATEST, Offset, Place, TopicOffset
 from magnetar.spark.reading.limits import shared_out
-from magnetar.spark.reading.planning import Part, parts_of, ranges_from_splits, splits_of
+from magnetar.spark.reading.planning import TaskPart, parts_of, ranges_from_splits, splits_of
 from magnetar.spark.reading.tasks import definition_for, read_part
 from magnetar.spark.subscriptions import hold, move
 from magnetar.spark.topics import layouts, starting_places, topics_of
@@ -38,13 +38,13 @@ log = logging.getLogger(__name__)
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One lives in the driver for each run of a query; copies of it read in the tasks."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: QueryOptions, schema: StructType) -> None:
         """:raises InvalidOption: no topic is named"""
         options.check_reading()
         self._options = options
         self._schema = schema
         self._definition = definition_for(options, schema)
-        self._wanted = Wanted(times_from=options.starting_time or 0)
+        self._wanted = RowSelection(times_from=options.starting_time or 0)
         self._connection: Connection | None = None
         self._target: dict[str, Place] | None = None
         self._seen: dict[str, Layout] = {}
@@ -185,7 +185,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """A function of the two offsets and the options, whatever the topics hold by now."""
         before, after = Offset.from_json(start), Offset.from_json(end)
-        parts: list[Part] = []
+        parts: list[TaskPart] = []
         for topic, each in after.topics.items():
             known = before.topics.get(topic)
             begin = each.begin if each.begin is not None else known.next if known is not None else None
@@ -198,7 +198,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Part)
+        assert isinstance(partition, TaskPart)
         return read_part(self._options, self._schema, self._definition, self._wanted, partition)
 
     def commit(self, end: dict[str, Any]) -> None:

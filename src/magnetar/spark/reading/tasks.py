@@ -9,23 +9,23 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructType
 
 from magnetar.spark.codec.columns import METADATA_NAMES, ORIGIN_NAMES, VALUE
-from magnetar.spark.codec.rows import Wanted, record_batches
+from magnetar.spark.codec.rows import RowSelection, record_batches
 from magnetar.spark.codec.schemas import NOTHING, Definition, columns_of, shared_definition
-from magnetar.spark.codec.values import Contents
+from magnetar.spark.codec.values import ColumnBuilder
 from magnetar.spark.connection import Connection
 from magnetar.spark.errors import InvalidOption
-from magnetar.spark.options import Options
+from magnetar.spark.options import QueryOptions
 from magnetar.spark.reading import segments
-from magnetar.spark.reading.chunks import Chunks
+from magnetar.spark.reading.chunks import TopicChunks
 from magnetar.spark.reading.entries import entries_of, partition_of
-from magnetar.spark.reading.planning import Part
+from magnetar.spark.reading.planning import TaskPart
 from magnetar.spark.reading.quarantine import Quarantine
 
 __all__ = ["definition_for", "read_part"]
 
 
 def read_part(
-    options: Options, schema: StructType, definition: Definition, wanted: Wanted, part: Part
+    options: QueryOptions, schema: StructType, definition: Definition, wanted: RowSelection, part: TaskPart
 ) -> Iterator[pa.RecordBatch]:
     """The messages of a part.
 
@@ -40,16 +40,16 @@ def read_part(
     with Connection(options) as connection, Quarantine(options, part) as quarantine:
         content = None
         if definition.kind not in ("NONE", "BYTES"):
-            content = Contents(connection.admin, part.topic, definition)
+            content = ColumnBuilder(connection.admin, part.topic, definition)
         read = segments.entries_of if options.read_mode == "segments" else entries_of
-        number, chunks = partition_of(part.topic), Chunks(connection, part.topic)
+        number, chunks = partition_of(part.topic), TopicChunks(connection, part.topic)
         with closing(read(connection, part.topic, part.ranges)) as entries:
             yield from record_batches(
                 part.topic, number, entries, schema, wanted, content, quarantine.add, chunks
             )
 
 
-def definition_for(options: Options, schema: StructType) -> Definition:
+def definition_for(options: QueryOptions, schema: StructType) -> Definition:
     """The schema that the wanted columns come from; bytes where they do not need it.
 
     :raises SparkSourceError: the topics have different ones

@@ -12,7 +12,7 @@ from magnetar.client.producer import Producer
 from magnetar.spark.codec.schemas import NOTHING, Definition
 from magnetar.spark.connection import Connection
 from magnetar.spark.errors import DataLoss, NotPublished
-from magnetar.spark.options import Options
+from magnetar.spark.options import QueryOptions
 from magnetar.spark.writing.deduplication import last_entry, switch_on
 from magnetar.spark.writing.publishing import TopicPublisher, gather, open_producer, run
 from magnetar.spark.writing.staging import Manifest, StagedFile, Staging
@@ -24,7 +24,7 @@ _SEQUENCE_BITS = 32
 _READ_MILLIS = 30_000
 
 
-def commit(options: Options, staging: Staging, batch_id: int, files: Sequence[StagedFile]) -> None:
+def commit(options: QueryOptions, staging: Staging, batch_id: int, files: Sequence[StagedFile]) -> None:
     """Publishes a batch; when it returns all of it is in its topics, once.
 
     May be called again for the same batch, after any failure, with any files: those of the first call count.
@@ -47,13 +47,13 @@ def commit(options: Options, staging: Staging, batch_id: int, files: Sequence[St
         run(options, lambda client: work.publish(client, batch_id, decided, files))
 
 
-def _may_begin(options: Options, batch_id: int) -> bool:
+def _may_begin(options: QueryOptions, batch_id: int) -> bool:
     """Whether nothing can have been published under a name that the staging folder does not know."""
     return batch_id == 0 or options.new_staging
 
 
 class _Commit:
-    def __init__(self, options: Options, staging: Staging, admin: AdminClient) -> None:
+    def __init__(self, options: QueryOptions, staging: Staging, admin: AdminClient) -> None:
         self._options = options
         self._staging = staging
         self._admin = admin

@@ -35,7 +35,7 @@ from magnetar.spark.codec.fitting import fits, fitted
 from magnetar.spark.codec.json_texts import writer
 from magnetar.spark.codec.schemas import NOTHING, PRIMITIVES, RECORDS, Definition
 from magnetar.spark.errors import InvalidRows
-from magnetar.spark.options import Options
+from magnetar.spark.options import QueryOptions
 
 __all__ = ["EVENT_TIME", "KEY", "PROPERTIES", "TOPIC", "Content", "TopicContent", "check_columns"]
 
@@ -66,7 +66,7 @@ _WORDS = {"AVRO": "avro", "JSON": "json"}
 _TEXT = writer(lambda value: _plain(value))
 
 
-def check_columns(schema: StructType, options: Options) -> Content:
+def check_columns(schema: StructType, options: QueryOptions) -> Content:
     """:raises InvalidRows: rows of this schema cannot be written"""
     named = {field.name: field.dataType for field in schema.fields}
     for name, allowed in _TYPES.items():
@@ -95,7 +95,7 @@ class TopicContent:
 class Content:
     """Makes the contents of messages; ``__messageId`` and ``__publishTime`` come from the broker: ignored."""
 
-    def __init__(self, schema: StructType, options: Options) -> None:
+    def __init__(self, schema: StructType, options: QueryOptions) -> None:
         """:raises InvalidRows: there is no content, or it cannot be encoded so"""
         fields = [field for field in schema.fields if field.name not in METADATA_NAMES]
         self._fields = fields

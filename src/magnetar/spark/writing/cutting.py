@@ -19,7 +19,7 @@ from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata
 from magnetar.spark.codec.hot_batches import Columns, cut, encode, property_heads, route
 from magnetar.spark.codec.schemas import NOTHING, Definition
 from magnetar.spark.errors import InvalidRows
-from magnetar.spark.options import Options
+from magnetar.spark.options import QueryOptions
 from magnetar.spark.writing.contents import EVENT_TIME, KEY, PROPERTIES, TOPIC, Content, TopicContent
 
 __all__ = ["CutEntry", "RowCutter"]
@@ -52,7 +52,7 @@ class RowCutter:
     def __init__(
         self,
         schema: StructType,
-        options: Options,
+        options: QueryOptions,
         partitions: Callable[[str], int],
         definition: Callable[[str], Definition],
     ) -> None:

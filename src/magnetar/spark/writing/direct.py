@@ -8,7 +8,7 @@ from types import TracebackType
 from magnetar.client import client as core
 from magnetar.client.aio import Client
 from magnetar.io.real.loop_thread import LoopThread
-from magnetar.spark.options import Options
+from magnetar.spark.options import QueryOptions
 from magnetar.spark.writing.cutting import CutEntry
 from magnetar.spark.writing.publishing import TopicPublisher, open_producer
 
@@ -18,7 +18,7 @@ __all__ = ["DirectPublisher"]
 class DirectPublisher:
     """Blocking; its connections live in a thread of their own, so that slow rows do not end them."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: QueryOptions) -> None:
         self._options = options
         self._thread = LoopThread("spark")
         self._publishers: dict[str, TopicPublisher] = {}

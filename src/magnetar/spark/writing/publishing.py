@@ -16,7 +16,7 @@ from magnetar.client.schema import ProducerSchema
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
 from magnetar.spark.codec.schemas import NOTHING, Definition
 from magnetar.spark.errors import InvalidRows, NotPublished
-from magnetar.spark.options import Options
+from magnetar.spark.options import QueryOptions
 from magnetar.spark.writing.cutting import CutEntry
 
 __all__ = ["TopicPublisher", "open_producer"]
@@ -29,7 +29,7 @@ _PRODUCER_ARGUMENTS = ("send_timeout_millis",)
 
 
 async def open_producer(
-    client: core.Client, options: Options, topic: str, name: str | None, schema: Definition
+    client: core.Client, options: QueryOptions, topic: str, name: str | None, schema: Definition
 ) -> Producer:
     """A producer on a topic without partitions, or on one partition.
 
@@ -141,7 +141,7 @@ async def gather(work: Sequence[Awaitable[Any]]) -> list[Any]:
     return list(results)
 
 
-def run(options: Options, work: Callable[[Client], Awaitable[None]]) -> None:
+def run(options: QueryOptions, work: Callable[[Client], Awaitable[None]]) -> None:
     """Runs ``work`` with a client, in a loop of its own; blocks."""
 
     async def all_of_it() -> None:

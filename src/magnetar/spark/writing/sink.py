@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from magnetar.spark.codec.schemas import definition_of
 from magnetar.spark.connection import Connection
 from magnetar.spark.errors import InvalidOption
-from magnetar.spark.options import Options
+from magnetar.spark.options import QueryOptions
 from magnetar.spark.writing.committing import commit
 from magnetar.spark.writing.contents import check_columns
 from magnetar.spark.writing.cutting import RowCutter
@@ -47,7 +47,7 @@ class TaskDone(WriterCommitMessage):
 class BatchSink(DataSourceArrowWriter):
     """``df.write``: at least once, or exactly once where the write has a ``writeId`` and a place to stage."""
 
-    def __init__(self, schema: StructType, options: Options, overwrite: bool) -> None:
+    def __init__(self, schema: StructType, options: QueryOptions, overwrite: bool) -> None:
         """:raises InvalidOption: an option is missing, or cannot be honoured
 
         :raises InvalidRows: these columns cannot be written
@@ -80,7 +80,7 @@ class BatchSink(DataSourceArrowWriter):
 class StreamSink(DataSourceStreamArrowWriter):
     """``df.writeStream``: exactly once, unless ``delivery`` is at-least-once."""
 
-    def __init__(self, schema: StructType, options: Options) -> None:
+    def __init__(self, schema: StructType, options: QueryOptions) -> None:
         """:raises InvalidOption: an option is missing, or cannot be honoured
 
         :raises InvalidRows: these columns cannot be written
@@ -111,7 +111,7 @@ class StreamSink(DataSourceStreamArrowWriter):
             Staging(self._folder).forget(batchId, _files(messages))
 
 
-def _check(schema: StructType, options: Options) -> None:
+def _check(schema: StructType, options: QueryOptions) -> None:
     """:raises InvalidRows: rows of this schema cannot be written, or not by the schema of their topic"""
     content = check_columns(schema, options)
     if content.by_schema and options.topic:
@@ -119,7 +119,7 @@ def _check(schema: StructType, options: Options) -> None:
             content.for_topic(options.topic, definition_of(connection.admin, options.topic))
 
 
-def _batch_folder(options: Options) -> Path:
+def _batch_folder(options: QueryOptions) -> Path:
     if options.delivery == "at-least-once":
         raise InvalidOption("'writeId' is for writing exactly once, and 'delivery' is at-least-once")
     if not options.staging_path:
@@ -129,7 +129,7 @@ def _batch_folder(options: Options) -> Path:
     return staging_folder("stagingDir", options.staging_path) / options.write_id
 
 
-def _stream_folder(options: Options) -> Path:
+def _stream_folder(options: QueryOptions) -> Path:
     if options.staging_path:
         return staging_folder("stagingDir", options.staging_path)
     if not options.checkpoint_location:
@@ -162,7 +162,11 @@ def _files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
 
 
 def _staged(
-    schema: StructType, options: Options, staging: Staging, batch_id: int, batches: Iterator[pa.RecordBatch]
+    schema: StructType,
+    options: QueryOptions,
+    staging: Staging,
+    batch_id: int,
+    batches: Iterator[pa.RecordBatch],
 ) -> TaskDone:
     """Stages the rows of a task; without looking at them when the batch has been decided."""
     if staging.manifest(batch_id) is not None:
@@ -192,7 +196,7 @@ def _staged(
     return TaskDone(staged.rows, staged)
 
 
-def _published(schema: StructType, options: Options, batches: Iterator[pa.RecordBatch]) -> TaskDone:
+def _published(schema: StructType, options: QueryOptions, batches: Iterator[pa.RecordBatch]) -> TaskDone:
     rows = 0
     with Connection(options) as connection, DirectPublisher(options) as publisher:
         definition = partial(definition_of, connection.admin)

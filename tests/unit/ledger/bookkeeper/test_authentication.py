@@ -16,7 +16,7 @@ from magnetar.ledger.bookkeeper.authentication import Proof, digest_auth_provide
 from magnetar.ledger.bookkeeper.bookie import Bookie, BookieSettings
 from magnetar.ledger.bookkeeper.frames import Status
 from magnetar.ledger.bookkeeper.wire import VERSION_2, VERSION_3, Wire
-from magnetar.protocol.digest_md5 import Credentials
+from magnetar.protocol.digest_md5 import NameAndPassword
 
 PASSWORD = "of bookies"
 CHALLENGE = b'realm="bookkeeper",nonce="of the bookie",qop="auth",charset=utf-8,algorithm=md5-sess'
@@ -127,7 +127,7 @@ class World:
             return self.guards[-1]
 
         loop.run_until(self.simulation.host.listen("", 3181, accepted))
-        proof = digest_auth_provider(Credentials("broker", password), io.randomness.token)
+        proof = digest_auth_provider(NameAndPassword("broker", password), io.randomness.token)
         settings = BookieSettings(30.0, 10.0, 0.2, wire, Proof(proof.converse, 2.0))
         where = ("localhost", 3181)
         self.bookie = Bookie(io.loop, io.clock, io.network, "one", lambda: where, settings)

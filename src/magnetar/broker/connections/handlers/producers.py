@@ -7,7 +7,7 @@ from typing import Any
 from magnetar.broker.connections import answers, rules
 from magnetar.broker.connections.connection import Connection
 from magnetar.broker.connections.standing import guard
-from magnetar.broker.publishing.producer import AccessMode, Opening, Producer
+from magnetar.broker.publishing.producer import AccessMode, OpeningProducer, Producer
 from magnetar.broker.schemas.data import from_wire
 from magnetar.broker.topics.moving import check_not_moved
 from magnetar.broker.topics.schemas import for_producer
@@ -38,7 +38,7 @@ async def open_producer(connection: Connection, request: CommandProducer) -> Non
     most = connection.broker.settings.max_producers_per_connection
     if most and len(connection.session.producers) + len(connection.session.opening_producers) >= most:
         raise NotAllowed("Reached the maximum number of producers of a connection")
-    opening = connection.session.opening_producers[producer_id] = Opening()
+    opening = connection.session.opening_producers[producer_id] = OpeningProducer()
     try:
         await _open(connection, request, opening)
     except TopicMigrated as moved:
@@ -52,12 +52,12 @@ async def open_producer(connection: Connection, request: CommandProducer) -> Non
             del connection.session.opening_producers[producer_id]
 
 
-def _is_wanted(connection: Connection, producer_id: int, opening: Opening) -> bool:
+def _is_wanted(connection: Connection, producer_id: int, opening: OpeningProducer) -> bool:
     """Whether the client still waits: it has neither gone nor sent CLOSE_PRODUCER meanwhile."""
     return not connection.closed and connection.session.opening_producers.get(producer_id) is opening
 
 
-async def _open(connection: Connection, request: CommandProducer, opening: Opening) -> None:
+async def _open(connection: Connection, request: CommandProducer, opening: OpeningProducer) -> None:
     broker, principal = connection.broker, connection.session.principal
     producer_id = signed(request.producer_id)
     name = broker.parse_topic(request.topic)
