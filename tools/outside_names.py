@@ -3,10 +3,11 @@
 
     tools/outside_names.py [--record]
 
-Settings, commands with their options, REST paths and JSON fields, metrics, environment variables, log events
-with their fields, options of the Spark source, public Python names, and what is written to disk. ``--record``
-writes the list to ``tests/unit/tools/outside_names.txt``. A test fails when a recorded line is missing. Lines
-may be added; one that changes or goes needs a line in CHANGELOG.md and a new record.
+Settings, commands with their options, REST paths and JSON fields, metrics, names of OpenTelemetry,
+environment variables, log events with their fields, options of the Spark source, public Python names, and
+names on disk. ``--record`` writes the list to ``tests/unit/tools/outside_names.txt``. A test fails when a
+recorded line is missing. Lines may be added; one that changes or goes needs a line in CHANGELOG.md and a new
+record.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from magnetar.config.table import (
 )
 from magnetar.http.endpoints.whole import WHOLE
 from magnetar.spark import options
+from magnetar.telemetry import instruments
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "magnetar"
@@ -44,6 +46,7 @@ _STORED = (
     "magnetar.ledger.bookkeeper.records_pb2",
 )
 _PUBLIC = ("magnetar.client", "magnetar.client.aio", "magnetar.testing", "magnetar.spark")
+_TELEMETRY = re.compile(r"(pulsar|messaging)(\.[a-z_]+)+")
 _VARIABLE = re.compile(r"(MAGNETAR|PULSAR)_[A-Z][A-Z_]+")
 
 
@@ -54,6 +57,7 @@ def names() -> list[str]:
         *_commands(),
         *_http(),
         *_metrics(),
+        *_telemetry(),
         *_of_source(),
         *_python(),
         *_spark(),
@@ -109,6 +113,18 @@ def _http() -> Iterator[str]:
 def _metrics() -> Iterator[str]:
     for line in (SOURCE / "http" / "metrics" / "help.tsv").read_text().splitlines():
         yield f"metric {line.split(chr(9))[0]}"
+
+
+def _telemetry() -> Iterator[str]:
+    """Instruments with kind and unit, and the names of attributes."""
+    for value in vars(instruments).values():
+        for each in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(each, instruments.Instrument):
+                yield f"OTLP {each.name} {each.kind.name} {each.unit}"
+    for node in ast.walk(ast.parse((SOURCE / "telemetry" / "instruments.py").read_text())):
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and _TELEMETRY.fullmatch(text):
+            yield f"OTLP {text}"
 
 
 def _of_source() -> Iterator[str]:
