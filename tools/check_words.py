@@ -24,7 +24,7 @@ def replaced(text: str) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if line.startswith("| ") and len(cells) == 3 and cells[0] != "term":
+        if line.startswith("| ") and len(cells) == 3 and cells[0] not in ("term", "---"):
             for word in filter(None, (word.strip() for word in cells[2].split(","))):
                 found[word] = f"{found[word]} or {cells[0]}" if word in found else cells[0]
     return found

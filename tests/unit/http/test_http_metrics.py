@@ -72,7 +72,7 @@ def snapshot(*topics: TopicMetrics) -> MetricsSnapshot:
         started_seconds=1795253396.5,
         topics=list(topics),
         managed_ledgers=[ManagedLedgerMetrics("public/default", add_entry_rate=1.5)],
-        proofs=[AuthenticationCounts("AuthenticationProviderToken", "token", 3, 1)],
+        authentication_counts=[AuthenticationCounts("AuthenticationProviderToken", "token", 3, 1)],
         lookups=LookupMetrics(answers=23, timing=TimingMetrics(23, 12.0, {0.5: 0.115, 1.0: 0.302})),
     )
 

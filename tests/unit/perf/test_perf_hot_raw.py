@@ -41,7 +41,7 @@ def test_what_is_sent_comes_back(hot: SimpleNamespace, batch: int, size: int, fi
     window = open_window(hot)
     sender = hot.RawSender(5, 3, HEAD, b"x" * size, batch, 100, window)
     sender.next_sequence = sender.next_receipt = first
-    order = hot.Order(4)
+    order = hot.OrderCheck(4)
     order.expected[3] = first
     receiver = hot.RawReceiver(order, window)
     sends, messages, receipts = SendRun(), MessageRun(), ReceiptRun()
@@ -79,7 +79,7 @@ def test_receipts_that_do_not_fit(hot: SimpleNamespace) -> None:
 
 
 def test_lost_doubled_and_overtaken(hot: SimpleNamespace) -> None:
-    order = hot.Order(2)
+    order = hot.OrderCheck(2)
     receiver = hot.RawReceiver(order, hot.Window())
 
     def content(producer: int, sequence: int) -> bytes:

@@ -123,7 +123,7 @@ def test_what_is_of_no_topic_is_told_once() -> None:
         "c",
         "b",
         cache=CacheMetrics(hits=7, misses=2, hit_bytes=700, missed_bytes=200, entries=3),
-        proofs=[AuthenticationCounts("AuthenticationProviderToken", "token", 3, 1)],
+        authentication_counts=[AuthenticationCounts("AuthenticationProviderToken", "token", 3, 1)],
         metadata=[MetadataMetrics("store", (), (), 55)],
         extra={"magnetar_unsent_bytes": 4.5},
     )
