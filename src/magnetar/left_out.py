@@ -31,7 +31,7 @@ class Subject:
 
     name: str
     reason: str
-    """A sentence without a full stop."""
+    """One or two sentences, the last without a full stop."""
     commands: dict[str, str] = field(default_factory=dict)
     """Of ``pulsar-admin``, by group and name: what each would do."""
     rows: list[Row] = field(default_factory=list)

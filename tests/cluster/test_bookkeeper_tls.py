@@ -18,7 +18,7 @@ from magnetar.io.interfaces import ConnectingNetwork
 from magnetar.io.real.tls_network import Upgrade, UpgradingNetwork
 from magnetar.io.tls import ClientContext, ClientTls, TlsFiles
 from magnetar.ledger.bookkeeper import start_tls
-from magnetar.ledger.bookkeeper.authentication import Proof, digest_auth_provider
+from magnetar.ledger.bookkeeper.authentication import AuthProvider, digest_auth_provider
 from magnetar.ledger.bookkeeper.placement import NotEnoughBookies
 from magnetar.ledger.bookkeeper.wire import VERSION_2, VERSION_3, Wire
 from magnetar.ledger.interface import Quorums
@@ -86,7 +86,7 @@ def lived(
     :param patience: seconds until a bookie that does not answer to a proof counts as not convinced
     """
 
-    def prove(random: Callable[[int], bytes]) -> Proof:
+    def prove(random: Callable[[int], bytes]) -> AuthProvider:
         assert credentials is not None
         return digest_auth_provider(credentials, random)._replace(answer_seconds=patience)
 

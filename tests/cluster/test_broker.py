@@ -347,7 +347,7 @@ def test_it_waits_for_servers_that_are_not_there_yet(cluster: BookKeeperServers,
     [
         ({"clusterName": "elsewhere"}, "magnetar initialize-cluster-metadata"),
         ({"metadataStoreUrl": ""}, "metadataStoreUrl is not set"),
-        ({"metadataStoreUrl": "etcd:http://127.0.0.1:2379"}, "is not ZooKeeper"),
+        ({"metadataStoreUrl": "etcd:http://127.0.0.1:2379"}, "must be an address of ZooKeeper"),
         ({"managedLedgerDefaultWriteQuorum": 4}, "managedLedgerDefaultWriteQuorum 4 is above"),
         ({"bookkeeperMetadataServiceUri": "etcd:x"}, "bookkeeperMetadataServiceUri"),
     ],

@@ -46,5 +46,5 @@ def test_what_it_says_works(without_brokers: BookKeeperServers, tmp_path: Path) 
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
     told = [text.partition("content:")[2] for text in done.stdout.splitlines() if "content:" in text]
     assert told == ["order 1", "order 2", "order 3"]
-    assert "can go: persistent://public/default/exported-orders" in done.stdout
-    assert done.stdout.count("went: persistent://public/default/exported-orders") == 2
+    assert "exportable: persistent://public/default/exported-orders" in done.stdout
+    assert done.stdout.count("exported: persistent://public/default/exported-orders") == 2

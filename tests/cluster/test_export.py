@@ -48,7 +48,7 @@ def killed_half_way(arguments: list[str | Path]) -> None:
         assert process.stdout is not None
         told = [process.stdout.readline() for _ in range(2)]
         process.kill()
-    assert all(line.startswith("went: ") for line in told)
+    assert all(line.startswith("exported: ") for line in told)
 
 
 @contextmanager
@@ -101,8 +101,8 @@ def test_topics_go_to_a_cluster_and_come_back(
             everything(alone, client, 0)
             kept = stored_id(client, 30)
         to_cluster = ["export-ledgers", "--from", data, "--to", conf, "--namespace", NAMESPACE]
-        assert "7 topics can go" in magnetar(*to_cluster, "--no-mapping", "--check")
-        assert "7 topics went" in magnetar(*to_cluster, "--mapping", mapping)
+        assert "7 topics can be exported" in magnetar(*to_cluster, "--no-mapping", "--check")
+        assert "7 topics were exported" in magnetar(*to_cluster, "--mapping", mapping)
         with serving(ours) as client:
             assert (
                 next_after(
@@ -118,12 +118,12 @@ def test_topics_go_to_a_cluster_and_come_back(
                 check=False,
             )
             assert refused.returncode == 1
-            assert "that has to be stopped before" in refused.stdout
+            assert "stop it first" in refused.stdout
         with serving(apaches) as client:
             everything(apaches, client, 2)
         back = ["export-ledgers", "--from", conf, "--to", data, "--namespace", NAMESPACE, "--no-mapping"]
         killed_half_way(back)
-        assert "topics went" in magnetar(*back)
+        assert "topics were exported" in magnetar(*back)
         with serving(alone) as client:
             everything(alone, client, 3)
     finally:

@@ -92,7 +92,7 @@ def test_a_second_time_changes_nothing(zookeeper: ZooKeeperServer, client: Kazoo
     assert ours(*setup_options(root, root)).returncode == 0
     first = tree(client, "/twice")
     again = ours(*setup_options(root, root))
-    assert (again.returncode, again.stdout) == (0, "The metadata of cluster lab is set up\n")
+    assert (again.returncode, again.stdout) == (0, "The metadata of cluster lab is initialized\n")
     assert tree(client, "/twice") == first
 
 

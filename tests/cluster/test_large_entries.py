@@ -65,7 +65,7 @@ def test_a_broker_that_takes_larger_messages_than_its_bookies_does_not_start(
     command += ["--binary-port", "0", "--http-port", "0", "--wait", "20"]
     refused = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert refused.returncode == 1, refused.stderr
-    assert f"maxMessageSize={6 * MIB}: bookies do not take an entry of that size" in refused.stderr
+    assert f"maxMessageSize={6 * MIB}: the bookies do not accept entries of that size" in refused.stderr
     assert f"Set nettyMaxFrameSizeBytes of every bookie to {6 * MIB + 10240} or more" in refused.stderr
     asyncio.run(nothing_is_left(without_brokers))
 

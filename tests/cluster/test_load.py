@@ -135,7 +135,7 @@ def test_a_broker_that_joins_is_given_bundles_under_load_and_says_why(brokers: l
         assert b"pulsar_lb_cpu_usage{" in metrics
         text = explained(second, moved)
         assert text.startswith(f"{moved}: {http_id(second)}")
-        assert "UniformLoadShedder" in text or "moved for load of late" in text
+        assert "UniformLoadShedder" in text or "moved recently because of load" in text
     finally:
         publishing.end()
         client.close()

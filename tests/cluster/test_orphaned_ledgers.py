@@ -70,9 +70,9 @@ def test_what_nothing_names_is_found_and_deleted(cluster: BookKeeperServers, tmp
         )
         of_topic, of_another, of_cursor = sorted(set(after) - set(before))
         told = looked(conf)
-        assert f"ledger {of_topic}, made" in told
+        assert f"ledger {of_topic}, created" in told
         assert f"for subscription s of {name}, OPEN" in told
-        assert told.endswith("2 orphaned ledgers; --delete deletes them\n")
+        assert told.endswith("2 orphaned ledgers; use --delete to delete them\n")
         assert with_store(cluster) == after
         assert looked(conf, "--hours", "100") == "0 orphaned ledgers\n"
         assert looked(conf, "--delete").endswith("2 orphaned ledgers\n")

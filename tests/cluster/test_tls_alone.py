@@ -116,4 +116,4 @@ def test_each_keeps_what_it_has_and_both_are_asked_by_tls(brokers: list[TlsBroke
         client.close()
     for broker in brokers:
         assert "earlier life" not in broker.log
-        assert "not owned any more" not in broker.log
+        assert "no longer owned by this broker" not in broker.log

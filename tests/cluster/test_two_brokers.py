@@ -211,8 +211,8 @@ def test_a_setting_changed_at_one_counts_at_both_until_it_is_deleted(
     both = {partitions: "3", types: "Exclusive,Failover"}
     assert [changing.changed(broker) for broker in brokers] == [both, both]
     refused = {
-        f"{partitions} --value many": f"{partitions}=many: wants a whole number",
-        "loadManagerClassName --value x": "there is one load manager",
+        f"{partitions} --value many": f"{partitions}=many: must be a whole number",
+        "loadManagerClassName --value x": "there is only one load manager",
         "brokerServicePort --value 1": "Can't update non-dynamic configuration",
     }
     for broker in brokers:

@@ -159,7 +159,9 @@ def test_a_cluster_is_set_up_on_it(secured: Secured, tmp_path: Path) -> None:
     path = tmp_path / "missing"
     done = subprocess.run([*command, "-mscp", str(path)], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert f"not set up: --metadata-store-config-path: {path} cannot be read" in done.stderr
+    assert (
+        f"cannot initialize the cluster: --metadata-store-config-path: {path} cannot be read" in done.stderr
+    )
 
 
 def test_a_node_that_only_a_user_reads_is_read_by_that_user(secured: Secured, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_ledgers_that_are_missing_or_earlier_refuse_the_start(end: str, which: i
         if path.startswith(folder):
             write_file(disk, path, data)
     disk.sync_directory("ledgers")
-    with pytest.raises(StoresDisagree, match="Put back"):
+    with pytest.raises(StoresDisagree, match="Restore"):
         Life(disk)
     found = disk.killed()
     for path in files_of(found):

@@ -139,7 +139,7 @@ def test_lost_ledgers_are_refused_and_no_ledger_id_is_given_out_twice(server: Se
     assert refused.returncode == 1, refused.stderr
     assert "ledgers" in refused.stderr
     assert "metadata/metadata.sqlite" in refused.stderr
-    assert "Put back" in refused.stderr
+    assert "Restore the newest copy" in refused.stderr
     shutil.rmtree(data / "ledgers")
     (server.folder / "kept").rename(data / "ledgers")
     server.start()
@@ -169,7 +169,7 @@ def test_without_a_journal_subscriptions_are_recovered_from_their_ledgers(server
     lose(server, "everything")
     recovered = run(server, "recover-metadata", "--data-dir", "data")
     assert recovered.returncode == 0, recovered.stderr
-    assert "no metadata journal is found" in recovered.stdout
+    assert "no metadata journal found" in recovered.stdout
     assert "subscription reader of public/default/persistent/kept: its state in ledger" in recovered.stdout
 
     server.start()
@@ -189,7 +189,7 @@ def test_recovery_without_anything_to_recover(tmp_path: Path) -> None:
     server = Server(tmp_path, {})
     nothing = run(server, "recover-metadata", "--data-dir", "nowhere")
     assert nothing.returncode == 1
-    assert "there are no ledgers of a broker in nowhere" in nothing.stderr
+    assert "nowhere has no ledgers of a broker" in nothing.stderr
     server.start()
     running = run(server, "recover-metadata", "--data-dir", "data")
     assert running.returncode == 1

@@ -59,7 +59,7 @@ def test_what_has_no_room_is_refused_and_the_process_lives() -> None:
     fill_up(life.disk)
     paths = put_until_refused(life)
     assert life.run(life.store.children("/")) == [path[1:] for path in paths]
-    with pytest.raises(MetadataUnavailable, match=r"no room for the metadata .*No space left on device"):
+    with pytest.raises(MetadataUnavailable, match=r"no space for the metadata .*No space left on device"):
         life.run(life.store.put("/large", bytes(100_000)))
     assert not life.simulation.stop_messages
     life.disk.quota = QUOTA
@@ -117,7 +117,7 @@ def test_metadata_that_a_quota_refuses_are_written_in_the_reserve() -> None:
     for put in large[:-1]:
         with contextlib.suppress(MetadataUnavailable):
             life.run(put)
-    with pytest.raises(MetadataUnavailable, match="no room for the metadata"):
+    with pytest.raises(MetadataUnavailable, match="no space for the metadata"):
         life.run(large[-1])
     assert not life.simulation.stop_messages
     life.disk.allowance = None

@@ -12,7 +12,7 @@ from zookeeper_server import opened
 
 from magnetar.io.interfaces import ConnectingNetwork
 from magnetar.io.real import real_io
-from magnetar.ledger.bookkeeper.authentication import Proof
+from magnetar.ledger.bookkeeper.authentication import AuthProvider
 from magnetar.ledger.bookkeeper.bookie import BookieSettings
 from magnetar.ledger.bookkeeper.bookies import BookiesSettings
 from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore, BookKeeperSettings
@@ -38,7 +38,7 @@ class Process:
         servers: BookKeeperServers,
         folder: Path,
         network: ConnectingNetwork | None = None,
-        prove: Callable[[Callable[[int], bytes]], Proof] | None = None,
+        prove: Callable[[Callable[[int], bytes]], AuthProvider] | None = None,
         wire: Wire = VERSION_2,
     ) -> Process:
         """:param network: by which bookies are reached; None: in plain text

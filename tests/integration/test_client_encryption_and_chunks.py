@@ -303,7 +303,7 @@ def test_chunks_of_messages_that_never_get_whole_leave_the_backlog(
 
 
 def test_options_that_do_not_go_together(client: Client, topic: str) -> None:
-    with pytest.raises(InvalidConfiguration, match="exclude each other"):
+    with pytest.raises(InvalidConfiguration, match="cannot be used together"):
         client.create_producer(topic, chunking_enabled=True, batching_enabled=True)
     with pytest.raises(InvalidConfiguration, match="max_pending_chunked_message"):
         client.subscribe(topic, "s", max_pending_chunked_message=0)

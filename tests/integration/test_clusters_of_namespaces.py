@@ -228,7 +228,7 @@ def test_a_global_list_of_a_topic_without_the_local_cluster_deletes_it_here_alon
     assert "local cluster" in east.ask("POST", path, ["west"], (412,)).decode()
     command = ("topicPolicies", "set-replication-clusters", topic, "--clusters", "west", "--global")
     asked = admin(east, *command)
-    assert f"{topic} in cluster east will be deleted with all messages. Go on?" in asked.stdout
+    assert f"{topic} in cluster east will be deleted with all messages. Continue?" in asked.stdout
     assert asked.returncode == 1
     assert f"persistent://{topic}" in topics_of(east, namespace)
     assert admin(east, *command, "--force").returncode == 0
@@ -267,7 +267,7 @@ def test_a_namespace_is_deleted_in_the_one_cluster_that_it_lists(pair: Pair) -> 
 def test_a_cluster_that_is_in_use_is_not_deleted(pair: Pair) -> None:
     east, _ = pair
     assert (
-        "Cluster east is the one of this broker"
+        "Cluster east is the cluster of this broker"
         in east.ask("DELETE", "/clusters/east", None, (412,)).decode()
     )
     south = {"serviceUrl": "http://127.0.0.1:1"}
@@ -278,7 +278,8 @@ def test_a_cluster_that_is_in_use_is_not_deleted(pair: Pair) -> None:
     done = admin(east, "clusters", "delete", "south")
     assert done.returncode == 1
     assert (
-        "Cluster south is in use: take it from the clusters of namespace users/of-south first" in done.stderr
+        "Cluster south is in use: remove it from the clusters of namespace users/of-south first"
+        in done.stderr
     )
     admin(east, "namespaces", "set-allowed-clusters", "users/of-south", "--clusters", "east")
     assert admin(east, "clusters", "delete", "south").returncode == 0

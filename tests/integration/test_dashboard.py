@@ -69,7 +69,7 @@ def _asked(server: Server, path: str) -> Any:
 
 def test_from_the_broker_to_why_nothing_arrives(page: Page) -> None:
     page.go("/")
-    page.sees("standalone", "Why nothing arrives", "payments in public/default", "no consumer", "this one")
+    page.sees("standalone", "Why nothing arrives", "payments in public/default", "no consumer", "this broker")
     page.element("main tbody a").click()
     page.sees("ledger", "No consumer is connected; 7 messages wait.", "pulsar-admin topics peek-messages")
     page.sees("Version 0, STRING", "Retention")
@@ -94,14 +94,14 @@ def test_topics_are_found_ordered_and_opened_by_keys_alone(page: Page) -> None:
     page.sees("1 to 1 of 1", "payments")
     assert page.element("th[aria-sort=descending]").text.startswith("Waits")
     page.press("?")
-    page.sees("from line to line")
+    page.sees("move between lines")
     page.press(Keys.ESCAPE)
-    page.misses("from line to line")
+    page.misses("move between lines")
     page.press("?")
-    page.sees("from line to line")
+    page.sees("move between lines")
     # What was open goes with what it was opened over.
     page.browser.back()
-    page.misses("from line to line")
+    page.misses("move between lines")
 
 
 def test_figures_are_live_and_a_backlog_is_cleared_once_its_name_is_typed(page: Page, served: Server) -> None:
@@ -123,7 +123,7 @@ def test_figures_are_live_and_a_backlog_is_cleared_once_its_name_is_typed(page: 
     assert not button.is_enabled()
     page.fill(typed="ledger")
     button.click()
-    page.sees("The backlog of ledger was cleared", "No consumer is connected; no message waits.")
+    page.sees("The backlog of ledger was cleared", "No consumer is connected; no messages wait.")
     stats = _asked(served, "/admin/v2/persistent/public/default/payments/stats")
     assert stats["subscriptions"]["ledger"]["msgBacklog"] == 0
     page.push("Reset cursor")
@@ -194,7 +194,7 @@ def test_partitions_older_names_and_what_is_stored_nowhere_are_shown(page: Page,
     assert served.ask("GET", "/admin/v2/persistent/public/default/partitioned")[1] == b"[]"
     assert served.ask("PUT", "/admin/v2/non-persistent/public/default/passing")[0] == 204
     page.go("/topic/non-persistent/public/default/passing")
-    page.sees("whatever is published is dropped", "No schema")
+    page.sees("published messages are dropped", "No schema")
     page.misses("Retention")
     assert served.ask("PUT", "/admin/persistent/sample/standalone/ns1/older")[0] == 204
     page.go("/namespace/sample/standalone/ns1")
@@ -208,7 +208,7 @@ def test_a_topic_that_goes_away_is_told_of(page: Page, served: Server) -> None:
     page.go("/topic/persistent/public/default/passing")
     page.sees("passing", "0 subscriptions")
     assert served.ask("DELETE", "/admin/v2/persistent/public/default/passing")[0] == 204
-    page.sees("Not there", "stopped")
+    page.sees("Not found", "stopped")
 
 
 def test_policies_are_set_and_taken_back(page: Page, served: Server) -> None:
@@ -226,15 +226,15 @@ def test_policies_are_set_and_taken_back(page: Page, served: Server) -> None:
     page.sees("Time to live", "2 h")
     page.misses("set here")
     for name, values, words in (
-        ("Publish rate", {"messages": "50", "size": "-1"}, "50 messages in a second"),
-        ("Dispatch rate", {"messages": "-1", "size": "1000000", "period": "10"}, "1 MB in 10 s"),
+        ("Publish rate", {"messages": "50", "size": "-1"}, "50 messages per second"),
+        ("Dispatch rate", {"messages": "-1", "size": "1000000", "period": "10"}, "1 MB per 10 s"),
         (
             "Backlog age quota",
             {"seconds": "3600", "policy": "producers are refused"},
             "60 min, then producers",
         ),
         ("Producers", {"most": "7"}, "7"),
-        ("Retention", {"time": "-1", "size": "100"}, "for ever, 105 MB"),
+        ("Retention", {"time": "-1", "size": "100"}, "forever, 105 MB"),
     ):
         page.push("Set", f"dl [data-key='{name}']")
         page.fill(**values)
@@ -265,7 +265,7 @@ def test_policies_are_set_and_taken_back(page: Page, served: Server) -> None:
 def test_permissions_are_granted_changed_and_revoked(page: Page, served: Server, place: str) -> None:
     rest = place.replace("namespace/", "/admin/v2/namespaces/").replace("topic/", "/admin/v2/")
     page.go(f"/{place}")
-    page.sees("Permissions", "None are granted")
+    page.sees("Permissions", "No permissions are granted")
     page.push("Grant")
     page.fill(role="a clerk")
     page.push("Grant", "dialog")
@@ -285,7 +285,7 @@ def test_permissions_are_granted_changed_and_revoked(page: Page, served: Server,
     assert not page.element("dialog button.danger").is_enabled()
     page.fill(typed="a clerk")
     page.push("Revoke", "dialog")
-    page.sees("What a clerk was granted with", "None are granted")
+    page.sees("The permissions of a clerk on", "No permissions are granted")
     assert _asked(served, f"{rest}/permissions") == {}
 
 
@@ -298,17 +298,17 @@ def test_groups_come_change_and_bound_namespaces(page: Page, served: Server) -> 
     page.push("Create group")
     page.fill(name="paying", publishRateInMsgs="50", dispatchRateInBytes="1000000")
     page.push("Create", "dialog")
-    page.sees("paying was created", "50 messages in a second", "1 MB in a second")
+    page.sees("paying was created", "50 messages per second", "1 MB per second")
     assert _asked(served, f"{groups}/paying")["dispatchRateInBytes"] == 1_000_000
     page.push("Create group")
     page.fill(name="paying")
     page.push("Create", "dialog")
-    page.sees("paying is there already")
+    page.sees("paying already exists")
     page.push("Cancel", "dialog")
     page.push("Change", "[data-key=paying]")
     page.fill(publishRateInMsgs="-1")
     page.push("Change", "dialog")
-    page.sees("paying was changed", "no bound")
+    page.sees("paying was changed", "no limit")
     assert _asked(served, f"{groups}/paying")["dispatchRateInBytes"] == 1_000_000
     page.go("/namespace/public/default")
     page.push("Put into a group")
@@ -321,8 +321,8 @@ def test_groups_come_change_and_bound_namespaces(page: Page, served: Server) -> 
     page.push("Delete", "dialog")
     page.sees("ResourceGroup is in use")
     page.go("/namespace/public/default")
-    page.push("Take out")
-    page.push("Take out", "dialog")
+    page.push("Remove from group")
+    page.push("Remove from group", "dialog")
     page.sees("public/default is in no group", "Resource group: none")
     assert served.ask("GET", group) == (200, b"")
     page.go("/groups")
@@ -349,17 +349,17 @@ def test_quotas_are_set_for_all_bundles_and_for_one(page: Page, served: Server) 
     page.go("/namespace/public/default")
     page.push("Quotas of its bundles")
     page.sees("70.5", "120")
-    page.misses("Take back")
+    page.misses("Reset to default")
     bundle = page.element("[aria-label='Resource quotas'] tbody tr").get_attribute("data-key")
     page.push("Set", f"[data-key='{bundle}']")
     page.fill(msgRateOut="500")
     page.push("Set", "dialog")
-    page.sees("The quota was set", "500", "Take back")
+    page.sees("The quota was set", "500", "Reset to default")
     assert _asked(served, f"{quotas}/public/default/{bundle}")["msgRateOut"] == 500
-    page.push("Take back", f"[data-key='{bundle}']")
-    page.push("Take back", "dialog")
-    page.sees(f"As much is expected of {bundle} as of all")
-    page.misses("Take back")
+    page.push("Reset to default", f"[data-key='{bundle}']")
+    page.push("Reset to default", "dialog")
+    page.sees(f"The default quota applies to {bundle}")
+    page.misses("Reset to default")
     assert _asked(served, f"{quotas}/public/default/{bundle}") == everywhere
 
 
@@ -375,8 +375,8 @@ def test_what_a_namespace_grants_is_not_taken_back_at_a_topic(page: Page, served
 def test_ledgers_and_cursors_of_a_topic(page: Page, served: Server) -> None:
     told = _asked(served, "/admin/v2/persistent/public/default/orders/internalStats")
     page.go("/topic/persistent/public/default/orders")
-    page.sees("Ledgers and cursors", f"the last is {told['lastConfirmedEntry']}")
-    page.push("Ledgers, the newest first")
+    page.sees("Ledgers and cursors", f"last entry {told['lastConfirmedEntry']}")
+    page.push("Ledgers, newest first")
     page.push("Cursors")
     ledger = page.element("[aria-label=Ledgers] tbody tr").text
     assert ledger.startswith(f"{told['ledgers'][-1]['ledgerId']}open {told['currentLedgerEntries']} ")
@@ -387,7 +387,7 @@ def test_ledgers_and_cursors_of_a_topic(page: Page, served: Server) -> None:
     client.close()
     page.push("Look again")
     ledger_id, entry_id = map(int, told["lastConfirmedEntry"].split(":"))
-    page.sees(f"the last is {ledger_id}:{entry_id + 1}")
+    page.sees(f"last entry {ledger_id}:{entry_id + 1}")
     assert page.element("[data-key=ledgers]").get_attribute("open") is not None
 
 
@@ -434,7 +434,7 @@ def test_all_text_has_contrast_and_fits_a_phone(page: Page, scheme: str) -> None
             assert wide == 390, place
         if place == "/topics":
             page.press("?")
-            page.sees("from line to line")
+            page.sees("move between lines")
             _check_contrast(page, "help")
             page.press(Keys.ESCAPE)
             page.push("Create topic")
@@ -497,7 +497,7 @@ def test_who_asks_is_proven_by_a_token(secured: SecuredServer, browser: webdrive
     as_admin("PUT", "/admin/v2/persistent/public/default/orders")
     page = Page(browser, secured.http_url)
     page.go("/")
-    page.sees("This broker asks who you are.")
+    page.sees("This broker requires authentication.")
     page.fill(token="no token")
     page.push("Use it", "dialog")
     page.sees("Not allowed")
@@ -507,7 +507,7 @@ def test_who_asks_is_proven_by_a_token(secured: SecuredServer, browser: webdrive
     page.sees("Only superusers may")
     # The token goes with the tab, and what it allows is shown.
     page.browser.get(f"{secured.http_url}/#/namespace/public/default")
-    page.sees("1 to 1 of 1", "orders", "it administers no such tenant")
+    page.sees("1 to 1 of 1", "orders", "it is not an administrator of the tenant")
     page.element("main tbody a").click()
     page.sees("0 subscriptions")
     page.push("Delete")
@@ -519,7 +519,7 @@ def test_who_asks_is_proven_by_a_token(secured: SecuredServer, browser: webdrive
     page.fill(token=token(SUPERUSER))
     page.push("Use it", "dialog")
     page.browser.get(f"{secured.http_url}/#/")
-    page.sees("Brokers of the cluster", "this one")
+    page.sees("Brokers of the cluster", "this broker")
     assert _head(f"{secured.http_url}/dashboard/events/broker")[0] == 401
     # What the broker refused is in the console, and nothing else.
     lines = page.browser.get_log("browser")

@@ -129,7 +129,7 @@ def wait_for_journal(server: Server) -> None:
 def test_its_metadata_are_rebuilt_from_ledgers_alone(archive: Path, tmp_path: Path) -> None:
     server = unpacked(archive, tmp_path)
     lose_metadata(server)
-    assert "no metadata journal is found" in recovered(server)
+    assert "no metadata journal found" in recovered(server)
     server.start()
     try:
         client = connected(server)

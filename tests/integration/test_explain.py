@@ -260,11 +260,11 @@ def test_what_is_not_acknowledged_at_the_end(server: Server, client: Any, topic:
     publish(client, topic, 4)
     messages = [consumer.receive(WAIT_MS) for _ in range(4)]
     found = told(server, topic, "at_end")
-    assert found["sentence"] == "All was delivered; 4 messages of it are not acknowledged."
+    assert found["sentence"] == "All messages were delivered; 4 of them are not acknowledged."
     consumer.acknowledge_cumulative(messages[-1])
     until(
         lambda: asked(server, topic)["subscriptions"]["s"]["sentence"],
-        lambda text: text == "All was delivered and acknowledged: nothing waits.",
+        lambda text: text == "All messages were delivered and acknowledged.",
     )
 
 

@@ -101,11 +101,11 @@ def test_it_is_stopped_in_order(data: Path, tmp_path: Path, number: signal.Signa
         command(data, target), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    assert process.stdout.readline().startswith("went: ")
+    assert process.stdout.readline().startswith("exported: ")
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert said == "magnetar: not exported: stopped half way; the same command goes on\n"
+    assert said == "magnetar: not exported: interrupted; run the same command again to resume\n"
     done = subprocess.run(command(data, target), capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     check(target.parent)

@@ -32,7 +32,7 @@ def test_producers_are_told_and_consumers_drain(start_server) -> None:  # type: 
         producer.send(b"%d" % number)
 
     use(server, FULL)
-    assert "(diskUsageThreshold) nothing is published until it is below 0.5%" in server.log
+    assert "(diskUsageThreshold), publishing is refused until it is below 0.5%" in server.log
     # The client that was publishing learns of it, and so does one that comes now.
     with pytest.raises(pulsar.ProducerBlockedQuotaExceededException):
         producer.send(b"lost")
@@ -62,4 +62,4 @@ def test_thresholds_that_contradict_each_other_do_not_start(tmp_path: Path) -> N
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode != 0
     assert "Traceback" not in ended.stderr
-    assert "(diskUsageWarnThreshold), 0.9, must be above 0 and at most" in ended.stderr
+    assert "diskUsageWarnThreshold (0.9) must be above 0 and at most" in ended.stderr

@@ -230,7 +230,7 @@ def test_an_incompatible_schema_stops_the_topic_until_it_is_allowed(
     east.ask("PUT", f"/namespaces/{namespace}/schemaCompatibilityStrategy", "ALWAYS_COMPATIBLE")
     producer = east.client.create_producer(f"persistent://{topic}", schema=pulsar.schema.AvroSchema(Here))
     producer.send(Here(a="1"))
-    refused(east, topic, "west", "does not take the schema")
+    refused(east, topic, "west", "does not accept the schema")
     west.ask("PUT", f"/namespaces/{namespace}/schemaCompatibilityStrategy", "ALWAYS_COMPATIBLE")
     there = west.subscribe(topic)
     assert len(received(there, 1)) == 1
@@ -503,5 +503,5 @@ def test_a_record_that_leads_back_is_refused_by_name(pair: tuple[Site[Server], S
     east.ask("PUT", "/tenants/loop", {"allowedClusters": ["east", "mirror"]})
     east.ask("PUT", "/namespaces/loop/n", {"replication_clusters": ["east", "mirror"]})
     east.publish("loop/n/t", ["1"])
-    refused(east, "loop/n/t", "mirror", "the record of another cluster leads back here")
+    refused(east, "loop/n/t", "mirror", "correct the service URL in the record of the other cluster")
     assert east.stats("loop/n/t")["msgInCounter"] == 1

@@ -140,9 +140,9 @@ def test_a_broker_that_is_gone_is_told_of_and_seen_again(start_server: Callable[
     with at_terminal(server) as terminal:
         terminal.sees("0 topics")
         server.kill()
-        terminal.sees("Old: cannot ask", "trying again")
+        terminal.sees("Outdated: cannot ask", "retrying")
         server.start()
-        terminal.sees("by in: 0 topics", without="trying again")
+        terminal.sees("by in: 0 topics", without="retrying")
         terminal.type("q")
         assert terminal.ends() == 0
 

@@ -144,7 +144,7 @@ def test_producers_wait_until_replicators_have_sent_everything(three: Three) -> 
     ended(blue, topic)
     producer.send_async(b"3", None)
     told = json.loads(blue.ask("GET", f"/persistent/{topic}/explain"))["producers"]
-    assert "when replicators have sent the 1 entry that is left" in told["sentence"]
+    assert "when the replicators have sent the 1 remaining entry" in told["sentence"]
     assert green.stats(topic)["msgInCounter"] == 0
     third.server.start()
     while contents(received(there, 1)) != ["2"]:

@@ -101,7 +101,7 @@ def test_by_default_they_are_switched_off(
 ) -> None:
     code, why = Admin(capsys, start_server())("list", "public/default", "--type", "function")
     assert code == 1
-    assert "enablePackagesManagement is false" in why
+    assert "enablePackagesManagement=true" in why
 
 
 def test_a_permission_is_wanted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,7 +119,7 @@ def test_a_permission_is_wanted(tmp_path: Path, capsys: pytest.CaptureFixture[st
             code, why = admin(role)(*upload)
             # It is told although it was still sending.
             assert code == 1
-            assert "may not packages" in why or "packages is wanted" in why
+            assert "may not packages" in why or "needs the permission packages" in why
         of_superuser = ["--admin-url", server.http_url, "--auth-plugin", "token"]
         of_superuser += ["--auth-params", f"token:{token(SUPERUSER)}", "namespaces", "grant-permission"]
         for role, action in (("packer", "packages"), ("other", "produce")):

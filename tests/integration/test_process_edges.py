@@ -33,9 +33,9 @@ def test_a_port_in_use_is_named_with_its_option_and_its_owner(tmp_path: Path, op
             check=False,
         )
     assert ended.returncode == 1
-    told = f"{kind} port {port} is taken by process {os.getpid()} ("
+    told = f"{kind} port {port} is in use by process {os.getpid()} ("
     assert told in ended.stderr
-    assert f"{option} 0 takes a free one" in ended.stderr
+    assert f"use {option} 0 for a free port" in ended.stderr
     assert "stopped" not in ended.stderr
 
 

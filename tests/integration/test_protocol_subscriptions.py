@@ -242,7 +242,7 @@ def test_only_what_is_stored_is_compacted_and_by_the_broker_alone(client: Client
     other = topic.replace("persistent", "non-persistent")
     with pytest.raises(Refused, match="readCompacted only valid on persistent topics"):
         client.subscribe(other, "s", EXCLUSIVE, read_compacted=True)
-    with pytest.raises(Refused, match="is the broker's own") as refused:
+    with pytest.raises(Refused, match="is reserved for compaction") as refused:
         client.subscribe(topic, "__compaction", EXCLUSIVE)
     assert refused.value.code == ServerErrorCode.NOT_ALLOWED
 

@@ -128,7 +128,8 @@ def test_a_shadow_has_the_messages_of_its_source_with_their_ids(
     inbound = json.loads(ask(server, "GET", shadow, "/stats"))["replication"]
     assert inbound[source]["msgInCount"] == 10
     assert (
-        f"Everything has arrived in shadow topic {shadow}" in ask(server, "GET", source, "/explain").decode()
+        f"All messages have arrived in shadow topic {shadow}"
+        in ask(server, "GET", source, "/explain").decode()
     )
     admin(server, "topics", "remove-shadow-topics", source)
 

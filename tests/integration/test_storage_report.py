@@ -159,8 +159,10 @@ def test_orphaned_ledgers_are_listed_and_kept_for_their_retention(start_server) 
         assert orphan["deletedMs"] - orphan["foundMs"] == 72 * 3_600_000
         assert orphan["foundMs"] >= now
         text = report(server)
-        assert "1 ledgers that no record names: 2 entries, 6 B" in text
-        assert f"{new}, made for topic public/default/persistent/lost: 2 entries, 6 B, deleted after" in text
+        assert "1 ledgers that no metadata record refers to: 2 entries, 6 B" in text
+        assert (
+            f"{new}, created for topic public/default/persistent/lost: 2 entries, 6 B, deleted after" in text
+        )
         metrics = server.ask("GET", "/metrics")[1].decode()
         assert re.search(r"^magnetar_storage_orphaned_ledgers{.*} 1$", metrics, re.MULTILINE)
         warnings = [

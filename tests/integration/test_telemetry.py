@@ -203,7 +203,7 @@ def test_a_collector_that_refuses_is_told_of_once_and_counted(served: Server, co
     assert counted(served, "magnetar_telemetry_delivered") >= 1
     assert served.log.count("telemetry is not delivered") == 2
     assert "status 503" in served.log
-    assert "5 points were not kept: no room" in served.log
+    assert "5 data points were rejected: no room" in served.log
 
 
 @pytest.fixture
@@ -246,7 +246,7 @@ def test_a_collector_that_does_not_answer_holds_up_no_end(seldom: Callable[[str]
 def test_what_cannot_be_done_stops_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SDK_DISABLED", "false")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
-    assert "OTEL_EXPORTER_OTLP_PROTOCOL=grpc is not done here" in refusal(tmp_path)
+    assert "OTEL_EXPORTER_OTLP_PROTOCOL=grpc is not supported" in refusal(tmp_path)
 
 
 def test_a_broker_without_the_extra_says_what_is_missing(
@@ -256,7 +256,7 @@ def test_a_broker_without_the_extra_says_what_is_missing(
     (tmp_path / "opentelemetry.py").write_text("raise ImportError('not here')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("OTEL_SDK_DISABLED", "false")
-    assert "wants the extra otlp (pip install 'magnetar[otlp]')" in refusal(tmp_path / "data")
+    assert "requires the extra otlp (pip install 'magnetar[otlp]')" in refusal(tmp_path / "data")
 
 
 def refusal(folder: Path) -> str:

@@ -140,7 +140,7 @@ def test_it_outlives_its_broker_and_says_when_it_stops(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({}, "brokerServiceUrl, or clusterName and configurationMetadataStoreUrl, are wanted"),
+        ({}, "brokerServiceUrl, or clusterName and configurationMetadataStoreUrl, must be set"),
         ({"brokerServiceUrl": "pulsar://a", "brokerClientTlsEnabled": "true"}, "brokerServiceUrlTls, or"),
         (
             {
@@ -149,11 +149,11 @@ def test_it_outlives_its_broker_and_says_when_it_stops(tmp_path: Path) -> None:
                 "anonymousUserRole": "nobody",
                 "authorizationEnabled": "true",
             },
-            "authorizationEnabled wants configurationMetadataStoreUrl",
+            "authorizationEnabled requires configurationMetadataStoreUrl",
         ),
         ({"brokerServiceUrl": "pulsar://a", "cryptoKeyReaderFactoryClassName": "x.Y"}, "a class of Java"),
         ({"brokerServiceUrl": "http://a"}, "http://a"),
-        ({"webServicePort": "x"}, "webServicePort wants a whole number"),
+        ({"webServicePort": "x"}, "webServicePort must be a whole number"),
         ({"brokerServiceUrl": "pulsar://a", "configurationMetadataStoreUrl": "rocksdb://a"}, "rocksdb"),
     ],
 )

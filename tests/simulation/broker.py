@@ -34,10 +34,15 @@ from simulation.trace import Trace, Violation
 
 HOST = "broker"
 _STOP_SECONDS = 120.0
-_TOLD_OF_FULL_DISK = ("are free on the disk of the ledgers", "no room for the metadata")
+_TOLD_OF_FULL_DISK = ("are free on the disk of the ledgers", "no space for the metadata")
 """What an operator is told when the disk is full; nothing is damaged then."""
 
-_TOLD_OF_METADATA = ("no answer to", "the answer to", "not owned any more", "cannot be written now")
+_TOLD_OF_METADATA = (
+    "no answer to",
+    "the answer to",
+    "no longer owned by this broker",
+    "cannot be written at present",
+)
 """What an operator is told when the metadata store is away; nothing is damaged then."""
 
 

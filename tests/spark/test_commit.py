@@ -193,7 +193,9 @@ def test_another_query_is_not_taken_for_the_one_that_has_published(
         sink.commit([TaskDone(3, staged, "one"), TaskDone(0, None, "one")], batch_id)
     for batch_id in range(3):
         done = [TaskDone(3, stage(staging, wanted, batch_id, ["lost"]), "other")]
-        with pytest.raises(InvalidOption, match="the query one has staged, and this is another one, other"):
+        with pytest.raises(
+            InvalidOption, match="was staged by the query one, but this is another query, other"
+        ):
             sink.commit(done, batch_id)
         sink.abort(done, batch_id)
     sink.commit([TaskDone(3, stage(staging, wanted, 2, names(2, 3)), "one")], 2)

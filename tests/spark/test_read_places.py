@@ -134,7 +134,7 @@ def test_what_is_asked_for_and_not_there_is_named(cluster: Cluster, topic: str) 
     publish(cluster, topic, 3)
     with pytest.raises(InvalidPlace, match="persistent://public/default/z, which this query does not read"):
         reader_of(cluster, topic=topic, startingOffsets='{"z": "1:2"}').partitions()
-    with pytest.raises(InvalidPlace, match="is no message id"):
+    with pytest.raises(InvalidPlace, match="is not a message id"):
         reader_of(cluster, topic=topic, startingOffsets=json.dumps({topic: "%%"})).partitions()
     with pytest.raises(DataLoss, match="the messages from 0:5:0 on are gone"):
         reader_of(cluster, topic=topic, startingOffsets=json.dumps({topic: "0:5"})).partitions()

@@ -201,7 +201,7 @@ def test_a_column_that_the_schema_does_not_have_is_refused_by_name(cluster: Clus
     put(cluster, topic, b"x")
     source = PulsarDataSource(cluster.options(topic=topic))
     for make in (source.reader, source.streamReader):
-        with pytest.raises(InvalidOption, match="there is no column 'valu'; there are value, __key, "):
+        with pytest.raises(InvalidOption, match="unknown column 'valu'; use one of value, __key, "):
             make(StructType([StructField("valu", BinaryType())]))
 
 

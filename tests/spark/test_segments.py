@@ -192,7 +192,7 @@ def test_what_cannot_be_is_refused_by_name(store: Store, topic: str) -> None:
     publish(store.cluster, topic, 10)
     with pytest.raises(AdminError, match="1 to 3600"):
         admin.make_read_plan(topic, (-1, -1), seconds=3601)
-    with pytest.raises(NotFound, match="released, or has expired"):
+    with pytest.raises(NotFound, match="released, or it has expired"):
         admin.prolong_read_plan("0" * 32)
     status, body = store.server.ask(
         "POST", f"/admin/v2/magnetar/read-plans/{topic.replace('://', '/')}", '{"begin": 1}'

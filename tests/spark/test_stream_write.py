@@ -65,7 +65,7 @@ def test_a_batch_that_was_published_and_not_logged_is_not_published_again(
     found = [each.data().decode().split(":")[0] for each in messages(cluster, topic)]
     assert sorted(found) == sorted(wanted)
     # A query without the checkpoint is another one.
-    with pytest.raises(Exception, match="needs a 'stagingDir' of its own"):
+    with pytest.raises(Exception, match="use another 'stagingDir'"):
         run(frame, cluster, tmp_path / "another", topic=topic, stagingDir=str(staging))
 
 
@@ -94,8 +94,8 @@ def test_from_topic_to_topic(spark: SparkSession, cluster: Cluster, topic: str, 
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"stagingDir": "hdfs://name/x"}, "no folder of a mounted file system"),
-        ({"writeId": "x"}, "'writeId' is for batches"),
+        ({"stagingDir": "hdfs://name/x"}, "not a directory of a mounted file system"),
+        ({"writeId": "x"}, "'writeId' is only for batches"),
         ({"delivery": "sometimes"}, "'delivery' must be one of"),
     ],
 )

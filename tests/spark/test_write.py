@@ -122,12 +122,16 @@ def test_a_named_write_is_done_once(
 @pytest.mark.parametrize(
     ("options", "columns", "reason"),
     [
-        ({"writeId": "x"}, "value", "'writeId' needs 'stagingDir'"),
+        ({"writeId": "x"}, "value", "'writeId' requires 'stagingDir'"),
         ({"writeId": "../x", "stagingDir": "/tmp"}, "value", "cannot be '../x'"),
-        ({"writeId": "x", "stagingDir": "s3a://bucket/x"}, "value", "no folder of a mounted file system"),
+        (
+            {"writeId": "x", "stagingDir": "s3a://bucket/x"},
+            "value",
+            "not a directory of a mounted file system",
+        ),
         ({"writeId": "x", "delivery": "at-least-once"}, "value", "'delivery' is at-least-once"),
-        ({"delivery": "exactly-once"}, "value", "needs 'writeId' and 'stagingDir'"),
-        ({"value.encoding": "bytes"}, "value, 1 as other", "needs one column value"),
+        ({"delivery": "exactly-once"}, "value", "requires 'writeId' and 'stagingDir'"),
+        ({"value.encoding": "bytes"}, "value, 1 as other", "requires one column value"),
         ({}, "value, 1 as __key", "__key must be binary or string, not int"),
         ({}, "'k' as __key", "there is no column value"),
         ({}, "value, 'non-persistent://public/default/x' as __topic", "is not persistent"),
@@ -146,5 +150,5 @@ def test_a_topic_is_never_overwritten(spark: SparkSession, cluster: Cluster, top
     frame = numbers(spark, 1)
     with pytest.raises(Exception, match="overwrit"):
         frame.write.format("pulsar").options(**cluster.options(topic=topic)).mode("overwrite").save()
-    with pytest.raises(Exception, match="neither an option 'topic' nor a column __topic"):
+    with pytest.raises(Exception, match="set the option 'topic' or add a column __topic"):
         write(frame, cluster)

@@ -263,11 +263,11 @@ UNION = {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["int",
     ("schema", "options", "columns", "reason"),
     [
         (("AVRO", NARROW), {"value_encoding": "json", "value_schema": "register"}, "1 as number",
-         "schema of type AVRO: 'value.encoding=json' does not fit; avro does"),
+         "schema of type AVRO, which 'value.encoding=json' cannot write; use 'value.encoding=avro'"),
         (("AVRO", NARROW), {"value_encoding": "avro"}, "id as number",
-         "the field 'number' of its schema is int, the column bigint"),
+         "the field 'number' of its schema is int, but the column is bigint"),
         (("AVRO", NARROW), {"value_encoding": "avro"}, "'x' as customer",
-         "the field 'number' of its schema has no default, and there is no such column"),
+         "the field 'number' of its schema has no default, and there is no column for it"),
         (("AVRO", NARROW), {"value_encoding": "avro"}, "if(id = 1, null, 1) as number",
          "a row has None for the field 'number'"),
         (("JSON", NARROW), {"value_schema": "register"}, "if(id = 1, null, 1) as number",
@@ -275,14 +275,18 @@ UNION = {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["int",
         (("AVRO", UNION), {"value_encoding": "avro"}, "1 as a", "a union of several types"),
         (("KEY_VALUE", {"key": "", "value": ""}), {"value_encoding": "avro"}, "1 as a",
          "has a schema of type KEY_VALUE, which cannot be written"),
-        (("INT32", ""), {"value_encoding": "avro"}, "1 as a", "with 'value.encoding=primitive' fits"),
-        (("INT32", ""), {"value_encoding": "primitive"}, "id as value", "for a column of int, not bigint"),
-        (None, {"value_encoding": "primitive"}, "1 as a", "needs one column value of a type"),
+        (("INT32", ""), {"value_encoding": "avro"}, "1 as a",
+         "requires one column value with 'value.encoding=primitive'"),
+        (("INT32", ""), {"value_encoding": "primitive"}, "id as value",
+         "requires a column of int, not bigint"),
+        (None, {"value_encoding": "primitive"}, "1 as a", "requires one column value of a primitive type"),
         (None, {"value_encoding": "avro"}, "1 as `a-b`", "a schema cannot have a field 'a-b'"),
         (None, {"value_encoding": "avro"}, "map(1, 2) as a", "keys of maps must be text, not int"),
-        (None, {"value_encoding": "avro"}, "interval 1 day as a", "has no form in a schema"),
-        (None, {"value_encoding": "avro", "value_schema": "none"}, "1 as a", "nobody could read it else"),
-        (None, {"value_encoding": "bytes", "value_schema": "register"}, "'x' as value", "does not go with"),
+        (None, {"value_encoding": "avro"}, "interval 1 day as a", "a schema cannot have the type"),
+        (None, {"value_encoding": "avro", "value_schema": "none"}, "1 as a",
+         "otherwise the values could not be read"),
+        (None, {"value_encoding": "bytes", "value_schema": "register"}, "'x' as value",
+         "cannot be used with"),
     ],
 )  # fmt: skip
 def test_what_no_schema_lets_be_written_is_refused_by_name(
@@ -312,7 +316,7 @@ def test_what_the_topic_does_not_let_change_is_refused_with_the_brokers_reason(
     cluster.admin._http.ask("PUT", path, body=json.dumps("ALWAYS_INCOMPATIBLE"))
     wide = frame_of(spark, "1 as number, 'DE' as country")
     for more in ({}, {"writeId": "w", "stagingDir": str(tmp_path)}):
-        with pytest.raises(Exception, match="does not take the schema of these rows"):
+        with pytest.raises(Exception, match="does not accept the schema of these rows"):
             write(wide, cluster, topic, value_encoding="avro", **more)
     assert messages(cluster, topic) == []
     write(frame_of(spark, "1 as number"), cluster, topic, value_encoding="avro")

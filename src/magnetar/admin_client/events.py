@@ -55,7 +55,7 @@ class EventStream:
                 return b""
             raise CannotConnect(f"cannot ask {self._asked}: {error}") from error
         if len(line) > MOST_LINE:
-            raise AdminError(f"{self._asked} tells more than {MOST_LINE} bytes in one line")
+            raise AdminError(f"{self._asked} sent a line of more than {MOST_LINE} bytes")
         return line
 
     def close(self) -> None:

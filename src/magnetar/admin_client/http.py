@@ -78,7 +78,7 @@ class AdminHttp:
         self._context: Callable[[], ssl.SSLContext] | None = None
         self._warn = warn
         if authentication is not None and authentication.certificate and not _is_secured(self._urls[0]):
-            raise AdminError("a certificate proves something over TLS only: https://")
+            raise AdminError("authentication by a certificate needs TLS; use an https:// address")
 
     def ask(
         self,
@@ -97,7 +97,7 @@ class AdminHttp:
         try:
             return _answer(status, data.decode())
         except UnicodeDecodeError as error:
-            raise AdminError(f"{path} answered with something that is no text") from error
+            raise AdminError(f"{path}: the answer is not text") from error
 
     def fetch(self, path: str, query: dict[str, str] | None = None) -> tuple[Mapping[str, str], bytes]:
         """Headers, by name in lower case, and bytes of what is at a path.
@@ -164,9 +164,9 @@ class AdminHttp:
                 return status, headers, data
             location = _checked(headers.get("location", ""))
             if _is_secured(url) and not _is_secured(location):
-                raise AdminError(f"{location} would be asked without TLS")
+                raise AdminError(f"{location}: the redirect would leave TLS")
             url = location
-        raise AdminError(f"too many redirects, the last to {url}")
+        raise AdminError(f"too many redirects, the last one to {url}")
 
     def _exchange(
         self, method: str, url: str, body: Body, content_type: str, take: Take | None
@@ -204,7 +204,7 @@ class AdminHttp:
             if not going_on:
                 connection.close()
         _answer(response.status, refused)
-        raise AdminError(f"{asked} answered with something that is no event stream", status=response.status)
+        raise AdminError(f"{asked}: the answer is not an event stream", status=response.status)
 
     def _connected(self, url: str) -> tuple[HTTPConnection, str]:
         """And where that is, in words."""

@@ -118,4 +118,4 @@ def _sentences(kind: str, checked: Checked) -> list[str]:
     warnings = [f"WARNING: {each}" for each in checked.warnings]
     lines = [*checked.problems, *warnings, *(each.said for each in told)]
     ends = f"magnetar {kind} would not start" if checked.problems else f"magnetar {kind} would start"
-    return [*lines, f"{ends} with it: {', '.join(counts) or 'it sets nothing'}"]
+    return [*lines, f"{ends} with it: {', '.join(counts) or 'the file has no settings'}"]

@@ -106,9 +106,9 @@ def _settings(flags: Flags) -> dict[str, str]:
         if value:
             found[key] = "true" if value is True else value
     if found.get("proxyServiceUrl"):
-        raise AccessRefused("proxyServiceUrl: this release connects to no proxies")
+        raise AccessRefused("proxyServiceUrl is not supported: this release does not connect through proxies")
     if found.get("sslFactoryPlugin", _OWN_FACTORY) != _OWN_FACTORY:
-        raise AccessRefused("sslFactoryPlugin names a class of Java")
+        raise AccessRefused("sslFactoryPlugin is not supported: it names a Java class")
     return found
 
 
@@ -121,14 +121,14 @@ def _of_file() -> dict[str, str]:
     except OSError as error:
         raise AccessRefused(f"{CONFIGURATION}: {path} cannot be read: {error.strerror}") from error
     except (PropertyError, UnicodeDecodeError) as error:
-        raise AccessRefused(f"{CONFIGURATION}: {path} is no property file") from error
+        raise AccessRefused(f"{CONFIGURATION}: {path} is not a property file") from error
     return {each.key: each.value.strip() for each in read if each.value.strip()}
 
 
 def _truth(found: Mapping[str, str], key: str, default: bool) -> bool:
     text = found.get(key, "").lower()
     if text not in ("", "true", "false"):
-        raise AccessRefused(f"{key} wants true or false, not {text!r}")
+        raise AccessRefused(f"{key} must be true or false, not {text!r}")
     return text == "true" if text else default
 
 
@@ -145,8 +145,8 @@ def _files(found: Mapping[str, str]) -> TlsFiles:
         named = found.get(kind, "JKS")
         if found.get(path) and named.upper() != "PKCS12":
             raise AccessRefused(
-                f"useKeyStoreTls with {kind}={named}: only Java reads that; PKCS12 is wanted "
-                "(keytool -importkeystore -deststoretype pkcs12)"
+                f"useKeyStoreTls: {kind}={named} is not supported, only Java reads such key stores; "
+                "convert it to PKCS12 (keytool -importkeystore -deststoretype pkcs12)"
             )
     return TlsFiles(
         key_store=found.get("tlsKeyStorePath", ""),

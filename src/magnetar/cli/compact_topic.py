@@ -59,9 +59,9 @@ def run_compact_topic(parsed: argparse.Namespace) -> int:
         host = reachable_host(settings.bind_address)
         return _ask_broker(parsed, f"http://{host}:{settings.web_service_port or 8080}")
     except (NotCompacted, LedgerError, MetadataError, OSError) as error:
-        sys.stderr.write(f"magnetar: not compacted: {error}\n")
+        sys.stderr.write(f"magnetar: cannot compact the topic: {error}\n")
         return 1
-    sys.stdout.write(f"{parsed.topic} is compacted\n")
+    sys.stdout.write(f"{parsed.topic} was compacted\n")
     return 0
 
 
@@ -86,10 +86,10 @@ def _ask_broker(parsed: argparse.Namespace, known_url: str) -> int:
             while (told := admin.compaction_status(name))["status"] == "RUNNING":
                 time.sleep(_PAUSE_SECONDS)
             if told["status"] != "SUCCESS":
-                sys.stderr.write(f"magnetar: not compacted: {name}: {told['lastError']}\n")
+                sys.stderr.write(f"magnetar: cannot compact {name}: {told['lastError']}\n")
                 return 1
     except (AccessRefused, AdminError, InvalidName, OSError) as error:
-        sys.stderr.write(f"magnetar: not compacted: {error}\n")
+        sys.stderr.write(f"magnetar: cannot compact the topic: {error}\n")
         return 1
-    sys.stdout.write(f"{parsed.topic} is compacted\n")
+    sys.stdout.write(f"{parsed.topic} was compacted\n")
     return 0

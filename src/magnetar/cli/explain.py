@@ -99,7 +99,7 @@ def _topic(found: dict[str, Any], paint: Paint) -> str:
     for name, each in found.get("replicatedFrom", {}).items():
         lines += ["", *_side(f"replication from {name}", each, paint)]
     if not found["subscriptions"]:
-        lines += ["", "There is no subscription: nothing is kept for anybody."]
+        lines += ["", "The topic has no subscriptions, so no messages are kept for consumers."]
     return "\n".join(lines)
 
 

@@ -46,7 +46,7 @@ def run_explain_placement(parsed: argparse.Namespace) -> int:
 
 def text(found: dict[str, Any]) -> str:
     """For a terminal."""
-    lines = [f"{found['bundle']}: {found['owner'] or 'nobody serves it'}", "", "Why:"]
+    lines = [f"{found['bundle']}: {found['owner'] or 'not served'}", "", "Why:"]
     lines += [f"  {sentence}" for sentence in found["why"]]
     lines += ["", "Brokers:"]
     width = max((len(name) for name in found["brokers"]), default=0)

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from magnetar.server.export_ledgers import ExportPlace
 
 _IDS_CHANGE = (
-    "message ids change: name a --mapping FILE, by which magnetar translate-positions translates those that "
-    "are kept elsewhere (stored positions of readers, checkpoints of Spark), or say --no-mapping if none are"
+    "message ids change: use --mapping FILE to write the old and new ids, with which magnetar "
+    "translate-positions translates message ids stored elsewhere (positions of readers, checkpoints of "
+    "Spark), or --no-mapping if no ids are stored"
 )
 
 
@@ -98,7 +99,7 @@ def run_export_ledgers(parsed: argparse.Namespace) -> int:
         sys.stderr.write(f"magnetar: {_IDS_CHANGE}\n")
         return 2
     if parsed.all == bool(parsed.topic or parsed.namespace):
-        sys.stderr.write("magnetar: what is to go: --topic, --namespace, or --all\n")
+        sys.stderr.write("magnetar: no topics given; use --topic, --namespace or --all\n")
         return 2
     configure_logging("text", "warning")
     try:

@@ -112,7 +112,7 @@ def add_initialize_cluster(commands: argparse._SubParsersAction[argparse.Argumen
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) < 1 << 31):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
     return int(text)
 
 
@@ -160,7 +160,7 @@ def run_initialize_cluster(parsed: argparse.Namespace) -> int:
             access=_access(parsed),
         )
     except (SetupContradicts, MetadataError, ValueError, OSError) as error:
-        sys.stderr.write(f"magnetar: the cluster is not set up: {error}\n")
+        sys.stderr.write(f"magnetar: cannot initialize the cluster: {error}\n")
         return 1
-    sys.stdout.write(f"The metadata of cluster {parsed.cluster} is set up\n")
+    sys.stdout.write(f"The metadata of cluster {parsed.cluster} is initialized\n")
     return 0

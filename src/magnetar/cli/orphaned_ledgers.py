@@ -10,9 +10,10 @@ from pathlib import Path
 def add_orphaned_ledgers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "orphaned-ledgers",
-        help="find ledgers of a cluster that no record names",
-        description="Finds ledgers that were created for a topic, subscription, schema or compaction, and "
-        "that no record names, because a broker ended before it recorded them. Brokers may run meanwhile.",
+        help="find ledgers of a cluster that no metadata record refers to",
+        description="Finds ledgers that were created for a topic, subscription, schema or compaction but "
+        "are not referred to by any metadata record, because a broker ended before it recorded "
+        "them. Brokers may run meanwhile.",
     )
     parser.add_argument(
         "--config", type=Path, required=True, metavar="FILE", help="broker.conf of a broker of the cluster"
@@ -36,7 +37,7 @@ def add_orphaned_ledgers(commands: argparse._SubParsersAction[argparse.ArgumentP
 
 def _hours(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text) < 1 << 20):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of hours from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of hours of 1 or more")
     return int(text)
 
 
@@ -75,8 +76,8 @@ def run_orphaned_ledgers(parsed: argparse.Namespace) -> int:
         OSError,
         SettingsContradict,
     ) as error:
-        sys.stderr.write(f"magnetar: not looked for orphaned ledgers: {error}\n")
+        sys.stderr.write(f"magnetar: cannot look for orphaned ledgers: {error}\n")
         return 1
-    more = "" if parsed.delete or not count else "; --delete deletes them"
+    more = "" if parsed.delete or not count else "; use --delete to delete them"
     sys.stdout.write(f"{count} orphaned ledgers{more}\n")
     return 0

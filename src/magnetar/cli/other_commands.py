@@ -84,7 +84,7 @@ def _count(text: str) -> int:
     except ValueError:
         number = -1
     if number < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
     return number
 
 
@@ -96,12 +96,10 @@ def _pipeline(parsed: argparse.Namespace) -> int:
             sys.stdout.write(f"{name:18}{each.summary}\n")
         return 0
     if parsed.name not in PIPELINES:
-        sys.stderr.write(
-            f"magnetar: there is no pipeline {parsed.name!r}; known are {', '.join(PIPELINES)}\n"
-        )
+        sys.stderr.write(f"magnetar: unknown pipeline {parsed.name!r}; use one of {', '.join(PIPELINES)}\n")
         return 2
     if parsed.config is None:
-        sys.stderr.write("magnetar: pipeline needs --config FILE\n")
+        sys.stderr.write("magnetar: no configuration given; use --config FILE\n")
         return 2
     try:
         from magnetar.spark.pipelines.run import run_pipeline

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (AccessRefused, AdminError, InvalidName, UsageError) as error:
         reason = str(error)
     except UnicodeEncodeError as error:
-        reason = f"{error.object!r} is no UTF-8"
+        reason = f"{error.object!r} is not UTF-8"
     sys.stderr.write(f"{red(sys.stderr, 'pulsar-admin:')} {reason}\n")
     return 1
 

@@ -44,6 +44,6 @@ def run_recover_metadata(parsed: argparse.Namespace) -> int:
     try:
         recover_metadata(settings, parsed.data_dir, tell, check=parsed.check)
     except (NotRecovered, LedgerError, ManagedLedgerError, MetadataError, OSError) as error:
-        sys.stderr.write(f"magnetar: metadata not recovered: {error}\n")
+        sys.stderr.write(f"magnetar: cannot recover the metadata: {error}\n")
         return 1
     return 0

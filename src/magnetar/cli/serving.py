@@ -176,7 +176,7 @@ def _add_listener(parser: argparse.ArgumentParser) -> None:
 def _folder(text: str) -> Path:
     # An unset variable of a script would else mean the current folder.
     if not text:
-        raise argparse.ArgumentTypeError("an empty text names no folder")
+        raise argparse.ArgumentTypeError("the name of the directory is empty")
     return Path(text)
 
 

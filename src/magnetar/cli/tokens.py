@@ -117,7 +117,7 @@ def _token(parser: argparse.ArgumentParser) -> None:
 def _seconds(text: str) -> int:
     digits, unit = (text, "s") if text.isdecimal() else (text[:-1], text[-1:].lower())
     if not (digits.isascii() and digits.isdecimal()) or unit not in _SECONDS or len(digits) > 9:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time like 30s, 5m, 1h, 3d, 2w or 10y")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration like 30s, 5m, 1h, 3d, 2w or 10y")
     return int(digits) * _SECONDS[unit]
 
 
@@ -126,7 +126,7 @@ def _pair(text: str) -> tuple[str, str]:
     if not equals or not key:
         raise argparse.ArgumentTypeError(f"{text!r} is not key=value")
     if key == "alg":
-        raise argparse.ArgumentTypeError("what signs decides which algorithm it is")
+        raise argparse.ArgumentTypeError("the header alg is set from --signature-algorithm")
     return key, value
 
 
@@ -211,7 +211,7 @@ def _create(parsed: argparse.Namespace) -> None:
     try:
         made = jwt.encode(claims, key, algorithm, {"typ": None, **dict(parsed.headers)})
     except (jwt.PyJWTError, TypeError, ValueError) as error:
-        raise TokensFailed(f"The key does not sign with {algorithm}: {error}") from error
+        raise TokensFailed(f"The key cannot sign with {algorithm}: {error}") from error
     sys.stdout.write(f"{made}\n")
 
 
@@ -228,10 +228,10 @@ def _private_key(text: str, algorithm: str) -> Any:
     try:
         key = (load_pem_private_key if pem else load_der_private_key)(encoded, None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise UnusableKey("no private key in DER or PEM, or one that is encrypted") from error
+        raise UnusableKey("the private key is neither DER nor PEM, or it is encrypted") from error
     wanted = EllipticCurvePrivateKey if algorithm in _CURVES else RSAPrivateKey
     if not isinstance(key, wanted):
-        raise UnusableKey(f"the key is of another kind than {algorithm} wants")
+        raise UnusableKey(f"this kind of key cannot be used with {algorithm}")
     return key
 
 
@@ -247,7 +247,7 @@ def _given(parsed: argparse.Namespace) -> str:
         found = os.environ.get("TOKEN", "")
     if not found.strip():
         raise TokensFailed(
-            "A token is wanted: as an argument, by --stdin, by --token-file, or in the environment's TOKEN"
+            "No token given; use an argument, --stdin, --token-file or the environment variable TOKEN"
         )
     return found.strip()
 
@@ -255,11 +255,11 @@ def _given(parsed: argparse.Namespace) -> str:
 def _show(parsed: argparse.Namespace) -> None:
     parts = _given(parsed).split(".")
     if len(parts) != 3:
-        raise TokensFailed("That is no token: it has not three parts")
+        raise TokensFailed("Not a token: it does not have three parts")
     try:
         header, claims = (_decoded(part) for part in parts[:2])
     except (binascii.Error, ValueError) as error:
-        raise TokensFailed("That is no token: its parts are no base64 of JSON") from error
+        raise TokensFailed("Not a token: its parts are not JSON in base64") from error
     sys.stdout.write(f"{header}\n---\n{claims}\n")
 
 

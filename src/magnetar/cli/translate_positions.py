@@ -51,7 +51,9 @@ def run_translate_positions(parsed: argparse.Namespace) -> int:
     if (parsed.checkpoint is None) != (parsed.to is None) or bool(parsed.checkpoint) == bool(
         parsed.positions
     ):
-        sys.stderr.write("magnetar: TOPIC and IDs are wanted, or --checkpoint and --to\n")
+        sys.stderr.write(
+            "magnetar: nothing to translate; give TOPIC and message ids, or --checkpoint and --to\n"
+        )
         return 2
     try:
         with parsed.mapping.open(encoding="utf-8") as file:
@@ -62,7 +64,7 @@ def run_translate_positions(parsed: argparse.Namespace) -> int:
         for text in parsed.positions:
             sys.stdout.write(_translated(mapping, parsed.topic, text) + "\n")
     except (NotTranslated, InvalidName, OSError, UnicodeDecodeError) as error:
-        sys.stderr.write(f"magnetar: not translated: {error}\n")
+        sys.stderr.write(f"magnetar: cannot translate: {error}\n")
         return 1
     return 0
 
@@ -81,7 +83,7 @@ def _translated(mapping: Mapping, topic: str, text: str) -> str:
     try:
         found = MessageId.deserialize(base64.b64decode(text, validate=True))
     except (InvalidMessage, ValueError) as error:
-        raise NotTranslated(f"{text!r} is no message id: {error}") from error
+        raise NotTranslated(f"{text!r} is not a message id: {error}") from error
     if found.partition() >= 0:
         name = str(TopicName.parse(topic).partition(found.partition()))
     data = found.to_wire()
@@ -97,7 +99,7 @@ def _numbers(text: str) -> list[int]:
 
     parts = text.split(":")
     if len(parts) not in (2, 3) or not all(part.isascii() and part.isdigit() for part in parts):
-        raise NotTranslated(f"{text!r} is not ledger:entry or ledger:entry:index")
+        raise NotTranslated(f"{text!r} is not a message id like LEDGER:ENTRY or LEDGER:ENTRY:INDEX")
     return [int(part) for part in parts]
 
 
@@ -110,7 +112,7 @@ def _translate_checkpoint(mapping: Mapping, source: Path, target: Path) -> None:
     from magnetar.exporting.mapping import NotTranslated
 
     if not (source / _OFFSETS).is_dir():
-        raise NotTranslated(f"{source} is no checkpoint of Spark: it has no folder {_OFFSETS}")
+        raise NotTranslated(f"{source} is not a Spark checkpoint: it has no directory {_OFFSETS}")
     files = [each for each in sorted((source / _OFFSETS).iterdir()) if each.name.isdigit()]
     translated = {each.name: _translated_offsets(mapping, each) for each in files}
     # Spark keeps sums beside its files, and refuses what does not fit them.
@@ -122,7 +124,7 @@ def _translate_checkpoint(mapping: Mapping, source: Path, target: Path) -> None:
     shutil.copytree(source, target, ignore=without_sums)
     for name, text in translated.items():
         (target / _OFFSETS / name).write_text(text, "utf-8")
-    sys.stdout.write(f"{len(translated)} batches of {source} are translated in {target}\n")
+    sys.stdout.write(f"{len(translated)} batches of {source} were translated to {target}\n")
 
 
 def _translated_offsets(mapping: Mapping, path: Path) -> str:
@@ -169,5 +171,5 @@ def _translated_topic(mapping: Mapping, topic: str, value: Any) -> Any:
         if "splits" in value:
             found["splits"] = [place(each) for each in value["splits"]]
     except (KeyError, TypeError, AttributeError) as error:
-        raise NotTranslated(f"the offset of {topic} is not written as magnetar's source does") from error
+        raise NotTranslated(f"the offset of {topic} was not written by Magnetar's source") from error
     return found

@@ -129,7 +129,10 @@ def split(payload: bytes, metadata: bytes, uuid: str, room: int) -> Iterator[tup
     :raises MessageTooBig: there is no room, or the message is larger than whoever reads puts together
     """
     if room <= 0 or len(payload) > MAX_BYTES:
-        raise MessageTooBig(f"{len(payload)} bytes in chunks of {max(0, room)}, at most {MAX_BYTES} in all")
+        raise MessageTooBig(
+            f"a message of {len(payload)} bytes cannot be sent in chunks of {max(0, room)} bytes: at "
+            f"most {MAX_BYTES} bytes are allowed"
+        )
     count = -(-len(payload) // room)
     for number in range(count):
         said = MessageMetadata(
@@ -185,14 +188,14 @@ class Chunks:
         chunk = Chunk(entry.ledger_id, entry.entry_id, metadata, entry.payload)
         if metadata.total_chunk_msg_size > MAX_BYTES:
             raise InvalidMessage(
-                f"{entry.message_id()}: a message of {metadata.total_chunk_msg_size} bytes in chunks, "
-                f"of which at most {MAX_BYTES} are put together"
+                f"{entry.message_id()}: the message of {metadata.total_chunk_msg_size} bytes in chunks is "
+                f"larger than the maximum of {MAX_BYTES} bytes"
             )
         message, positions = self._of(chunk)
         is_whole = message.add(chunk)
         if message.missing >= 0:
             self._drop(metadata.uuid)
-            raise ChunkMissing(f"{entry.message_id()}: chunk {message.missing + 1} has not come before it")
+            raise ChunkMissing(f"{entry.message_id()}: chunk {message.missing + 1} did not arrive before it")
         positions.append((entry.ledger_id, entry.entry_id))
         if message.held > message.size:
             self._drop(metadata.uuid)

@@ -89,7 +89,9 @@ class Client:
         if connections_per_broker < 1:
             raise InvalidConfiguration("connections_per_broker must be above 0")
         if not 0 < initial_backoff_interval_ms <= max_backoff_interval_ms:
-            raise InvalidConfiguration("back-off intervals must be above 0, the longest not below the first")
+            raise InvalidConfiguration(
+                "back-off intervals must be above 0, and the longest must not be below the first"
+            )
         if not 0 <= partitions_update_interval_seconds < float("inf"):
             raise InvalidConfiguration("partitions_update_interval_seconds must be 0 or more")
         services = parse_service_url(service_url)
@@ -211,11 +213,13 @@ class Client:
         """
         matches = compile_pattern(pattern)
         if matches is None:
-            raise InvalidConfiguration(f"{pattern} is no regular expression that is matched in linear time")
+            raise InvalidConfiguration(
+                f"{pattern} is not a regular expression that can be matched in linear time"
+            )
         tenant, _, rest = pattern.split("://", 1)[-1].partition("/")
         namespace, slash, _ = rest.partition("/")
         if not slash:
-            raise InvalidTopicName(f"{pattern} does not name a tenant and a namespace")
+            raise InvalidTopicName(f"{pattern} must name a tenant and a namespace")
 
         async def find(_makes_topics: bool) -> set[str]:
             names, filtered = await self.services.lookup.topics(f"{tenant}/{namespace}", pattern)

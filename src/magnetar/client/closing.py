@@ -69,7 +69,7 @@ class Closing:
             said, payload = self._sealer.seal(payload)
             tail += said
         if len(payload) > limit:
-            raise MessageTooBig(f"{len(payload)} bytes, at most {limit} are accepted")
+            raise MessageTooBig(f"the content has {len(payload)} bytes; at most {limit} are accepted")
         sequence_id, highest, count = ids
         now_ms = self._clock.wall_ms()
         if not is_chunk:

@@ -125,7 +125,9 @@ class Connection:
 
     def challenged(self) -> None:
         if self._get_auth_data is None:
-            self.abort(AuthenticationError("the broker asks who this client is, which has nothing to tell"))
+            self.abort(
+                AuthenticationError("the broker requires authentication, but the client has no credentials")
+            )
         elif self._authenticating is None:
             self._authenticating = self._loop.create_task(self._respond(self._get_auth_data))
 

@@ -224,7 +224,7 @@ class Consumer(Attachment):
 
     async def _arrival(self, end: float | None) -> None:
         self._permits.ask_for_one()
-        await self._arrivals.wait(end, f"{self._topic}: no message in time")
+        await self._arrivals.wait(end, f"{self._topic}: no message arrived in time")
 
     def _wake(self) -> None:
         self._arrivals.wake()
@@ -249,7 +249,7 @@ class Consumer(Attachment):
         message_id = id_of(command, self._partition)
         self._permits.arrived()
         if not intact:
-            self._discard(message_id, "its checksum does not fit", CommandAck.ChecksumMismatch)
+            self._discard(message_id, "its checksum is wrong", CommandAck.ChecksumMismatch)
             return
         try:
             arrived = entry_of(command, entry, self._partition)
@@ -305,7 +305,7 @@ class Consumer(Attachment):
         """
         self.check_open()
         if self._options.is_shared:
-            raise InvalidConfiguration("cumulative acknowledgement on a shared subscription")
+            raise InvalidConfiguration("cumulative acknowledgement is not possible on a shared subscription")
         message_id = meant_by(message)
         self._opening.chunks.acknowledged_until(message_id.position)
         answer = self._acks.cumulative(message_id)
@@ -398,7 +398,7 @@ class Consumer(Attachment):
             return
         self.check_open()
         end = self._loop.time() + self._services.operation_timeout
-        await self._attachments.wait(end, f"{self._topic}: not attached in time")
+        await self._attachments.wait(end, f"{self._topic}: could not be attached in time")
         self.check_open()
 
     async def get_last_message_id(self) -> MessageId:

@@ -28,6 +28,6 @@ async def within(loop: Loop, seconds: float, coroutine: Coroutine[Any, Any, T], 
         if not task.done():
             task.cancel()
     if task.cancelled():
-        raise Timeout(f"{what}: nothing within {seconds:g} s")
+        raise Timeout(f"{what}: no answer within {seconds:g} s")
     result: T = task.result()
     return result

@@ -78,7 +78,7 @@ class GatheredConsumer:
             if found is not None:
                 return found
             self.check_open()
-            await self._arrivals.wait(end, f"{self._topic}: no message in time")
+            await self._arrivals.wait(end, f"{self._topic}: no message arrived in time")
 
     def take(self) -> Message | None:
         """As :meth:`Consumer.take`."""
@@ -136,7 +136,7 @@ class GatheredConsumer:
 
     async def get_last_message_id(self) -> MessageId:
         """:raises OperationNotSupported: each topic, or partition, has its own"""
-        raise OperationNotSupported("the last message of several topics or partitions")
+        raise OperationNotSupported("the last message of several topics or partitions is not defined")
 
     async def unsubscribe(self) -> None:
         """As :meth:`Consumer.unsubscribe`."""

@@ -118,7 +118,7 @@ class Lookup:
         url = answer.brokerServiceUrlTls if self._secured else answer.brokerServiceUrl
         if not url:
             raise LookupError(
-                f"the topic's broker has no address {'for' if self._secured else 'without'} TLS"
+                f"the broker of the topic has no address {'for' if self._secured else 'without'} TLS"
             )
         return parse_service_url(url)[0]
 
@@ -194,7 +194,7 @@ class Lookup:
 
     async def _service(self) -> tuple[Connection, Address]:
         """A connection to the service that answered last, or to the next that does; each is tried once."""
-        failure: PulsarException = ConnectError("no service address")
+        failure: PulsarException = ConnectError("no service address was given")
         for turn in range(self._turn, self._turn + len(self._services)):
             address = self._services[turn % len(self._services)]
             try:

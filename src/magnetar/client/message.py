@@ -294,7 +294,7 @@ class Message:
         try:
             return b64decode(own.partition_key, validate=True)
         except ValueError as error:
-            raise InvalidMessage(f"{self._id}: its key is no Base64") from error
+            raise InvalidMessage(f"{self._id}: its key is not Base64") from error
 
     def replicated_from(self) -> str:
         """The cluster where it was published; empty: this one."""

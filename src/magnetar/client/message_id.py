@@ -82,9 +82,9 @@ class MessageId:
         try:
             data.ParseFromString(message_id_bytes)
         except DecodeError as error:
-            raise InvalidMessage(f"no message id: {error}") from error
+            raise InvalidMessage(f"invalid message id: {error}") from error
         if not data.IsInitialized():
-            raise InvalidMessage("a message id without ledger and entry")
+            raise InvalidMessage("the message id has no ledger or no entry")
         return MessageId.from_wire(data)
 
     def to_wire(self) -> MessageIdData:

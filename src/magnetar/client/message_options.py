@@ -54,18 +54,20 @@ class MessageOptions:
         """
         if partition_key_bytes is not None:
             if partition_key is not None:
-                raise InvalidMessage("partition_key and partition_key_bytes exclude each other")
+                raise InvalidMessage("partition_key and partition_key_bytes cannot be used together")
             partition_key = b64encode(partition_key_bytes).decode()
         if null_partition_key and partition_key is not None:
-            raise InvalidMessage("a key and null_partition_key exclude each other")
+            raise InvalidMessage("a key and null_partition_key cannot be used together")
         if deliver_after is not None:
             if deliver_at is not None:
-                raise InvalidMessage("deliver_at and deliver_after exclude each other")
+                raise InvalidMessage("deliver_at and deliver_after cannot be used together")
             deliver_at = now_ms + int(deliver_after.total_seconds() * 1000)
         if deliver_at is not None and not _is_within(deliver_at, -_I64, _I64):
-            raise InvalidMessage(f"a time of delivery has 64 bits, and {deliver_at!r} does not fit")
+            raise InvalidMessage(f"a delivery time must fit into 64 bits, not {deliver_at!r}")
         if event_timestamp is not None and not _is_within(event_timestamp, 0, _U64):
-            raise InvalidMessage(f"an event time is 0 or more, of 64 bits, not {event_timestamp!r}")
+            raise InvalidMessage(
+                f"an event time must be 0 or more and fit into 64 bits, not {event_timestamp!r}"
+            )
         self.properties = properties
         self.partition_key = partition_key
         self.key_is_bytes = partition_key_bytes is not None

@@ -50,7 +50,7 @@ class PartitionedProducer:
     ) -> None:
         """:raises InvalidConfiguration: CustomPartition without a router"""
         if message_routing_mode == PartitionsRoutingMode.CustomPartition and message_router is None:
-            raise InvalidConfiguration("CustomPartition needs a message_router")
+            raise InvalidConfiguration("CustomPartition requires a message_router")
         self._services = services
         self._topic = topic
         self._options = options
@@ -208,7 +208,7 @@ class PartitionedConsumer(GatheredConsumer):
         message_id = meant_by(message)
         index = message_id.partition()
         if not 0 <= index < len(self._parts):
-            raise InvalidConfiguration(f"{message_id} is of no partition of {self._topic}")
+            raise InvalidConfiguration(f"{message_id} is not from a partition of {self._topic}")
         return self._parts[index]
 
     @property

@@ -159,12 +159,14 @@ class Producer(Attachment):
         limit = self.max_message_size
         may_be_smaller = settings.compression_type != CompressionType.NONE
         if len(content) > limit and not (may_be_smaller or settings.chunking_enabled):
-            raise MessageTooBig(f"{len(content)} bytes, at most {limit} are accepted")
+            raise MessageTooBig(f"the content has {len(content)} bytes; at most {limit} are accepted")
         if sequence_id is None:
             sequence_id = self._next_sequence_id or 0
             self._next_sequence_id = sequence_id + 1
         elif not 0 <= sequence_id < _SEQUENCE_IDS:
-            raise InvalidMessage(f"{self._topic}: the sequence id {sequence_id} is not from 0 to 2^63-2")
+            raise InvalidMessage(
+                f"{self._topic}: the sequence id must be from 0 to 2^63-2, not {sequence_id}"
+            )
         elif sequence_id >= (self._next_sequence_id or 0):
             self._next_sequence_id = sequence_id + 1
         self._pending_messages += 1
@@ -343,7 +345,9 @@ class Producer(Attachment):
                 continue
             head = pending[0]
             if sequence_id > head.sequence_id:
-                raise FrameError(f"a receipt for {sequence_id} before the one for {head.sequence_id}")
+                raise FrameError(
+                    f"the receipt for {sequence_id} arrived before the one for {head.sequence_id}"
+                )
             pending.popleft()
             self._pending_messages -= len(head.done)
             self._last_sequence_id = max(self._last_sequence_id, head.highest)

@@ -43,9 +43,9 @@ class ProducerOptions:
     def check(self) -> None:
         """:raises InvalidConfiguration: a bound is not above 0, or two options do not go together"""
         if self.chunking_enabled and self.batching_enabled:
-            raise InvalidConfiguration("chunking_enabled and batching_enabled exclude each other")
+            raise InvalidConfiguration("chunking_enabled and batching_enabled cannot be used together")
         if self.encryption_key is not None and self.crypto_key_reader is None:
-            raise InvalidConfiguration("encryption_key needs a crypto_key_reader")
+            raise InvalidConfiguration("encryption_key requires a crypto_key_reader")
         for name in (
             "max_pending_messages",
             "batching_max_messages",

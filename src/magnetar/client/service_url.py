@@ -41,12 +41,12 @@ def _address(text: str, url: str, default_port: int) -> Address:
     if text.startswith("["):
         host, bracket, after = text[1:].partition("]")
         if not bracket or (after and not after.startswith(":")):
-            raise InvalidUrl(f"{url!r}: {text!r} is not host:port")
+            raise InvalidUrl(f"{url!r}: {text!r} must be host:port")
         port = after[1:]
     elif ":" in text:
         host, _, port = text.rpartition(":")
     if not host or "/" in text or not (port == "" or (port.isascii() and port.isdigit())):
-        raise InvalidUrl(f"{url!r}: {text!r} is not host:port")
+        raise InvalidUrl(f"{url!r}: {text!r} must be host:port")
     number = int(port) if port else default_port
     if not 0 < number < 65536:
         raise InvalidUrl(f"{url!r}: {number} is not a port")

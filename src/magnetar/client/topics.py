@@ -86,10 +86,12 @@ class TopicsConsumer(GatheredConsumer):
 
     def _of(self, message: Acknowledged) -> Consumer:
         if isinstance(message, MessageId | RawEntry):
-            raise InvalidConfiguration("of several topics messages are acknowledged, not ids")
+            raise InvalidConfiguration(
+                "a consumer of several topics can acknowledge messages, but not message ids"
+            )
         found = self._by_topic.get(message.topic_name())
         if found is None:
-            raise InvalidConfiguration(f"{message.topic_name()} is not one of the topics any more")
+            raise InvalidConfiguration(f"{message.topic_name()} is no longer one of the topics")
         return found
 
     async def _add(self, topic: str) -> None:

@@ -34,13 +34,15 @@ def network_of(
     shown = authentication.certificate if authentication is not None else None
     if not is_secured(service_url):
         if shown is not None:
-            raise InvalidConfiguration("a certificate proves something over TLS only: pulsar+ssl://")
+            raise InvalidConfiguration(
+                "authentication by a certificate needs TLS; use a pulsar+ssl:// address"
+            )
         return io.network
     files = options.files.showing(shown)
     if bool(files.certificate) != bool(files.key):
-        raise InvalidConfiguration("a certificate and its key go together")
+        raise InvalidConfiguration("a certificate and its key must be given together")
     if io.secured is None:
-        raise OperationNotSupported("this client's network has no TLS")
+        raise OperationNotSupported("the network of this client does not support TLS")
     return io.secured(
         ClientTls(files, verify=not options.allow_insecure, verify_host=options.validate_hostname)
     )
@@ -60,7 +62,7 @@ def lost_connection(error: Exception | None, *, ready: bool) -> ConnectError:
     """
     if not ready and isinstance(error, ssl.SSLError) and not isinstance(error, _MAY_PASS):
         # With TLS 1.3 a client hears behind its handshake that its certificate will not do.
-        return TlsFailed(f"the broker ended TLS: {_said(error)}")
+        return TlsFailed(f"the broker closed the TLS connection: {_said(error)}")
     return ConnectError(f"the connection was lost{f': {error}' if error else ''}")
 
 

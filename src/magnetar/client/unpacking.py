@@ -53,7 +53,7 @@ class Unpacking:
         metadata, size = entry.metadata, entry.metadata.uncompressed_size
         if size > self._most:
             raise MessageTooBig(
-                f"{entry.message_id()} has {size} bytes uncompressed, at most {self._most} are delivered here"
+                f"{entry.message_id()} has {size} bytes uncompressed; at most {self._most} are accepted"
             )
         try:
             held = await self._room.take(size * self._copies)

@@ -258,7 +258,9 @@ class Wire:
         if name is not None:
             self._answer(getattr(command, name).request_id, command)
             return
-        raise FrameError(f"the broker sent {BaseCommand.Type.Name(command.type)}, which clients do not get")
+        raise FrameError(
+            f"the broker sent {BaseCommand.Type.Name(command.type)}, which must not be sent to clients"
+        )
 
     def _answer(self, request_id: int, command: BaseCommand) -> None:
         answer = self.pending.pop(request_id, None)

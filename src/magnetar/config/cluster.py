@@ -140,4 +140,4 @@ def quorum_problems(values: Mapping[str, Value]) -> Iterator[tuple[tuple[str, st
     for less, more in ((write, ensemble), (ack, write)):
         few, many = values[less], values[more]
         if isinstance(few, int) and isinstance(many, int) and few > many:
-            yield (less, more), f"{less} {few} is above {more} {many}"
+            yield (less, more), f"{less} {few} must not exceed {more} {many}"

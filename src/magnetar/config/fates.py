@@ -83,5 +83,5 @@ def _other(path: Path, name: str, text: str, unknown: Mapping[str, int]) -> Sett
     if name not in unknown:
         return SettingFinding(name, shown, Fate.HONOURED, "")
     return SettingFinding(
-        name, shown, Fate.UNKNOWN, f"{path}:{unknown[name]}: {name} is unknown, and left aside"
+        name, shown, Fate.UNKNOWN, f"{path}:{unknown[name]}: unknown setting {name}, ignored"
     )

@@ -44,7 +44,7 @@ def login_sections(path: str) -> Mapping[str, Sequence[LoginModule]]:
     except OSError as error:
         raise LoginRefused(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise LoginRefused(f"{path} is no text") from error
+        raise LoginRefused(f"{path} is not text") from error
     if len(data) > MAX_BYTES:
         raise LoginRefused(f"{path} has more than {MAX_BYTES} bytes")
     return _Reading(path, text).sections()
@@ -63,7 +63,7 @@ class _Reading:
         while at < len(text):
             match = _TOKEN.match(text, at)
             if match is None:
-                raise self._refused("a quote that does not end")
+                raise self._refused("a quote is not closed")
             quoted, mark, word = match.groups()
             if quoted is not None:
                 yield re.sub(r"\\(.)", r"\1", quoted)
@@ -106,7 +106,7 @@ class _Reading:
         name = self._word("a login module")
         flag = self._word("required, requisite, sufficient or optional")
         if flag.lower() not in _FLAGS:
-            raise self._refused(f"behind {name} one of {', '.join(_FLAGS)} is missing")
+            raise self._refused(f"one of {', '.join(_FLAGS)} is missing after {name}")
         options: dict[str, str] = {}
         while self._next != ";":
             option = self._word("; or an option")

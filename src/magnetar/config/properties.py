@@ -92,7 +92,7 @@ def _unescape(text: str, number: int) -> str:
             continue
         digits = text[position : position + 4]
         if len(digits) < 4 or any(digit not in "0123456789abcdefABCDEF" for digit in digits):
-            raise PropertyError(number, f"\\u wants four hexadecimal digits, not {digits!r}")
+            raise PropertyError(number, f"\\\\u must be followed by four hexadecimal digits, not {digits!r}")
         parts.append(chr(int(digits, 16)))
         position += 4
     try:
@@ -100,5 +100,5 @@ def _unescape(text: str, number: int) -> str:
         return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError as error:
         raise PropertyError(
-            number, "a \\u escape is half a character, and the other half is missing"
+            number, "a \\\\u escape is half a character, and the other half is missing"
         ) from error

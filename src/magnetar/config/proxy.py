@@ -177,7 +177,7 @@ def _reverse_proxies(given: Mapping[str, str], problems: list[str]) -> tuple[Rev
         path, target = parts.get("path", ""), parts.get("proxyTo", "").rstrip("/")
         if not path.startswith("/") or not re.match(r"https?://[^/]", target):
             problems.append(
-                f"httpReverseProxy.{name}: path wants /PATH and proxyTo http://HOST:PORT, both together"
+                f"httpReverseProxy.{name}: path must be /PATH and proxyTo http://HOST:PORT; set both"
             )
             continue
         made.append(ReverseProxy(path.rstrip("/"), target))

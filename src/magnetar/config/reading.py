@@ -115,7 +115,7 @@ def _read_file(path: Path, read: Read, known: re.Pattern[str] | None) -> None:
         # Java reads property files as ISO-8859-1, whatever they are.
         properties = parse_properties(path.read_text("iso-8859-1"))
     except OSError as error:
-        raise ConfigurationError([f"{path}: cannot be read: {error.strerror}"]) from error
+        raise ConfigurationError([f"{path} cannot be read: {error.strerror}"]) from error
     except PropertyError as error:
         raise ConfigurationError([f"{path}:{error.line}: {error}"]) from error
     unknown = read.unknown
@@ -130,7 +130,7 @@ def _read_file(path: Path, read: Read, known: re.Pattern[str] | None) -> None:
             read.given[item.key] = Given(setting, item.value, f"{path}:{item.line}")
     if unknown:
         named = ", ".join(f"{key} (line {line})" for key, line in unknown.items())
-        read.warnings.append(f"{path}: unknown settings, left aside: {named}")
+        read.warnings.append(f"{path}: unknown settings, ignored: {named}")
 
 
 @dataclass(frozen=True, slots=True)

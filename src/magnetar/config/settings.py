@@ -413,7 +413,7 @@ def _check_names(given: Mapping[str, Given], problems: list[str]) -> None:
     for key, (form, wanted) in _NAMES.items():
         item = given.get(key)
         if item is not None and not form.fullmatch(item.text.strip()):
-            problems.append(f"{item.origin}: {key} wants {wanted}, not {item.text.strip()!r}")
+            problems.append(f"{item.origin}: {key} must be {wanted}, not {item.text.strip()!r}")
 
 
 def _check_together(values: Mapping[str, Value], given: Mapping[str, Given], problems: list[str]) -> None:
@@ -422,11 +422,11 @@ def _check_together(values: Mapping[str, Value], given: Mapping[str, Given], pro
     shortest, longest = values[low], values[high]
     if isinstance(shortest, int) and isinstance(longest, int) and shortest > longest:
         item = given.get(low) or given[high]
-        problems.append(f"{item.origin}: {low} {shortest} is above {high} {longest}")
+        problems.append(f"{item.origin}: {low} {shortest} must not exceed {high} {longest}")
     limit, quantity = "maxNumPartitionsPerPartitionedTopic", "defaultNumPartitions"
     if not values[limit]:
         limit = "magnetarMaxPartitionsPerTopic"
     most, usual = values[limit], values[quantity]
     if isinstance(most, int) and isinstance(usual, int) and 0 < most < usual:
         item = given.get(quantity) or given[limit]
-        problems.append(f"{item.origin}: {quantity} {usual} is above {limit} {most}")
+        problems.append(f"{item.origin}: {quantity} {usual} must not exceed {limit} {most}")

@@ -95,13 +95,13 @@ class Setting:
 
     def _truth(self, text: str) -> bool:
         if text.lower() not in ("true", "false"):
-            raise ValueRefused("wants true or false")
+            raise ValueRefused("must be true or false")
         return text.lower() == "true"
 
     def _choice(self, text: str) -> str:
         choices = self.type.removeprefix("enum{").rstrip("}?").split(",")
         if text not in choices:
-            raise ValueRefused(f"wants one of {', '.join(choices)}")
+            raise ValueRefused(f"must be one of {', '.join(choices)}")
         return text
 
     def _list(self, text: str) -> tuple[str, ...]:
@@ -109,24 +109,24 @@ class Setting:
         if self.type.startswith("list{"):
             choices = self.type.removeprefix("list{").rstrip("}").split(",")
             if not set(parts) <= set(choices):
-                raise ValueRefused(f"wants some of {', '.join(choices)}")
+                raise ValueRefused(f"must be a list of {', '.join(choices)}")
         return parts
 
     def _whole(self, text: str, bits: int) -> int:
         if not _WHOLE.fullmatch(text):
-            raise ValueRefused("wants a whole number")
+            raise ValueRefused("must be a whole number")
         number = int(text)
         if not -(1 << bits) <= number < 1 << bits:
-            raise ValueRefused(f"wants a number of {bits + 1} bits")
+            raise ValueRefused(f"must be a number of {bits + 1} bits")
         return number
 
     def _fraction(self, text: str) -> float:
         try:
             number = float(text)
         except ValueError as error:
-            raise ValueRefused("wants a number") from error
+            raise ValueRefused("must be a number") from error
         if not isfinite(number):
-            raise ValueRefused("wants a finite number")
+            raise ValueRefused("must be a finite number")
         return number
 
     def _check_range(self, number: float) -> None:
@@ -134,7 +134,7 @@ class Setting:
             return
         low, high = self.range.split("..")
         if (low and number < float(low)) or (high and number > float(high)):
-            raise ValueRefused(f"wants {_range_text(low, high)}")
+            raise ValueRefused(f"must be {_range_text(low, high)}")
 
 
 def _range_text(low: str, high: str) -> str:

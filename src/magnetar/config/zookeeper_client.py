@@ -37,9 +37,9 @@ _OF_SERVERS_OR_JAVA = frozenset(
 """Accepted: with a client of ours there is nothing that they could change."""
 _REFUSED = {
     f"{_SSL}context.supplier.class": "no Java classes are loaded",
-    f"{_SSL}crl": "it is not looked up whether certificates were revoked",
-    f"{_SSL}ocsp": "it is not looked up whether certificates were revoked",
-    f"{_SASL}client": "there is no SASL towards ZooKeeper; magnetarZooKeeperPassword is of the scheme digest",
+    f"{_SSL}crl": "certificate revocation is not checked",
+    f"{_SSL}ocsp": "certificate revocation is not checked",
+    f"{_SASL}client": "SASL is not supported; magnetarZooKeeperPassword is for the scheme digest",
 }
 """Unless they are false."""
 
@@ -83,7 +83,7 @@ def secure_client(path: str) -> SecureClient | None:
         _check(path, name, value)
     if not _truth(path, given, SECURE, default=False):
         if named := [name for name in given if name in _HONOURED]:
-            raise ZooKeeperClientRefused(f"{path}: {named[0]} is of TLS, and {SECURE} is not true")
+            raise ZooKeeperClientRefused(f"{path}: {named[0]} is a setting of TLS, but {SECURE} is not true")
         return None
     protocols = given.get(f"{_SSL}enabledProtocols") or given.get(f"{_SSL}protocol", "")
     return SecureClient(
@@ -112,13 +112,13 @@ def _check(path: str, name: str, value: str) -> None:
         if value.lower() != "false":
             raise ZooKeeperClientRefused(f"{path}: {name}: {_REFUSED[name]}")
     elif name.startswith((_SSL, _SASL)) and name not in _HONOURED | _OF_SERVERS_OR_JAVA:
-        raise ZooKeeperClientRefused(f"{path}: {name} is not honoured")
+        raise ZooKeeperClientRefused(f"{path}: {name} is not supported")
 
 
 def _truth(path: str, given: Mapping[str, str], name: str, *, default: bool) -> bool:
     text = given.get(name, "").lower()
     if text not in ("", "true", "false"):
-        raise ZooKeeperClientRefused(f"{path}: {name} wants true or false")
+        raise ZooKeeperClientRefused(f"{path}: {name} must be true or false")
     return text == "true" if text else default
 
 
@@ -132,10 +132,12 @@ def _store(path: str, given: Mapping[str, str], which: str) -> KeyStore:
         return KeyStore()
     kind = kind.upper() or _EXTENSIONS.get(Path(location).suffix, "")
     if kind not in _TYPES:
-        raise ZooKeeperClientRefused(f"{path}: {_SSL}{which}.type says nothing that is known of {location}")
+        raise ZooKeeperClientRefused(
+            f"{path}: the type of the key store {location} is unknown; set {_SSL}{which}.type"
+        )
     if kind not in _READ:
         raise ZooKeeperClientRefused(
-            f"{path}: {_SSL}{which}.location: {location} is a key store of type {kind}, "
-            "which only Java reads; keytool -importkeystore -deststoretype pkcs12 makes a PKCS12 one of it"
+            f"{path}: {_SSL}{which}.location: {location} is a key store of type {kind}, which only Java "
+            "reads; convert it to PKCS12 (keytool -importkeystore -deststoretype pkcs12)"
         )
     return KeyStore(location, kind == "PKCS12", password, password_path)

@@ -61,8 +61,8 @@ async def refusals(
     """
     left, arriving = notes
     found = [
-        f"{unit.name} is being exported between other stores already: {note.peer_name}, not {peer.name}; "
-        "that export has to be finished first"
+        f"{unit.name} is already being exported between {note.peer_name} and another place than "
+        f"{peer.name}; finish that export first"
         for note, peer in ((left, target), (arriving, source))
         if note is not None and note.peer != peer.identity
     ]
@@ -77,7 +77,7 @@ async def refusals(
         found += await _of_managed_ledger(source, name)
         local = TopicName.from_path(name).local
         found += [
-            f"{name} has a subscription that is used in transactions ({other})"
+            f"{name} has a subscription that is used in transactions ({other}), which cannot be exported"
             for other in known.pending_acks
             if other.startswith(f"{local}-")
         ]
@@ -86,10 +86,10 @@ async def refusals(
 
 async def _there(target: OpenStores, unit: Unit, known: Known) -> list[str]:
     if unit.name in known.there:
-        return [f"{unit.name} exists in {target.name} already"]
+        return [f"{unit.name} already exists in {target.name}"]
     schema = await target.metadata.get(f"{SCHEMAS}/{unit.name.schema_path}")
     if schema is not None and schema.value:
-        return [f"{unit.name} has a schema in {target.name} already"]
+        return [f"{unit.name} already has a schema in {target.name}"]
     return []
 
 
@@ -98,7 +98,10 @@ async def _of_managed_ledger(source: OpenStores, name: str) -> list[str]:
     if topic is None:
         return []
     found = [
-        f"{name}: ledger {each.ledger_id} is offloaded to tiered storage, where its id names it"
+        (
+            f"{name}: ledger {each.ledger_id} is offloaded to tiered storage under its id, so it "
+            "cannot be exported"
+        )
         for each in topic.record.ledgers
         if _is_offloaded(each)
     ]
@@ -109,7 +112,10 @@ async def _of_managed_ledger(source: OpenStores, name: str) -> list[str]:
     cursors = [decode_path_piece(piece) for piece in await source.metadata.children(f"{ROOT}/{name}")]
     prefix = source.broker.settings.topic.replicator_prefix
     found += [
-        f"{name}: the cursor {cursor} is that of a replicator to another cluster"
+        (
+            f"{name}: the cursor {cursor} belongs to a replicator to another cluster, so the topic "
+            "cannot be exported"
+        )
         for cursor in cursors
         if cluster_of_cursor(prefix, cursor) is not None
     ]
@@ -132,4 +138,4 @@ def too_many_copies(topic: str, policies: Mapping[str, Any]) -> str | None:
     copies = (policies.get("persistence") or {}).get("bookkeeperEnsemble", 1)
     if copies <= 1:
         return None
-    return f"{topic} wants its entries on {copies} bookies (persistence), and the target keeps one copy"
+    return f"{topic} requires {copies} copies of its entries (persistence), but the target keeps one copy"

@@ -97,7 +97,7 @@ async def fill(
     while at <= last:
         for run in await reader.read(at, last, _READ_BYTES):
             if run.first_entry_id != at:
-                raise LedgerError(f"entry {run.ledger_id}:{run.first_entry_id} came instead of {at}")
+                raise LedgerError(f"read entry {run.ledger_id}:{run.first_entry_id} instead of {at}")
             if rewrite is None:
                 _add(digest, run)
                 await filling.append(run.buffer, run.starts, run.ends, run.count, run.size())
@@ -111,8 +111,8 @@ async def fill(
     contents = digest.contents()
     if (end + 1, length) != contents[:2]:
         raise LedgerError(
-            f"ledger {writer.ledger_id} has {end + 1} entries of {length} bytes, "
-            f"and {contents.entries} of {contents.size} were written"
+            f"ledger {writer.ledger_id} has {end + 1} entries of {length} bytes, but {contents.entries} "
+            f"entries of {contents.size} bytes were written"
         )
     return contents
 

@@ -70,7 +70,7 @@ class Export:
             return ExportPlan(refusals=shared)
         plan = ExportPlan()
         for side in (source, target):
-            plan.refusals += [f"{each}: that has to be stopped before" for each in side.served_by]
+            plan.refusals += [f"{each} is running; stop it first" for each in side.served_by]
         left, arriving = await notes(source.metadata), await notes(target.metadata)
         units = await self._units(selection, plan)
         for path, note in {**left, **arriving}.items():
@@ -103,8 +103,8 @@ class Export:
         if not source.bookies or source.bookies != target.bookies:
             return []
         return [
-            f"{source.name} and {target.name} have their ledgers on the same bookies: what an export that was"
-            " cut short has made could not be told from what the topic has"
+            f"{source.name} and {target.name} keep their ledgers on the same bookies, where ledgers left "
+            "by an interrupted export could not be told apart from those of the topic"
         ]
 
     async def _policies_refused(self, namespace: NamespaceName, units: dict[TopicName, Unit]) -> list[str]:
@@ -152,7 +152,7 @@ class Export:
                     # What is set for topics goes with them.
                     continue
                 if of_transactions(name.local):
-                    plan.left_out.append(f"{name} has the state of transactions")
+                    plan.left_out.append(f"{name} has transaction state, which cannot be exported")
                     continue
                 parts.append((name.partition_index, name.base, f"{below}/{piece}"))
         for _index, name, path in sorted(parts, key=lambda part: (str(part[1]), part[0])):
@@ -164,7 +164,9 @@ class Export:
         try:
             return TopicName(domain, namespace, decode_path_piece(piece))
         except InvalidName as error:
-            raise NotExported(f"{namespace}/{domain.value}/{piece} is no topic's name: {error}") from error
+            raise NotExported(
+                f"{namespace}/{domain.value}/{piece} is not the name of a topic: {error}"
+            ) from error
 
     async def give_up(self, selection: Selection, told: Callable[[Unit], None]) -> list[str]:
         """Removes what exports that were cut short have left at the target.

@@ -54,7 +54,7 @@ class Mapping:
             text = line.rstrip("\n")
             if number == 1:
                 if text != HEADER:
-                    raise NotTranslated(f"line 1 is not {HEADER}")
+                    raise NotTranslated(f"line 1 must be {HEADER}")
                 continue
             fields = text.split("\t")
             try:
@@ -63,7 +63,9 @@ class Mapping:
                     topic = json.loads(topic)
                 found = MappedLedger(topic, int(old), int(new), int(entries))
             except ValueError as error:
-                raise NotTranslated(f"line {number} is not topic, old ledger, new ledger, entries") from error
+                raise NotTranslated(
+                    f"line {number} must have the topic, old ledger, new ledger and number of entries"
+                ) from error
             known[topic, found.old] = found
         mapping = Mapping()
         for (topic, _old), found in sorted(known.items()):
@@ -91,7 +93,7 @@ class Mapping:
             return Translated(ledgers[at].new, entry_id, index)
         if at == 0:
             raise NotTranslated(
-                f"{topic}: messages from {ledger_id}:{entry_id} on were gone when it was exported"
+                f"{topic}: the messages from {ledger_id}:{entry_id} on had been deleted when it was exported"
             )
         # A ledger that never had an entry was not carried over.
         if at < len(ledgers):
@@ -102,5 +104,5 @@ class Mapping:
     def _of(self, topic: str) -> Sequence[MappedLedger]:
         found = self.topics.get(topic)
         if found is None:
-            raise NotTranslated(f"the mapping does not tell of {topic}")
+            raise NotTranslated(f"the mapping has no topic {topic}")
         return found

@@ -63,14 +63,17 @@ class NamespaceExport:
         found = []
         others = sorted(set(record.get("replication_clusters") or ()) - {source.cluster})
         if others:
-            found.append(f"{namespace} is replicated to {', '.join(others)}: a copy elsewhere would be, too")
+            found.append(
+                f"{namespace} is replicated to {', '.join(others)}: a copy of it elsewhere would be "
+                "replicated too"
+            )
         if record.get("deleted"):
             found.append(f"{namespace} is being deleted")
         copies = (record.get("persistence") or {}).get("bookkeeperEnsemble", 1)
         if target.one_copy and copies > 1:
             found.append(
-                f"{namespace} wants its entries on {copies} bookies (persistence), and {target.name} keeps "
-                "one copy; pulsar-admin namespaces remove-persistence takes that back"
+                f"{namespace} requires {copies} copies of its entries (persistence), but {target.name} "
+                "keeps one copy; remove the policy with pulsar-admin namespaces remove-persistence"
             )
         found += await self._different(namespace, record)
         return found
@@ -84,8 +87,9 @@ class NamespaceExport:
         if not differing:
             return []
         return [
-            f"{namespace} has other policies in {self._target.name}: {', '.join(differing)}; "
-            "--policies source takes those of the source, --policies target keeps those of the target"
+            f"{namespace} has different policies in {self._target.name}: {', '.join(differing)}; use "
+            "--policies source to take those of the source, or --policies target to keep those of the "
+            "target"
         ]
 
     async def carry(self, namespace: NamespaceName) -> None:

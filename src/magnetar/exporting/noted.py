@@ -95,7 +95,7 @@ class NotedLedgers:
                 else:
                     self.copies[int(name.removeprefix(_COPY))] = _decoded(json.loads(node.value))
             except (ValueError, KeyError, TypeError) as error:
-                raise MetadataDamaged(f"{node.path}: not the note of a ledger: {error}") from error
+                raise MetadataDamaged(f"{node.path} is not the export record of a ledger: {error}") from error
 
     async def _probe(self) -> int:
         """An id that is given to nobody else: ledgers that are made from now on have higher ones."""

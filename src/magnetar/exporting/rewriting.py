@@ -28,7 +28,7 @@ def _split(entry: bytes) -> tuple[MessageIdData, int]:
             raise DecodeError("it ends early")
         return MessageIdData.FromString(entry[_SIZE_BYTES:end]), end
     except DecodeError as error:
-        raise NotExported(f"an entry of a compacted ledger is no message with its id: {error}") from error
+        raise NotExported(f"an entry of a compacted ledger is not a message with its id: {error}") from error
 
 
 async def ledgers_in_compacted(reader: LedgerReader) -> set[int]:
@@ -50,7 +50,7 @@ def compacted_message(entry: bytes, moved: MovedLedgers) -> bytes:
     message_id, end = _split(entry)
     place = moved.exactly((message_id.ledgerId, message_id.entryId))
     if place is None:
-        raise NotExported(f"a compacted message comes from ledger {message_id.ledgerId}, which is not known")
+        raise NotExported(f"a compacted message is from the unknown ledger {message_id.ledgerId}")
     message_id.ledgerId = place[0]
     encoded = message_id.SerializeToString()
     return len(encoded).to_bytes(_SIZE_BYTES, "big") + encoded + entry[end:]
@@ -75,7 +75,7 @@ def schema_entry(entry: bytes, ledgers: Mapping[int, int]) -> bytes:
     try:
         record = schemas.SchemaEntry.FromString(entry)
     except DecodeError as error:
-        raise NotExported(f"an entry of a schema's ledger is no schema: {error}") from error
+        raise NotExported(f"an entry of a schema's ledger is not a schema: {error}") from error
     for before in record.index:
         # Of a version that was deleted nobody asks.
         before.position.ledgerId = ledgers.get(before.position.ledgerId, -1)
@@ -89,7 +89,7 @@ def schema_locator(value: bytes, ledgers: Mapping[int, int], path: str) -> bytes
         for each in (locator.info, *locator.index):
             each.position.ledgerId = ledgers[each.position.ledgerId]
     except (DecodeError, KeyError) as error:
-        raise NotExported(f"{path} is no locator of a schema: {error}") from error
+        raise NotExported(f"{path} is not a schema locator: {error}") from error
     return locator.SerializeToString()
 
 

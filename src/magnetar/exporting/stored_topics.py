@@ -129,7 +129,7 @@ async def read_topic(side: OpenStores, name: str) -> ExportedTopic:
     """
     topic = await read_record(side, name)
     if topic is None:
-        raise NotExported(f"{name} has gone meanwhile")
+        raise NotExported(f"{name} was deleted in the meantime")
     await _close_last(side, topic.record)
     topic.cursors = await read_cursors(side, name, LedgerSizes(topic.record.ledgers))
     return topic

@@ -121,7 +121,10 @@ class TopicExport:
         arriving = await self._note_at(self._target)
         self._check_peers(left, arriving)
         if left is not None or (arriving is not None and arriving.state is not ExportState.INCOMING):
-            raise NotExported(f"{self._unit.name} has left {self._source.name}: that can only be finished")
+            raise NotExported(
+                f"{self._unit.name} has already left {self._source.name}: its export can only be "
+                "finished, not abandoned"
+            )
         if arriving is None:
             return
         noted = self._noted
@@ -142,15 +145,19 @@ class TopicExport:
         for note, peer in ((left, self._target), (arriving, self._source)):
             if note is not None and note.peer != peer.identity:
                 raise NotExported(
-                    f"{self._unit.name} is being exported between other stores already: {note.peer_name}, "
-                    f"not {peer.name}; that export has to be finished first"
+                    f"{self._unit.name} is already being exported between {note.peer_name} and another "
+                    f"place than {peer.name}; finish that export first"
                 )
         if left is not None and left.state is not ExportState.LEFT:
-            raise NotExported(f"{self._unit.name} is just coming from {left.peer_name}, and cannot go on yet")
+            raise NotExported(
+                f"{self._unit.name} is still arriving from {left.peer_name}; finish that export first"
+            )
         if arriving is not None and arriving.state is ExportState.LEFT:
-            raise NotExported(f"{self._unit.name} is just going to {arriving.peer_name}")
+            raise NotExported(f"{self._unit.name} is already being exported to {arriving.peer_name}")
         if left is not None and arriving is None:
-            raise NotExported(f"{self._unit.name} has left {self._source.name}, and nothing tells of it here")
+            raise NotExported(
+                f"{self._unit.name} has left {self._source.name}, but the target has no record of it"
+            )
 
     # Copying
 
@@ -208,8 +215,8 @@ class TopicExport:
         contents = await self._copy_ledger(old, name)
         if contents.entries != summary.entries:
             raise NotExported(
-                f"{name}: its record tells of {summary.entries} entries in ledger {old}, "
-                f"which has {contents.entries}"
+                f"{name}: its record has {summary.entries} entries for ledger {old}, but the ledger has "
+                f"{contents.entries}"
             )
         return Moved(old, self._noted.copies[old].new, contents.entries)
 
@@ -261,7 +268,7 @@ class TopicExport:
         found = await contents_of(target.io.loop, written)
         written.close()
         if found != contents:
-            raise NotExported(f"ledger {old} reads back otherwise as {writer.ledger_id} in {target.name}")
+            raise NotExported(f"ledger {old} differs from its copy {writer.ledger_id} in {target.name}")
         await noted.finish(old, contents)
         return contents
 
@@ -329,7 +336,9 @@ class TopicExport:
             state.batches,
             properties,
         ):
-            raise NotExported(f"{name}: the cursor {cursor.piece} reads back otherwise in {target.name}")
+            raise NotExported(
+                f"{name}: the copy of cursor {cursor.piece} in {target.name} differs from the original"
+            )
 
     async def _put_record(self, topic: ExportedTopic, places: MovedLedgers, ids: dict[int, int]) -> None:
         record = topic.record
@@ -362,7 +371,7 @@ class TopicExport:
         for topic in self._topics:
             now = await read_record(source, topic.name)
             if now is None or now.version != topic.version:
-                raise NotExported(f"{topic.name} was changed while it was copied: is it served?")
+                raise NotExported(f"{topic.name} changed while it was copied: a broker may still serve it")
         source.still_alone()
         target.still_alone()
         left = ExportNote(ExportState.LEFT, target.identity, target.name)
@@ -426,7 +435,7 @@ async def _make(metadata: MetadataStore, path: str, value: bytes) -> None:
             raise BadVersion(path)
         await metadata.put(path, value, MUST_NOT_EXIST if node is None else node.version)
     except BadVersion as error:
-        raise NotExported(f"{path} was made by somebody else meanwhile") from error
+        raise NotExported(f"{path} was created by another process in the meantime") from error
 
 
 async def _remove(metadata: MetadataStore, path: str) -> None:

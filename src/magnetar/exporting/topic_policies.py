@@ -94,7 +94,8 @@ async def carry_policies(source: OpenStores, target: OpenStores, topic: TopicNam
             continue
         if policies is None:
             raise NotExported(
-                f"{topic} has policies of its own, and {target.name} keeps none (systemTopicEnabled=false)"
+                f"{topic} has topic policies, but {target.name} does not store them "
+                "(systemTopicEnabled=false)"
             )
 
         def work(record: dict[str, Any], wanted: dict[str, Any] = wanted) -> None:

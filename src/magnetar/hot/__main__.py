@@ -14,8 +14,8 @@ def main() -> int:
     """0 when done or nothing can be done here, 1 when a module does not compile."""
     parser = argparse.ArgumentParser(prog="python -m magnetar.hot", description=__doc__)
     parser.add_argument("action", choices=["build", "status"])
-    parser.add_argument("--force", action="store_true", help="compile also what is up to date")
-    parser.add_argument("--serving", action="store_true", help="only what a broker runs")
+    parser.add_argument("--force", action="store_true", help="also compile modules that are up to date")
+    parser.add_argument("--serving", action="store_true", help="only the modules that a broker uses")
     arguments = parser.parse_args()
     modules = SERVING if arguments.serving else MODULES
     if arguments.action == "status":

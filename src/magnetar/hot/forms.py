@@ -18,7 +18,7 @@ class Form(Enum):
     """How a hot module runs, or would run if imported now."""
 
     COMPILED = "compiled"
-    FORCED = "interpreted, as MAGNETAR_PURE asks"
+    FORCED = "interpreted, because MAGNETAR_PURE is set"
     ABSENT = "interpreted, not compiled"
     STALE = "interpreted, compiled from another source"
 

@@ -40,8 +40,8 @@ class TooFast(TooManyRequests):
     def __init__(self, who: str, limit: int, seconds: int) -> None:
         """:param seconds: after which the client may ask again"""
         super().__init__(
-            f"{who} sends more than {limit} admin requests a second "
-            f"(magnetarMaxAdminRequestsPerSecondPerRole): ask again in {seconds} s"
+            f"{who} exceeds {limit} admin requests per second (magnetarMaxAdminRequestsPerSecondPerRole): "
+            f"try again in {seconds} s"
         )
         self.seconds = seconds
 

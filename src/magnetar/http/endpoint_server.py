@@ -26,7 +26,7 @@ from magnetar.security.principal import ANONYMOUS, BROKER, Principal
 
 log = logging.getLogger("magnetar.http")
 
-_DEFECT = "An internal error; the log of the broker has the details"
+_DEFECT = "Internal error; see the log of the broker"
 
 
 class EndpointServer(Listening, Generic[E]):
@@ -158,11 +158,11 @@ def _redirected(request: Request, elsewhere: ServedElsewhere) -> Response:
 
 def _not_served(request: Request, allowed: frozenset[str]) -> Response:
     if not allowed:
-        return error_response(HTTPStatus.NOT_FOUND, f"Nothing is served at {request.path}")
+        return error_response(HTTPStatus.NOT_FOUND, f"No such path: {request.path}")
     methods = ",".join(sorted(allowed | {"OPTIONS"} | ({"HEAD"} if "GET" in allowed else frozenset())))
     if request.method == "OPTIONS":
         return Response(HTTPStatus.NO_CONTENT, headers=[("Allow", methods)])
-    reason = f"{request.method} is not served at {request.path}"
+    reason = f"Method {request.method} is not allowed at {request.path}"
     return error_response(HTTPStatus.METHOD_NOT_ALLOWED, reason, [("Allow", methods)])
 
 

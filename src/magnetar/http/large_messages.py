@@ -122,7 +122,7 @@ class _Pieces:
 def _refused(message: StoredMessage, error: NoRoom, most: int) -> Response:
     named = f"The message at {message.name} has {message.size} bytes uncompressed"
     if not error.ever:
-        reason = f"{named}: at most {most} are sent over HTTP, read it with a consumer"
+        reason = f"{named}; at most {most} are sent over HTTP: read it with a consumer"
         return error_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
-    reason = f"{named}, and there is no memory for it now ({error}): try again later"
+    reason = f"{named}, and there is not enough memory for it at present ({error}): try again later"
     return error_response(HTTPStatus.SERVICE_UNAVAILABLE, reason, [("Retry-After", "5")])

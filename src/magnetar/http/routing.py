@@ -221,7 +221,7 @@ class Endpoint:
         return {
             done: "done",
             **ALWAYS,
-            **({304: "it is what If-None-Match names"} if self.tagged else {}),
+            **({304: "the ETag matches If-None-Match"} if self.tagged else {}),
             **({404: missing} if missing else {}),
             **self.refusals,
         }
@@ -238,11 +238,11 @@ E = TypeVar("E", bound=Endpoint)
 
 
 ALWAYS: Mapping[int, str] = {
-    400: "a parameter or the body is not understood",
-    401: "nobody knows who asks, or not allowed",
-    403: "not allowed, or a page from elsewhere asks",
-    412: "a name breaks the rules, or a value is out of range",
-    500: "the broker could not do it",
+    400: "a parameter or the body is invalid",
+    401: "the client is not authenticated, or not allowed",
+    403: "the client is not allowed, or the request comes from a foreign page",
+    412: "a name is invalid, or a value is out of range",
+    500: "the operation failed in the broker",
     503: "the broker is starting or stopping",
 }
 """Statuses that every endpoint may answer, with their meaning."""
@@ -274,12 +274,12 @@ _SET_BY_SOMEBODY: frozenset[Operation] = frozenset(
 """What is asked of endpoints whose answers have an ``ETag``, besides policies."""
 
 _MISSING: Mapping[Resource, str] = {
-    Resource.CLUSTER: "no such cluster",
-    Resource.TENANT: "no such tenant",
-    Resource.NAMESPACE: "no such namespace",
-    Resource.TOPIC: "no such topic or namespace",
-    Resource.SUBSCRIPTION: "no such subscription, topic or namespace",
-    Resource.READ_PLAN: "no such plan",
+    Resource.CLUSTER: "the cluster does not exist",
+    Resource.TENANT: "the tenant does not exist",
+    Resource.NAMESPACE: "the namespace does not exist",
+    Resource.TOPIC: "the topic or namespace does not exist",
+    Resource.SUBSCRIPTION: "the subscription, topic or namespace does not exist",
+    Resource.READ_PLAN: "the read plan does not exist",
 }
 
 

@@ -43,7 +43,7 @@ class Room:
         :raises NoRoom: it is more than there is in all, too many wait already, or nothing became free in time
         """
         if size > self.size:
-            raise NoRoom(f"{size} bytes are wanted, at most {self.size} can be had", ever=False)
+            raise NoRoom(f"{size} bytes of memory are needed, at most {self.size} are available", ever=False)
         if self._waiting or self.used + size > self.size:
             await self._wait(size)
         else:
@@ -52,7 +52,7 @@ class Room:
 
     async def _wait(self, size: int) -> None:
         if len(self._waiting) >= self._most_waiting:
-            raise NoRoom(f"{len(self._waiting)} others wait for memory", ever=True)
+            raise NoRoom(f"{len(self._waiting)} other requests wait for memory", ever=True)
         turn = self._loop.create_future()
         entry = (size, turn)
         self._waiting.append(entry)

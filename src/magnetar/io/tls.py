@@ -92,7 +92,9 @@ def server_context(
     _load_own(context, files)
     if ask_client or require_client:
         if not (files.trust or files.trust_store):
-            raise TlsRefused("clients are asked for certificates, and nobody is trusted to have issued them")
+            raise TlsRefused(
+                "client certificates are required, but no trusted certificate authorities are set"
+            )
         _load_trust(context, files)
         context.verify_mode = ssl.CERT_REQUIRED if require_client else ssl.CERT_OPTIONAL
     return context
@@ -159,9 +161,9 @@ def _apply_rules(context: ssl.SSLContext, rules: TlsRules) -> None:
         wanted = [name for name in rules.protocols if name not in _TOO_OLD]
         unknown = [name for name in wanted if name not in _VERSIONS]
         if unknown:
-            raise TlsRefused(f"{', '.join(unknown)}: no version of TLS; TLSv1.2 and TLSv1.3 are")
+            raise TlsRefused(f"{', '.join(unknown)}: unknown TLS version; use TLSv1.2 or TLSv1.3")
         if not wanted:
-            raise TlsRefused("none of the versions of TLS that are asked for is still safe")
+            raise TlsRefused("none of the configured TLS versions is still safe")
         context.minimum_version = min(_VERSIONS[name] for name in wanted)
         context.maximum_version = max(_VERSIONS[name] for name in wanted)
     if rules.ciphers:
@@ -173,7 +175,9 @@ def _choose_ciphers(context: ssl.SSLContext, names: Sequence[str]) -> None:
     older = [_openssl_name(name) for name in names if name not in _NAMES_OF_1_3]
     if not older:
         if context.maximum_version is ssl.TLSVersion.TLSv1_2:
-            raise TlsRefused(f"the ciphers {', '.join(names)} are of TLSv1.3, which is none of the versions")
+            raise TlsRefused(
+                f"the ciphers {', '.join(names)} are for TLSv1.3, which is not among the configured versions"
+            )
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         return
     try:
@@ -181,7 +185,9 @@ def _choose_ciphers(context: ssl.SSLContext, names: Sequence[str]) -> None:
     except ssl.SSLError as error:
         raise TlsRefused(f"none of the ciphers {', '.join(names)} is known") from error
     if len(older) == len(names) and context.minimum_version is ssl.TLSVersion.TLSv1_3:
-        raise TlsRefused(f"none of the ciphers {', '.join(names)} is of TLSv1.3, the only version")
+        raise TlsRefused(
+            f"none of the ciphers {', '.join(names)} is for TLSv1.3, the only configured version"
+        )
     if len(older) == len(names) and context.maximum_version is not ssl.TLSVersion.TLSv1_2:
         context.maximum_version = ssl.TLSVersion.TLSv1_2
 
@@ -201,7 +207,7 @@ def _load_own(context: ssl.SSLContext, files: TlsFiles) -> None:
         _load_key_store(context, files.key_store, files.key_store_password)
         return
     if not files.key:
-        raise TlsRefused(f"{files.certificate} has no key beside it")
+        raise TlsRefused(f"{files.certificate} is given without its key")
     for path in (files.certificate, files.key):
         _check_readable(path)
     password = files.key_store_password or _no_password
@@ -209,12 +215,12 @@ def _load_own(context: ssl.SSLContext, files: TlsFiles) -> None:
         context.load_cert_chain(files.certificate, files.key, password=password)
     except (ssl.SSLError, OSError, ValueError) as error:
         raise TlsRefused(
-            f"{files.certificate} and {files.key} are no certificate with its key: {_why(error)}"
+            f"{files.certificate} and {files.key} are not a certificate and its key: {_why(error)}"
         ) from error
 
 
 def _no_password() -> str:
-    raise TlsRefused("a key that is encrypted; the settings have no password for it")
+    raise TlsRefused("the key is encrypted, but no password can be set for it")
 
 
 def _load_trust(context: ssl.SSLContext, files: TlsFiles) -> None:
@@ -226,7 +232,7 @@ def _load_trust(context: ssl.SSLContext, files: TlsFiles) -> None:
     try:
         context.load_verify_locations(cafile=files.trust)
     except (ssl.SSLError, OSError) as error:
-        raise TlsRefused(f"{files.trust} holds no certificates: {_why(error)}") from error
+        raise TlsRefused(f"{files.trust} has no certificates: {_why(error)}") from error
 
 
 def _check_readable(path: str) -> None:
@@ -243,8 +249,8 @@ def _read_store(path: str) -> bytes:
     data = Path(path).read_bytes()
     if data[:4] in (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce"):
         raise TlsRefused(
-            f"{path} is a JKS key store, which only Java reads; "
-            "keytool -importkeystore -deststoretype pkcs12 makes a PKCS12 one of it"
+            f"{path} is a JKS key store, which only Java reads; convert it to PKCS12 (keytool "
+            "-importkeystore -deststoretype pkcs12)"
         )
     return data
 
@@ -257,9 +263,9 @@ def _load_key_store(context: ssl.SSLContext, path: str, password: str) -> None:
     try:
         key, certificate, others = load_key_and_certificates(data, password.encode() or None)
     except ValueError as error:
-        raise TlsRefused(f"{path} is no PKCS12 key store, or has another password") from error
+        raise TlsRefused(f"{path} is not a PKCS12 key store, or has another password") from error
     if key is None or certificate is None:
-        raise TlsRefused(f"{path} holds no key with its certificate")
+        raise TlsRefused(f"{path} has no key with its certificate")
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     for one in (certificate, *others):
         pem += one.public_bytes(Encoding.PEM)
@@ -282,12 +288,12 @@ def _store_certificates(path: str, password: str) -> list[bytes]:
     try:
         store = load_pkcs12(data, password.encode() or None)
     except ValueError as error:
-        raise TlsRefused(f"{path} is no PKCS12 trust store, or has another password") from error
+        raise TlsRefused(f"{path} is not a PKCS12 trust store, or has another password") from error
     found = [one.certificate.public_bytes(Encoding.DER) for one in store.additional_certs]
     if store.cert is not None:
         found.append(store.cert.certificate.public_bytes(Encoding.DER))
     if not found:
-        raise TlsRefused(f"{path} holds no certificates")
+        raise TlsRefused(f"{path} has no certificates")
     return found
 
 

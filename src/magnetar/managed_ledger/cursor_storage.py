@@ -181,7 +181,7 @@ class CursorStorage:
         """
         node = await self._metadata.get(self.path)
         if node is None:
-            raise ManagedLedgerError(f"{self.path}: the cursor's record is gone")
+            raise ManagedLedgerError(f"{self.path}: the record of the cursor was deleted")
         record = decode_cursor(node.value, self.path, sizes)
         self._record.version = node.version
         self._state = record.state
@@ -412,7 +412,7 @@ class CursorStorage:
         """
         await self._settle()
         if self._abandoned:
-            raise ManagedLedgerFenced(f"{self.path} belongs to somebody else")
+            raise ManagedLedgerFenced(f"{self.path} is owned by another broker")
         if self._closed:
             return
         if self._ledger is None:
@@ -421,7 +421,7 @@ class CursorStorage:
             self._write()
             await self._settle()
             if self._ledger is None:
-                raise ManagedLedgerError(f"{self.path}: the cursor cannot be written now")
+                raise ManagedLedgerError(f"{self.path}: the cursor cannot be written at present")
             return
         ledger = self._ledger
         await ledger.append_durably(*await self._encode_all())

@@ -88,7 +88,7 @@ class EntryReader:
             raise NoSuchLedger(ledger_id)
         end = min(summary.entries - 1, last[1]) if last[0] == ledger_id else summary.entries - 1
         if entry_id > end:
-            raise NoSuchEntry(f"nothing is stored at {ledger_id}:{entry_id}")
+            raise NoSuchEntry(f"no entry is stored at {ledger_id}:{entry_id}")
         limit = self._settings.read_max_entries
         until = min(end, entry_id + limit - 1) if limit else end
         try:
@@ -101,7 +101,7 @@ class EntryReader:
             raise
         if not runs or runs[0].first_entry_id != entry_id:
             self.read_errors += 1
-            raise NoSuchEntry(f"the ledger store has nothing at {ledger_id}:{entry_id}")
+            raise NoSuchEntry(f"the ledger store has no entry {ledger_id}:{entry_id}")
         for run in runs:
             self._cache.insert(run)
         part = bound_run(slice_run(runs[0], entry_id, max_entries), max_bytes)
@@ -126,14 +126,14 @@ class EntryReader:
         if summary is None:
             raise NoSuchLedger(ledger_id)
         if entry_id >= summary.entries:
-            raise NoSuchEntry(f"nothing is stored at {ledger_id}:{entry_id}")
+            raise NoSuchEntry(f"no entry is stored at {ledger_id}:{entry_id}")
         reader = await self._reader(ledger_id)
         if ledger_id in self.confirmed:
             reader.has_confirmed(self.confirmed[ledger_id])
         runs = await reader.read(entry_id, entry_id, 1)
         if not runs or runs[0].first_entry_id != entry_id:
             self.read_errors += 1
-            raise NoSuchEntry(f"the ledger store has nothing at {ledger_id}:{entry_id}")
+            raise NoSuchEntry(f"the ledger store has no entry {ledger_id}:{entry_id}")
         self.entries_read += 1
         self.entries_missed += 1
         self.bytes_read += runs[0].size()

@@ -60,7 +60,7 @@ def decode_note(node: Node) -> ExportNote:
             ExportState(found["state"]), str(found["peer"]), str(found["name"]), int(found["after"])
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise MetadataDamaged(f"{node.path}: not the note of an export: {error}") from error
+        raise MetadataDamaged(f"{node.path} is not the record of an export: {error}") from error
 
 
 async def notes(metadata: MetadataStore) -> dict[str, ExportNote]:
@@ -108,11 +108,11 @@ class Exports:
         blocked = {}
         for unit, note in (await notes(self._metadata)).items():
             if note.state is ExportState.INCOMING:
-                blocked[unit] = f"{unit} is being copied from {note.peer_name} and not whole yet"
+                blocked[unit] = f"{unit} is being copied from {note.peer_name}, and the copy is incomplete"
             elif note.state is ExportState.LEFT:
-                blocked[unit] = f"{unit} has gone to {note.peer_name}"
+                blocked[unit] = f"{unit} was exported to {note.peer_name}"
         return {
-            unit: f"{why}: magnetar export-ledgers with the same stores goes on"
+            unit: f"{why}: resume with magnetar export-ledgers and the same stores"
             for unit, why in blocked.items()
         }
 

@@ -126,7 +126,7 @@ class ManagedLedgerFactory:
         stored = OwnedRecord(self._io.loop, self._metadata, path, version, tenure)
         if node is None:
             if not create:
-                raise ManagedLedgerNotFound(f"there is no managed ledger {name}")
+                raise ManagedLedgerNotFound(f"managed ledger {name} does not exist")
             record = ManagedLedgerRecord(properties=dict(properties or {}))
             await stored.put(lambda: encode_managed_ledger(record))
         else:
@@ -150,7 +150,7 @@ class ManagedLedgerFactory:
         if source is not None and record.ledgers:
             # As a shadow its record would be written without them.
             raise MetadataDamaged(
-                f"{ROOT}/{name} has {SHADOW_SOURCE} and {len(record.ledgers)} ledgers of its own: "
+                f"{ROOT}/{name} has {SHADOW_SOURCE} and also {len(record.ledgers)} ledgers of its own: "
                 "remove one of the two"
             )
         empty = await self._recover_last(name, record) if source is None else None

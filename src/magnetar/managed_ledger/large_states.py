@@ -101,7 +101,7 @@ async def decode_newest(
             break
         last -= properties.get(_PART, 1)
     else:
-        raise MetadataDamaged(f"{path}: no state of the cursor is whole")
+        raise MetadataDamaged(f"{path}: no complete state of the cursor was found")
     state, properties = decode_position(entry, f"{path}:{last}", sizes)
     running = Slice(io, _KIND)
     for number in range(last - parts + 1, last):

@@ -338,7 +338,7 @@ class ManagedLedger:
         elif self.state is State.NEEDS_LEDGER:
             self.start_roll()
         elif self.state not in (State.ROLLING, State.TERMINATING):
-            self.fail_waiting(ManagedLedgerClosed(f"{self.name} takes no more entries: {reason}"))
+            self.fail_waiting(ManagedLedgerClosed(f"{self.name} accepts no more entries: {reason}"))
 
     # Rolling over
 
@@ -368,7 +368,7 @@ class ManagedLedger:
     async def _run_roll(self) -> None:
         try:
             if self._writer_fenced and not await self._record.still_owned():
-                raise ManagedLedgerFenced(f"{self.name} belongs to somebody else")
+                raise ManagedLedgerFenced(f"{self.name} is owned by another broker")
             await self.roll()
         except ManagedLedgerFenced:
             self.fenced()
@@ -474,7 +474,7 @@ class ManagedLedger:
 
     def fenced(self) -> None:
         """Somebody else owns it now: ends all appends."""
-        self.fail_waiting(ManagedLedgerFenced(f"{self.name} belongs to somebody else now"))
+        self.fail_waiting(ManagedLedgerFenced(f"{self.name} is now owned by another broker"))
         if self.lost:
             return
         log.error("lost to another owner", extra={"managed_ledger": self.name})
@@ -482,7 +482,7 @@ class ManagedLedger:
 
     def disown(self) -> None:
         """The right to it has ended, with the session that had it: nothing is written any more."""
-        self.fail_waiting(ManagedLedgerFenced(f"{self.name} is not owned any more"))
+        self.fail_waiting(ManagedLedgerFenced(f"{self.name} is no longer owned by this broker"))
         if not self.lost:
             self.end_ownership()
 

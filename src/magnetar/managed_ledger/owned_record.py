@@ -184,7 +184,7 @@ class OwnedRecord:
     async def _delete(self, above: OwnedRecord | None) -> None:
         async with self.held() as version:
             if self.deleted:
-                raise NodeMissing(f"{self.path} is deleted")
+                raise NodeMissing(f"{self.path} was deleted")
             try:
                 if above is None:
                     with self.tenure.writing():
@@ -212,7 +212,7 @@ class OwnedRecord:
             self._wrote(found, written)
             return
         if self.version == MUST_NOT_EXIST:
-            raise BadVersion(f"{self.path} was made by somebody else")
+            raise BadVersion(f"{self.path} was created by another process")
         raise self._fenced()
 
     def _wrote(self, version: int, written: Written) -> None:
@@ -225,7 +225,7 @@ class OwnedRecord:
 
     def _check_owned(self) -> None:
         if not self._owned():
-            raise ManagedLedgerFenced(f"{self.path} is not written any more")
+            raise ManagedLedgerFenced(f"{self.path} is no longer written")
 
     def _fenced(self) -> ManagedLedgerFenced:
-        return ManagedLedgerFenced(f"{self.path} was changed by somebody else")
+        return ManagedLedgerFenced(f"{self.path} was changed by another process")

@@ -105,4 +105,4 @@ async def _delete_those_there(
         except BadVersion as error:
             if not await metadata.exists(own.path):
                 return False
-            raise ManagedLedgerFenced(f"{own.path} belongs to somebody else: {error}") from error
+            raise ManagedLedgerFenced(f"{own.path} is owned by another broker: {error}") from error

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 ROOT = "/magnetar/orphaned-ledgers"
 """Below it is a node for each ledger that was set aside, named by its id: a JSON object."""
 
-_REASON = "no record of a topic, subscription, schema or package names it"
+_REASON = "no metadata record of a topic, subscription, schema or package refers to it"
 
 
 class SetAside(NamedTuple):

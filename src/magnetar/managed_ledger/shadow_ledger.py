@@ -230,7 +230,7 @@ class ShadowLedger(ManagedLedger):
 
     async def terminate(self) -> Position:
         """:raises ShadowReadOnly: always"""
-        raise ShadowReadOnly(f"{self.name} is a shadow of {self.source}: terminate its source")
+        raise ShadowReadOnly(f"{self.name} is a shadow of {self.source}: terminate its source instead")
 
     async def close(self) -> None:
         """See :meth:`ManagedLedger.close`."""

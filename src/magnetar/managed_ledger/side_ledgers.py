@@ -123,7 +123,7 @@ class SideLedgers:
         try:
             for key, value in self._custom.items():
                 if reader.metadata.custom.get(key) != value:
-                    raise LedgerError(f"ledger {ledger_id} belongs to something else")
+                    raise LedgerError(f"ledger {ledger_id} belongs to another record")
             if last < 0:
                 last = await reader.last_add_confirmed()
             found: list[bytes] = []

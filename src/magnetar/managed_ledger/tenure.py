@@ -40,5 +40,5 @@ class Tenure:
         :raises ManagedLedgerFenced: it has ended
         """
         if self.ended:
-            raise ManagedLedgerFenced("the right to write the record has ended")
+            raise ManagedLedgerFenced("this broker may no longer write the record")
         return self._writes

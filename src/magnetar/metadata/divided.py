@@ -64,7 +64,8 @@ class DividedStore:
             shared = next(step.path for step in steps if self._at(step.path) is self._configuration)
             own = next(step.path for step in steps if self._at(step.path) is self._local)
             raise ValueError(
-                f"{shared} is kept in the configuration store and {own} is not: they are not changed together"
+                f"{shared} is stored in the configuration store and {own} is not: they cannot be "
+                "changed together"
             )
         store = next(iter(stores.values()), self._local)
         return await store.change_together(steps)

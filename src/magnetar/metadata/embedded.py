@@ -339,7 +339,7 @@ class EmbeddedMetadataStore:
                 return
 
     def _without_room(self, error: SqlFull) -> MetadataRefused:
-        return MetadataRefused(f"no room for the metadata in {self._path!r}: {error}")
+        return MetadataRefused(f"no space for the metadata in {self._path!r}: {error}")
 
     def _prepare(self, verify: Verify) -> None:
         try:
@@ -357,7 +357,7 @@ class EmbeddedMetadataStore:
         except SqlFull as error:
             raise self._without_room(error) from error
         except (SqlError, NodeDamaged) as error:
-            raise DatabaseDamaged(f"{self._path} is not a sound metadata store: {error}") from error
+            raise DatabaseDamaged(f"{self._path} is damaged: {error}") from error
 
     def _found(self, found: int, verify: Verify) -> Progress:
         """What the database says about itself; one of an older format, and a new one, says it from now on."""

@@ -72,7 +72,7 @@ class ResolvingStore(PassingOnStore):
             if node is not None and _is_result(node, value, expected_version, ephemeral=ephemeral):
                 return node
             if node is not None and _is_of_another(node) and expected_version is not None:
-                raise Overtaken(f"{path}: another session has made it meanwhile")
+                raise Overtaken(f"{path}: another session created it in the meantime")
             try:
                 return await put()
             except BadVersion as error:
@@ -115,7 +115,7 @@ class ResolvingStore(PassingOnStore):
                 # It may have the version that is expected, and be another one.
                 if all(map(_is_done, steps, nodes)):
                     return _answer(steps, nodes)
-                raise Overtaken(f"{named(steps)}: another session has made some of it meanwhile")
+                raise Overtaken(f"{named(steps)}: another session created some of it in the meantime")
             try:
                 return await change()
             except (BadVersion, NodeMissing) as error:
@@ -167,7 +167,7 @@ class ResolvingStore(PassingOnStore):
 
 def _still(error: MetadataUnavailable) -> MetadataUnavailable:
     """What a store says that refuses the second try says nothing of the first one."""
-    return MetadataUnavailable(f"what became of it is unknown: {error}")
+    return MetadataUnavailable(f"the outcome is unknown: {error}")
 
 
 def _is_of_another(node: Node) -> bool:

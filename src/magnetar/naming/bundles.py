@@ -38,7 +38,7 @@ class BundleRange:
         """
         match = _RANGE.fullmatch(text)
         if match is None:
-            raise InvalidName(f"invalid bundle {text!r}: 0xSSSSSSSS_0xEEEEEEEE is wanted")
+            raise InvalidName(f"invalid bundle {text!r}: must be 0xSSSSSSSS_0xEEEEEEEE")
         return cls(int(match[1], 16), int(match[2], 16))
 
     def __contains__(self, value: int) -> bool:
@@ -73,7 +73,7 @@ class Bundles:
         :raises InvalidName: another number
         """
         if not 1 <= count <= MAX_BUNDLES:
-            raise InvalidName(f"invalid number of bundles {count}: 1 to {MAX_BUNDLES} are allowed")
+            raise InvalidName(f"invalid number of bundles {count}: must be from 1 to {MAX_BUNDLES}")
         size = (1 << 32) // count
         return cls([*(size * index for index in range(count)), FULL_UPPER])
 
@@ -85,7 +85,7 @@ class Bundles:
         """
         for boundary in boundaries:
             if not _BOUNDARY.fullmatch(boundary):
-                raise InvalidName(f"invalid bundle boundary {boundary!r}: 0xHHHHHHHH is wanted")
+                raise InvalidName(f"invalid bundle boundary {boundary!r}: must be 0xHHHHHHHH")
         return cls([int(boundary, 16) for boundary in boundaries])
 
     def find(self, value: int) -> BundleRange:

@@ -20,14 +20,14 @@ def check_length(kind: str, name: str) -> None:
     if size > MAX_NAME_BYTES:
         shown = f"{name[:_SHOWN]}…"
         raise InvalidName(
-            f"invalid {kind} name {shown!r}: {size} bytes, at most {MAX_NAME_BYTES} are allowed"
+            f"invalid {kind} name {shown!r}: it has {size} bytes, at most {MAX_NAME_BYTES} are allowed"
         )
 
 
 def check_path_piece(kind: str, name: str) -> None:
     """:raises InvalidName: the name is ``.`` or ``..``, which ZooKeeper has in no path"""
     if name in (".", ".."):
-        raise InvalidName(f"invalid {kind} name {name!r}: it stands for a place in a path")
+        raise InvalidName(f"invalid {kind} name {name!r}: it has a special meaning in paths")
 
 
 def check_subscription_name(name: str) -> None:

@@ -20,7 +20,7 @@ def check_part(kind: str, part: str) -> None:
     """
     check_length(kind, part)
     if not _PART.fullmatch(part):
-        raise InvalidName(f"invalid {kind} name {part!r}: letters, digits and -=:._ are allowed")
+        raise InvalidName(f"invalid {kind} name {part!r}: only letters, digits and -=:._ are allowed")
     check_path_piece(kind, part)
 
 
@@ -47,7 +47,7 @@ class NamespaceName:
             return cls(parts[0], None, parts[1])
         if len(parts) == 3:
             return cls(parts[0], parts[1], parts[2])
-        raise InvalidName(f"invalid namespace name {text!r}: tenant/namespace is wanted")
+        raise InvalidName(f"invalid namespace name {text!r}: must be tenant/namespace")
 
     @property
     def legacy(self) -> bool:

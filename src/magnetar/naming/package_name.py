@@ -16,7 +16,7 @@ _NOWHERE = frozenset("/\\@\0")
 def check_type(text: str) -> None:
     """:raises InvalidName: there is no such type"""
     if text not in TYPES:
-        raise InvalidName(f"Invalid package type '{text}': one of {', '.join(TYPES)} is wanted")
+        raise InvalidName(f"Invalid package type '{text}': must be one of {', '.join(TYPES)}")
 
 
 def check_parts(**parts: str) -> None:
@@ -52,9 +52,7 @@ class PackageName:
         tenant, _slash, rest = rest.partition("/")
         namespace, _slash, name = rest.partition("/")
         if not separator:
-            raise InvalidName(
-                f"Invalid package name '{text}': type://tenant/namespace/name@version is wanted"
-            )
+            raise InvalidName(f"Invalid package name '{text}': must be type://tenant/namespace/name@version")
         return cls(kind, tenant, namespace, name, version or LATEST)
 
     def __str__(self) -> str:

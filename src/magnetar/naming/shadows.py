@@ -26,7 +26,7 @@ def shadow_source(properties: Mapping[str, str], name: TopicName) -> TopicName |
         return None
     source = TopicName.parse(text)
     if not source.persistent:
-        raise InvalidName(f"{SHADOW_SOURCE} is {text!r}: a persistent topic is wanted")
+        raise InvalidName(f"{SHADOW_SOURCE} must be a persistent topic, not {text!r}")
     return source.partition(name.partition_index) if source.partition_index < 0 else source
 
 

@@ -74,10 +74,10 @@ class TopicName:
         if not self.local or self.local.isspace():
             raise InvalidName(f"invalid topic name '{self}': the local name is empty")
         if self.local.startswith(PARTITION_SUFFIX) and _partition_index(self.local) >= 0:
-            raise InvalidName(f"invalid topic name '{self}': the partition of a topic with an empty name")
+            raise InvalidName(f"invalid topic name '{self}': it is a partition of a topic with an empty name")
         check_path_piece("topic", self.local)
         if "/" in self.local and not self.namespace_name.legacy:
-            raise InvalidName(f"invalid topic name '{self}': a slash in the local name")
+            raise InvalidName(f"invalid topic name '{self}': the local name has a slash")
 
     @classmethod
     def parse(cls, text: str) -> TopicName:
@@ -100,7 +100,7 @@ class TopicName:
             return cls(domain, NamespaceName(parts[0], None, parts[1]), parts[2])
         if len(parts) == 4:
             return cls(domain, NamespaceName(parts[0], parts[1], parts[2]), parts[3])
-        raise InvalidName(f"invalid topic name {text!r}: domain://tenant/namespace/topic is wanted")
+        raise InvalidName(f"invalid topic name {text!r}: must be domain://tenant/namespace/topic")
 
     @classmethod
     def _parse_short(cls, text: str) -> TopicName:
@@ -109,7 +109,7 @@ class TopicName:
             return cls(Domain.PERSISTENT, _DEFAULT_NAMESPACE, text)
         if len(parts) == 3:
             return cls(Domain.PERSISTENT, NamespaceName(parts[0], None, parts[1]), parts[2])
-        raise InvalidName(f"invalid short topic name {text!r}: topic or tenant/namespace/topic is wanted")
+        raise InvalidName(f"invalid short topic name {text!r}: must be topic or tenant/namespace/topic")
 
     @property
     def tenant(self) -> str:
@@ -150,7 +150,7 @@ class TopicName:
         """
         parts = path.split("/")
         if len(parts) not in (4, 5) or parts[-2] not in (domain.value for domain in Domain):
-            raise InvalidName(f"invalid topic path {path!r}: tenant/namespace/domain/topic is wanted")
+            raise InvalidName(f"invalid topic path {path!r}: must be tenant/namespace/domain/topic")
         namespace = NamespaceName.parse("/".join(parts[:-2]))
         return cls(Domain(parts[-2]), namespace, decode_path_piece(parts[-1]))
 

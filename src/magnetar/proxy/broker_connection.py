@@ -166,7 +166,7 @@ class BrokerConnection:
         if self._get_auth_data is None:
             fail(
                 self.ready,
-                BrokerRefused(ServerErrorCode.AUTHENTICATION, "The proxy cannot prove who it is"),
+                BrokerRefused(ServerErrorCode.AUTHENTICATION, "The credentials of the proxy cannot be used"),
             )
             self.abort()
         elif self._proving is None:

@@ -165,7 +165,7 @@ class ClientConnection:
         kind = command.type
         if self._state is State.NEW:
             if kind != BaseCommand.CONNECT:
-                raise FrameError("CONNECT is wanted first")
+                raise FrameError("The first command must be CONNECT")
             self._connected(command.connect)
         elif kind in REQUESTS:
             self._requests += 1
@@ -180,7 +180,7 @@ class ClientConnection:
             except BrokerError as error:
                 raise FrameError(str(error)) from error
         elif kind != BaseCommand.PONG:
-            raise FrameError(f"{BaseCommand.Type.Name(kind)} is for a connection with a broker")
+            raise FrameError(f"{BaseCommand.Type.Name(kind)} must not be sent to a proxy")
 
     def _connected(self, request: CommandConnect) -> None:
         if request.protocol_version < _LEAST_VERSION:
@@ -309,7 +309,7 @@ class ClientConnection:
         if broker.closed:
             # Whoever has its transport from here on would never hear of its end.
             log.warning("a broker ends at once", extra={"peer": self.address, "broker": str(target)})
-            self._refuse(ServerErrorCode.SERVICE_NOT_READY, f"{target} has ended the connection")
+            self._refuse(ServerErrorCode.SERVICE_NOT_READY, f"{target} closed the connection")
             return
         self._send(self._welcome(broker.ready.result()))
         self._state = State.JOINED
@@ -371,7 +371,7 @@ class ClientConnection:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("a connection failed by a defect", exc_info=task.exception())
-            self._refuse(int(ServiceNotReady("").code), "An internal error; the log of the proxy has more")
+            self._refuse(int(ServiceNotReady("").code), "Internal error; see the log of the proxy")
 
     def _send(self, command: BaseCommand) -> None:
         if self._state is not State.CLOSED and not self._transport.is_closing():

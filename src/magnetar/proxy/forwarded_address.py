@@ -54,19 +54,19 @@ def _version_1(data: bytes) -> ProxyHeader | None:
     end = data.find(b"\r\n", 0, _MAX_LINE)
     if end < 0:
         if len(data) >= _MAX_LINE:
-            raise HeaderRefused("a PROXY line without an end")
+            raise HeaderRefused("the PROXY line has no end")
         return None
     words = data[:end].split(b" ")
     if words[1:2] == [b"UNKNOWN"]:
         return ProxyHeader("", 0, end + 2)
     if len(words) != 6 or words[1] not in (b"TCP4", b"TCP6"):
-        raise HeaderRefused("a PROXY line without addresses")
+        raise HeaderRefused("the PROXY line has no addresses")
     try:
         host, port = str(ip_address(words[2].decode("ascii"))), int(words[4])
     except ValueError as error:
-        raise HeaderRefused("a PROXY line with something else than addresses") from error
+        raise HeaderRefused("the PROXY line has invalid addresses") from error
     if not 0 <= port < 1 << 16:
-        raise HeaderRefused(f"a PROXY line with the port {port}")
+        raise HeaderRefused(f"the PROXY line has the invalid port {port}")
     return ProxyHeader(host, port, end + 2)
 
 
@@ -76,16 +76,16 @@ def _version_2(data: bytes) -> ProxyHeader | None:
     _signature, command, family, length = _HEAD.unpack_from(data)
     size = _HEAD.size + length
     if command & 0xF0 != _VERSION_2 or command & 0x0F not in (_LOCAL, _PROXY):
-        raise HeaderRefused(f"a PROXY header with the command {command:#x}")
+        raise HeaderRefused(f"the PROXY header has the unknown command {command:#x}")
     if size > MAX_HEADER_BYTES:
-        raise HeaderRefused(f"a PROXY header of {size} bytes")
+        raise HeaderRefused(f"the PROXY header has {size} bytes")
     if len(data) < size:
         return None
     if command & 0x0F == _LOCAL or family not in _FAMILIES:
         return ProxyHeader("", 0, size)
     kind, width = _FAMILIES[family]
     if length < 2 * width + _PORTS.size:
-        raise HeaderRefused("a PROXY header that is too short for its addresses")
+        raise HeaderRefused("the PROXY header is too short for its addresses")
     source = data[_HEAD.size : _HEAD.size + width]
     port = _PORTS.unpack_from(data, _HEAD.size + 2 * width)[0]
     return ProxyHeader(str(kind(source)), port, size)

@@ -99,7 +99,7 @@ class Forwarding:
         if reverse is None and not any(_is_below(request.path, path) for path in _BROKERS_PATHS):
             return None
         if _leaves_its_place(request.path):
-            return error_response(HTTPStatus.BAD_REQUEST, "A path with . or .. in it is not forwarded")
+            return error_response(HTTPStatus.BAD_REQUEST, "Paths with . or .. are not forwarded")
         if self._in_progress >= self._options.most:
             return error_response(HTTPStatus.SERVICE_UNAVAILABLE, "Too many requests are in progress")
         self._in_progress += 1
@@ -123,7 +123,7 @@ class Forwarding:
             headers = await self._headers(request, principal)
         except ValueError as error:
             log.error("the proxy cannot prove who it is", extra={"reason": str(error)})
-            return error_response(HTTPStatus.BAD_GATEWAY, "The proxy cannot prove who it is")
+            return error_response(HTTPStatus.BAD_GATEWAY, "The credentials of the proxy cannot be used")
         failure = error_response(HTTPStatus.SERVICE_UNAVAILABLE, "No broker is available")
         for base in self._places(request.path):
             url = base + request.target
@@ -131,7 +131,10 @@ class Forwarding:
                 return _passed_on(await self._followed(request, url, headers))
             except TargetDenied as denied:
                 log.warning("a request leads to what is no broker", extra={"reason": str(denied)})
-                return error_response(HTTPStatus.BAD_GATEWAY, "A broker answers with an address of no broker")
+                return error_response(
+                    HTTPStatus.BAD_GATEWAY,
+                    "The broker redirected to an address that is not a registered broker",
+                )
             except ConnectionRefusedError as error:
                 # Nothing of it was heard there.
                 failure = _not_reached(url, error)
@@ -169,10 +172,10 @@ class Forwarding:
             following = _joined(url, location)
             if not is_web_of(self._brokers, following):
                 if self._brokers.complete:
-                    raise TargetDenied(f"{following[:300]!r} is no registered broker")
+                    raise TargetDenied(f"{following[:300]!r} is not a registered broker")
                 self._targets.check_host(urlsplit(following).hostname or "")
             if url.startswith("https:") and not following.startswith("https:"):
-                raise TargetDenied(f"{following[:300]!r} would be asked without TLS")
+                raise TargetDenied(f"{following[:300]!r}: the redirect would leave TLS")
             url = following
         raise NotAnswered("too many redirects")
 
@@ -204,9 +207,9 @@ def _joined(url: str, location: str) -> str:
     try:
         following = urljoin(url, location)
         if urlsplit(following).port == 0:
-            raise TargetDenied(f"{location[:300]!r} is no address")
+            raise TargetDenied(f"{location[:300]!r} is not an address")
     except ValueError as error:
-        raise TargetDenied(f"{location[:300]!r} is no address: {error}") from error
+        raise TargetDenied(f"{location[:300]!r} is not an address: {error}") from error
     return following
 
 
@@ -229,4 +232,4 @@ def _not_reached(url: str, error: Exception) -> Response:
         extra={"to": f"{parts.scheme}://{parts.netloc}", "reason": str(error)},
     )
     status = HTTPStatus.GATEWAY_TIMEOUT if isinstance(error, Timeout) else HTTPStatus.BAD_GATEWAY
-    return error_response(status, "The broker does not answer")
+    return error_response(status, "The broker did not answer")

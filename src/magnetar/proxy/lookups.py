@@ -121,7 +121,7 @@ async def _ask(
         return await within(service.io.loop, service.options.answer_seconds, answer(), "asking it")
     except Timeout as error:
         connection.abort()
-        raise BrokerLost(f"{target} does not answer: {error}") from error
+        raise BrokerLost(f"{target} did not answer: {error}") from error
 
 
 async def _owner(service: ProxyService, client: BrokerConnections, command: BaseCommand) -> BaseCommand:
@@ -139,7 +139,9 @@ async def _owner(service: ProxyService, client: BrokerConnections, command: Base
         target = target_of_url(url)
         if target is None:
             kind = "with" if service.options.tls_with_broker else "without"
-            raise _Failed(ServerErrorCode.SERVICE_NOT_READY, f"The topic's broker has no address {kind} TLS")
+            raise _Failed(
+                ServerErrorCode.SERVICE_NOT_READY, f"The broker of the topic has no address {kind} TLS"
+            )
         if found.response == CommandLookupTopicResponse.Connect:
             return _through_proxy(url)
         try:
@@ -147,7 +149,7 @@ async def _owner(service: ProxyService, client: BrokerConnections, command: Base
         except TargetDenied as denied:
             log.warning("a lookup leads to what is no broker", extra={"reason": str(denied)})
             raise _Failed(
-                ServerErrorCode.SERVICE_NOT_READY, "The topic's broker cannot be validated"
+                ServerErrorCode.SERVICE_NOT_READY, "The broker of the topic is not registered"
             ) from None
         request.authoritative = found.authoritative
         answer = await _ask(service, client, target, command)

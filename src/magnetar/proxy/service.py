@@ -162,7 +162,7 @@ class ProxyService:
         """:raises TargetDenied: a client may not be connected with that"""
         self._targets.check(target)
         if self.options.active_only and not self.is_known(target):
-            raise TargetDenied(f"{target} is no registered broker (checkActiveBrokers)")
+            raise TargetDenied(f"{target} is not a registered broker (checkActiveBrokers)")
 
     def check_redirect(self, target: BrokerTarget) -> None:
         """:raises TargetDenied: a lookup may not be sent on to that"""
@@ -209,7 +209,7 @@ class ProxyService:
         except TlsRefused as error:
             raise BrokerLost(f"TLS: {error}") from error
         except ValueError as error:
-            reason = "The proxy cannot prove who it is"
+            reason = "The credentials of the proxy cannot be used"
             log.error("the proxy cannot prove who it is", extra={"reason": str(error)})
             raise BrokerRefused(ServerErrorCode.AUTHENTICATION, reason) from error
         finally:

@@ -35,10 +35,10 @@ def target_of(text: str) -> BrokerTarget:
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not _HOST.fullmatch(host) or not (port.isascii() and port.isdigit() and len(port) < 6):
-        raise TargetDenied(f"{text[:300]!r} is not host:port")
+        raise TargetDenied(f"{text[:300]!r} must be host:port")
     number = int(port)
     if not 0 < number < 1 << 16:
-        raise TargetDenied(f"{number} is no port")
+        raise TargetDenied(f"{number} is not a port")
     return BrokerTarget(host, number)
 
 
@@ -103,5 +103,5 @@ def _patterns(names: list[str]) -> list[re.Pattern[str]] | None:
 
 def _port(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 1 << 16):
-        raise ValueError(f"{text!r} is no port")
+        raise ValueError(f"{text!r} is not a port")
     return int(text)

@@ -82,7 +82,7 @@ class Exchange:
             self._http.receive_data(data)
             self._take()
         except h11.RemoteProtocolError as error:
-            fail(self.answer, NotAnswered(f"not HTTP: {error}"))
+            fail(self.answer, NotAnswered(f"the answer is not HTTP: {error}"))
 
     def _take(self) -> None:
         while True:
@@ -94,7 +94,7 @@ class Exchange:
             elif isinstance(event, h11.Data):
                 self._body += event.data
                 if len(self._body) > MAX_ANSWER_BYTES:
-                    fail(self.answer, NotAnswered(f"an answer of more than {MAX_ANSWER_BYTES} bytes"))
+                    fail(self.answer, NotAnswered(f"the answer has more than {MAX_ANSWER_BYTES} bytes"))
                     return
             elif isinstance(event, h11.EndOfMessage) and self._head is not None:
                 headers = [(name.decode(), value.decode("latin-1")) for name, value in self._head.headers]
@@ -122,9 +122,9 @@ class WebNetworks:
             parts = urlsplit(url)
             port = parts.port
         except ValueError as error:
-            raise NotAnswered(f"{url[:300]!r} is no address: {error}") from error
+            raise NotAnswered(f"{url[:300]!r} is not an address: {error}") from error
         if parts.scheme not in _PORTS or not parts.hostname:
-            raise NotAnswered(f"{url[:300]!r} is no address of HTTP")
+            raise NotAnswered(f"{url[:300]!r} is not an HTTP address")
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         made: list[Exchange] = []
 

@@ -31,7 +31,7 @@ from magnetar.security.principal import Principal
 
 log = logging.getLogger(__name__)
 
-_DEFECT = "An internal error; the log of the proxy has the details"
+_DEFECT = "Internal error; see the log of the proxy"
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECOND = 1.0
 
@@ -116,7 +116,7 @@ class WebServer(Listening):
         if forwarded is not None:
             self._service.figures.http_requests += 1
             return forwarded
-        return error_response(HTTPStatus.NOT_FOUND, f"Nothing is served at {request.path}")
+        return error_response(HTTPStatus.NOT_FOUND, f"No such path: {request.path}")
 
     async def _who_asks(self, request: Request) -> Principal | None:
         """None: clients do not authenticate. :raises BrokerError: it is not authenticated"""
@@ -149,7 +149,8 @@ class WebServer(Listening):
             return error_response(HTTPStatus.UNAUTHORIZED, "Client is not authorized to perform operation")
         if method not in ("GET", "HEAD"):
             return error_response(
-                HTTPStatus.METHOD_NOT_ALLOWED, "Bytes are not taken apart: there is one level"
+                HTTPStatus.METHOD_NOT_ALLOWED,
+                "The proxy does not parse messages: only logging levels 0 to 2 of Pulsar exist",
             )
         if path == "/connections":
             return json_response(
@@ -167,4 +168,4 @@ class WebServer(Listening):
             return error_response(HTTPStatus.PRECONDITION_FAILED, "Proxy doesn't have logging level 2")
         if path == "/logging":
             return json_response(0)
-        return error_response(HTTPStatus.NOT_FOUND, "Nothing is served there")
+        return error_response(HTTPStatus.NOT_FOUND, "No such path")

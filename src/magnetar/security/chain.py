@@ -112,20 +112,20 @@ class ProviderChain:
             authenticated, _method = await self._first([claim.original])
             return authenticated
         if claim.original_role and self._authenticate_original:
-            raise refused("The proxy's client has to prove who it is")
+            raise refused("The proxy must pass on the credentials of its client")
         return Authenticated(claim.original_role) if claim.original_role else None
 
     def _check_no_proxy(self, role: str) -> None:
         if role in self._proxy_roles():
-            raise AuthorizationFailure("A proxy has to say whom it speaks for")
+            raise AuthorizationFailure("The proxy must name the original principal")
 
     def _check_proxy(self, role: str, original: str) -> None:
         proxies = self._proxy_roles()
         if role not in proxies:
             if role != original:
-                raise AuthorizationFailure("Only proxies may speak for somebody else")
+                raise AuthorizationFailure("Only proxies may act for another client")
         elif original in proxies:
-            raise AuthorizationFailure("A proxy may not speak for a proxy")
+            raise AuthorizationFailure("A proxy may not act for another proxy")
 
     def listen(self, changed: Changed) -> None:
         for provider in self._all:
@@ -142,5 +142,5 @@ def renewed(before: Principal, now: Principal) -> Principal:
     :raises AuthenticationFailure: it is somebody else now
     """
     if (before.role, before.original_role) != (now.role, now.original_role):
-        raise refused("The role cannot change while a connection lasts")
+        raise refused("The role of a connection cannot change")
     return replace(before, expires=now.expires, method=now.method)

@@ -55,7 +55,7 @@ def key_source(text: str) -> KeySource:
     if text.startswith("file:"):
         parts = urlsplit(text)
         if parts.netloc not in ("", "localhost"):
-            raise UnusableKey(f"{text} names a file of another host")
+            raise UnusableKey(f"{text} is a file on another host")
         return KeySource(Path(unquote_to_bytes(parts.path).decode("utf-8", "surrogateescape")))
     if text.startswith("data:"):
         return KeySource(None, _data_url(text))
@@ -68,19 +68,19 @@ def key_source(text: str) -> KeySource:
     try:
         return KeySource(None, base64.b64decode(text, validate=True))
     except (binascii.Error, ValueError) as error:
-        raise UnusableKey("it is no file that is there, no file: or data: URL and no base64") from error
+        raise UnusableKey("it is not an existing file, a file: or data: URL, or base64") from error
 
 
 def _data_url(text: str) -> bytes:
     head, comma, body = text.removeprefix("data:").partition(",")
     if not comma:
-        raise UnusableKey("a data: URL without a comma")
+        raise UnusableKey("the data: URL has no comma")
     if not head.endswith(";base64"):
         return unquote_to_bytes(body)
     try:
         return base64.b64decode(body, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise UnusableKey("a data: URL whose base64 is none") from error
+        raise UnusableKey("the data: URL has invalid base64") from error
 
 
 def _is_file(text: str) -> bool:

@@ -38,16 +38,16 @@ class SecurityOptions:
         try:
             number = int(text)
         except ValueError:
-            self.refuse(name, f"wants a whole number, not {text!r}")
+            self.refuse(name, f"must be a whole number, not {text!r}")
         if not low <= number <= high:
-            self.refuse(name, f"wants a number from {low} to {high}, not {number}")
+            self.refuse(name, f"must be a number from {low} to {high}, not {number}")
         return number
 
     def truth(self, name: str, default: bool) -> bool:
         """:raises ProviderRefused: it is neither ``true`` nor ``false``"""
         text = self.text(name).lower()
         if text not in ("", "true", "false"):
-            self.refuse(name, f"wants true or false, not {text!r}")
+            self.refuse(name, f"must be true or false, not {text!r}")
         return text == "true" if text else default
 
     def refuse(self, name: str, why: str) -> NoReturn:

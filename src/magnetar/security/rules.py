@@ -141,7 +141,8 @@ class PulsarRules:
         wanted = BY_PERMISSION.get(operation)
         if wanted is None:
             return (
-                f"{role or 'Nobody'} may not {_words(operation)} of {target}: it administers no such tenant"
+                f"{role or 'A client without a role'} may not {_words(operation)} on {target}: it "
+                "is not an administrator of the tenant"
             )
         assert target.namespace is not None
         grants = await self._grants.of_namespace(target.namespace)
@@ -152,8 +153,8 @@ class PulsarRules:
         if role and role in self._replicators():
             return None
         return (
-            f"{role or 'Nobody'} may not send messages of other clusters, or markers, to {target}: "
-            "only superusers and the roles in magnetarReplicationRoles may"
+            f"{role or 'A client without a role'} may not send messages of other clusters, or markers, to "
+            f"{target}: only superusers and the roles in magnetarReplicationRoles may"
         )
 
     def _refusal_by(
@@ -170,7 +171,10 @@ class PulsarRules:
         if role and granted & wanted:
             return None
         actions = " or ".join(sorted(wanted))
-        return f"{role or 'Nobody'} may not {_words(operation)} of {target}: {actions} is wanted"
+        return (
+            f"{role or 'A client without a role'} may not {_words(operation)} on {target}: it needs "
+            f"the permission {actions}"
+        )
 
 
 def _superusers_only(operation: Operation, target: Target) -> bool:
@@ -184,9 +188,9 @@ def _superusers_only(operation: Operation, target: Target) -> bool:
 def _subscription_refusal(grants: NamespaceGrants, role: str, subscription: str) -> str | None:
     allowed = grants.of_subscriptions.get(subscription)
     if allowed and role not in allowed:
-        return f"{role or 'Nobody'} is not allowed to use the subscription {subscription}"
+        return f"{role or 'A client without a role'} is not allowed to use the subscription {subscription}"
     if grants.prefixed and not (subscription == role or subscription.startswith(f"{role}-")):
-        return f"The subscription's name has to begin with the role, like {role}-xxxx"
+        return f"The name of the subscription must begin with the role, like {role}-xxxx"
     return None
 
 

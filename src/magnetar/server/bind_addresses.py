@@ -67,14 +67,14 @@ def bind_addresses(settings: Settings) -> Sequence[BindAddress]:
     taken = [(bind.host, bind.port) for bind in found if bind.port]
     for place in taken:
         if taken.count(place) > 1:
-            raise SettingsContradict(f"two ports are {place[0]}:{place[1]}")
+            raise SettingsContradict(f"{place[0]}:{place[1]} is configured for two ports")
     if settings.tls_enabled and not any(bind.tls for bind in found):
         raise SettingsContradict(
-            "tlsEnabled wants brokerServicePortTls or webServicePortTls: no port has TLS without"
+            "tlsEnabled requires brokerServicePortTls or webServicePortTls: otherwise no port uses TLS"
         )
     for kind, least in (("binary protocol", (BINARY, BINARY_TLS)), ("HTTP", (HTTP, HTTPS))):
         if not any(bind.scheme in least for bind in found):
-            raise SettingsContradict(f"no port for the {kind}")
+            raise SettingsContradict(f"no port is configured for the {kind}")
     return found
 
 
@@ -100,16 +100,18 @@ def advertised(settings: Settings, host: str, ports: Mapping[str, int]) -> Adver
     named: dict[str, Addresses] = {}
     for name, scheme, address, port in _addresses("advertisedListeners", settings.advertised_listeners):
         if not name:
-            raise SettingsContradict("advertisedListeners wants name:scheme://host:port")
+            raise SettingsContradict("advertisedListeners must be name:scheme://host:port")
         known = named.get(name, Addresses(None))
         if getattr(known, _FIELDS[scheme]) is not None:
-            raise SettingsContradict(f"advertisedListeners gives two addresses of {scheme} to {name}")
+            raise SettingsContradict(
+                f"advertisedListeners has two addresses with the scheme {scheme} for the listener {name}"
+            )
         named[name] = _with(known, scheme, f"{scheme}://{address}:{port}")
     if named and settings.advertised_address:
-        raise SettingsContradict("advertisedAddress and advertisedListeners cannot both be given")
+        raise SettingsContradict("advertisedAddress and advertisedListeners cannot be used together")
     internal = settings.internal_listener_name
     if internal and internal not in named:
-        raise SettingsContradict(f"internalListenerName {internal!r} is none of advertisedListeners")
+        raise SettingsContradict(f"internalListenerName {internal!r} is not among advertisedListeners")
     if not named:
         return Advertised(own, {})
     first = named[internal or next(iter(named))]
@@ -122,7 +124,7 @@ def check_listeners(settings: Settings, all_addresses: Sequence[BindAddress]) ->
     for bind in all_addresses:
         if bind.listener and bind.listener not in told.listeners:
             raise SettingsContradict(
-                f"bindAddresses names the listener {bind.listener!r}, which advertisedListeners does not have"
+                f"bindAddresses has the listener {bind.listener!r}, which is not in advertisedListeners"
             )
 
 
@@ -150,7 +152,8 @@ def _addresses(setting: str, text: str) -> Sequence[tuple[str, str, str, int]]:
         match = _ADDRESS.fullmatch(piece)
         if match is None or int(match["port"]) > 65535:
             raise SettingsContradict(
-                f"{setting}: {piece!r} is not name:scheme://host:port, the scheme one of {', '.join(SCHEMES)}"
+                f"{setting}: {piece!r} must be name:scheme://host:port with one of the schemes "
+                f"{', '.join(SCHEMES)}"
             )
         found.append((match["name"] or "", match["scheme"], match["host"], int(match["port"])))
     return found

@@ -28,12 +28,12 @@ def bookie_auth_provider(settings: ClusterSettings, random: Callable[[int], byte
         return None
     if plugin != _PLUGIN:
         raise SettingsContradict(
-            f"bookkeeperClientAuthenticationPlugin={plugin}: there is {_PLUGIN} (DIGEST-MD5) only"
+            f"bookkeeperClientAuthenticationPlugin={plugin} is not supported; use {_PLUGIN} (DIGEST-MD5)"
         )
     name = settings.bookkeeper_client_authentication_parameters_name
     if name not in ("", _SECTION_NAME):
         raise SettingsContradict(
-            f"bookkeeperClientAuthenticationParametersName={name}: SASL goes by {_SECTION_NAME}"
+            f"bookkeeperClientAuthenticationParametersName={name} is not supported; use {_SECTION_NAME}"
         )
     section = settings.bookkeeper_client_authentication_parameters or _SECTION
     return digest_auth_provider(_credentials(settings.magnetar_jaas_config_path, section), random)
@@ -42,8 +42,8 @@ def bookie_auth_provider(settings: ClusterSettings, random: Callable[[int], byte
 def _credentials(path: str, section: str) -> NameAndPassword:
     if not path:
         raise SettingsContradict(
-            "bookkeeperClientAuthenticationPlugin needs magnetarJaasConfigPath, the file that Java is told "
-            "by -Djava.security.auth.login.config"
+            "bookkeeperClientAuthenticationPlugin requires magnetarJaasConfigPath, the file that Java gets "
+            "as -Djava.security.auth.login.config"
         )
     try:
         sections = login_sections(path)
@@ -51,7 +51,9 @@ def _credentials(path: str, section: str) -> NameAndPassword:
         raise SettingsContradict(f"magnetarJaasConfigPath: {error}") from error
     modules = sections.get(section, ())
     if not modules:
-        raise SettingsContradict(f"magnetarJaasConfigPath: {path} has no section {section} with a login")
+        raise SettingsContradict(
+            f"magnetarJaasConfigPath: {path} has no section {section} with a login module"
+        )
     module = modules[0]
     if module.name != _DIGEST:
         raise SettingsContradict(f"magnetarJaasConfigPath: {path}, {section}: {_not_here(module)}")
@@ -65,5 +67,5 @@ def _credentials(path: str, section: str) -> NameAndPassword:
 
 def _not_here(module: LoginModule) -> str:
     if module.name == _KERBEROS:
-        return f"Kerberos (GSSAPI) is not supported; a password is ({_DIGEST})"
-    return f"nothing is known of {module.name}; there is {_DIGEST}"
+        return f"Kerberos (GSSAPI) is not supported; use a password ({_DIGEST})"
+    return f"unknown login module {module.name}; use {_DIGEST}"

@@ -38,7 +38,7 @@ def _files(settings: ClusterSettings) -> TlsFiles:
     trust_store = _is_store("bookkeeperTLSTrustCertTypes", settings.bookkeeper_tls_trust_cert_types)
     if not own or not trusted:
         raise SettingsContradict(
-            "bookkeeperTLSClientAuthentication needs bookkeeperTLSKeyFilePath and "
+            "bookkeeperTLSClientAuthentication requires bookkeeperTLSKeyFilePath and "
             "bookkeeperTLSTrustCertsFilePath"
         )
     return TlsFiles(
@@ -56,4 +56,4 @@ def _is_store(name: str, kind: str) -> bool:
     """Whether it is PKCS12, not PEM."""
     if kind.upper() in ("PEM", "PKCS12"):
         return kind.upper() == "PKCS12"
-    raise SettingsContradict(f"{name}={kind}: PEM and PKCS12 are read")
+    raise SettingsContradict(f"{name}={kind} is not supported; use PEM or PKCS12")

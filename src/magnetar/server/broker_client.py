@@ -107,7 +107,7 @@ def way_to(
         raise ServiceNotReady(f"the record of cluster {name} has no {field}")
     if record.get("proxyServiceUrl"):
         raise ServiceNotReady(
-            f"the record of cluster {name} has a proxyServiceUrl: proxies by SNI are not supported"
+            f"the record of cluster {name} has a proxyServiceUrl: proxies are not supported"
         )
     if record.get("brokerClientTlsEnabledWithKeyStore"):
         raise ServiceNotReady(

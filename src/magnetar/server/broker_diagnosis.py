@@ -75,7 +75,7 @@ def port(bind: BindAddress) -> Finding:
     except OSError as error:
         owner = owner_of(bind.port)
         by = f", {owner} listens there" if owner else ""
-        advice = f"end what has it; {bind.option} 0 takes a free one"
+        advice = f"end that process, or use {bind.option} 0 for a free port"
         return Finding(subject, FindingState.FAIL, f"{where}: {error.strerror or error}{by}", advice)
     return Finding(subject, FindingState.OK, f"{where} is free")
 
@@ -90,17 +90,18 @@ def space(bounds: DiskGuardSettings, data_dir: Path) -> Finding:
     """Of the device of the data, by the thresholds at which a broker refuses to publish."""
     disk = RealDisk(_existing(data_dir))
     use = DiskUse(disk.total_bytes(), disk.free_bytes())
-    found = f"{data_dir}: {use.free >> 20:,} MiB are free, {use.share:.1%} are used"
+    found = f"{data_dir}: {use.free >> 20:,} MiB free, {use.share:.1%} used"
     if use.share > bounds.full_share or use.free < bounds.reserve_bytes:
         limit = (
-            f"above {bounds.full_share:.0%} or below {bounds.reserve_bytes >> 20} MiB nothing is published"
+            f"above {bounds.full_share:.0%} or below {bounds.reserve_bytes >> 20} MiB free, "
+            "publishing is refused"
         )
         return Finding(
-            "disk space", FindingState.FAIL, f"{found}; {limit}", "make room, or --data-dir elsewhere"
+            "disk space", FindingState.FAIL, f"{found}; {limit}", "free space, or use another --data-dir"
         )
     if use.share > bounds.warn_share:
-        limit = f"at {bounds.full_share:.0%} nothing is published any more"
-        return Finding("disk space", FindingState.WARN, f"{found}; {limit}", "make room soon")
+        limit = f"at {bounds.full_share:.0%}, publishing is refused"
+        return Finding("disk space", FindingState.WARN, f"{found}; {limit}", "free space soon")
     return Finding("disk space", FindingState.OK, found)
 
 
@@ -108,17 +109,19 @@ def sync_speed(data_dir: Path) -> Finding:
     """How long a commit takes that is written as the broker's log is."""
     folder = _existing(data_dir)
     if not os.access(folder, os.W_OK | os.X_OK):
-        advice = "give it to whoever runs the broker, or --data-dir elsewhere"
+        advice = "make it writable for the user that runs the broker, or use another --data-dir"
         return Finding("sync speed", FindingState.FAIL, f"{folder} cannot be written to", advice)
     with tempfile.TemporaryDirectory(prefix=".magnetar-doctor-", dir=folder) as temporary:
         taken = _syncs(temporary)
     usual, worst = median(taken), max(taken)
     found = (
-        f"{folder}: {usual * 1000:.2f} ms, at worst {worst * 1000:.2f} ms, of {len(taken)} commits of 4 KiB"
+        f"{folder}: median {usual * 1000:.2f} ms, maximum {worst * 1000:.2f} ms of {len(taken)} "
+        "commits of 4 KiB"
     )
     if usual > SLOW_SYNC_SECONDS:
         advice = (
-            "a publish waits for it: use a local disk, or one with a write cache that survives a power cut"
+            "every publish waits for a sync: use a local disk, or one with a write cache that "
+            "survives a power failure"
         )
         return Finding("sync speed", FindingState.WARN, found, advice)
     return Finding("sync speed", FindingState.OK, found)

@@ -25,10 +25,10 @@ S = TypeVar("S", bound=Any)
 T = TypeVar("T")
 
 _FOR_GOOD = {
-    "bookkeeperUseV2WireProtocol": "connections with bookies speak one version from their beginning on",
-    "brokerShutdownTimeoutMs": "a process that stops goes by its file",
-    "entryFilterNames": "filters are code, and what is loaded is said by the file alone",
-    "loadManagerClassName": "there is one load manager",
+    "bookkeeperUseV2WireProtocol": "connections to bookies keep their protocol version",
+    "brokerShutdownTimeoutMs": "it is read from the configuration file when the broker stops",
+    "entryFilterNames": "filters are code, which only the configuration file may load",
+    "loadManagerClassName": "there is only one load manager",
 }
 """Settings that Pulsar changes while a broker runs, that are honoured here, and why they stay as they are."""
 
@@ -131,6 +131,6 @@ def _why_not(row: Setting, *, cluster: bool) -> str:
     if row.kind is SettingClass.HONOURED:
         return _FOR_GOOD[row.name]
     if not cluster and cluster_settings_table()[row.name].kind is SettingClass.HONOURED:
-        return "it counts in a broker on ZooKeeper and BookKeeper"
-    what = "nothing here goes by it" if row.kind is SettingClass.MEANINGLESS else "it has no effect yet"
+        return "it has an effect only on a broker with ZooKeeper and BookKeeper"
+    what = "it has no meaning here" if row.kind is SettingClass.MEANINGLESS else "it has no effect yet"
     return f"{what}: {row.note}" if row.note else what

@@ -162,8 +162,8 @@ class ClusterBroker(ServingBroker):
         name = self._place.settings.cluster_name
         if not await metadata.exists(f"/admin/clusters/{name}"):
             raise SettingsContradict(
-                f"clusterName={name}: the metadata has no such cluster; "
-                "magnetar initialize-cluster-metadata sets one up"
+                f"clusterName={name}: the metadata has no such cluster; create it with magnetar "
+                "initialize-cluster-metadata"
             )
 
     async def _wait_for_bookies(
@@ -175,7 +175,8 @@ class ClusterBroker(ServingBroker):
             if len(registered) >= wanted:
                 return
             missing = (
-                f"{len(registered)} bookies are registered, managedLedgerDefaultEnsembleSize is {wanted}"
+                f"{len(registered)} bookies are registered, but managedLedgerDefaultEnsembleSize "
+                f"is {wanted}; start more bookies or lower it"
             )
             if patience.over:
                 raise MetadataRefused(missing)
@@ -244,7 +245,7 @@ class _InBookKeeper:
         self._store = store
 
     async def report(self, namespace: str | None = None) -> NoReturn:
-        raise NotSupported("Entries are kept in BookKeeper: its bookies tell what they hold")
+        raise NotSupported("Entries are stored in BookKeeper: ask its bookies for the space they use")
 
     def metrics(self) -> Mapping[str, float]:
         known = self._store.figures()

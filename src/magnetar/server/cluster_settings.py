@@ -44,7 +44,9 @@ class MetadataPlaces(NamedTuple):
 def metadata_places(settings: ClusterSettings) -> MetadataPlaces:
     """:raises SettingsContradict: a setting is missing, or names no ZooKeeper"""
     if not settings.local_store:
-        raise SettingsContradict("metadataStoreUrl is not set: a broker needs the cluster's ZooKeeper")
+        raise SettingsContradict(
+            "metadataStoreUrl is not set: a broker of a cluster needs the cluster's ZooKeeper"
+        )
     local = _address("metadataStoreUrl", settings.local_store)
     shared = settings.configuration_store
     configuration = _address("configurationMetadataStoreUrl", shared) if shared else local
@@ -144,7 +146,9 @@ def in_cluster(known: BrokerSettings, settings: ClusterSettings) -> BrokerSettin
 
 def _address(name: str, text: str) -> EnsembleAddress:
     if _OTHER_STORE.match(text):
-        raise SettingsContradict(f"{name}: {text!r} is not ZooKeeper (zk:host:port,host:port/path)")
+        raise SettingsContradict(
+            f"{name} must be an address of ZooKeeper (zk:host:port,host:port/path), not {text!r}"
+        )
     try:
         return ensemble_address(text)
     except AddressRefused as error:

@@ -123,7 +123,7 @@ def _compare(path: str, there: Mapping[str, Any], wanted: Mapping[str, Any]) -> 
     strange = [key for key in wanted if key in there and there[key] != wanted[key]]
     if strange:
         told = ", ".join(f"{key} {there[key]!r}, not {wanted[key]!r}" for key in strange)
-        raise SetupContradicts(f"{path} is there already, with {told}")
+        raise SetupContradicts(f"{path} already exists with {told}")
 
 
 async def _make_json(
@@ -167,7 +167,7 @@ async def _make(store: MetadataStore, path: str, value: bytes, *, any_value: boo
         except BadVersion:
             node = await store.get(path)
     if node is not None and not any_value and node.value != value:
-        raise SetupContradicts(f"{path} is there already, with {node.value!r}, not {value!r}")
+        raise SetupContradicts(f"{path} already exists with {node.value!r}, not {value!r}")
 
 
 def _decoded(path: str, value: bytes) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def _decoded(path: str, value: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise NodeDamaged(f"{path}: not JSON: {error}") from error
     if not isinstance(record, dict):
-        raise NodeDamaged(f"{path}: not an object but {type(record).__name__}")
+        raise NodeDamaged(f"{path}: must be an object, not {type(record).__name__}")
     return record
 
 

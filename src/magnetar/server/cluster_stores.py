@@ -198,9 +198,10 @@ async def check_entry_size(loop: Loop, store: BookKeeperLedgerStore, max_message
     except LedgerError as error:
         if stored:
             raise SettingsContradict(
-                f"maxMessageSize={max_message_size}: bookies do not take an entry of that size ({error}). "
-                f"Set nettyMaxFrameSizeBytes of every bookie to {max_frame_size(max_message_size)} or more, "
-                f"or maxMessageSize to {DEFAULT_MAX_MESSAGE_SIZE}"
+                f"maxMessageSize={max_message_size}: the bookies do not accept entries of that size "
+                f"({error}). Set nettyMaxFrameSizeBytes of every bookie to "
+                f"{max_frame_size(max_message_size)} or more, or maxMessageSize to "
+                f"{DEFAULT_MAX_MESSAGE_SIZE}"
             ) from error
         log.warning("it is not known whether bookies take large entries", extra={"error": str(error)})
     finally:

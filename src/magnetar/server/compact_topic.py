@@ -56,7 +56,7 @@ async def _compact(loop: asyncio.AbstractEventLoop, settings: Settings, data_dir
         raise NotCompacted(str(error)) from error
     io = real_io(loop, data_dir)
     if not io.disk.exists(LEDGERS):
-        raise NotCompacted(f"there is no data in {data_dir}")
+        raise NotCompacted(f"{data_dir} has no data of a broker")
     stores = EmbeddedStores(io, embedded_settings(settings))
     try:
         await stores.open()

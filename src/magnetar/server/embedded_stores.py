@@ -22,7 +22,7 @@ LEDGERS = "ledgers"
 METADATA = "metadata"
 METADATA_FILE = f"{METADATA}/metadata.sqlite"
 
-_PUT_BACK = f"Put back the newest copy of {METADATA}/ (metadata.sqlite together with metadata.sqlite-wal)"
+_PUT_BACK = f"Restore the newest copy of {METADATA}/ (metadata.sqlite together with metadata.sqlite-wal)"
 _HELP = f"{_PUT_BACK}, or rebuild it from the ledgers: magnetar recover-metadata --data-dir DIR"
 _USED = f"the ledger store in {LEDGERS} has been used"
 
@@ -94,7 +94,7 @@ async def _open_metadata(
     io.disk.make_directory(METADATA)
     # Looked at before SQLite does: it removes a write-ahead log that it finds beside no database.
     if used and not _has_bytes(io, METADATA_FILE):
-        raise StoresDisagree(f"{METADATA_FILE} is missing or empty, and {_USED}. {_HELP}")
+        raise StoresDisagree(f"{METADATA_FILE} is missing or empty, but {_USED}. {_HELP}")
 
     def verify(found: Progress | None) -> None:
         _verify(found, seen, ledgers, used=used)
@@ -119,12 +119,12 @@ def _verify(found: Progress | None, seen: Header | None, ledgers: EmbeddedLedger
     paired = found is not None and found.ledger_store == ledgers.store_id
     if found is None or (not paired and not found.tally.nodes):
         if used:
-            raise StoresDisagree(f"{METADATA_FILE} holds no metadata, and {_USED}. {_HELP}")
+            raise StoresDisagree(f"{METADATA_FILE} has no metadata, but {_USED}. {_HELP}")
         return
     if found.ledger_store and not paired:
         raise StoresDisagree(
-            f"{METADATA_FILE} belongs to the ledger store {found.ledger_store.hex()}, and the id in "
-            f"{LEDGERS}/VERSION is {ledgers.store_id.hex()}. Put back both directories of one broker"
+            f"{METADATA_FILE} belongs to the ledger store {found.ledger_store.hex()}, but the id in "
+            f"{LEDGERS}/VERSION is {ledgers.store_id.hex()}. Restore both directories from the same broker"
         )
     if found.next_ledger_id > ledgers.durable_next_ledger_id:
         raise _older_ledgers(found.next_ledger_id - 1, ledgers)
@@ -135,8 +135,8 @@ def _verify(found: Progress | None, seen: Header | None, ledgers: EmbeddedLedger
 def _compare(found: Progress, seen: Header) -> None:
     if found.metadata_id != seen.metadata_id:
         raise StoresDisagree(
-            f"{METADATA_FILE} is another broker's: its id is {found.metadata_id.hex()}, and the ledgers in "
-            f"{LEDGERS} belong to the metadata {seen.metadata_id.hex()}. {_HELP}"
+            f"{METADATA_FILE} is from another broker: its id is {found.metadata_id.hex()}, but the ledgers "
+            f"in {LEDGERS} belong to the metadata {seen.metadata_id.hex()}. {_HELP}"
         )
     if found.generation < seen.generation:
         raise StoresDisagree(
@@ -145,16 +145,16 @@ def _compare(found: Progress, seen: Header) -> None:
         )
     if found.generation == seen.generation and found.tally != seen.tally:
         raise StoresDisagree(
-            f"{METADATA_FILE} is not as it was written: after change {found.generation} there were "
+            f"{METADATA_FILE} has been changed: after change {found.generation} there were "
             f"{seen.tally.nodes} nodes, and its {found.tally.nodes} nodes are not the same. {_HELP}"
         )
 
 
 def _older_ledgers(last_known: int, ledgers: EmbeddedLedgerStore) -> StoresDisagree:
     return StoresDisagree(
-        f"{LEDGERS} is older than {METADATA_FILE}, which knows of ledger ids up to {last_known}; the ledger "
-        f"store has given out ids up to {ledgers.durable_next_ledger_id - 1}. Put back the newest copy of "
-        f"{LEDGERS}/ and {METADATA}/"
+        f"{LEDGERS} is older than {METADATA_FILE}: the metadata has ledger ids up to {last_known}, but the "
+        f"ledger store has allocated ids only up to {ledgers.durable_next_ledger_id - 1}. Restore the "
+        f"newest copy of {LEDGERS}/ and {METADATA}/"
     )
 
 

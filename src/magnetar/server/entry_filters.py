@@ -79,5 +79,5 @@ def _class_of(name: str) -> Any:
         return getattr(import_module(module), attribute)
     points = _points(name)
     if not points:
-        raise LookupError(f"no installed package has an entry point of that name in {GROUP}")
+        raise LookupError(f"no installed package has an entry point with this name in {GROUP}")
     return next(iter(points)).load()

@@ -66,7 +66,7 @@ class MappingFile:
         self._file.seek(0)
         if self._file.readline().rstrip("\n") not in ("", HEADER):
             self._file.close()
-            raise NotExported(f"{path} is there, and is no mapping file")
+            raise NotExported(f"{path} exists and is not a mapping file")
         # A full disk, or a crash, may have left half a line at the end: nothing counts that it tells.
         whole = path.read_bytes().rfind(b"\n") + 1
         self._file.truncate(whole)
@@ -99,7 +99,7 @@ def export_ledgers(wanted: ExportRequest, say: Say) -> bool:
             loop.add_signal_handler(number, work.cancel)
         return loop.run_until_complete(work)
     except asyncio.CancelledError as error:
-        raise NotExported("stopped half way; the same command goes on") from error
+        raise NotExported("interrupted; run the same command again to resume") from error
     finally:
         loop.close()
 
@@ -112,24 +112,24 @@ async def _export(loop: asyncio.AbstractEventLoop, wanted: ExportRequest, say: S
     ):
         export = Export(source, target, wanted.policies)
         if wanted.give_up:
-            left = await export.give_up(wanted.selection, lambda unit: say(f"stays: {unit.name}"))
+            left = await export.give_up(wanted.selection, lambda unit: say(f"not exported: {unit.name}"))
             for sentence in left:
                 say(f"refused: {sentence}")
             return not left
         plan = await export.plan(wanted.selection)
         for sentence in plan.left_out:
-            say(f"stays: {sentence}")
+            say(f"not exported: {sentence}")
         if plan.refusals:
             for sentence in plan.refusals:
                 say(f"refused: {sentence}")
             return False
         if check:
             for unit in plan.units:
-                say(f"can go: {unit.name}")
-            say(f"{len(plan.units)} topics can go from {source.name} to {target.name}")
+                say(f"exportable: {unit.name}")
+            say(f"{len(plan.units)} topics can be exported from {source.name} to {target.name}")
             return True
         await _run(export, plan, wanted.mapping, say)
-        say(f"{len(plan.units)} topics went from {source.name} to {target.name}")
+        say(f"{len(plan.units)} topics were exported from {source.name} to {target.name}")
         return True
 
 
@@ -141,7 +141,7 @@ async def _run(export: Export, plan: ExportPlan, mapping: Path | None, say: Say)
             file.keep(lines)
 
     try:
-        await export.run(plan, keep, lambda unit: say(f"went: {unit.name}"))
+        await export.run(plan, keep, lambda unit: say(f"exported: {unit.name}"))
     finally:
         if file is not None:
             file.close()

@@ -59,7 +59,7 @@ async def standalone_side(
     """
     missing = not (data_dir / LEDGERS).exists()
     if missing and not make:
-        raise NotExported(f"there is no data of a broker in {data_dir}")
+        raise NotExported(f"{data_dir} has no data of a broker")
     folder = Path(tempfile.mkdtemp()) if missing and check else data_dir
     try:
         io = real_io(loop, folder)
@@ -68,7 +68,7 @@ async def standalone_side(
             try:
                 await stores.open()
             except StoreLocked as error:
-                raise NotExported(f"a broker runs on {data_dir}: it has to be stopped before") from error
+                raise NotExported(f"a broker is running on {data_dir}; stop it first") from error
             async with _standalone(io, stores, data_dir, settings) as side:
                 yield side
         finally:
@@ -157,8 +157,8 @@ class _Guard:
         """:raises NotExported: there is no such cluster"""
         if not await self._metadata.exists(f"/admin/clusters/{name}"):
             raise NotExported(
-                f"clusterName={name}: the metadata at {self._places.local} has no such cluster; "
-                "magnetar initialize-cluster-metadata sets one up"
+                f"clusterName={name}: the metadata at {self._places.local} has no such cluster; create it "
+                "with magnetar initialize-cluster-metadata"
             )
 
     async def take(self, patience_seconds: float) -> None:
@@ -172,9 +172,7 @@ class _Guard:
             if not others:
                 return
             if self._io.clock.monotonic() >= deadline:
-                raise NotExported(
-                    f"{', '.join(others)} at {self._places.local}: that has to be stopped before"
-                )
+                raise NotExported(f"running at {self._places.local}: {', '.join(others)}; stop it first")
             await sleep(self._io.loop, _LOOK_SECONDS)
 
     async def _others(self) -> list[str]:
@@ -184,14 +182,14 @@ class _Guard:
             try:
                 await self._metadata.put(EXPORTER, b"", MUST_NOT_EXIST, ephemeral=True)
             except BadVersion:
-                return ["another export runs"]
+                return ["another export is running"]
         elif not node.own:
-            return ["another export runs"]
+            return ["another export is running"]
         return await self.brokers()
 
     async def brokers(self) -> list[str]:
         """Who serves."""
-        return [f"the broker {name} serves" for name in await self._metadata.children(BROKERS)]
+        return [f"broker {name} is running" for name in await self._metadata.children(BROKERS)]
 
     def said(self, others: Sequence[str]) -> str:
         return f"{' and '.join(others)} at {self._places.local}"
@@ -200,8 +198,8 @@ class _Guard:
         """:raises NotExported: brokers may have come"""
         if self._lost:
             raise NotExported(
-                f"the session with ZooKeeper at {self._places.local} was lost: brokers may have come "
-                "meanwhile; the same command goes on"
+                f"the session with ZooKeeper at {self._places.local} was lost, and brokers may have "
+                "started since; run the same command again to resume"
             )
 
 

@@ -49,8 +49,8 @@ def _unauthenticated(settings: Settings, reached: Sequence[BindAddress]) -> Sequ
         return []
     where = ", ".join(f"{bind.scheme} on {_shown(bind)}" for bind in reached)
     found = (
-        f"Other machines reach {where} without authentication: "
-        "anybody there may publish, consume and administer"
+        f"Other machines reach {where} without authentication: anyone there may publish, consume and "
+        "administer"
     )
     return [Exposure(found, "Set authenticationEnabled=true, or bindAddress=127.0.0.1")]
 
@@ -62,10 +62,12 @@ def _misled(settings: Settings, reached: Sequence[BindAddress]) -> Sequence[Expo
     if not any(bind.host in _ALL_ADDRESSES for bind in reached):
         return []
     found = (
-        "The broker listens on all addresses and advertises localhost: "
-        "it sends clients on other machines to themselves"
+        "The broker listens on all addresses but advertises localhost, so clients on other machines "
+        "connect to themselves"
     )
-    return [Exposure(found, "Set advertisedAddress to a name or address by which they reach this machine")]
+    return [
+        Exposure(found, "Set advertisedAddress to a name or address at which other machines reach this one")
+    ]
 
 
 def _shown(bind: BindAddress) -> str:

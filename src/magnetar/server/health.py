@@ -50,7 +50,7 @@ class HealthCheck:
         going.add_done_callback(nobody_waits)
         try:
             if not await finished(loop, going, lambda end: loop.call_later(_SECONDS, end)):
-                raise PersistenceFailure(f"nothing came back within {_SECONDS:.0f} s")
+                raise PersistenceFailure(f"no message was delivered within {_SECONDS:.0f} s")
         finally:
             going.cancel()
         try:
@@ -82,4 +82,4 @@ class HealthCheck:
 
             await read_on(topic, before, take)
             if not any(each.endswith(token.encode()) for each in found):
-                raise PersistenceFailure("something else was read than was written")
+                raise PersistenceFailure("the message read differs from the message written")

@@ -17,4 +17,4 @@ def key_store_password(path: str) -> str:
     try:
         return Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsContradict(f"{path}, with the password of a key store: {error}") from error
+        raise SettingsContradict(f"{path} with the password of a key store: {error}") from error

@@ -171,7 +171,7 @@ class Salvage:
         for path, count in counts.items():
             if not await self._metadata.exists(path):
                 await self._put_new(path, {"partitions": count, "deleted": False, "properties": {}})
-                self._tell(f"{path}: {count} partitions at least")
+                self._tell(f"{path}: at least {count} partitions")
 
     async def _restore_schema(self, schema_id: str, found: list[LedgerMetadata]) -> None:
         path = f"{SCHEMAS}/{schema_id}"
@@ -186,7 +186,7 @@ class Salvage:
                 reader.close()
                 schema = decode_schema(runs[0].entry(0), len(index), where)
             except (LedgerError, MetadataFailure) as error:
-                self._tell(f"schema {schema_id}: passed over {where}: {error}")
+                self._tell(f"schema {schema_id}: skipped {where}: {error}")
                 continue
             index.append(IndexEntry(len(index), ledger.ledger_id, 0, schema.data.hash))
         if index:

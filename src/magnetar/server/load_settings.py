@@ -24,8 +24,7 @@ def load_settings(settings: ClusterSettings) -> LoadSettings:
     manager = settings.load_manager_class_name
     if manager not in ("", MODULAR):
         raise SettingsContradict(
-            f"loadManagerClassName={manager}: {manager.rpartition('.')[2]} is not there; brokers of Magnetar "
-            f"go with {MODULAR} only"
+            f"loadManagerClassName={manager}: {manager.rpartition('.')[2]} is not supported; use {MODULAR}"
         )
     shedder = _named(
         "loadBalancerLoadSheddingStrategy", settings.load_balancer_load_shedding_strategy, SHEDDERS
@@ -35,8 +34,8 @@ def load_settings(settings: ClusterSettings) -> LoadSettings:
     )
     if placement == _BOTH and shedder != _BOTH:
         raise SettingsContradict(
-            f"loadBalancerLoadPlacementStrategy={_BOTH} goes with loadBalancerLoadSheddingStrategy={_BOTH} "
-            f"only, not with {shedder}"
+            f"loadBalancerLoadPlacementStrategy={_BOTH} requires loadBalancerLoadSheddingStrategy={_BOTH}, "
+            f"not {shedder}"
         )
     seconds = settings.magnetar_load_shedding_interval_seconds
     return LoadSettings(
@@ -64,7 +63,7 @@ def load_settings(settings: ClusterSettings) -> LoadSettings:
 def _named(key: str, given: str, known: Mapping[str, object]) -> str:
     name = given.removeprefix(f"{_PACKAGE}.")
     if name not in known:
-        raise SettingsContradict(f"{key}={given}: there are {', '.join(known)}")
+        raise SettingsContradict(f"{key}={given} is unknown; use one of {', '.join(known)}")
     return name
 
 

@@ -70,7 +70,7 @@ def listen_to_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
             # Who ends services often signals the process and its group.
             return
         if stopping.done():
-            sys.stderr.write(f"magnetar: {number.name} again: ending at once\n")
+            sys.stderr.write(f"magnetar: {number.name} received again: ending at once\n")
             sys.stderr.flush()
             os._exit(128 + number)
         first = loop.time()

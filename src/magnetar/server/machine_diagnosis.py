@@ -55,7 +55,7 @@ def versions() -> Finding:
     try:
         loop = f"uvloop {version('uvloop')}"
     except PackageNotFoundError:
-        advice = "pip install uvloop: a message costs less with it"
+        advice = "pip install uvloop, which makes the broker faster"
         return Finding("versions", FindingState.WARN, f"{found}, asyncio's own event loop", advice)
     return Finding("versions", FindingState.OK, f"{found}, {loop}")
 
@@ -74,7 +74,7 @@ def open_files() -> Finding:
     """How many a broker may have; it raises its own limit as far as it may."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     shown = "any number" if hard == resource.RLIM_INFINITY else f"{hard:,}"
-    found = f"{shown} may be open; each client is one"
+    found = f"{shown} open files are allowed; each client connection is one"
     if hard != resource.RLIM_INFINITY and hard < FEW_FILES:
         advice = "raise the hard limit: ulimit -Hn, LimitNOFILE= of systemd"
         return Finding("open files", FindingState.WARN, found, advice)
@@ -88,11 +88,13 @@ def clock() -> Finding:
         answer = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
     except (AttributeError, OSError):
         return Finding(
-            "clock", FindingState.OK, f"{now}; this system does not tell whether somebody keeps it right"
+            "clock", FindingState.OK, f"{now}; this system does not report whether the clock is synchronized"
         )
     if answer < 0:
-        return Finding("clock", FindingState.OK, f"{now}; who keeps it right may not be asked here")
+        return Finding(
+            "clock", FindingState.OK, f"{now}; cannot find out here whether the clock is synchronized"
+        )
     if answer == _NOT_KEPT:
-        advice = "run chrony or systemd-timesyncd: time to live, delays and tokens go by the clock"
-        return Finding("clock", FindingState.WARN, f"{now}; nobody keeps it right", advice)
-    return Finding("clock", FindingState.OK, f"{now}; it is kept right")
+        advice = "run chrony or systemd-timesyncd: time to live, delays and tokens depend on the clock"
+        return Finding("clock", FindingState.WARN, f"{now}; the clock is not synchronized", advice)
+    return Finding("clock", FindingState.OK, f"{now}; the clock is synchronized")

@@ -50,17 +50,17 @@ def recover_metadata(settings: Settings, data_dir: Path, tell: Tell, *, check: b
 async def rebuild(io: Io, settings: Settings, data_dir: Path, tell: Tell, *, check: bool) -> None:
     """As :func:`recover_metadata`."""
     if not io.disk.exists(LEDGERS):
-        raise NotRecovered(f"there are no ledgers of a broker in {data_dir}")
+        raise NotRecovered(f"{data_dir} has no ledgers of a broker")
     ledgers = await EmbeddedLedgerStore.open_store(io, LEDGERS, embedded_settings(settings))
     try:
         journals = await find_journals(ledgers)
         found = await _newest_readable(ledgers, journals, tell)
         last = newest(journals)
         if found is None:
-            tell("no metadata journal is found: topics, cursors and schemas are rebuilt from their ledgers")
+            tell("no metadata journal found: topics, cursors and schemas are rebuilt from their ledgers")
         elif last is not None and found.generation < last.generation:
             missing = last.generation - found.generation
-            tell(f"the journal lacks the last {missing} changes: ledgers are asked for what is missing")
+            tell(f"the journal lacks the last {missing} changes: what is missing is read from the ledgers")
         progress = Progress(
             io.randomness.token(IDENTITY_BYTES) if last is None else last.metadata_id,
             # A generation of its own, so that the next start begins a journal.
@@ -100,7 +100,7 @@ async def _newest_readable(
         try:
             tree, header = await read_journal(ledgers, journal)
         except LedgerError as error:
-            tell(f"passed over: {error}")
+            tell(f"skipped: {error}")
             continue
         tell(
             f"read the metadata journal in ledgers {', '.join(map(str, journal.ledgers))}: "

@@ -66,4 +66,4 @@ async def _work(
 
 def _described(orphan: LedgerMetadata) -> str:
     made = datetime.fromtimestamp(orphan.ctime_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
-    return f"ledger {orphan.ledger_id}, made {made} for {owner_of(orphan)}, {orphan.state.value}"
+    return f"ledger {orphan.ledger_id}, created {made} for {owner_of(orphan)}, {orphan.state.value}"

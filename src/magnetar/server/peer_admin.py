@@ -56,7 +56,7 @@ class HttpPeerAdmin:
         told = broker.addresses
         url = told.http_tls if self._secured is not None else told.http
         if url is None:
-            raise ServiceNotReady(f"The broker {broker.broker_id} has no address for such requests")
+            raise ServiceNotReady(f"The broker {broker.broker_id} has no HTTP address for this request")
         return await self.ask(url, f"broker {broker.broker_id}", method, path, query, body)
 
     async def ask(
@@ -77,12 +77,12 @@ class HttpPeerAdmin:
         work = self._loop.create_task(self._exchange(url, method, target, body))
         if not await finished(self._loop, work, lambda end: self._loop.call_later(self._seconds, end)):
             work.cancel()
-            raise ServiceNotReady(f"The {who} does not answer within {self._seconds} s")
+            raise ServiceNotReady(f"The {who} did not answer within {self._seconds} s")
         try:
             answer: PeerAnswer = work.result()
         except (OSError, TlsRefused, NoCredentials, h11.ProtocolError, UnicodeError) as error:
             # Of those the last is said of names that are none.
-            raise ServiceNotReady(f"The {who} cannot be asked: {error}") from error
+            raise ServiceNotReady(f"The {who} cannot be reached: {error}") from error
         if answer.status >= 300:
             raise PeerRefused(answer.status, _reason(answer), answer.location)
         return answer
@@ -135,7 +135,9 @@ class _Exchange:
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        fail(self.answered, exc or ConnectionResetError("the connection ended before the answer did"))
+        fail(
+            self.answered, exc or ConnectionResetError("the connection ended before the answer was complete")
+        )
 
     def pause_writing(self) -> None:
         """There is one request, and it is queued already."""
@@ -155,12 +157,12 @@ class _Exchange:
                 elif isinstance(event, h11.Data):
                     self._received += event.data
                     if len(self._received) > ANSWER_BYTES:
-                        raise h11.RemoteProtocolError(f"an answer of more than {ANSWER_BYTES} bytes")
+                        raise h11.RemoteProtocolError(f"the answer has more than {ANSWER_BYTES} bytes")
                 elif isinstance(event, h11.EndOfMessage):
                     settle(self.answered, PeerAnswer(self._status, bytes(self._received), self._location))
                     return
                 elif isinstance(event, h11.ConnectionClosed):
-                    raise ConnectionResetError("the connection ended before the answer did")
+                    raise ConnectionResetError("the connection ended before the answer was complete")
         except (h11.ProtocolError, OSError) as error:
             fail(self.answered, error)
 
@@ -174,9 +176,9 @@ def _place(url: str) -> tuple[str, int, str]:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme)
     except ValueError as error:
-        raise OSError(f"{url[:300]!r} is no address: {error}") from error
+        raise OSError(f"{url[:300]!r} is not an address: {error}") from error
     if not host or port is None:
-        raise OSError(f"{url[:300]!r} is no address of HTTP")
+        raise OSError(f"{url[:300]!r} is not an HTTP address")
     return host, port, parts.netloc
 
 

@@ -62,9 +62,11 @@ async def brokers_of(io: Io, settings: ProxySettings, wait_seconds: float | None
     )
     kind = "brokerServiceURLTLS" if settings.tls_enabled_with_broker else "brokerServiceURL"
     if not any(each.target(tls=settings.tls_enabled_with_broker) for each in named.all):
-        raise SettingsContradict(f"metadataStoreUrl or {kind} is wanted: where brokers are")
+        raise SettingsContradict(
+            f"metadataStoreUrl or {kind} must be set, so that the proxy finds the brokers"
+        )
     if settings.check_active_brokers:
-        raise SettingsContradict("checkActiveBrokers wants metadataStoreUrl: who is active is written there")
+        raise SettingsContradict("checkActiveBrokers requires metadataStoreUrl, which has the active brokers")
     return named
 
 
@@ -207,7 +209,10 @@ def _broker_files(settings: ProxySettings) -> TlsFiles:
         (settings.broker_client_tls_trust_store_type, settings.broker_client_tls_trust_store),
     ):
         if path and kind.upper() != "PKCS12":
-            raise SettingsContradict(f"{path} is a key store of type {kind}: only Java reads that")
+            raise SettingsContradict(
+                f"{path} is a key store of type {kind}, which only Java reads; convert it to PKCS12 "
+                "(keytool -importkeystore -deststoretype pkcs12)"
+            )
     return TlsFiles(
         key_store=settings.broker_client_tls_key_store,
         key_store_password=settings.broker_client_tls_key_store_password,

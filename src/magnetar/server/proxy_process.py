@@ -89,7 +89,9 @@ async def _started(
         await proxy.stop()
         raise
     if not proxy.ports:
-        raise SettingsContradict("no port: servicePort, webServicePort and those with TLS are all empty")
+        raise SettingsContradict(
+            "no port is configured: set servicePort, servicePortTls, webServicePort or webServicePortTls"
+        )
     log.debug("serving", extra={"brokers": len(proxy.service.brokers.all) if proxy.service else 0})
     if settings.bind_address == "":
         log.warning("bindAddress is empty: every address is listened on")
@@ -133,8 +135,8 @@ def _check(settings: ProxySettings) -> None:
     """:raises SettingsContradict: settings do not go together"""
     if settings.ha_proxy_protocol_enabled and settings.service_port_tls is not None:
         raise SettingsContradict(
-            "haProxyProtocolEnabled and servicePortTls cannot go together: "
-            "a header before TLS is not read; let the load balancer end TLS"
+            "haProxyProtocolEnabled and servicePortTls cannot be used together, because a PROXY header "
+            "before TLS is not supported; terminate TLS at the load balancer"
         )
     try:
         Origins((), settings.magnetar_http_allowed_origins)

@@ -140,12 +140,13 @@ def authenticator(
         raise SettingsContradict(str(error)) from error
     if not providers and not settings.anonymous_user_role:
         raise SettingsContradict(
-            "authenticationEnabled wants authenticationProviders or anonymousUserRole: nobody could get in"
+            "authenticationEnabled requires authenticationProviders or anonymousUserRole: "
+            "otherwise no client can authenticate"
         )
     if settings.tls_allow_insecure_connection and any(one.method == "tls" for one in providers):
         raise SettingsContradict(
-            "tlsAllowInsecureConnection and authentication by TLS cannot go together: "
-            "a certificate that nobody has verified proves nothing"
+            "tlsAllowInsecureConnection and authentication by TLS cannot be used together: an unverified "
+            "certificate does not prove an identity"
         )
     try:
         return ProviderChain(
@@ -167,7 +168,7 @@ def _provider(name: str) -> MakeProvider:
         return own
     if name in _NOT_HERE:
         raise SettingsContradict(
-            f"authenticationProviders: {_NOT_HERE[name]} is not supported; tokens, TLS, Basic and OpenID are"
+            f"authenticationProviders: {_NOT_HERE[name]} is not supported; use tokens, TLS, Basic or OpenID"
         )
     found: MakeProvider = _entry_point(PROVIDERS_GROUP, name, "authenticationProviders")
     return found
@@ -183,7 +184,9 @@ def _entry_point(group: str, name: str, setting: str) -> Any:
                 return entry.load()
             except (ImportError, AttributeError) as error:
                 raise SettingsContradict(f"{setting}: {name} cannot be loaded: {error}") from error
-    raise SettingsContradict(f"{setting}: nothing is known of {name!r}")
+    raise SettingsContradict(
+        f"{setting}: unknown provider {name!r}; use one of Pulsar's or an installed entry point"
+    )
 
 
 def authorizer(
@@ -196,7 +199,9 @@ def authorizer(
     if not settings.authorization_enabled:
         return EverybodyMay()
     if not settings.authentication_enabled:
-        raise SettingsContradict("authorizationEnabled wants authenticationEnabled: else nobody has a role")
+        raise SettingsContradict(
+            "authorizationEnabled requires authenticationEnabled: otherwise no client has a role"
+        )
     if settings.authorization_provider != _PULSARS_RULES:
         make = _entry_point(AUTHORIZERS_GROUP, settings.authorization_provider, "authorizationProvider")
         made: Authorizer = make(io, SecurityOptions(given), grants, roles.superusers)
@@ -224,7 +229,7 @@ def tls_files(settings: ListenerSettings) -> TlsFiles:
     ):
         if path and kind.upper() != "PKCS12":
             raise SettingsContradict(
-                f"{name}={kind}: only Java reads that; PKCS12 is wanted "
+                f"{name}={kind} is not supported, only Java reads such key stores; convert it to PKCS12 "
                 "(keytool -importkeystore -deststoretype pkcs12)"
             )
     return TlsFiles(

@@ -228,7 +228,8 @@ def broker_entry_metadata_settings(settings: Settings) -> BrokerEntryMetadataSet
     if strange:
         known = ", ".join(_INTERCEPTORS)
         raise ConfigurationError(
-            f"brokerEntryMetadataInterceptors: {name} is not known; there are {known}" for name in strange
+            f"brokerEntryMetadataInterceptors: unknown interceptor {name}; use one of {known}"
+            for name in strange
         )
     return BrokerEntryMetadataSettings(**{_INTERCEPTORS[name]: True for name in names})
 

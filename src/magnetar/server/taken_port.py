@@ -24,7 +24,7 @@ def taken_port(kind: str, option: str, port: int) -> Iterator[None]:
             raise
         owner = owner_of(port)
         by = f" by {owner}" if owner else ""
-        raise PortTaken(f"{kind} port {port} is taken{by}; {option} 0 takes a free one") from error
+        raise PortTaken(f"{kind} port {port} is in use{by}; use {option} 0 for a free port") from error
 
 
 def owner_of(port: int) -> str | None:

@@ -34,12 +34,12 @@ def wanted_telemetry(environment: Mapping[str, str]) -> TelemetrySettings | None
         from magnetar.telemetry import encoding
     except ImportError as error:
         raise SettingsContradict(
-            f"OTEL_SDK_DISABLED=false wants the extra otlp (pip install 'magnetar[otlp]'): {error}"
+            f"OTEL_SDK_DISABLED=false requires the extra otlp (pip install 'magnetar[otlp]'): {error}"
         ) from error
     try:
         ClientContext(settings.tls)()
     except TlsRefused as error:
-        raise SettingsContradict(f"OTEL_EXPORTER_OTLP_CERTIFICATE and its like: {error}") from error
+        raise SettingsContradict(f"OTEL_EXPORTER_OTLP_CERTIFICATE or a related variable: {error}") from error
     log.info("telemetry is sent", extra={"to": settings.url, "scope": encoding.SCOPE})
     for name in settings.ignored:
         log.warning("a variable changes nothing here", extra={"variable": name})

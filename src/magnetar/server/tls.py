@@ -45,7 +45,7 @@ class ListenerTls:
         require = settings.tls_require_trusted_client_cert_on_connect
         if require and settings.tls_allow_insecure_connection:
             raise TlsRefused(
-                "tlsRequireTrustedClientCertOnConnect and tlsAllowInsecureConnection cannot go together"
+                "tlsRequireTrustedClientCertOnConnect and tlsAllowInsecureConnection cannot be used together"
             )
         binary, http = (
             server_context(files, tls_rules(settings, http=of_http), ask_client=ask, require_client=require)

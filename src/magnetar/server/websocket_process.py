@@ -117,7 +117,7 @@ class _WebSockets:
             return EverybodyMay()
         if shared is None:
             raise SettingsContradict(
-                "authorizationEnabled wants configurationMetadataStoreUrl: who may do what is written there"
+                "authorizationEnabled requires configurationMetadataStoreUrl, which has the permissions"
             )
         grants = StoredGrants(shared, Tenants(shared), NamespaceRecords(shared))
         return authorizer(self._io, settings, self._loaded.given, Roles(settings), grants)
@@ -131,15 +131,19 @@ class _WebSockets:
             return said
         if shared is None or not settings.cluster_name:
             raise SettingsContradict(
-                f"{kind}, or clusterName and configurationMetadataStoreUrl, are wanted: where brokers are"
+                f"{kind}, or clusterName and configurationMetadataStoreUrl, must be set to find the brokers"
             )
         try:
             cluster = await Clusters(shared).get(settings.cluster_name)
         except ClusterNotFound as error:
-            raise SettingsContradict(f"clusterName: there is no cluster {settings.cluster_name}") from error
+            raise SettingsContradict(
+                f"clusterName: cluster {settings.cluster_name} does not exist"
+            ) from error
         url = str(cluster.get(kind) or "")
         if not url:
-            raise SettingsContradict(f"cluster {settings.cluster_name} has no {kind}: set it here")
+            raise SettingsContradict(
+                f"cluster {settings.cluster_name} has no {kind}: set it in this configuration"
+            )
         return url
 
     def _client(self) -> Client:
@@ -199,7 +203,7 @@ class _WebSockets:
 def _check(settings: WebSocketProcessSettings) -> None:
     """:raises SettingsContradict: settings do not go together"""
     if settings.web_service_port is None and settings.web_service_port_tls is None:
-        raise SettingsContradict("no port: webServicePort and webServicePortTls are both empty")
+        raise SettingsContradict("no port is configured: set webServicePort or webServicePortTls")
     try:
         Origins((), settings.magnetar_http_allowed_origins)
     except ValueError as error:

@@ -75,7 +75,7 @@ def session_settings(
     except NoCredentials as error:
         raise SettingsContradict(f"{name}: {error}") from error
     if said and not all(said.partition(":")):
-        raise SettingsContradict(f"{name} wants user:password, or file:///path of that")
+        raise SettingsContradict(f"{name} must be user:password, or a file:///path with that")
     if password and not said:
         raise SettingsContradict(f"{name}: the file is empty")
     return SessionSettings(timeout_ms, said.encode())

@@ -82,7 +82,7 @@ def is_of_access(name: str, text: str, into: dict[str, tuple[str, str]]) -> bool
     if kind is None:
         return False
     if kind in into:
-        raise InvalidOption(f"only one of the options {into[kind][0]!r} and {name!r} may be given")
+        raise InvalidOption(f"the options {into[kind][0]!r} and {name!r} cannot be used together")
     into[kind] = (name, text.strip())
     return True
 
@@ -95,7 +95,7 @@ def access_of(given: Mapping[str, tuple[str, str]]) -> QueryAccess:
     plugin, params = _text(given, "plugin"), _text(given, "params")
     if params and not _MASKED.search(params) and not _HELD.search(params):
         raise InvalidOption(
-            f"{given['params'][0]!r} holds a secret that Spark would print; take token:… or file:…"
+            f"{given['params'][0]!r} contains a secret that Spark would print; use token:… or file:…"
         )
     try:
         authentication = authentication_of(plugin, params)
@@ -103,7 +103,7 @@ def access_of(given: Mapping[str, tuple[str, str]]) -> QueryAccess:
         raise InvalidOption(f"{given.get('params', given.get('plugin', ('', '')))[0]!r}: {error}") from None
     files = TlsFiles(_text(given, "certificate"), _text(given, "key"), _text(given, "trust"))
     if bool(files.certificate) != bool(files.key):
-        raise InvalidOption("'tls.certificate' and 'tls.key' go together")
+        raise InvalidOption("'tls.certificate' and 'tls.key' must be given together")
     return QueryAccess(
         authentication,
         ClientTls(

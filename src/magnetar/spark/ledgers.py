@@ -104,7 +104,9 @@ def ranges_between(layout: Layout, start: Place, end: Place) -> list[Range]:
     if start >= end:
         return []
     if layout.ledgers and not layout.has(start.ledger):
-        raise DataLoss(f"the messages from {start} on are gone; the first that is left is {layout.first}")
+        raise DataLoss(
+            f"the messages from {start} on have been deleted; the first available one is {layout.first}"
+        )
     found = []
     for ledger, entries in layout.ledgers:
         if ledger < start.ledger or ledger > end.ledger:

@@ -109,7 +109,7 @@ class QueryOptions:
                 attribute, parse = _KNOWN[key]
                 values[attribute] = parse(name, text)
             elif not passed_through(name, text, values):
-                raise InvalidOption(_REFUSED.get(key) or f"there is no option {name!r}")
+                raise InvalidOption(_REFUSED.get(key) or f"unknown option {name!r}")
         for needed, option in (("service_url", "service.url"), ("admin_url", "admin.url")):
             if not values.get(needed):
                 raise InvalidOption(f"the option {option!r} is missing")
@@ -127,7 +127,7 @@ class QueryOptions:
     def check_reading(self) -> None:
         """:raises InvalidOption: no topic is named to read from"""
         if not self.topics and not self.topics_pattern:
-            raise InvalidOption("one of the options 'topic', 'topics' and 'topicsPattern' is needed")
+            raise InvalidOption("one of the options 'topic', 'topics' and 'topicsPattern' is required")
 
 
 def _named_topics(values: dict[str, Any]) -> tuple[str, ...]:
@@ -150,17 +150,17 @@ def _check(options: QueryOptions) -> None:
         raise InvalidOption("only one of 'endingOffsets' and 'endingTime' may be given")
     if options.read_mode == "segments" and not options.segments_directory:
         raise InvalidOption(
-            "'read.mode=segments' needs 'segments.directory', the data directory of the store"
+            "'read.mode=segments' requires 'segments.directory', the data directory of the store"
         )
     if options.value_schema == "none" and options.value_encoding in ("avro", "primitive"):
         raise InvalidOption(
-            f"'value.encoding={options.value_encoding}' needs 'value.schema=register':"
-            " nobody could read it else"
+            f"'value.encoding={options.value_encoding}' requires 'value.schema=register': otherwise the "
+            "values could not be read"
         )
     if options.value_schema == "register" and options.value_encoding == "bytes":
-        raise InvalidOption("'value.schema=register' does not go with 'value.encoding=bytes'")
+        raise InvalidOption("'value.schema=register' cannot be used with 'value.encoding=bytes'")
     if options.mode == "FAILFAST" and options.quarantine_path:
-        raise InvalidOption("'quarantine.path' has no use with 'mode=FAILFAST'")
+        raise InvalidOption("'quarantine.path' has no effect with 'mode=FAILFAST'")
 
 
 def _text(name: str, text: str) -> str:
@@ -181,16 +181,14 @@ def _topic_name(name: str, text: str) -> str:
     except InvalidName as error:
         raise InvalidOption(f"{name!r}: {error}") from error
     if topic.domain.value != "persistent":
-        raise InvalidOption(
-            f"{name!r}: {text!r} is not persistent: it keeps nothing that could be read again"
-        )
+        raise InvalidOption(f"{name!r}: {text!r} is not persistent: its messages are not stored")
     return str(topic)
 
 
 def _topic_names(name: str, text: str) -> tuple[str, ...]:
     names = tuple(_topic_name(name, each) for each in text.split(",") if each.strip())
     if not names or len(set(names)) != len(names):
-        raise InvalidOption(f"{name!r} must be topics separated by commas, each once")
+        raise InvalidOption(f"{name!r} must be different topics separated by commas")
     return names
 
 
@@ -198,7 +196,7 @@ def _pattern(name: str, text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        raise InvalidOption(f"{name!r} is no regular expression: {error}") from error
+        raise InvalidOption(f"{name!r} is not a regular expression: {error}") from error
     return text
 
 
@@ -209,7 +207,7 @@ def _number(low: int, high: int = _MAX) -> Callable[[str, str], int]:
         except ValueError:
             number = low - 1
         if not low <= number <= high:
-            raise InvalidOption(f"{name!r} must be a whole number from {low} on, not {text!r}")
+            raise InvalidOption(f"{name!r} must be a whole number of {low} or more, not {text!r}")
         return number
 
     return parse
@@ -275,8 +273,10 @@ _KNOWN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
 }
 
 _REFUSED = {
-    "topic.schema.class": "'topic.schema.class' names a class of Java; columns come from the topic's schema",
-    "usetls": "'useTls' is said by 'service.url': pulsar+ssl://",
+    "topic.schema.class": (
+        "'topic.schema.class' is not supported: it names a Java class; columns come from the topic's schema"
+    ),
+    "usetls": "'useTls' is not supported; use pulsar+ssl:// in 'service.url'",
 }
 
 _ATTRIBUTES = {each.name for each in fields(QueryOptions)}

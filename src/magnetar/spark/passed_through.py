@@ -73,7 +73,9 @@ def passed_through(name: str, text: str, into: dict[str, Any]) -> bool:
             continue
         found = known.get(name.lower().removeprefix(prefix))
         if found is None:
-            raise InvalidOption(f"{name!r} is not supported; {prefix}* has {', '.join(sorted(known))}")
+            raise InvalidOption(
+                f"{name!r} is not supported; after {prefix} use one of {', '.join(sorted(known))}"
+            )
         argument, parse = found
         try:
             into[kind][argument] = parse(text)

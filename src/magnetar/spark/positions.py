@@ -54,9 +54,7 @@ class Place(NamedTuple):
         except ValueError:
             numbers = []
         if len(numbers) not in (2, 3) or min(numbers) < 0:
-            raise InvalidPlace(
-                f"{text!r} is no place; a place is like '12:345:0' (ledger, entry, batch index)"
-            )
+            raise InvalidPlace(f"{text!r} is not a position like '12:345:0' (ledger, entry, batch index)")
         return Place(*numbers)
 
 
@@ -79,7 +77,7 @@ def parse_message_id(text: str) -> tuple[int, int, int]:
     try:
         found = MessageId.deserialize(base64.b64decode(text, validate=True))
     except (binascii.Error, InvalidMessage, ValueError) as error:
-        raise InvalidPlace(f"{text!r} is no message id: {error}") from error
+        raise InvalidPlace(f"{text!r} is not a message id: {error}") from error
     return found.ledger_id(), found.entry_id(), found.batch_index()
 
 
@@ -128,13 +126,13 @@ class Offset:
             try:
                 value = json.loads(value)
             except ValueError as error:
-                raise InvalidPlace(f"an offset that is no JSON: {error}") from error
+                raise InvalidPlace(f"the offset is not JSON: {error}") from error
         if not isinstance(value, dict) or not isinstance(value.get("topics"), dict):
-            raise InvalidPlace(f"an offset without topics: {value!r}")
+            raise InvalidPlace(f"the offset has no topics: {value!r}")
         topics = {_topic(name): _topic_offset(name, each) for name, each in value["topics"].items()}
         subscription, turn = value.get("subscription", ""), value.get("turn", 0)
         if not isinstance(subscription, str) or not isinstance(turn, int):
-            raise InvalidPlace("an offset's subscription must be a text and its turn a number")
+            raise InvalidPlace("the offset's subscription must be a string and its turn a number")
         return Offset(topics, subscription, turn)
 
 
@@ -142,7 +140,7 @@ def _topic(name: str) -> str:
     try:
         return str(TopicName.parse(name))
     except InvalidName as error:
-        raise InvalidPlace(f"an offset for {name!r}: {error}") from error
+        raise InvalidPlace(f"the offset of {name!r} is invalid: {error}") from error
 
 
 def _topic_offset(name: str, value: Any) -> TopicOffset:
@@ -152,11 +150,11 @@ def _topic_offset(name: str, value: Any) -> TopicOffset:
         raise InvalidPlace(f"the offset of {name} has no 'next'")
     splits = value.get("splits", [])
     if not isinstance(splits, list) or not all(isinstance(each, str) for each in splits):
-        raise InvalidPlace(f"the splits of {name} must be a list of places")
+        raise InvalidPlace(f"the splits of {name} must be a list of positions")
     found = tuple(Place.parse(each) for each in splits)
     if list(found) != sorted(found):
         raise InvalidPlace(f"the splits of {name} are out of order")
     begin = value.get("from")
     if not isinstance(begin, str | None):
-        raise InvalidPlace(f"'from' of {name} must be a place")
+        raise InvalidPlace(f"'from' of {name} must be a position")
     return TopicOffset(Place.parse(value["next"]), found, None if begin is None else Place.parse(begin))

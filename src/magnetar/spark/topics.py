@@ -73,7 +73,7 @@ class TopicPositions:
         """:raises InvalidPlace: nothing is said about this topic"""
         found = self.by_topic.get(topic, self.default)
         if found is None:
-            raise InvalidPlace(f"the offsets say nothing about {topic}")
+            raise InvalidPlace(f"the offsets have no topic {topic}")
         return found
 
 
@@ -113,16 +113,16 @@ def _places(text: str, topics: list[str], default: Place, *, ends: bool) -> Topi
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise InvalidPlace(f"offsets that are no JSON: {error}") from error
+        raise InvalidPlace(f"the offsets are not JSON: {error}") from error
     if isinstance(value, dict) and isinstance(value.get("topics"), dict):
         found = {topic: each.next for topic, each in Offset.from_json(value).topics.items()}
     elif isinstance(value, dict) and all(isinstance(each, str) for each in value.values()):
         found = {str(TopicName.parse(name)): _place(each, ends) for name, each in value.items()}
     else:
-        raise InvalidPlace(f"offsets must be JSON of topics and message ids, not {text!r}")
+        raise InvalidPlace(f"offsets must be a JSON object of topics and message ids, not {text!r}")
     unknown = sorted(set(found) - set(topics))
     if unknown:
-        raise InvalidPlace(f"offsets for {', '.join(unknown)}, which this query does not read")
+        raise InvalidPlace(f"the offsets have topics that this query does not read: {', '.join(unknown)}")
     return TopicPositions(None, found)
 
 

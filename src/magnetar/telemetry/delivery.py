@@ -104,8 +104,8 @@ def _rejected(data: bytes) -> str:
     try:
         answer.ParseFromString(data)
     except DecodeError as error:
-        raise NotDelivered(f"the answer is no answer of OTLP: {error}") from error
+        raise NotDelivered(f"the answer is not an OTLP response: {error}") from error
     partial = answer.partial_success
     if not partial.rejected_data_points:
         return ""
-    return f"{partial.rejected_data_points} points were not kept: {partial.error_message}"
+    return f"{partial.rejected_data_points} data points were rejected: {partial.error_message}"

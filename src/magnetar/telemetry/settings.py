@@ -100,13 +100,13 @@ def telemetry_settings(environment: Mapping[str, str]) -> TelemetrySettings | No
 def _is_on(said: Mapping[str, str]) -> bool:
     disabled = said.get("OTEL_SDK_DISABLED", "true").lower()
     if disabled not in ("true", "false"):
-        raise SettingsContradict(f"OTEL_SDK_DISABLED: true or false is wanted, not {disabled!r}")
+        raise SettingsContradict(f"OTEL_SDK_DISABLED must be true or false, not {disabled!r}")
     exporter = said.get("OTEL_METRICS_EXPORTER", "otlp").lower()
     if disabled == "true" or exporter == "none":
         return False
     if exporter != "otlp":
         raise SettingsContradict(
-            f"OTEL_METRICS_EXPORTER={exporter} is not done here: otlp or none; Prometheus reads /metrics"
+            f"OTEL_METRICS_EXPORTER={exporter} is not supported; use otlp or none (Prometheus reads /metrics)"
         )
     return True
 
@@ -119,7 +119,7 @@ def _check_choices(said: Mapping[str, str]) -> None:
     )
     for name, choices in wanted:
         if said.get(name, choices[0]).lower() not in choices:
-            raise SettingsContradict(f"{name}={said[name]} is not done here: {' or '.join(choices)}")
+            raise SettingsContradict(f"{name}={said[name]} is not supported; use {' or '.join(choices)}")
 
 
 def _name_of(said: Mapping[str, str], name: str) -> str:
@@ -144,16 +144,16 @@ def _url(said: Mapping[str, str]) -> str:
     except ValueError:
         fits = False
     if not fits:
-        raise SettingsContradict(f"{name}: {text!r} is no address like {_DEFAULT_ENDPOINT}")
+        raise SettingsContradict(f"{name}: {text!r} is not an address like {_DEFAULT_ENDPOINT}")
     if parts.username is not None:
-        raise SettingsContradict(f"{name}: secrets belong into {_OTLP}HEADERS, not into an address")
+        raise SettingsContradict(f"{name} must not contain credentials; use {_OTLP}HEADERS for them")
     return text
 
 
 def _milliseconds(said: Mapping[str, str], name: str, default: int) -> int:
     text = said.get(name, str(default))
     if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= _LONGEST_MS:
-        raise SettingsContradict(f"{name}: milliseconds are wanted, 1 to {_LONGEST_MS}, not {text!r}")
+        raise SettingsContradict(f"{name} must be milliseconds from 1 to {_LONGEST_MS}, not {text!r}")
     return int(text)
 
 
@@ -173,7 +173,7 @@ def _pairs(said: Mapping[str, str], name: str) -> Iterator[tuple[str, str]]:
         key, separator, value = pair.partition("=")
         if not separator or not key.strip():
             # What stands there may be a secret.
-            raise SettingsContradict(f"{name}: pairs like key=value are wanted, with commas between")
+            raise SettingsContradict(f"{name} must be pairs like key=value, separated by commas")
         yield unquote(key.strip()), unquote(value.strip())
 
 

@@ -47,7 +47,7 @@ class Broker:
         """
         own = settings or {}
         if chosen := sorted(own.keys() & set(_PORTS.values())):
-            raise ValueError(f"{', '.join(chosen)}: brokers for tests have free ports")
+            raise ValueError(f"{', '.join(chosen)} cannot be set: brokers for tests use free ports")
         given = "" if config is None else Path(config).read_text(_CHARSET)
         self._keeper = keeper
         self._folder = Path(tempfile.mkdtemp(prefix="magnetar-testing-"))
@@ -76,7 +76,7 @@ class Broker:
         """
         with self._lock:
             if self._running is not None:
-                raise BrokerRefused("the broker runs")
+                raise BrokerRefused("the broker is already running")
             wanted = {
                 "folder": str(self._folder / "data"),
                 "config": str(self._config),
@@ -124,7 +124,7 @@ class Broker:
     def _end(self, ask: Callable[[Channel], object], *, kill: bool) -> int:
         with self._lock:
             if self._running is None:
-                raise BrokerRefused("the broker does not run")
+                raise BrokerRefused("the broker is not running")
             pid, channel = self._running
             self._running = None
             try:
@@ -187,7 +187,7 @@ class Broker:
 
     def _log_tail(self) -> str:
         text = self.log[-_TAIL:]
-        return f"Its log:\n{text}" if text else "It has logged nothing."
+        return f"Its log:\n{text}" if text else "The log is empty."
 
     # What tests need
 
@@ -247,14 +247,14 @@ class Broker:
         """
         whole = (by or timedelta()) + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         if whole < timedelta():
-            raise ValueError(f"time does not go back: {whole}")
+            raise ValueError(f"time cannot go back: {whole}")
         with self._lock:
             answer = self._ask("advance", seconds=whole.total_seconds())
             self._ahead = answer["ahead"]
         if not answer["rested"]:
             raise BrokerRefused(
-                f"the clock is {whole} further, but clients kept the broker so busy that nobody can say "
-                "whether all that was due has happened"
+                f"the clock was advanced by {whole}, but clients kept the broker so busy that it is "
+                "unknown whether everything due has happened"
             )
 
     # Faults
@@ -317,7 +317,7 @@ class Broker:
         """
         with self._lock:
             if self._running is None:
-                raise BrokerRefused("the broker does not run")
+                raise BrokerRefused("the broker is not running")
             pid, channel = self._running
             try:
                 return channel.ask({"do": question, **what})
@@ -325,7 +325,7 @@ class Broker:
                 self._running = None
                 channel.close()
                 code = self._keeper.end(pid, kill=True)
-                said = f"the broker ended with {code}, and no test had asked it to: {closed}"
+                said = f"the broker ended with {code} although no test stopped it: {closed}"
                 raise BrokerEnded(f"{said}\n{self._log_tail()}") from None
 
 

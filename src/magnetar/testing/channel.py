@@ -39,7 +39,7 @@ class Channel:
             self.tell(question, descriptors)
             heard = self.hear()
         if heard is None:
-            raise ChannelClosed("its process is gone")
+            raise ChannelClosed("the process has ended")
         answer, _files = heard
         if "refused" in answer:
             raise BrokerRefused(str(answer["refused"]))
@@ -54,7 +54,7 @@ class Channel:
                 line = line[socket.send_fds(self._end, [line], descriptors) :]
             self._end.sendall(line)
         except OSError as error:
-            raise ChannelClosed("its process is gone") from error
+            raise ChannelClosed("the process has ended") from error
 
     def hear(self) -> tuple[dict[str, Any], list[int]] | None:
         """The next line and the files that came with it; None when there is nobody any more.

@@ -102,7 +102,7 @@ def broker(request: pytest.FixtureRequest, broker_factory: Callable[..., Broker]
     unknown = sorted(options.keys() - _OPTIONS)
     if unknown or (marker is not None and marker.args):
         raise pytest.UsageError(
-            f"the marker broker takes {' and '.join(sorted(_OPTIONS))} by name, not "
+            f"the marker broker accepts {' and '.join(sorted(_OPTIONS))} as keyword arguments, not "
             f"{', '.join([*unknown, *map(repr, marker.args if marker is not None else ())])}"
         )
     return broker_factory(options.get("settings"), config=options.get("config"))

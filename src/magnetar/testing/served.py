@@ -248,7 +248,7 @@ def _has(connection: Connection, topic: TopicName | None, producer: str | None, 
 def _check_ports(settings: Settings) -> None:
     """:raises SettingsContradict: there are listeners at which no fault could be injected"""
     if settings.broker_service_port_tls is not None or settings.web_service_port_tls is not None:
-        raise SettingsContradict("brokers for tests are served without TLS: leave out its ports")
+        raise SettingsContradict("brokers for tests have no TLS: remove its ports from the settings")
 
 
 def _topic(asked: Mapping[str, Any]) -> TopicName | None:

@@ -212,7 +212,7 @@ def test_a_web_socket_is_told_why_it_ends_and_takes_nothing_more(secured: Secure
         code, frame = one.recv_data_frame()
         assert code == websocket.ABNF.OPCODE_CLOSE
         assert int.from_bytes(frame.data[:2], "big") == 1008
-        assert f"produce of persistent://{NAMESPACE}/{topic}".encode() in frame.data
+        assert f"produce on persistent://{NAMESPACE}/{topic}".encode() in frame.data
     with suppress(websocket.WebSocketException, OSError):
         producer.send(json.dumps({"payload": "MQ=="}))
     reader.settimeout(1)

@@ -24,7 +24,7 @@ DIFFERENT: dict[str, tuple[int, str]] = {
     f"topics set-replicated-subscription-status {T} -s none --enable": (1, "Apache Pulsar makes one"),
     f"persistent reset-cursor {T} -s none -t 1h": (1, "Apache Pulsar makes a subscription"),
     f"topics get-shadow-topics {T}": (0, "Apache Pulsar's fails where there are none"),
-    "broker-stats mbeans": (1, "there is no Java machine"),
+    "broker-stats mbeans": (1, "it does not run on a Java VM"),
     "namespaces get-topic-positions lt/n -b 0x00000000_0x40000000": (0, "of Apache Pulsar's own topics, too"),
     f"topics get-offload-policies -ap {T}": (0, "Apache Pulsar tells its defaults; here none apply"),
     f"topicPolicies get-dispatcher-pause-on-ack-state-persistent {T}": (0, "Apache Pulsar's prints a future"),

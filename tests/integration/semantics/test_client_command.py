@@ -37,7 +37,7 @@ WAITING = {
 """What does not end, or has nothing to end with, and why."""
 _AS_JSON = "values are JSON; Pulsar's names classes of Java, in the order of hashes"
 _HEX = "hexadecimal is asked for; Pulsar's prints it with --pool-messages false only"
-_PLAIN = "one flag without the other would send plain text; Pulsar's does"
+_PLAIN = "one flag without the other would send unencrypted messages; Pulsar's does"
 _NO_WEBSOCKET = "addresses of WebSocket are refused"
 _PAIR = '{"key": "k1", "value": "v1"}'
 _ALL = (

@@ -205,7 +205,7 @@ def test_whom_a_broker_keeps_away_from_its_data_asks_it(
         text=True,
         check=False,
     )
-    assert (run.returncode, run.stdout) == (0, f"{topic} is compacted\n"), run.stderr
+    assert (run.returncode, run.stdout) == (0, f"{topic} was compacted\n"), run.stderr
     assert [value for _key, value in read(client, topic)] == [b"17", b"18", b"19"]
 
 

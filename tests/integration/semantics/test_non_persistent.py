@@ -347,7 +347,7 @@ def test_acknowledgement_redelivery_and_seek_change_nothing(client: Client, topi
 
 def test_there_is_no_last_message_id(client: Client, topic: str) -> None:
     consumer = client.subscribe(topic, "s")
-    with pytest.raises(Refused, match="keeps no messages") as refused:
+    with pytest.raises(Refused, match="stores no messages") as refused:
         client.ask(
             BaseCommand.GET_LAST_MESSAGE_ID, BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE, consumer_id=consumer
         )

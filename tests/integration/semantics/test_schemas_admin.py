@@ -227,5 +227,5 @@ def test_the_command(server: Server, topic: str, tmp_path: Path, capsys: pytest.
     assert run(server, capsys, "delete", topic) == (0, "", "")
     assert run(server, capsys, "get", topic)[0] == 1
     code, _, error = run(server, capsys, "extract", topic, "-j", "a.jar", "-t", "avro", "-c", "A")
-    assert (code, "no Java machine" in error) == (1, True)
+    assert (code, "not run on a Java VM" in error) == (1, True)
     assert run(server, capsys, "upload", topic, "-f", str(tmp_path / "none"))[0] == 1

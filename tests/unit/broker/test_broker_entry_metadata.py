@@ -25,7 +25,7 @@ BOTH = BrokerEntryMetadataSettings(timestamp=True, index=True)
 
 def brokers(wanted_metadata: BrokerEntryMetadataSettings = BOTH, *, show: bool = False) -> Brokers:
     made = Brokers(policies=UNBOUNDED)
-    topic = replace(made.broker.settings.topic, wanted_metadata=wanted_metadata)
+    topic = replace(made.broker.settings.topic, broker_entry_metadata=wanted_metadata)
     made.broker.settings = replace(made.broker.settings, topic=topic, show_broker_entry_metadata=show)
     return made
 
@@ -128,7 +128,7 @@ def test_consumers_get_it_only_where_they_ask_and_the_broker_shows_it(
 def lived(wanted_metadata: BrokerEntryMetadataSettings = BOTH) -> Lived:
     made = Lived(EffectivePolicies())
     made.broker.settings = replace(
-        made.broker.settings, topic=replace(made.broker.settings.topic, wanted_metadata=wanted_metadata)
+        made.broker.settings, topic=replace(made.broker.settings.topic, broker_entry_metadata=wanted_metadata)
     )
     return made
 
@@ -179,7 +179,7 @@ def test_numbers_of_a_process_that_was_killed_are_not_given_again() -> None:
     assert last == 99
     again = Lived(EffectivePolicies(), disk=made.world.crash())
     again.broker.settings = replace(
-        again.broker.settings, topic=replace(again.broker.settings.topic, wanted_metadata=BOTH)
+        again.broker.settings, topic=replace(again.broker.settings.topic, broker_entry_metadata=BOTH)
     )
     assert published(again, again.topic()) == 100
 
@@ -189,7 +189,7 @@ def test_a_topic_may_begin_to_have_numbers_and_cease_to() -> None:
     topic = made.topic()
     assert published(made, topic) == -1
     settings = made.broker.settings
-    made.broker.settings = replace(settings, topic=replace(settings.topic, wanted_metadata=BOTH))
+    made.broker.settings = replace(settings, topic=replace(settings.topic, broker_entry_metadata=BOTH))
     topic = reloaded(made, topic)
     assert published(made, topic) == 0
     made.broker.settings = settings

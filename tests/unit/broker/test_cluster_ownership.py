@@ -281,7 +281,7 @@ def test_what_is_read_late_brings_nothing_back_that_was_given_up() -> None:
     world.loop.run_for(0.1)
     one.ownership._held[BUNDLE] = held
     one.gives_up()
-    with pytest.raises(ServiceNotReady, match="served by nobody"):
+    with pytest.raises(ServiceNotReady, match="served by no broker"):
         world.run(asking)
     assert two.asked(asked=Asked.TAKE).here
 

@@ -151,7 +151,7 @@ def test_it_is_not_given_up_while_it_is_divided(case: Dividing, monkeypatch: pyt
     monkeypatch.setattr(records, "divide", slow)
     splitting = loop.create_task(case.split())
     case.world.wait(0.5)
-    with pytest.raises(ConcurrentModification, match="is being divided"):
+    with pytest.raises(ConcurrentModification, match="is being split"):
         case.world.run(case.unload())
     case.world.run(splitting)
     assert case.held == {LOWER, UPPER}

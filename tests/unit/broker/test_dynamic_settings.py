@@ -95,7 +95,7 @@ def test_what_is_refused_says_why_and_nothing_is_stored(world: World) -> None:
 
     def check(text: str) -> None:
         if text == "many":
-            raise SettingRefused("wants a whole number")
+            raise SettingRefused("must be a whole number")
 
     told: list[bool] = []
 
@@ -108,7 +108,7 @@ def test_what_is_refused_says_why_and_nothing_is_stored(world: World) -> None:
     )
     with pytest.raises(PreconditionFailed, match=r"Can't update loadManagerClassName .*: there is one"):
         world.run(dynamic.set("loadManagerClassName", "x"))
-    with pytest.raises(PreconditionFailed, match="maxTenants=many: wants a whole number"):
+    with pytest.raises(PreconditionFailed, match="maxTenants=many: must be a whole number"):
         world.run(dynamic.set("maxTenants", "many"))
     assert (taken, world.run(world.metadata.get(PATH))) == ([], None)
     world.run(dynamic.set("maxTenants", "7"))

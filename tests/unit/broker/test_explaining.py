@@ -95,7 +95,7 @@ def test_consumers_that_ask_for_no_more_are_named() -> None:
     store(brokers, 1)
     found = of(brokers)
     assert found["reason"] == "no_permits"
-    assert found["sentence"].startswith("1 message waits, and no consumer asks for more")
+    assert found["sentence"].startswith("1 message waits, but no consumer asks for more")
     assert [each["name"] for each in found["figures"]["waitingFor"]] == ["c1"]
     for number in range(2, 30):
         joined(brokers, number, SHARED)
@@ -161,7 +161,7 @@ def test_whose_rate_it_is_and_the_command_that_raises_it(name: str) -> None:
     brokers.world.wait(1.0)
     found = of(brokers)
     assert found["reason"] == "rate_limit"
-    assert "it allows 5 messages in 60 s" in found["sentence"]
+    assert "it allows 5 messages per 60 s" in found["sentence"]
     words = (
         "topicPolicies set-subscription-dispatch-rate -s s" if name[0] == "s" else "topics set-dispatch-rate"
     )
@@ -187,7 +187,10 @@ def test_filters_are_named() -> None:
     take(peer)
     brokers.world.wait(1.0)
     found = of(brokers)
-    assert found["sentence"] == "Entry filters (Later) put off what is left; they are asked again every 10 s."
+    assert (
+        found["sentence"]
+        == "Entry filters (Later) postpone the remaining messages; the broker asks them again every 10 s."
+    )
     assert found["figures"]["rescheduled"] == 2
 
 
@@ -200,10 +203,10 @@ def test_at_the_end_what_is_not_acknowledged_is_told() -> None:
     brokers.until(lambda: sent(brokers) == 4)
     found = of(brokers)
     assert (found["reason"], found["figures"]["backlog"]) == ("at_end", 4)
-    assert found["sentence"] == "All was delivered; 4 messages of it are not acknowledged."
+    assert found["sentence"] == "All messages were delivered; 4 of them are not acknowledged."
     acknowledge(peer, [0, 1, 2, 3])
     brokers.world.wait(0.1)
-    assert of(brokers)["sentence"] == "All was delivered and acknowledged: nothing waits."
+    assert of(brokers)["sentence"] == "All messages were delivered and acknowledged."
 
 
 def test_a_subscription_that_is_being_moved() -> None:
@@ -224,7 +227,7 @@ def test_what_a_topic_that_stores_nothing_dropped() -> None:
     brokers.publish(publisher, 2)
     found = explained(brokers, topic=name)["subscriptions"]["s"]
     assert (found["reason"], found["figures"]["dropped"]) == ("no_permits", 2)
-    assert found["sentence"].endswith("2 messages were lost to it so far.")
+    assert found["sentence"].endswith("Dropped for this subscription so far: 2 messages.")
 
 
 # Producers' side
@@ -244,7 +247,7 @@ def test_nothing_is_in_the_way() -> None:
     brokers.publisher()
     found = publishing(brokers)
     assert (found["reason"], found["refused"]) == ("nothing", [])
-    assert found["sentence"] == "Nothing is in the way: 1 producer is connected."
+    assert found["sentence"] == "Nothing prevents publishing: 1 producer is connected."
 
 
 def test_a_terminated_topic() -> None:
@@ -453,7 +456,7 @@ def test_the_broker_s_rate_of_dispatch(rate: DispatchRate, setting: str) -> None
     brokers.world.wait(0.1)
     found = of(brokers)
     assert (found["reason"], found["figures"]["limitOf"]) == ("rate_limit", "Broker")
-    assert found["sentence"].endswith(f" It is {setting} in the broker's configuration.")
+    assert found["sentence"].endswith(f" The setting {setting} of the broker's configuration sets this rate.")
     assert "try" not in found
 
 
@@ -471,7 +474,7 @@ def test_the_broker_s_rate_of_publishing(rates: dict[str, int], setting: str) ->
     brokers.until(lambda: peer.count(BaseCommand.SEND_RECEIPT) == 20)
     found = publishing(brokers)
     assert (found["reason"], found["figures"]["limitOf"]) == ("publish_rate", "Broker")
-    assert found["sentence"].endswith(f" It is {setting} in the broker's configuration.")
+    assert found["sentence"].endswith(f" The setting {setting} of the broker's configuration sets this rate.")
 
 
 def test_rates_of_a_resource_group() -> None:
@@ -531,4 +534,4 @@ def test_nobody_listens_where_nothing_is_stored() -> None:
     brokers.world.wait(0.1)
     found = explained(brokers, topic=name)["subscriptions"]["s"]
     assert found["reason"] == "no_consumer"
-    assert found["sentence"] == "No consumer is connected: whatever is published is dropped."
+    assert found["sentence"] == "No consumer is connected: published messages are dropped."

@@ -91,7 +91,7 @@ def test_what_is_not_loaded_in_time_writes_nothing_once_the_bundle_is_given_up(
     assert owned.gone
     assert not loading.done()
     record = lived.world.run(lived.world.metadata.get(topic.managed_ledger.path))
-    with pytest.raises(ServiceNotReady, match="not served by this broker any more"):
+    with pytest.raises(ServiceNotReady, match="no longer served by this broker"):
         lived.world.run(loading)
     assert lived.world.run(lived.world.metadata.get(topic.managed_ledger.path)) == record
 
@@ -108,6 +108,6 @@ def test_what_is_being_loaded_when_its_bundle_is_lost_writes_nothing(
     lived.world.wait(0.1)
     record = lived.world.run(lived.world.metadata.get(topic.managed_ledger.path))
     broker._lost(bundle)
-    with pytest.raises(ServiceNotReady, match="not served by this broker any more"):
+    with pytest.raises(ServiceNotReady, match="no longer served by this broker"):
         lived.world.run(loading)
     assert lived.world.run(lived.world.metadata.get(topic.managed_ledger.path)) == record

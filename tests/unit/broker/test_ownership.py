@@ -144,7 +144,7 @@ def test_a_namespace_that_was_divided_anew_is_seen(lived: Lived) -> None:
 
 def test_a_load_that_outlives_its_right_is_given_up(lived: Lived, two: Two) -> None:
     two.moves_when_asked = True
-    with pytest.raises(ServiceNotReady, match="any more"):
+    with pytest.raises(ServiceNotReady, match="no longer served by this broker"):
         lived.topic()
     assert not lived.broker.topics
     topic = lived.topic()

@@ -226,7 +226,7 @@ def test_namespaces_come_and_go() -> None:
 
 @pytest.mark.parametrize("rate", [10**400, float("nan"), float("inf")])
 def test_numbers_that_no_broker_writes_are_told_as_such(rate: float) -> None:
-    with pytest.raises(MetadataFailure, match="persistence: a number is wanted"):
+    with pytest.raises(MetadataFailure, match="persistence: must be a number"):
         of_namespace(persistence={"managedLedgerMaxMarkDeleteRate": rate})
 
 

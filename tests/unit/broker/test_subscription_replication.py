@@ -160,9 +160,9 @@ def test_operators_are_told_why_a_subscription_does_not_move_along() -> None:
     world.replicators["east"].connected = False
     world.send()
     world.wait()
-    sentence = "It does not move along in other clusters: "
+    sentence = "It does not advance in the other clusters: "
     found = explain_subscription(subscription)
-    assert found.sentence.endswith(f" {sentence}not connected to east, and a snapshot takes all clusters.")
+    assert found.sentence.endswith(f" {sentence}not connected to east, and a snapshot needs all clusters.")
     world.replicators["east"].connected = True
     world.wait(4)
     found = explain_subscription(subscription)

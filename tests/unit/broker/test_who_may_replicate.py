@@ -66,7 +66,7 @@ def test_names_of_replicators(secured: Secured, role: str) -> None:
 
 def test_a_replicator_still_wants_the_permission_to_produce(secured: Secured) -> None:
     secured.replicators.add("stranger")
-    assert "produce is wanted" in refusal(secured.producer("stranger", NAME))
+    assert "needs the permission produce" in refusal(secured.producer("stranger", NAME))
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -90,7 +90,7 @@ def test_as_json(check: Check, written: Callable[..., Path]) -> None:
     ("text", "problem"),
     [
         ("managedLedgerDefaultWriteQuorum=2\nwebServicePort=0\n", "is not honoured"),
-        ("maxMessageSize=large\nwebSocketServiceEnabled=perhaps\n", "wants a whole number"),
+        ("maxMessageSize=large\nwebSocketServiceEnabled=perhaps\n", "must be a whole number"),
         ("clusterName=a b\nwebServicePort=0\n", "clusterName"),
         ("entryFilterNames=nowhere:Filter\nwebServicePort=0\n", "cannot be loaded"),
         ("bindAddresses=outside:pulsar://127.0.0.1:0\nwebServicePort=0\n", "the listener 'outside'"),
@@ -166,7 +166,7 @@ def test_files_that_cannot_be_checked(check: Check, tmp_path: Path, written: Cal
     code, said = check(tmp_path / "nowhere.conf")
     assert (code, said) == (
         1,
-        f"magnetar: {tmp_path}/nowhere.conf: cannot be read: No such file or directory\n",
+        f"magnetar: {tmp_path}/nowhere.conf cannot be read: No such file or directory\n",
     )
 
 

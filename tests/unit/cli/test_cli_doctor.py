@@ -65,7 +65,7 @@ def test_a_port_that_is_taken(doctor: Doctor) -> None:
     assert code == 1
     assert line["state"] == "fail"
     assert "Address already in use, process" in line["found"]
-    assert line["advice"] == "end what has it; --binary-port 0 takes a free one"
+    assert line["advice"] == "end that process, or use --binary-port 0 for a free port"
 
 
 def test_an_address_that_is_not_here(doctor: Doctor) -> None:
@@ -90,7 +90,7 @@ def test_how_full_a_disk_is(
 def test_settings_that_stop_a_start(doctor: Doctor, tmp_path: Path) -> None:
     code, found = doctor("maxMessageSize=large\n")
     assert code == 1
-    assert "wants a whole number" in found["settings"]["found"]
+    assert "must be a whole number" in found["settings"]["found"]
     assert found["settings"]["advice"] == f"magnetar check {tmp_path}/standalone.conf"
     assert "disk space" not in found
 

@@ -13,7 +13,7 @@ FOUND: dict[str, Any] = {
     "servedBy": "pulsar://localhost:6650",
     "producers": {
         "reason": "nothing",
-        "sentence": "Nothing is in the way: 1 producer is connected.",
+        "sentence": "Nothing prevents publishing: 1 producer is connected.",
         "figures": {},
         "refused": [{"reason": "name_taken", "times": 2, "first": 1, "last": 2, "message": "taken"}],
     },
@@ -33,7 +33,7 @@ FOUND: dict[str, Any] = {
 TEXT = """persistent://public/default/t, served by pulsar://localhost:6650
 
 producers: nothing
-  Nothing is in the way: 1 producer is connected.
+  Nothing prevents publishing: 1 producer is connected.
   refused before: name_taken, 2 times: taken
 
 subscription s: no_consumer for 4.2 s
@@ -72,7 +72,7 @@ def test_names_of_clients_command_no_terminal() -> None:
 
 def test_a_topic_without_subscriptions() -> None:
     assert text({**FOUND, "subscriptions": {}}).endswith(
-        "\n\nThere is no subscription: nothing is kept for anybody.\n"
+        "\n\nThe topic has no subscriptions, so no messages are kept for consumers.\n"
     )
 
 

@@ -27,7 +27,7 @@ def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str
         (["standalone", "--http-port", "x"], "'x' is not a port: a whole number from 0 to 65535"),
         (["standalone", "--binary-port", "65536"], "'65536' is not a port"),
         (["standalone", "--log-format", "xml"], "invalid choice: 'xml'"),
-        (["standalone", "--data-dir", ""], "an empty text names no folder"),
+        (["standalone", "--data-dir", ""], "the name of the directory is empty"),
         (["standalone", "--nope"], "unrecognized arguments: --nope"),
     ],
 )

@@ -161,11 +161,11 @@ def answering(status: int, kind: str, body: bytes) -> Iterator[AdminHttp]:
     [
         (404, "application/json", b'{"reason":"no such path"}', AdminError, "magnetarDashboardEnabled=true"),
         (403, "application/json", b'{"reason":"not yours"}', AdminError, "not yours"),
-        (200, "text/html", b"<html>", AdminError, "no event stream"),
-        (200, "text/event-stream", b"", AdminError, "without telling anything"),
+        (200, "text/html", b"<html>", AdminError, "is not an event stream"),
+        (200, "text/event-stream", b"", AdminError, "without sending anything"),
         (200, "text/event-stream", b'event: gone\ndata: {"reason":"it went"}\n\n', AdminError, "it went"),
-        (200, "text/event-stream", b"event: shown\ndata: {\n\n", AdminError, "no JSON"),
-        (200, "text/event-stream", b"event: shown\ndata: 1\n\n", AdminError, "no object"),
+        (200, "text/event-stream", b"event: shown\ndata: {\n\n", AdminError, "did not send JSON"),
+        (200, "text/event-stream", b"event: shown\ndata: 1\n\n", AdminError, "did not send an object"),
         (200, "text/event-stream", b"x" * (MOST_LINE + 1), AdminError, f"more than {MOST_LINE} bytes"),
     ],
 )

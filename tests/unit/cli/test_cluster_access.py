@@ -85,11 +85,14 @@ def test_key_stores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"useKeyStoreTls": "true", "tlsTrustStorePath": "/t.jks"}, "tlsTrustStoreType=JKS: only Java"),
-        ({"tlsAllowInsecureConnection": "perhaps"}, "tlsAllowInsecureConnection wants true or false"),
+        (
+            {"useKeyStoreTls": "true", "tlsTrustStorePath": "/t.jks"},
+            "tlsTrustStoreType=JKS is not supported, only Java",
+        ),
+        ({"tlsAllowInsecureConnection": "perhaps"}, "tlsAllowInsecureConnection must be true or false"),
         ({"proxyServiceUrl": "pulsar://p"}, "proxyServiceUrl"),
-        ({"sslFactoryPlugin": "a.B"}, "class of Java"),
-        ({"authPlugin": "a.B", "authParams": "kept"}, "nothing is known of 'a.B'"),
+        ({"sslFactoryPlugin": "a.B"}, "names a Java class"),
+        ({"authPlugin": "a.B", "authParams": "kept"}, "unknown plugin 'a.B'"),
         ({"authPlugin": "token", "authParams": "file:/not/there"}, "/not/there cannot be read"),
     ],
 )

@@ -43,11 +43,11 @@ Nobody {{ }};
     [
         ("A", "line 1: { is missing"),
         ("A {\n x; };", "line 2: required, requisite, sufficient or optional is missing"),
-        ("A {\n x always; };", "behind x one of required"),
+        ("A {\n x always; };", "one of required, requisite, sufficient, optional is missing after x"),
         ("A {\n x required\n y };", "line 3: = is missing"),
         ("A { x required y=z }", "; or an option is missing"),
         ("A { x required y=z; }", "; is missing"),
-        ('A { x required y="z; };', "a quote that does not end"),
+        ('A { x required y="z; };', "a quote is not closed"),
         ("{ };", "the name of a section is missing"),
     ],
 )

@@ -39,7 +39,9 @@ def test_a_check_leaves_no_data(data: Path, capsys: pytest.CaptureFixture[str]) 
     target = data.parent / "other"
     command = ["export-ledgers", "--from", str(data), "--to", str(target), "--all", "--no-mapping"]
     assert main([*command, "--check"]) == 0
-    assert f"0 topics can go from the data in {data} to the data in {target}" in capsys.readouterr().out
+    assert (
+        f"0 topics can be exported from the data in {data} to the data in {target}" in capsys.readouterr().out
+    )
     assert not target.exists()
     assert main(command) == 0
     assert (target / "ledgers").exists()
@@ -48,10 +50,10 @@ def test_a_check_leaves_no_data(data: Path, capsys: pytest.CaptureFixture[str]) 
 def test_places_that_are_none(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nothing = data.parent / "nothing"
     assert main(["export-ledgers", "--from", str(nothing), "--to", str(data), "--all", "--no-mapping"]) == 1
-    assert f"there is no data of a broker in {nothing}" in capsys.readouterr().err
+    assert f"{nothing} has no data of a broker" in capsys.readouterr().err
     assert not nothing.exists()
     assert main(["export-ledgers", "--from", str(data), "--to", str(data), "--all", "--no-mapping"]) == 1
-    assert "has to be stopped before" in capsys.readouterr().err
+    assert "stop it first" in capsys.readouterr().err
     conf = data.parent / "broker.conf"
     conf.write_text("clusterName=lab\n")
     assert main(["export-ledgers", "--from", str(data), "--to", str(conf), "--all", "--no-mapping"]) == 1

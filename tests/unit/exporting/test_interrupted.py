@@ -168,6 +168,8 @@ def test_a_topic_that_has_left_is_not_given_up(full: tuple[SimulatedDisk, dict[s
         if states(world, world.a) or states(world, world.b):
             count, refused = given_up(world)
             assert count == 0
-            assert [sentence.rpartition(": ")[2] for sentence in refused] == ["that can only be finished"]
+            assert [sentence.rpartition(": ")[2] for sentence in refused] == [
+                "its export can only be finished, not abandoned"
+            ]
             return
     raise AssertionError("no export was cut short after its topic left")

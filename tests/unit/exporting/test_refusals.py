@@ -105,7 +105,7 @@ def test_clusters_that_share_their_bookies(world: World) -> None:
     world.a.bookies, world.b.bookies = "one", "other"
     assert world.plan().refusals == []
     world.b.bookies = "one"
-    refused(world, "a and b have their ledgers on the same bookies")
+    refused(world, "a and b keep their ledgers on the same bookies")
     told: list[Unit] = []
     given_up = world.run(Export(world.a, world.b).give_up(Selection(), told.append))
     assert (["same bookies" in each for each in given_up], told) == ([True], [])
@@ -114,9 +114,9 @@ def test_clusters_that_share_their_bookies(world: World) -> None:
 def test_a_topic_that_is_there_already(world: World) -> None:
     world.topic(world.b, PLAIN)
     world.unload()
-    refused(world, str(PLAIN), "exists in b already")
+    refused(world, str(PLAIN), "already exists in b")
     world.run(world.b.broker.namespaces.create_partitioned(EMPTY, 3, {}))
-    refused(world, str(EMPTY), "exists in b already")
+    refused(world, str(EMPTY), "already exists in b")
 
 
 def test_replication(world: World) -> None:
@@ -125,7 +125,7 @@ def test_replication(world: World) -> None:
     topic = world.topic(world.a, PLAIN)
     world.run(world.a.managed.open_cursor(topic.managed_ledger, "pulsar.repl.east", EARLIEST, {}))
     world.unload()
-    refused(world, PLAIN.path, "pulsar.repl.east is that of a replicator")
+    refused(world, PLAIN.path, "pulsar.repl.east belongs to a replicator")
 
 
 def test_what_is_stored_elsewhere(world: World) -> None:
@@ -144,19 +144,19 @@ def test_transactions(world: World) -> None:
     world.topic(world.a, TopicName.parse(f"{EMPTY}-waits__transaction_pending_ack"))
     world.unload()
     refused(world, EMPTY.path, "is used in transactions")
-    assert any("pending_ack has the state of transactions" in each for each in world.plan().left_out)
+    assert any("pending_ack has transaction state" in each for each in world.plan().left_out)
 
 
 def test_more_copies_than_one(world: World) -> None:
     three: dict[str, Any] = {"bookkeeperEnsemble": 3, "bookkeeperWriteQuorum": 3, "bookkeeperAckQuorum": 2}
     three["managedLedgerMaxMarkDeleteRate"] = 0.0
     change(world.a, world, POLICIES, persistence=three)
-    refused(world, "public/default wants its entries on 3 bookies", which=WhichPolicies.SOURCE)
+    refused(world, "public/default requires 3 copies of its entries", which=WhichPolicies.SOURCE)
     policies = world.a.broker.policies.topics
     assert policies is not None
     world.run(policies.change(KEYED, lambda record: record.update(persistence=three), everywhere=False))
     world.unload()
-    refused(world, f"{KEYED} wants its entries on 3 bookies", which=WhichPolicies.SOURCE)
+    refused(world, f"{KEYED} requires 3 copies of its entries", which=WhichPolicies.SOURCE)
 
 
 def test_other_policies_of_a_namespace(world: World) -> None:
@@ -168,7 +168,9 @@ def test_other_policies_of_a_namespace(world: World) -> None:
         bundles={"boundaries": ["0x00000000", "0xffffffff"]},
     )
     change(world.b, world, POLICIES, max_consumers_per_topic=9)
-    refused(world, "public/default has other policies in b: max_consumers_per_topic, message_ttl_in_seconds")
+    refused(
+        world, "public/default has different policies in b: max_consumers_per_topic, message_ttl_in_seconds"
+    )
 
     def told(which: WhichPolicies) -> Mapping[str, Any]:
         world.export(which=which, selection=Selection(topics=frozenset((EMPTY if told_of else PLAIN,))))
@@ -220,13 +222,13 @@ def test_a_namespace_that_is_missing_is_made_with_its_tenant(world: World) -> No
 def test_an_export_between_other_stores(world: World) -> None:
     note = ExportNote(ExportState.LEFT, "c", "somewhere else")
     world.run(world.a.metadata.put(note_path(PLAIN.path), encode_note(note)))
-    refused(world, f"{PLAIN} is being exported between other stores already: somewhere else, not b")
+    refused(world, f"{PLAIN} is already being exported between somewhere else and another place than b")
 
 
 def test_nobody_opens_what_is_on_its_way(world: World) -> None:
     for side, state, words in (
-        (world.a, ExportState.LEFT, "has gone to elsewhere"),
-        (world.b, ExportState.INCOMING, "is being copied from elsewhere and not whole yet"),
+        (world.a, ExportState.LEFT, "was exported to elsewhere"),
+        (world.b, ExportState.INCOMING, "is being copied from elsewhere, and the copy is incomplete"),
     ):
         note = ExportNote(state, "c", "elsewhere")
         for unit in (PLAIN, ORDERS):
@@ -241,9 +243,9 @@ def test_nobody_opens_what_is_on_its_way(world: World) -> None:
 def test_what_clients_are_told_of_it() -> None:
     from magnetar.broker.translation import to_broker_error
 
-    told = to_broker_error(ManagedLedgerMoving("t has gone to elsewhere"))
+    told = to_broker_error(ManagedLedgerMoving("t was exported to elsewhere"))
     assert isinstance(told, PersistenceFailure)
-    assert "has gone to elsewhere" in str(told)
+    assert "was exported to elsewhere" in str(told)
 
 
 class _Damaging:
@@ -273,7 +275,7 @@ def test_a_copy_that_reads_back_otherwise_does_not_count(world: World) -> None:
     world.unload()
     store = world.b.managed.store
     world.b.managed.store = _Damaging(store)  # type: ignore[assignment]
-    with pytest.raises(NotExported, match=r"reads back otherwise as \d+ in b"):
+    with pytest.raises(NotExported, match=r"differs from its copy \d+ in b"):
         world.export(selection=Selection(topics=frozenset((ENDED,))))
     world.b.managed.store = store
     assert len(world.run(served(world.a))) == 6
@@ -295,7 +297,7 @@ def test_a_topic_that_is_served_while_it_is_copied_stays(world: World) -> None:
         return await get(asked)
 
     world.b.metadata.get = changing  # type: ignore[method-assign]
-    with pytest.raises(NotExported, match="was changed while it was copied"):
+    with pytest.raises(NotExported, match="changed while it was copied"):
         world.export(selection=Selection(topics=frozenset((ENDED,))))
     world.b.metadata.get = get  # type: ignore[method-assign]
     assert str(ENDED) in world.run(served(world.a))
@@ -315,4 +317,4 @@ def test_a_name_that_is_used_again(world: World) -> None:
     assert world.run(policies.own(PLAIN, everywhere=False)) == {}
     world.unload()
     refused_now = world.plan().refusals
-    assert refused_now == [f"{PLAIN} exists in b already"]
+    assert refused_now == [f"{PLAIN} already exists in b"]

@@ -138,7 +138,7 @@ def test_a_refusal_says_when_to_come_again() -> None:
     loop = served.world.simulation.loop
     waiting = [loop.create_task(pace.admit("x")) for _ in range(100)]
     served.world.wait(0.001)
-    with pytest.raises(TooFast, match="x sends more than 10 admin requests a second"):
+    with pytest.raises(TooFast, match="x exceeds 10 admin requests per second"):
         served.world.run(pace.admit("x"))
     for task in waiting:
         served.world.run(task)

@@ -150,7 +150,7 @@ def test_what_is_no_chunk_is_told_to_the_handler() -> None:
         reader, writer = await connect(server)
         writer.write(b"POST /taken HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
         assert (await one_answer(reader))[0] == 400
-        assert server.failure.startswith("Not understood")
+        assert server.failure.startswith("Invalid request")
         assert await reader.read() == b""
         writer.close()
 

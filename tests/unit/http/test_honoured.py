@@ -97,7 +97,7 @@ def test_permissions_have_no_effect_only_where_nobody_is_asked() -> None:
     )
     for method, path, body in asked:
         [sentence] = warned(served.ask(method, path, body))
-        assert "authorizationEnabled is false, so everybody may do everything" in sentence
+        assert "authorizationEnabled is false, so every client has all permissions" in sentence
     served.ask("DELETE", "/admin/v2/namespaces/public/own")
     with served.access(Access(authorizer=Asks())):
         for method, path, body in asked:
@@ -107,7 +107,9 @@ def test_permissions_have_no_effect_only_where_nobody_is_asked() -> None:
 def test_who_sets_what_has_no_effect_is_told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     served = Served()
-    sentence = "a permission has no effect: authorizationEnabled is false, so everybody may do everything"
+    sentence = (
+        "a permission has no effect: authorizationEnabled is false, so every client has all permissions"
+    )
     assert warned(served.ask("POST", f"{NAMESPACE}/permissions/r", '["produce"]')) == [
         f'299 magnetar "{sentence}"'
     ]

@@ -98,7 +98,7 @@ def test_one_that_is_larger_than_the_room_is_refused_by_name_before_any_memory_i
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert response.status == 413
-        assert b"3:4 has 67108864 bytes uncompressed: at most 2097152 are sent over HTTP" in response.body
+        assert b"3:4 has 67108864 bytes uncompressed; at most 2097152 are sent over HTTP" in response.body
         assert peak < 2 * MIB
 
     run(4 * MIB, test)
@@ -132,7 +132,7 @@ def test_answers_that_nobody_reads_are_bounded_and_others_are_refused_or_served_
         refused = [response for response in responses if response.status != 200]
         assert 2 <= len(served) <= 3
         assert {response.status for response in refused} == {503}
-        assert b"no memory for it now" in refused[0].body
+        assert b"not enough memory for it at present" in refused[0].body
         assert dict(refused[0].headers)["Retry-After"] == "5"
         assert held < 4 * MIB
         # Small ones wait for nobody.

@@ -146,7 +146,7 @@ def test_what_is_changed_while_it_is_deleted_stays_and_is_told_so(
     with monkeypatch.context() as patched:
         patched.setattr(storage, "find", changed_then)
         status, told = reason(served.ask("DELETE", ONE))
-    assert (status, told.rpartition(" was ")[2]) == (409, "changed meanwhile")
+    assert (status, told.rpartition(" was ")[2]) == (409, "changed by another request in the meantime")
     assert download(served) == CONTENTS
 
 
@@ -190,10 +190,10 @@ FILE = part("file", b"x")
     [
         (form(GOOD), 400, "has no file"),
         (form(FILE), 400, "has no metadata"),
-        (form(GOOD, FILE, FILE), 400, "a part 'file'"),
-        (form(GOOD, FILE, part("other", b"")), 400, "a part 'other'"),
+        (form(GOOD, FILE, FILE), 400, "the unknown part 'file'"),
+        (form(GOOD, FILE, part("other", b"")), 400, "the unknown part 'other'"),
         (form(FILE, part("metadata", b"{")), 400, "is not JSON"),
-        (form(FILE, part("metadata", b"[]")), 400, "an object is wanted"),
+        (form(FILE, part("metadata", b"[]")), 400, "must be an object"),
         (form(FILE, part("metadata", b'{"properties": 1}')), 400, "PackageMetadata.properties"),
         (form(FILE, part("metadata", b" " * 70_000)), 400, "more than 65536 bytes"),
         (form(GOOD, part("file", bytes(1 << 20) + b"x")), 412, "more than 1048576 bytes"),
@@ -278,7 +278,7 @@ def test_switched_off_nothing_is_served(served: Served) -> None:
         upload(served, whole()),
     ]
     for found in answers:
-        assert reason(found) == (503, "Packages are switched off: enablePackagesManagement is false")
+        assert reason(found) == (503, "Packages are disabled: set enablePackagesManagement=true")
 
 
 def test_who_may(served: Served) -> None:

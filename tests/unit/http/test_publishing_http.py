@@ -218,7 +218,7 @@ def test_nobody_waits_for_long_and_what_comes_while_the_debt_is_large_is_refused
     stored_before = served.broker.topics[TOPIC].managed_ledger.entries_added
     status, told = published(served, "words", "x")
     assert status == 429
-    assert "beyond its rate: nothing is taken for 54 seconds" in told["reason"]
+    assert "is exceeded: no messages are accepted for 54 seconds" in told["reason"]
     assert served.broker.topics[TOPIC].managed_ledger.entries_added == stored_before
     served.world.wait(50)
     assert acks(served, "words", "x")[0]["errorCode"] == 0

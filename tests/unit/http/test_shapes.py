@@ -32,7 +32,7 @@ def test_whole_numbers_may_be_texts(given: Any, taken: int) -> None:
     "given", ["ten", "5.5", 10.7, "1_000", "", "0x10", "\u0663", True, None, [], 1e400, "9" * 41]
 )
 def test_other_texts_are_no_whole_numbers(given: Any) -> None:
-    with pytest.raises(InvalidRequest, match="limit: a whole number is wanted"):
+    with pytest.raises(InvalidRequest, match="limit must be a whole number"):
         whole()("limit", given)
 
 
@@ -52,7 +52,7 @@ def test_numbers_may_be_texts(given: Any, taken: float) -> None:
     ["nan", "inf", "fast", "1_0", True, float("nan"), float("inf"), -float("inf"), "1e999", 10**400],
 )
 def test_other_texts_are_no_numbers(given: Any) -> None:
-    with pytest.raises(InvalidRequest, match="rate: a number is wanted"):
+    with pytest.raises(InvalidRequest, match="rate must be a number"):
         number("rate", given)
 
 
@@ -66,7 +66,7 @@ def test_truth_may_be_a_text_or_a_number(given: Any, taken: bool) -> None:
 
 @pytest.mark.parametrize("given", ["1", "yes", "tRue", 1.0, None])
 def test_other_values_are_no_truth(given: Any) -> None:
-    with pytest.raises(InvalidRequest, match="active: true or false is wanted"):
+    with pytest.raises(InvalidRequest, match="active must be true or false"):
         truth("active", given)
 
 
@@ -83,7 +83,7 @@ def test_numbers_and_truth_values_stand_for_their_texts(
 
 @pytest.mark.parametrize("given", [[], {}, None, ["x"], float("nan")])
 def test_other_values_are_no_texts(given: Any) -> None:
-    with pytest.raises(InvalidRequest, match=r"properties\.a: a text is wanted"):
+    with pytest.raises(InvalidRequest, match=r"properties\.a must be a string"):
         text_map("properties", {"a": given})
 
 
@@ -97,7 +97,7 @@ def test_numbers_of_bodies_stay_numbers(given: str) -> None:
 def test_what_is_checked_one_by_one_is_bounded() -> None:
     """The loop waits meanwhile, and a body of 8 MB has millions of items."""
     for given, check in (([1] * 20_001, texts), ({f"k{index}": "v" for index in range(20_001)}, text_map)):
-        with pytest.raises(InvalidRequest, match="f: 20001 items are given, at most 20000 are taken"):
+        with pytest.raises(InvalidRequest, match="f has 20001 items; at most 20000 are allowed"):
             check("f", given)
     assert texts("f", ["a"] * 20_000) == ["a"]
 

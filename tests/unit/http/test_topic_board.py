@@ -149,7 +149,7 @@ def test_nothing_is_kept_while_nobody_watches(served: Served) -> None:
     assert len(names(board)) == 4
     for _ in range(MOST_WATCHERS - 1):
         board.enter()
-    with pytest.raises(TooManyRequests, match="64 pages are open"):
+    with pytest.raises(TooManyRequests, match="64 pages already watch"):
         board.enter()
     for _ in range(MOST_WATCHERS):
         board.leave()

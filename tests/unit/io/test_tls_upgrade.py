@@ -100,13 +100,13 @@ def test_what_follows_the_answer_is_encrypted(authority: Authority, pieces: list
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (framed(HEADER + bytes.fromhex("109403")), "it offers no TLS"),
-        (framed(b"HTTP/1.1"), "it is no bookie"),
-        (b"HTTP/1.1 400 Bad Request" + b" " * 2000, "it is no bookie"),
-        (framed(b""), "it is no bookie"),
-        (framed(bytes.fromhex("0aff1000")), "it is no bookie"),
-        (b"", "ends connections"),
-        (GOOD[:7], "ends connections"),
+        (framed(HEADER + bytes.fromhex("109403")), "it does not support TLS"),
+        (framed(b"HTTP/1.1"), "its answer is not that of a bookie"),
+        (b"HTTP/1.1 400 Bad Request" + b" " * 2000, "its answer is not that of a bookie"),
+        (framed(b""), "its answer is not that of a bookie"),
+        (framed(bytes.fromhex("0aff1000")), "its answer is not that of a bookie"),
+        (b"", "closes connections"),
+        (GOOD[:7], "closes connections"),
     ],
 )
 def test_nothing_is_said_without_tls(authority: Authority, answer: bytes, why: str) -> None:

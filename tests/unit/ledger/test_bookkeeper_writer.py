@@ -539,7 +539,7 @@ def test_quorums_that_contradict_each_other_are_refused() -> None:
     for quorums in (Quorums(2, 3, 2), Quorums(3, 2, 3), Quorums(3, 3, 0)):
         with pytest.raises(ValueError, match="quorums"):
             world.run(world.store.create(quorums, {}))
-    with pytest.raises(NotEnoughBookies, match="4 bookies are needed, there are 3"):
+    with pytest.raises(NotEnoughBookies, match="4 bookies are needed, but 3 are available"):
         world.run(world.store.create(Quorums(4, 3, 2), {}))
     world.faulty.disconnect()
     with pytest.raises(MetadataFailed):

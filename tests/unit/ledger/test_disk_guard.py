@@ -90,7 +90,7 @@ def test_the_reason_names_the_bounds() -> None:
         fill(simulation, 9_500)
         await asyncio.sleep(11)
         assert guard.reason == (
-            "the disk of the ledgers is 95.0% full: above 90.0% (diskUsageThreshold) nothing is published "
+            "the disk of the ledgers is 95.0% full: above 90.0% (diskUsageThreshold), publishing is refused "
             "until it is below 85.0%"
         )
 

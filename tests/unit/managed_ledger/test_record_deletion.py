@@ -100,7 +100,7 @@ def test_who_reads_late_that_it_is_anothers_takes_nothing_from_them(world: World
     assert record is not None
     world.run(world.faulty_metadata.put(ledger.path, record.value, record.version))
     before = world.run(world.store.ledger_ids())
-    with pytest.raises(ManagedLedgerFenced, match="belongs to somebody else"):
+    with pytest.raises(ManagedLedgerFenced, match="is owned by another broker"):
         world.run(ledger.delete())
     assert world.run(world.metadata.children(ledger.path)) == list(CURSORS)
     assert world.run(world.store.ledger_ids()) == before

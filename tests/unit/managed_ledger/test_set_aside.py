@@ -67,7 +67,7 @@ def test_a_start_sets_it_aside_with_why_and_when(life: Life, caplog: pytest.LogC
     assert note is not None
     written = json.loads(note.value)
     assert written["foundMs"] == known.found_ms
-    assert written["reason"] == "no record of a topic, subscription, schema or package names it"
+    assert written["reason"] == "no metadata record of a topic, subscription, schema or package refers to it"
 
 
 def test_it_is_deleted_when_its_retention_has_passed_since_it_was_found_however_often_the_broker_starts(

@@ -70,7 +70,7 @@ def test_the_recorded_answers_are_there() -> None:
         ("persistent://a/b c/d/e", "invalid cluster name 'b c'"),
         ("persistent://a/b$/c", r"invalid namespace name 'b\$'"),
         ("persistent://a/b/", "the local name is empty"),
-        ("a/b", "topic or tenant/namespace/topic is wanted"),
+        ("a/b", "must be topic or tenant/namespace/topic"),
     ],
 )
 def test_the_reason_names_the_part(name: str, reason: str) -> None:
@@ -174,12 +174,12 @@ def test_partitions_of_any_topic_have_names() -> None:
 @pytest.mark.parametrize("place", _PLACES)
 def test_places_in_a_path_are_no_names(place: str) -> None:
     for name in (f"{place}/n/t", f"t/{place}/x", f"t/n/{place}", f"persistent://t/{place}/n/x", place):
-        with pytest.raises(InvalidName, match="it stands for a place in a path"):
+        with pytest.raises(InvalidName, match="it has a special meaning in paths"):
             TopicName.parse(name)
     for name in (f"{place}/n", f"t/{place}", f"t/{place}/n"):
-        with pytest.raises(InvalidName, match="it stands for a place in a path"):
+        with pytest.raises(InvalidName, match="it has a special meaning in paths"):
             NamespaceName.parse(name)
-    with pytest.raises(InvalidName, match="it stands for a place in a path"):
+    with pytest.raises(InvalidName, match="it has a special meaning in paths"):
         check_subscription_name(place)
     assert TopicName.parse(f"t/n/{place}.x").local == f"{place}.x"
 

@@ -83,21 +83,21 @@ def test_every_problem_is_told_by_name(tmp_path: Path) -> None:
     """
     _, problems = _load(tmp_path, text)
     wanted = [
-        "cluster.url: there is no such key; known are service_url, admin_url, auth_plugin, auth_params, "
+        "cluster.url: unknown key; use service_url, admin_url, auth_plugin, auth_params, "
         "tls_trust_certs, tls_hostname_verification",
         "own.topic is missing",
-        "own.path: a folder that all of Spark's processes see is wanted, not 's3://bucket'",
-        "own.rate: a number is wanted, not 'fast'",
-        "own.count: a whole number is wanted, not True",
-        "own.loud: true or false is wanted, not 1",
-        "own.kind: one of a, b is wanted, not 'c'",
-        "own.names: a list of texts is wanted, not 'x'",
-        "own.options: a table of texts is wanted, not {'a': 1}",
-        "other: there is no such section; known are cluster, own",
+        "own.path: must be a directory that all processes of Spark can access, not 's3://bucket'",
+        "own.rate: must be a number, not 'fast'",
+        "own.count: must be a whole number, not True",
+        "own.loud: must be true or false, not 1",
+        "own.kind: must be one of a, b, not 'c'",
+        "own.names: must be a list of strings, not 'x'",
+        "own.options: must be a table of strings, not {'a': 1}",
+        "other: unknown section; use cluster, own",
     ]
     assert problems == wanted
     assert _load(tmp_path, '[own]\ntopic = "t"\ncount = 0')[1] == ["own: count must be 1 at least"]
-    assert _load(tmp_path, "own = 5")[1] == ["own: a section is wanted, not 5"]
+    assert _load(tmp_path, "own = 5")[1] == ["own must be a section, not 5"]
     assert "c.toml" in _load(tmp_path, "[own")[1][0]
     assert ".toml or .json" in _load(tmp_path, "", "c.yaml")[1][0]
 
@@ -230,11 +230,11 @@ def test_the_command_knows_its_pipelines(capsys: pytest.CaptureFixture[str], tmp
     assert magnetar.main(["pipeline", "list"]) == 0
     assert "mirror-verify" in capsys.readouterr().out
     assert magnetar.main(["pipeline", "nothing", "--config", "x"]) == 2
-    assert "there is no pipeline 'nothing'" in capsys.readouterr().err
+    assert "unknown pipeline 'nothing'" in capsys.readouterr().err
     assert magnetar.main(["pipeline", "archive"]) == 2
     path = tmp_path / "c.toml"
     path.write_text("[archive]\npath = 5\n[elsewhere]\n")
     assert magnetar.main(["pipeline", "archive", "--config", str(path)]) == 2
     told = capsys.readouterr().err
-    for wanted in ("archive.topic is missing", "archive.path", "elsewhere: there is no such section"):
+    for wanted in ("archive.topic is missing", "archive.path", "elsewhere: unknown section"):
         assert wanted in told

@@ -103,10 +103,10 @@ def test_tokens_of_several_issuers_are_taken_each_by_its_own_keys() -> None:
         (made(aud=[["me"]]), "audience"),
         (made(leave="aud"), "audience"),
         (made(exp=5), "expired"),
-        (made(leave="exp"), "no end"),
+        (made(leave="exp"), "no expiry"),
         (made(leave="sub"), "no role"),
-        (made(kid=None), "name its key"),
-        (made(kid="unknown"), "not known"),
+        (made(kid=None), "has no key id"),
+        (made(kid="unknown"), "key of the token is unknown"),
         (made(ec_key(), "ES256", "r1"), "algorithm"),
         (made(b"s" * 64, "HS256", "r1"), "algorithm"),
         (made().rsplit(b".", 1)[0] + b".", "signature|read"),
@@ -130,11 +130,11 @@ def test_a_key_that_an_issuer_adds_counts_and_one_that_it_takes_away_does_not() 
     world.provider.listen(lambda: told.append(1))
     world.role(made())
     world.issuers.keys[ISSUER] = [jwk(rsa_key(2), "r2")]
-    world.refuses(made(rsa_key(2), kid="r2"), "not known")
+    world.refuses(made(rsa_key(2), kid="r2"), "key of the token is unknown")
     world.simulation.loop.run_for(301)
     assert world.role(made(rsa_key(2), kid="r2")) == "alice"
     assert told == [1], "who came by the old one proves itself again"
-    world.refuses(made(), "not known")
+    world.refuses(made(), "key of the token is unknown")
 
 
 def test_clients_hear_of_a_key_that_was_withdrawn_or_replaced_while_an_issuer_was_not_asked() -> None:
@@ -159,11 +159,11 @@ def test_unknown_keys_make_an_issuer_be_asked_now_and_then_only() -> None:
     world = World()
     world.role(made())
     for number in range(100):
-        world.refuses(made(kid=f"u{number}"), "not known")
+        world.refuses(made(kid=f"u{number}"), "key of the token is unknown")
     assert len(world.issuers.asked) == 2
     world.simulation.loop.run_for(301)
     for number in range(100):
-        world.refuses(made(kid=f"u{number}"), "not known")
+        world.refuses(made(kid=f"u{number}"), "key of the token is unknown")
     assert len(world.issuers.asked) == 4
 
 
@@ -178,7 +178,7 @@ def test_keys_are_asked_for_anew_in_the_background_and_run_out_at_last() -> None
     world.simulation.loop.run_for(1500)
     assert world.role(made()) == "alice", "an issuer that is down for a while is not missed"
     world.simulation.loop.run_for(1000)
-    world.refuses(made(), "not known")
+    world.refuses(made(), "key of the token is unknown")
     world.issuers.down = False
     world.simulation.loop.run_for(10)
     assert world.role(made()) == "alice"
@@ -211,7 +211,7 @@ def test_many_that_come_at_once_make_it_be_asked_once() -> None:
 def test_a_discovery_document_that_is_not_to_be_believed(document: dict[str, Any]) -> None:
     world = World()
     world.issuers.documents[ISSUER] = document
-    world.refuses(made(), "not known")
+    world.refuses(made(), "key of the token is unknown")
     assert len(world.issuers.asked) == 1
 
 

@@ -309,8 +309,9 @@ def test_a_refusal_says_who_and_what(world: World) -> None:
         asyncio.run(reason("r", TenantOperation.DELETE_TENANT, Target.of_tenant("t"))),
     ]
     assert refusals == [
-        "r may not produce of persistent://t/n/x: produce is wanted",
-        "r may not delete topic of persistent://t/n/x: it administers no such tenant",
-        "Nobody may not get topics of namespace t/n: consume or produce is wanted",
+        "r may not produce on persistent://t/n/x: it needs the permission produce",
+        "r may not delete topic on persistent://t/n/x: it is not an administrator of the tenant",
+        "A client without a role may not get topics on namespace t/n: "
+        "it needs the permission consume or produce",
         "Only superusers may delete tenant",
     ]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from magnetar.config.settings import SettingsContradict, load
-from magnetar.ledger.bookkeeper.authentication import Proof
+from magnetar.ledger.bookkeeper.authentication import AuthProvider
 from magnetar.server.bookie_login import bookie_auth_provider
 
 PLUGIN = "org.apache.bookkeeper.sasl.SASLClientProviderFactory"
@@ -21,7 +21,7 @@ Nobody {{ }};
 """
 
 
-def proof(tmp_path: Path, **lines: str) -> Proof | None:
+def proof(tmp_path: Path, **lines: str) -> AuthProvider | None:
     logins = tmp_path / "jaas.conf"
     logins.write_text(LOGINS)
     given = {
@@ -58,15 +58,18 @@ def test_without_a_plugin_bookies_are_told_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "why"),
     [
-        ({"Plugin": "com.example.Mine"}, "bookkeeperClientAuthenticationPlugin=com.example.Mine: there is"),
-        ({"ParametersName": "mine"}, "ParametersName=mine: SASL goes by saslJaasClientSectionName"),
-        ({"magnetarJaasConfigPath": ""}, "needs magnetarJaasConfigPath"),
+        (
+            {"Plugin": "com.example.Mine"},
+            "bookkeeperClientAuthenticationPlugin=com.example.Mine is not supported; use",
+        ),
+        ({"ParametersName": "mine"}, "ParametersName=mine is not supported; use saslJaasClientSectionName"),
+        ({"magnetarJaasConfigPath": ""}, "requires magnetarJaasConfigPath"),
         ({"magnetarJaasConfigPath": "/nowhere"}, "/nowhere cannot be read"),
         ({"Parameters": "Absent"}, "has no section Absent with a login"),
         ({"Parameters": "Nobody"}, "has no section Nobody with a login"),
         ({"Parameters": "Nameless"}, "has no username"),
         ({"Parameters": "Tickets"}, "Kerberos"),
-        ({"Parameters": "Other"}, "nothing is known of com.example.Login"),
+        ({"Parameters": "Other"}, "unknown login module com.example.Login"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(tmp_path: Path, lines: dict[str, str], why: str) -> None:

@@ -47,8 +47,8 @@ def test_files_are_pem_or_pkcs12(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "why"),
     [
-        ({}, "needs bookkeeperTLSKeyFilePath"),
-        ({"TLSKeyFileType": "JKS"}, "bookkeeperTLSKeyFileType=JKS: PEM and PKCS12"),
+        ({}, "requires bookkeeperTLSKeyFilePath"),
+        ({"TLSKeyFileType": "JKS"}, "bookkeeperTLSKeyFileType=JKS is not supported; use PEM or PKCS12"),
         ({"TLSKeyFilePath": "/nowhere", "TLSTrustCertsFilePath": "/nowhere"}, "/nowhere cannot be read"),
         (
             {
@@ -56,7 +56,7 @@ def test_files_are_pem_or_pkcs12(tmp_path: Path) -> None:
                 "TLSTrustCertsFilePath": "/nowhere",
                 "TLSKeyStorePasswordPath": "/nothing",
             },
-            "/nothing, with the password",
+            "/nothing with the password",
         ),
     ],
 )

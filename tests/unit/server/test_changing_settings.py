@@ -79,9 +79,9 @@ def test_what_can_be_changed_changes_what_a_broker_goes_by(cluster: bool) -> Non
 @pytest.mark.parametrize(
     ("name", "text", "wanted"),
     [
-        ("dispatchThrottlingRatePerTopicInMsg", "many", "wants a whole number"),
-        ("maxTopicsPerNamespace", "-1", "wants at least 0"),
-        ("subscriptionTypesEnabled", "Mine", "wants some of"),
+        ("dispatchThrottlingRatePerTopicInMsg", "many", "must be a whole number"),
+        ("maxTopicsPerNamespace", "-1", "must be at least 0"),
+        ("subscriptionTypesEnabled", "Mine", "must be a list of"),
     ],
 )
 def test_a_text_that_is_none_is_refused_and_counts_for_nothing(name: str, text: str, wanted: str) -> None:

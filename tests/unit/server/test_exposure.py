@@ -40,7 +40,7 @@ def test_nothing_is_said_where_only_this_machine_reaches_it(tmp_path: Path, text
 def test_all_addresses_without_authentication_advertise_localhost(tmp_path: Path) -> None:
     reached, misled = told(tmp_path, "bindAddress=0.0.0.0")
     assert reached == (
-        "Other machines reach pulsar on 0.0.0.0:6650, http on 0.0.0.0:8080 without authentication: anybody "
+        "Other machines reach pulsar on 0.0.0.0:6650, http on 0.0.0.0:8080 without authentication: anyone "
         "there may publish, consume and administer. Set authenticationEnabled=true, or bindAddress=127.0.0.1"
     )
     assert "advertises localhost" in misled

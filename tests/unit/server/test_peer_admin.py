@@ -102,14 +102,14 @@ def test_refusals_and_where_one_is_sent(tmp_path: Path) -> None:
     ids=["nothing", "nonsense", "cut short"],
 )
 def test_a_peer_that_does_not_answer_is_not_ready(tmp_path: Path, bytes_back: bytes) -> None:
-    with pytest.raises(ServiceNotReady, match="peer:80 cannot be asked"):
+    with pytest.raises(ServiceNotReady, match="peer:80 cannot be reached"):
         call(tmp_path, Peer(bytes_back), None, {})
 
 
 def test_a_silent_peer_is_given_up(tmp_path: Path) -> None:
     peer = Peer(b"")
     peer.closes = False
-    with pytest.raises(ServiceNotReady, match="does not answer within"):
+    with pytest.raises(ServiceNotReady, match="did not answer within"):
         call(tmp_path, peer, None, {})
 
 
@@ -142,7 +142,7 @@ def test_an_address_that_is_none_is_said(tmp_path: Path, url: str) -> None:
 
     async def scenario() -> None:
         io = real_io(asyncio.get_running_loop(), tmp_path)
-        with pytest.raises(ServiceNotReady, match="peer:80 cannot be asked"):
+        with pytest.raises(ServiceNotReady, match="peer:80 cannot be reached"):
             await HttpPeerAdmin(io.loop, io.network, None, prove).call(record(url), "GET", "/x")
 
     asyncio.run(scenario())
@@ -157,9 +157,9 @@ def test_nobody_there_and_no_address(tmp_path: Path) -> None:
 
         await HttpPeerAdmin(io.loop, io.network, None, prove).call(record(url), "GET", "/")
 
-    with pytest.raises(ServiceNotReady, match="cannot be asked"):
+    with pytest.raises(ServiceNotReady, match="cannot be reached"):
         asyncio.run(scenario("http://127.0.0.1:1"))
-    with pytest.raises(ServiceNotReady, match="has no address"):
+    with pytest.raises(ServiceNotReady, match="has no HTTP address"):
         asyncio.run(scenario(""))
 
 
@@ -217,14 +217,16 @@ def test_with_tls_a_broker_of_another_authority_is_not_believed(tmp_path: Path) 
     others = tmp_path / "others"
     others.mkdir()
     trust = Authority(others, "others").trust
-    assert "cannot be asked" in secured_call(tmp_path, Authority(tmp_path), of_tls, TrustCertsFilePath=trust)
+    assert "cannot be reached" in secured_call(
+        tmp_path, Authority(tmp_path), of_tls, TrustCertsFilePath=trust
+    )
 
 
 def test_with_tls_a_broker_without_such_an_address_is_not_asked_in_plain_text(tmp_path: Path) -> None:
     told = secured_call(
         tmp_path, Authority(tmp_path), lambda port: b'{"webServiceUrl":"http://127.0.0.1:%d"}' % port
     )
-    assert "no address for such requests" in told
+    assert "no HTTP address for this request" in told
 
 
 def test_with_tls_files_that_cannot_be_used_are_refused_at_the_start(tmp_path: Path) -> None:

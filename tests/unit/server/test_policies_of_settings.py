@@ -48,7 +48,7 @@ def test_marks_in_front_of_entries() -> None:
         default_settings(broker_entry_metadata_interceptors=(INDEX, TIMESTAMP))
     )
     assert (found.index, found.timestamp) == (True, True)
-    with pytest.raises(ConfigurationError, match=r"com\.example\.Mine is not known"):
+    with pytest.raises(ConfigurationError, match=r"unknown interceptor com\.example\.Mine"):
         topic_settings(default_settings(broker_entry_metadata_interceptors=(INDEX, "com.example.Mine")))
 
 

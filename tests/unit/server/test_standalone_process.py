@@ -125,9 +125,9 @@ def test_a_configuration_that_cannot_be_honoured_does_not_start(tmp_path: Path) 
 def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
     with serving(tmp_path / "one") as (_, line):
         told = refused(tmp_path / "two", f"--http-port={line[4]}")
-        assert f"HTTP port {line[4]} is taken by process " in told
+        assert f"HTTP port {line[4]} is in use by process " in told
         told = refused(tmp_path / "two", f"--binary-port={line[2]}")
-        assert f"binary port {line[2]} is taken by process " in told
+        assert f"binary port {line[2]} is in use by process " in told
 
 
 def test_a_data_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_stores_are_pem_by_type_or_name(tmp_path: Path) -> None:
     assert (found.verify_mode, found.check_hostname) == (ssl.CERT_REQUIRED, True)
     assert found.maximum_version is ssl.TLSVersion.TLSv1_2
     wrong = client_file(tmp_path, text.replace("=secret", "=mistaken"))
-    with pytest.raises(SettingsContradict, match="no certificate with its key") as caught:
+    with pytest.raises(SettingsContradict, match="not a certificate and its key") as caught:
         access(tmp_path, metadataStoreConfigPath=wrong)
     assert "mistaken" not in str(caught.value)
 
@@ -104,21 +104,24 @@ def test_the_local_file_counts_for_what_clusters_share_unless_that_has_its_own(t
         (f"{SECURE}zookeeper.ssl.keyStore.location=/k\nzookeeper.ssl.keyStore.type=BCFKS", "of type BCFKS"),
         (
             f"{SECURE}zookeeper.ssl.keyStore.location=/keys",
-            "keyStore.type says nothing that is known of /keys",
+            "the type of the key store /keys is unknown",
         ),
         (f"{SECURE}zookeeper.ssl.trustStore.location=/nowhere.pem", "/nowhere.pem cannot be read"),
         (
             f"{SECURE}zookeeper.ssl.trustStore.location=/t.p12\nzookeeper.ssl.trustStore.passwordPath=/nothing",
-            "/nothing, with the password",
+            "/nothing with the password",
         ),
-        (f"{SECURE}zookeeper.ssl.ocsp=true", "ocsp: it is not looked up whether certificates were revoked"),
+        (f"{SECURE}zookeeper.ssl.ocsp=true", "ocsp: certificate revocation is not checked"),
         (f"{SECURE}zookeeper.ssl.context.supplier.class=com.example.It", "no Java classes are loaded"),
-        (f"{SECURE}zookeeper.ssl.pinned=x", "zookeeper.ssl.pinned is not honoured"),
-        (f"{SECURE}zookeeper.ssl.protocol=TLSv9", "TLSv9: no version of TLS"),
-        ("zookeeper.sasl.client.username=x", "zookeeper.sasl.client.username is not honoured"),
-        ("zookeeper.sasl.client=true", "there is no SASL towards ZooKeeper; magnetarZooKeeperPassword"),
-        ("zookeeper.client.secure=yes", "zookeeper.client.secure wants true or false"),
-        ("zookeeper.ssl.keyStore.location=/k.pem", "is of TLS, and zookeeper.client.secure is not true"),
+        (f"{SECURE}zookeeper.ssl.pinned=x", "zookeeper.ssl.pinned is not supported"),
+        (f"{SECURE}zookeeper.ssl.protocol=TLSv9", "TLSv9: unknown TLS version"),
+        ("zookeeper.sasl.client.username=x", "zookeeper.sasl.client.username is not supported"),
+        ("zookeeper.sasl.client=true", "SASL is not supported; magnetarZooKeeperPassword"),
+        ("zookeeper.client.secure=yes", "zookeeper.client.secure must be true or false"),
+        (
+            "zookeeper.ssl.keyStore.location=/k.pem",
+            "is a setting of TLS, but zookeeper.client.secure is not true",
+        ),
         ("\nzookeeper.client.secure=\\u12", "zk.conf:2 cannot be read"),
     ],
 )

@@ -119,7 +119,7 @@ def test_what_is_too_large_is_named(monkeypatch: Any) -> None:
     found: list[Malformed] = []
     list(record_batches("t", -1, entries, BYTES, RowSelection(), None, found.append, OfEntries(entries)))
     assert [each.entry_id for each in found] == [COUNT - 1]
-    assert found[0].reason == "it is a message of 3 bytes in chunks, of which at most 2 are put together"
+    assert found[0].reason == "the message of 3 bytes in chunks is larger than the maximum of 2 bytes"
 
 
 @pytest.mark.parametrize("partition", [-1, 300])

@@ -34,7 +34,7 @@ def test_what_is_said_by_no_collector_is_no_success() -> None:
     with collecting() as collector:
         delivery = to(collector.url)
         collector.answer = b"<html>hello</html>"
-        with pytest.raises(NotDelivered, match="no answer of OTLP"):
+        with pytest.raises(NotDelivered, match="is not an OTLP response"):
             delivery.send(b"")
         collector.answer = None
         collector.status = 302

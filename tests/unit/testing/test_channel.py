@@ -67,7 +67,7 @@ def test_an_end_that_is_gone(ends: tuple[Channel, Channel]) -> None:
     own, others = ends
     others.close()
     assert own.hear() is None
-    with pytest.raises(ChannelClosed, match="its process is gone"):
+    with pytest.raises(ChannelClosed, match="the process has ended"):
         own.ask({})
 
 

@@ -80,7 +80,7 @@ class BacklogAdmin:
 
     async def _expire_each(self, subscriptions: Sequence[Subscription | Replicating], seconds: int) -> None:
         if seconds < 0:
-            raise InvalidRequest(f"expireTimeInSeconds: at least 0 is wanted, not {seconds}")
+            raise InvalidRequest(f"expireTimeInSeconds must be 0 or more, not {seconds}")
         # 0 is never, as it is of a time to live.
         before_ms = self._broker.io.clock.wall_ms() - seconds * 1000 if seconds else 0
         left = [each for each in subscriptions if not await self._expire_one(each, before_ms)]

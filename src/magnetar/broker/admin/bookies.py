@@ -10,7 +10,7 @@ from magnetar.broker.service import BrokerService
 from magnetar.errors import MetadataFailure, NotFound, PreconditionFailed
 from magnetar.ledger.bookkeeper.racks import TABLE
 
-_INVALID_RACK = "Bookie 'rack' parameter is invalid: it has the form /rack or /region/rack"
+_INVALID_RACK = "Bookie 'rack' parameter is invalid: it must have the form /rack or /region/rack"
 
 
 class BookieAdmin:
@@ -24,7 +24,7 @@ class BookieAdmin:
         """
         table = await read(self._metadata, TABLE) or {}
         if not all(isinstance(group, dict) for group in table.values()):
-            raise MetadataFailure(f"{TABLE}: a group that is no object")
+            raise MetadataFailure(f"{TABLE}: a group is not an object")
         return table
 
     async def rack(self, bookie_id: str) -> Mapping[str, Any]:
@@ -51,7 +51,7 @@ class BookieAdmin:
 
         await self.racks()
         if not await create(self._metadata, TABLE, {group: {bookie_id: dict(info)}}):
-            await change(self._metadata, TABLE, put, MetadataFailure(f"{TABLE} has gone"))
+            await change(self._metadata, TABLE, put, MetadataFailure(f"{TABLE} was deleted in the meantime"))
 
     async def delete(self, bookie_id: str) -> None:
         """:raises NotFound: the table does not know it"""

@@ -97,9 +97,11 @@ class BrokerAdmin:
             return
         found = beside.brokers.get(broker_id) if beside is not None else None
         if found is None:
-            raise NotFound(f"There is no broker {broker_id}")
+            raise NotFound(f"Broker {broker_id} not found")
         told = found.addresses
-        raise ServedElsewhere(f"That is asked of {broker_id}", told.http, told.http_tls, authoritative=False)
+        raise ServedElsewhere(
+            f"Only {broker_id} answers this request", told.http, told.http_tls, authoritative=False
+        )
 
     def internal_configuration(self) -> Mapping[str, str]:
         """Where the cluster keeps its metadata: ``InternalConfigurationData``."""

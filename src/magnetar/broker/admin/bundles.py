@@ -201,7 +201,7 @@ class BundleAdmin:
 
     async def _unload(self, bundle: Bundle, towards: str | None = None) -> None:
         if bundle in self._dividing:
-            raise ConcurrentModification(f"{bundle} is being divided")
+            raise ConcurrentModification(f"{bundle} is being split")
         try:
             await self._broker.unloads.unload(bundle, towards)
         except MetadataError as error:
@@ -291,7 +291,7 @@ class BundleAdmin:
         :raises ConcurrentModification: it is being divided, or was meanwhile, or another broker has a part
         """
         if bundle in self._dividing:
-            raise ConcurrentModification(f"{bundle} is being divided")
+            raise ConcurrentModification(f"{bundle} is being split")
         self._dividing.add(bundle)
         try:
             # From here on it is not given up; it may have been since somebody looked.
@@ -310,7 +310,7 @@ class BundleAdmin:
             known = (record.get("bundles") or {}).get("boundaries")
             before = Bundles.parse(known) if known else first
             if before.find(bundle.range.lower) != bundle.range:
-                raise ConcurrentModification(f"{bundle} has been divided meanwhile")
+                raise ConcurrentModification(f"{bundle} was split in the meantime")
             divided = Bundles(sorted({*before.boundaries, *at}))
             record["bundles"] = {"boundaries": divided.texts(), "numBundles": len(divided)}
 
@@ -319,7 +319,9 @@ class BundleAdmin:
             for part in parts:
                 owner = await ownership.owner_of(part, Asked.TAKE)
                 if not owner.here:
-                    raise ConcurrentModification(f"{part}, a part of it, is served by {owner.broker_id}")
+                    raise ConcurrentModification(
+                        f"{part}, a part of the bundle, is served by {owner.broker_id}"
+                    )
                 if part not in had:
                     taken.append(part)
             await self._broker.policies.namespaces.divide(bundle.namespace, divide)

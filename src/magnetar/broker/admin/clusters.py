@@ -51,11 +51,11 @@ class ClusterAdmin:
         """
         await self._clusters.get(name)
         if name == self._own:
-            raise PreconditionFailed(f"Cluster {name} is the one of this broker")
+            raise PreconditionFailed(f"Cluster {name} is the cluster of this broker and cannot be deleted")
         for namespace in await self._policies.all_namespaces():
             if await self._lists(namespace, name):
                 raise PreconditionFailed(
-                    f"Cluster {name} is in use: take it from the clusters of namespace {namespace} first"
+                    f"Cluster {name} is in use: remove it from the clusters of namespace {namespace} first"
                 )
         await self._clusters.delete(name)
 

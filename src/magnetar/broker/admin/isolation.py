@@ -71,7 +71,7 @@ class IsolationAdmin:
             record[name] = dict(policy)
 
         if not await create(self._metadata, path, {name: dict(policy)}):
-            await change(self._metadata, path, put, MetadataFailure(f"{path} has gone"))
+            await change(self._metadata, path, put, MetadataFailure(f"{path} was deleted in the meantime"))
         if cluster == self._broker.settings.cluster:
             await self._unload(before, checked, policy)
 

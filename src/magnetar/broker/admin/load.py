@@ -150,16 +150,20 @@ class LoadAdmin:
         name = await self._bundle(namespace, bundle)
         desk, beside = self._broker.load, self._broker.beside
         if desk is None or beside is None:
-            raise NotSupported("There is one broker: all bundles are here, and nothing moves them")
+            raise NotSupported(
+                "This broker is the only one: it serves all bundles, and there is no broker to move them to"
+            )
         leader = beside.leadership.leader()
         if not beside.leadership.is_leader and leader is not None:
             told = leader.addresses
-            raise ServedElsewhere(f"{leader.broker_id} leads the cluster", told.http, told.http_tls)
+            raise ServedElsewhere(
+                f"{leader.broker_id} is the leader of the cluster", told.http, told.http_tls
+            )
         try:
             await desk.manager.take_reports()
             placer = await desk.manager.placer(name, pure=True)
         except MetadataError as error:
-            raise ServiceNotReady(f"Policies cannot be read now: {error}") from error
+            raise ServiceNotReady(f"Policies cannot be read at present: {error}") from error
         # Only brokers of a cluster can be asked.
         from magnetar.broker.load.explaining import explain
 
@@ -174,5 +178,5 @@ class LoadAdmin:
         except InvalidName as error:
             raise InvalidRequest(str(error)) from error
         if wanted not in list(await self._broker.bundles.of_namespace(name)):
-            raise NotFound(f"{name} has no bundle {bundle}")
+            raise NotFound(f"Bundle {bundle} not found in namespace {name}")
         return f"{name}/{wanted}"

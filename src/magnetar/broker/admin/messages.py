@@ -73,7 +73,7 @@ class MessageAdmin:
         if not count:
             raise PreconditionFailed("Could not examine messages due to the total message is zero")
         if not 0 < number <= count:
-            raise InvalidRequest(f"{number} is not the number of a message: 1 to {count} are stored")
+            raise InvalidRequest(f"Message {number} does not exist: use a number from 1 to {count}")
         return await _read(
             ledger, ledger.ledgers.nth_after(before, number if earliest else count - number + 1)
         )

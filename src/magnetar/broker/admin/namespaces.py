@@ -273,7 +273,7 @@ class NamespaceAdmin:
         """
         name = self._broker.parse_namespace(namespace)
         if field == "bookieAffinityGroup" and value is not None and self._broker.settings.one_copy:
-            raise NotSupported("Groups of bookies need a cluster with BookKeeper")
+            raise NotSupported("Bookie affinity groups need a cluster with BookKeeper")
         await self._policies.change_local(name, lambda record: _put(record, field, value))
 
     # What there is
@@ -340,7 +340,9 @@ class NamespaceAdmin:
                 except (LedgerError, ManagedLedgerError, MetadataError) as error:
                     if not topic.closing:
                         raise
-                    raise ServiceNotReady(f"{name} was unloaded meanwhile: clear it again") from error
+                    raise ServiceNotReady(
+                        f"{name} was unloaded in the meantime: clear its backlog again"
+                    ) from error
 
             await together(self._broker.io.loop, await self._names(part), clear_topic, _TOPICS_AT_ONCE)
 

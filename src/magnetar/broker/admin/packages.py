@@ -34,7 +34,7 @@ class PackageAdmin:
     @property
     def _storage(self) -> PackageStorage:
         if not self._broker.settings.packages:
-            raise ServiceNotReady("Packages are switched off: enablePackagesManagement is false")
+            raise ServiceNotReady("Packages are disabled: set enablePackagesManagement=true")
         return self._broker.packages
 
     async def metadata(self, name: PackageName) -> PackageMetadata:
@@ -187,7 +187,7 @@ def _taken(name: PackageName) -> NotFound:
 
 
 def _changed(name: PackageName) -> ConcurrentModification:
-    return ConcurrentModification(f"Package '{name}' was changed meanwhile")
+    return ConcurrentModification(f"Package '{name}' was changed by another request in the meantime")
 
 
 @contextmanager

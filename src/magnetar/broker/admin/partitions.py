@@ -213,8 +213,8 @@ class PartitionAdmin:
             for index in range(count, partitions):
                 if await self._exists(name.partition(index)):
                     raise Conflict(
-                        f"Already have partition {name.partition(index)} that is beyond the present "
-                        f"{count} partitions"
+                        f"Partition {name.partition(index)} already exists although the topic has {count} "
+                        "partitions: delete it first"
                     )
         await check_room(self._broker, name, partitions - count)
         await self._namespaces.change_partitioned(name, partitions=partitions)

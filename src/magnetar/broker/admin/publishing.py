@@ -176,7 +176,9 @@ class PublishingAdmin:
         count = await self._broker.namespaces.partitions(name)
         if partition is not None:
             if not 0 <= partition < count:
-                raise TopicNotFound(f"Topic {name} has {count} partitions, and none of number {partition}")
+                raise TopicNotFound(
+                    f"Topic {name} has {count} partitions: partition {partition} does not exist"
+                )
             place = name.partition(partition)
             owner = await self._broker.owner_of(place, Asked.PLACE)
             if not owner.here:
@@ -193,7 +195,7 @@ class PublishingAdmin:
             return wanted
         stored = await self._broker.schemas.get(name.schema_path, wanted)
         if stored is None:
-            raise NotFound(f"Topic {name} has no version {wanted} of a schema")
+            raise NotFound(f"Topic {name} has no schema version {wanted}")
         return stored.data
 
     async def _version(self, name: TopicName, wanted: SchemaData | int) -> int:
@@ -211,7 +213,7 @@ class PublishingAdmin:
         for number, message in enumerate(encoded):
             if len(message.content) > most:
                 raise InvalidRequest(
-                    f"Message {number} has {len(message.content)} bytes, and maxMessageSize is {most}"
+                    f"Message {number} has {len(message.content)} bytes; maxMessageSize is {most}"
                 )
             size = message.size()
             if size > most_together:
@@ -292,7 +294,8 @@ class PublishingAdmin:
         debt = max((limiter.debt(now) for limiter in self._limiters(topic)), default=0.0)
         if debt > _MOST_SECONDS_FOR_RATES:
             raise TooManyRequests(
-                f"{topic.name} was published to beyond its rate: nothing is taken for {debt:.0f} seconds"
+                f"The publish rate of {topic.name} is exceeded: no messages are accepted for "
+                f"{debt:.0f} seconds"
             )
 
     async def _wait_for_rates(self, topic: AnyTopic, messages: int, size: int) -> None:

@@ -35,7 +35,7 @@ class ReadPlanAdmin:
         """
         plans, held = self._plans(), self._seconds(seconds)
         if await self._broker.namespaces.partitions(self._broker.parse_topic(topic)):
-            raise NotAllowed("A read plan is for a topic without partitions, or for one partition")
+            raise NotAllowed("Read plans need a topic without partitions, or one partition")
         ledger = (await self._topics.persistent(topic)).managed_ledger
         try:
             plan = plans.make(_ranges(ledger, start, end), held)
@@ -63,9 +63,12 @@ class ReadPlanAdmin:
     def _plans(self) -> ReadPlans:
         plans = self._broker.managed_ledgers.store.read_plans
         if plans is None:
-            raise NotSupported("this ledger store has no files that others could read")
+            raise NotSupported(
+                "Read plans are not available: the files of this ledger store cannot be read by other "
+                "programs"
+            )
         if not self._broker.settings.max_read_plan_seconds:
-            raise NotSupported("read plans are switched off: magnetarReadPlanMaxSeconds is 0")
+            raise NotSupported("Read plans are disabled: magnetarReadPlanMaxSeconds is 0")
         return plans
 
     def _seconds(self, seconds: int | None) -> int:
@@ -73,7 +76,9 @@ class ReadPlanAdmin:
         if seconds is None:
             return min(_DEFAULT_SECONDS, most)
         if not 0 < seconds <= most:
-            raise InvalidRequest(f"seconds: 1 to {most} (magnetarReadPlanMaxSeconds), not {seconds}")
+            raise InvalidRequest(
+                f"seconds must be from 1 to {most} (magnetarReadPlanMaxSeconds), not {seconds}"
+            )
         return seconds
 
 

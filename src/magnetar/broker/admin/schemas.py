@@ -35,7 +35,7 @@ def _declared(kind: str, definition: str, properties: Mapping[str, str]) -> Sche
     try:
         found = SchemaType["NONE" if kind == "BYTES" else kind]
     except KeyError as error:
-        raise InvalidSchemaData(f"No schema type {kind}") from error
+        raise InvalidSchemaData(f"Unknown schema type {kind}") from error
     data = from_text(definition) if found is SchemaType.KEY_VALUE else definition.encode()
     return SchemaData(found, data, properties)
 

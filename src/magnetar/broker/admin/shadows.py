@@ -21,21 +21,25 @@ async def check_source(broker: BrokerService, name: TopicName, text: str, partit
     try:
         source = TopicName.parse(text)
     except InvalidName as error:
-        raise PreconditionFailed(f"{SHADOW_SOURCE} is {text!r}, which names no topic: {error}") from error
+        raise PreconditionFailed(
+            f"{SHADOW_SOURCE} is {text!r}, which is not the name of a topic: {error}"
+        ) from error
     if not source.persistent or source == name:
-        raise PreconditionFailed(f"{source} cannot be the source of {name}: name another persistent topic")
+        raise PreconditionFailed(f"{source} cannot be the source of {name}: use another persistent topic")
     properties = await _properties(broker, source)
     if properties is None:
-        raise PreconditionFailed(f"The source {source} of shadow topic {name} does not exist: make it first")
+        raise PreconditionFailed(
+            f"The source {source} of shadow topic {name} does not exist: create it first"
+        )
     if SHADOW_SOURCE in properties:
         raise PreconditionFailed(
-            f"{source} is a shadow topic itself, of {properties[SHADOW_SOURCE]}: name that as the source"
+            f"{source} is itself a shadow topic, of {properties[SHADOW_SOURCE]}: use that topic as the source"
         )
     count = await broker.namespaces.partitions(source)
     if count != partitions:
         raise PreconditionFailed(
-            f"The source {source} has {count} partitions, and its shadow {name} would have {partitions}: "
-            "make them alike"
+            f"The source {source} has {count} partitions, but its shadow {name} would have {partitions}: "
+            "both must have the same number"
         )
 
 
@@ -58,10 +62,12 @@ async def check_shadows(broker: BrokerService, source: TopicName, shadows: Seque
             raise PreconditionFailed(f"{name} cannot be a shadow topic of itself")
         properties = await _properties(broker, name)
         if properties is None:
-            raise PreconditionFailed(f"Shadow topic {name} does not exist: make it with create-shadow-topic")
+            raise PreconditionFailed(
+                f"Shadow topic {name} does not exist: create it with create-shadow-topic"
+            )
         if shadow_source(properties, name) != source:
             raise PreconditionFailed(
-                f"{name} is not a shadow topic of {source}: make one with create-shadow-topic -s {source}"
+                f"{name} is not a shadow topic of {source}: create one with create-shadow-topic -s {source}"
             )
 
 

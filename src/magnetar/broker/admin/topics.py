@@ -184,8 +184,8 @@ class TopicAdmin:
             source = (await self.properties(topic)).get(SHADOW_SOURCE)
             if properties[SHADOW_SOURCE] != source:
                 raise PreconditionFailed(
-                    f"{SHADOW_SOURCE} of {name} is {source} and cannot be changed: make another topic with "
-                    "create-shadow-topic"
+                    f"{SHADOW_SOURCE} of {name} is {source} and cannot be changed: create another topic "
+                    "with create-shadow-topic"
                 )
         if await self._broker.namespaces.partitions(name):
             await self._broker.namespaces.change_partitioned(name, properties=properties)
@@ -237,7 +237,7 @@ class TopicAdmin:
         :raises TopicNotFound: one is not there
         """
         if len({topic.namespace_name for topic, _role, _actions in changes}) != 1:
-            raise InvalidRequest("Topics of one namespace are wanted")
+            raise InvalidRequest("All topics must belong to the same namespace")
         for topic, _role, _actions in changes:
             await self._broker.creation.existing_partitions(topic, BROKER)
         await self._change_permissions(changes)

@@ -48,7 +48,9 @@ class OpenedRun:
             run.buffer, run.starts, run.ends, count, self.ledger_ids, self.entry_ids, self.starts
         )
         if sound != count:
-            raise DataDamaged(f"entry {run.ledger_id}:{run.first_entry_id + sound} is no compacted message")
+            raise DataDamaged(
+                f"entry {run.ledger_id}:{run.first_entry_id + sound} is not a compacted message"
+            )
 
     def position(self, index: int) -> Position:
         return self.ledger_ids[index], self.entry_ids[index]

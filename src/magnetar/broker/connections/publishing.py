@@ -138,7 +138,7 @@ class Publishing:
             text = "Checksum failed on the broker"
             self._refuse(producer.producer_id, sequence_id, ServerErrorCode.CHECKSUM, text)
         except EntryError:
-            text = "The entry has no readable metadata"
+            text = "The metadata of the entry cannot be read"
             self._refuse(producer.producer_id, sequence_id, ServerErrorCode.UNKNOWN, text)
         return None
 

@@ -129,7 +129,9 @@ class HalvedRanges:
             return
         low, end = max(pairwise([0, *sorted(self._ends)]), key=lambda pair: (pair[1] - pair[0], -pair[1]))
         if end - low < 2:
-            raise ConsumerAssignFailure(f"No range is left for a consumer, there are {len(self._ends)}")
+            raise ConsumerAssignFailure(
+                f"No hash range is left for another consumer: there are already {len(self._ends)}"
+            )
         self._ends[end - ((end - low) >> 1)] = member
 
     def remove(self, member: KeyedMember) -> None:

@@ -56,7 +56,7 @@ def counted(number: int, one: str, many: str = "") -> str:
 def waits(number: int) -> str:
     """Of messages: how many wait."""
     return (
-        "no message waits"
+        "no messages wait"
         if not number
         else counted(number, "message") + (" waits" if number == 1 else " wait")
     )

@@ -32,7 +32,7 @@ async def explain_producers(broker: BrokerService, topic: AnyTopic) -> Explanati
         producers = counted(connected, "producer")
         verb = "is" if connected == 1 else "are"
         found = Explanation(
-            Hindrance.NOTHING.value, f"Nothing is in the way: {producers} {verb} connected.", None
+            Hindrance.NOTHING.value, f"Nothing prevents publishing: {producers} {verb} connected.", None
         )
     return found
 
@@ -56,9 +56,9 @@ async def _holding(broker: BrokerService, topic: AnyTopic) -> Explanation | None
     """What holds now, whether anybody was refused for it or not."""
     if topic.closing or topic.fenced:
         sentence = (
-            "The topic was lost to another broker; clients find it there."
+            "Another broker has taken over the topic; clients look it up again and find it there."
             if topic.fenced
-            else "The topic is just being unloaded or deleted; clients look it up again."
+            else "The topic is being unloaded or deleted; clients look it up again."
         )
         look = command("pulsar-admin", "topics", "lookup", topic.full_name)
         return Explanation(Hindrance.MOVING.value, sentence, None, {}, "", look)
@@ -66,14 +66,14 @@ async def _holding(broker: BrokerService, topic: AnyTopic) -> Explanation | None
         text = f"{moved_text(topic, topic.moved)}."
         return Explanation(Hindrance.MIGRATED.value, text, _since(topic, Hindrance.MIGRATED))
     if topic.terminated:
-        sentence = "The topic is terminated: nothing can be published to it any more, for ever."
+        sentence = "The topic is terminated: it never accepts messages again."
         return Explanation(Hindrance.TERMINATED.value, sentence, _since(topic, Hindrance.TERMINATED))
     if isinstance(topic, Topic):
         if broker.storage_gate.reason:
             return Explanation(
                 Hindrance.STORAGE_FULL.value,
                 f"{broker.storage_gate.reason}. Producers of all persistent topics are refused until there "
-                "is room again; consumers go on.",
+                "is enough free space again; consumers continue.",
                 _since(topic, Hindrance.STORAGE_FULL),
                 {"refused": broker.storage_gate.refused},
                 "",
@@ -111,19 +111,19 @@ async def _quota(broker: BrokerService, topic: Topic) -> Explanation | None:
         policy = topic.policies.storage_quota
         used = backlog_bytes(topic)
         figures |= {"limitBytes": policy.limit_bytes, "backlogBytes": used, "policy": policy.policy}
-        bound = f"its backlog has {used:,} bytes, and {policy.limit_bytes:,} are allowed"
+        bound = f"its backlog has {used:,} bytes, the limit is {policy.limit_bytes:,}"
         more = max(2 * used, 2 * policy.limit_bytes)
         attempt = command(*words, "-l", more, "-p", policy.policy, base)
     else:
         policy = topic.policies.age_quota
         figures |= {"limitSeconds": policy.limit_seconds, "policy": policy.policy}
-        bound = f"its oldest message is older than the {policy.limit_seconds:,} s that are allowed"
+        bound = f"its oldest message is older than the limit of {policy.limit_seconds:,} s"
         more = 2 * policy.limit_seconds
         attempt = command(*words, "-lt", f"{more}s", "-t", "message_age", "-p", policy.policy, base)
     ends = "wait" if policy.policy == "producer_request_hold" else "are refused"
     sentence = (
-        f"Producers {ends}: subscription {behind.name} is too far behind ({bound}). Its consumers have to "
-        "catch up, or its backlog has to go (pulsar-admin topics clear-backlog), or the quota has to be more."
+        f"Producers {ends}: subscription {behind.name} is too far behind ({bound}). Let its consumers catch "
+        "up, clear its backlog (pulsar-admin topics clear-backlog) or raise the quota."
     )
     look = command("magnetar", "explain", topic.full_name, "-s", behind.name)
     since = _since(topic, Hindrance.BACKLOG_QUOTA)
@@ -146,8 +146,8 @@ def _rate(broker: BrokerService, topic: AnyTopic) -> Explanation | None:
         if kind == "Topic":
             attempt = raise_publish_rate(topic.name, messages, size)
         sentence = (
-            f"Publishing is faster than the rate of {whose} ({bounds_of(messages, size)} in a second): "
-            f"connections are not read for {limiter.held_until - now:,.1f} s more."
+            f"Publishing exceeds the rate of {whose} ({bounds_of(messages, size)} per second): "
+            f"the broker does not read the connections for another {limiter.held_until - now:,.1f} s."
         )
         if kind == "Broker":
             sentence += in_settings(
@@ -164,8 +164,9 @@ def _in_flight(broker: BrokerService, topic: AnyTopic) -> Explanation | None:
     if not held:
         return None
     sentence = (
-        f"So much is on its way to the disk that the connections of {counted(len(held), 'producer')} are not "
-        "read until some of it is there: the disk is slower than what is published."
+        f"Too much data is on its way to the disk. The broker does not read the connections of "
+        f"{counted(len(held), 'producer')} until part of it is written: the disk is slower than the "
+        "producers."
     )
     figures = {
         "producers": len(held),
@@ -182,15 +183,15 @@ def _caps(topic: AnyTopic) -> Explanation | None:
     known = _known(topic, Hindrance.MAX_PRODUCERS)
     if known is not None and cap and count >= cap:
         attempt = command("pulsar-admin", "topics", "set-max-producers", "-p", cap * 2, str(topic.name.base))
-        sentence = f"As many producers are connected as may be ({cap:,}); others are refused."
+        sentence = f"The maximum number of producers ({cap:,}) is connected; others are refused."
         named = {"limit": cap, "producers": count, "times": known.times}
         return Explanation(Hindrance.MAX_PRODUCERS.value, sentence, known.first_ms, named, attempt)
     known = _known(topic, Hindrance.EXCLUSIVE_PRODUCER)
     owner = topic.access.owner
     if owner is not None and (known is not None or topic.access.waiting):
         sentence = (
-            f"Producer {owner.name} at {owner.address} has exclusive access; others are refused, or wait for "
-            f"it to leave ({topic.access.waiting} wait)."
+            f"Producer {owner.name} at {owner.address} has exclusive access; other producers are refused or "
+            f"wait for it to leave ({topic.access.waiting} waiting)."
         )
         figures: dict[str, Any] = {
             "owner": owner.name,
@@ -230,9 +231,9 @@ def _refused_lately(topic: AnyTopic) -> Explanation | None:
 
 
 _TOLD = {
-    Hindrance.SCHEMA_INCOMPATIBLE: "A producer's schema does not fit those that the topic has",
-    Hindrance.ENCRYPTION_REQUIRED: "What is not encrypted is refused",
-    Hindrance.NAME_TAKEN: "A producer was refused for its name",
+    Hindrance.SCHEMA_INCOMPATIBLE: "A producer's schema is not compatible with the schemas of the topic",
+    Hindrance.ENCRYPTION_REQUIRED: "Unencrypted messages are refused",
+    Hindrance.NAME_TAKEN: "A producer was refused because of its name",
     Hindrance.MESSAGE_REFUSED: "Messages were refused",
-    Hindrance.NOT_STORED: "Messages could not be written, and producers were closed",
+    Hindrance.NOT_STORED: "Messages could not be written, and their producers were closed",
 }

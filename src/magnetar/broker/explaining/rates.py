@@ -25,12 +25,12 @@ def of_dispatch(
 ) -> tuple[str, dict[str, Any], str, str]:
     """Sentence, figures, command that raises it, command that shows it."""
     if limiter is None:
-        return "What is sent has a rate, and it is used up.", {}, "", ""
+        return "The dispatch rate is used up.", {}, "", ""
     rate = limiter.rate
     period = max(1, rate.period_seconds)
     bounds = bounds_of(rate.messages, rate.size)
     whose = _OWNERS[limiter.kind]
-    sentence = f"The dispatch rate of {whose} is used up: it allows {bounds} in {period} s."
+    sentence = f"The dispatch rate of {whose} is used up: it allows {bounds} per {period} s."
     figures = {
         "limitOf": limiter.kind.value,
         "messages": rate.messages,
@@ -64,8 +64,8 @@ def raise_publish_rate(topic: TopicName, messages: float, size: float) -> str:
 
 
 def in_settings(name: str) -> str:
-    """Where a rate is to be found that no command changes; behind a sentence."""
-    return f" It is {name} in the broker's configuration."
+    """Names the setting of a rate that no command changes; appended to a sentence."""
+    return f" The setting {name} of the broker's configuration sets this rate."
 
 
 def _raised(amount: int) -> int:

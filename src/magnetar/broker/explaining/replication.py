@@ -37,9 +37,12 @@ def explain_replication(replicator: Replicating) -> Explanation:
     }
     if not replicator.hindrance and not backlog:
         if not replicator.connected:
-            sentence = f"Everything has arrived in {where}; the topic is not used, so nobody is connected."
+            sentence = (
+                f"All messages have arrived in {where}; the topic is not used, so its replicator is not "
+                "connected."
+            )
             return Explanation(Replicated.RESTING.value, sentence, None, figures)
-        return Explanation(Replicated.AT_END.value, f"Everything has arrived in {where}.", None, figures)
+        return Explanation(Replicated.AT_END.value, f"All messages have arrived in {where}.", None, figures)
     entries = counted(backlog, "entry", "entries")
     if not replicator.hindrance:
         sentence = f"{where[0].upper()}{where[1:]} has not confirmed {entries} yet."
@@ -58,7 +61,7 @@ def explain_passing_on(replicator: PassingOn) -> Explanation:
     if not replicator.connected:
         sentence = f"The topic is not used, so its replicator is not connected to {where}. {lost}"
         return Explanation(Replicated.RESTING.value, sentence, None, figures)
-    sentence = f"What is published goes to {where}. {lost}"
+    sentence = f"Messages are sent to {where} as they are published. {lost}"
     return Explanation(Replicated.PASSING_ON.value, sentence, None, figures)
 
 
@@ -74,10 +77,10 @@ def explain_dropped(topic: Topic) -> dict[str, Explanation]:
         last = f"{ledger_id}:{entry_id}"
         found[cluster] = Explanation(
             Replicated.DUPLICATES.value,
-            f"The last {counted(count, 'entry', 'entries')} of cluster {cluster} were dropped as duplicates: "
-            f"the positions there do not exceed {last}, the highest that is stored here. After a cut that is "
-            f"as it should be. If the topic was made again or restored in {cluster}, switch deduplication "
-            "off here and on again, which forgets the position.",
+            f"The last {counted(count, 'entry', 'entries')} from cluster {cluster} were dropped as "
+            f"duplicates: their positions do not exceed {last}, the highest position stored here. This is "
+            f"expected after a lost connection. If the topic was created again or restored in {cluster}, "
+            "disable deduplication here and enable it again, which clears the stored position.",
             None,
             {"duplicates": count, "lastPosition": last},
             attempt=command(

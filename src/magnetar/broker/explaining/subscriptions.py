@@ -35,7 +35,7 @@ def explain_subscription(subscription: BaseSubscription) -> Explanation:
         if subscription.carried is not None:
             figures = {**figures, "snapshots": subscription.carried.snapshots}
             if subscription.carried.hindrance:
-                sentence += f" It does not move along in other clusters: {subscription.carried.hindrance}."
+                sentence += f" It does not advance in the other clusters: {subscription.carried.hindrance}."
     return Explanation(
         reason.value,
         sentence,
@@ -116,15 +116,17 @@ def _takeover(subscription: Subscription) -> Parts:
     active = dispatcher.active if dispatcher is not None else None
     seconds = subscription.topic.dispatch_settings.failover_delay_seconds
     name = active.name if active is not None else ""
-    sentence = f"{name} has become the active consumer, and is served {seconds:g} s later."
+    sentence = (
+        f"{name} has become the active consumer; the broker sends to it after a delay of {seconds:g} s."
+    )
     return sentence, {"active": name}, "", ""
 
 
 def _no_permits(subscription: Subscription) -> Parts:
     found = _lacking(subscription, Reason.NO_PERMITS)
     sentence = (
-        f"{_waits(subscription.backlog())}, and no consumer asks for more: their receiver queues are full, "
-        f"or they are paused ({_names(found)}). They have to receive, or resume."
+        f"{_waits(subscription.backlog())}, but no consumer asks for more: their receiver queues are full, "
+        f"or they are paused ({_names(found)}). The consumers have to receive messages or resume."
     )
     return sentence, {"waitingFor": found}, "", _stats(subscription)
 
@@ -132,7 +134,7 @@ def _no_permits(subscription: Subscription) -> Parts:
 def _connection_full(subscription: Subscription) -> Parts:
     found = _lacking(subscription, Reason.CONNECTION_FULL)
     sentence = (
-        f"{_names(found)} asked for messages and does not read what was written to its connection: "
+        f"The connection is full of messages that were asked for but are not read ({_names(found)}): "
         "the client hangs, or the network is slower than the topic."
     )
     return sentence, {"waitingFor": found}, "", _stats(subscription)
@@ -142,8 +144,8 @@ def _unacked_consumer(subscription: Subscription) -> Parts:
     limit = subscription.topic.dispatch_settings.max_unacked_per_consumer
     found = _lacking(subscription, Reason.UNACKED_CONSUMER)
     sentence = (
-        f"{_names(found)} holds as many unacknowledged messages as a consumer may ({limit:,}). "
-        "It goes on when half of them are acknowledged, or when the limit is raised."
+        f"The limit of unacknowledged messages of a consumer ({limit:,}) is reached by {_names(found)}. "
+        "Dispatch resumes when half of them are acknowledged or the limit is raised."
     )
     attempt = command(
         "pulsar-admin",
@@ -159,8 +161,8 @@ def _unacked_consumer(subscription: Subscription) -> Parts:
 def _unacked_subscription(subscription: Subscription) -> Parts:
     limit = subscription.topic.dispatch_settings.max_unacked_per_subscription
     sentence = (
-        f"{counted(subscription.unacked_messages(), 'message')} of this subscription are not acknowledged, "
-        f"and {limit:,} may be. It goes on when half of them are acknowledged, or when the limit is raised."
+        f"This subscription has {counted(subscription.unacked_messages(), 'unacknowledged message')}; the "
+        f"limit is {limit:,}. Dispatch resumes when half of them are acknowledged or the limit is raised."
     )
     attempt = command(
         "pulsar-admin",
@@ -177,9 +179,9 @@ def _unacked_broker(subscription: Subscription) -> Parts:
     limit = subscription.topic.unacked_limit
     total, most = (limit.total, limit.most) if limit is not None else (0, 0)
     sentence = (
-        f"{counted(total, 'message')} of all subscriptions of the broker are not acknowledged "
+        f"All subscriptions of the broker together have {counted(total, 'unacknowledged message')} "
         f"(maxUnackedMessagesPerBroker is {most:,}), and this one has more than its share. "
-        "It goes on when less than half of the limit, or of its share, is outstanding."
+        "Dispatch resumes when less than half of the limit, or of its share, is unacknowledged."
     )
     return sentence, {"limit": most, "unacknowledgedOfBroker": total}, "", _stats(subscription)
 
@@ -197,10 +199,10 @@ def _key_held(subscription: Subscription) -> Parts:
     ]
     names = ", ".join(dict.fromkeys(f"{each['consumer']} at {each['address']}" for each in held))
     sentence = (
-        f"{_waits(waiting)} for {counted(len(blocked), 'key hash', 'key hashes')} that changed hands: "
-        f"{names} still holds unacknowledged messages of them, and keys keep their order. "
-        "It has to acknowledge them, or to leave; unloading the topic takes them from all consumers and "
-        "delivers them again."
+        f"{_waits(waiting)} for {counted(len(blocked), 'key hash', 'key hashes')} that moved to another "
+        f"consumer: unacknowledged messages with these keys are still held by {names}, and each key keeps "
+        "its order. That consumer has to acknowledge them or to disconnect. Unloading the topic takes them "
+        "from all consumers and delivers them again."
     )
     attempt = command("pulsar-admin", "topics", "unload", _topic(subscription))
     return (
@@ -215,8 +217,8 @@ def _key_unassigned(subscription: Subscription) -> Parts:
     dispatcher = subscription.dispatcher
     waiting = len(dispatcher.replay) if isinstance(dispatcher, ManyConsumersDispatcher) else 0
     sentence = (
-        f"{_waits(waiting)} for keys that no consumer takes: the ranges that consumers asked for "
-        "leave them out. A consumer with those ranges has to come."
+        f"{_waits(waiting)} for keys that no consumer takes: the sticky ranges of the consumers do not "
+        "include them. Connect a consumer with the missing ranges."
     )
     return sentence, {"waiting": waiting}, "", _stats(subscription)
 
@@ -227,8 +229,8 @@ def _look_ahead(subscription: Subscription) -> Parts:
     waiting = len(dispatcher.replay)
     found = _named(each for each in dispatcher.consumers if dispatcher.replay.waits_for(each))
     sentence = (
-        f"{_waits(waiting)} for single consumers ({_names(found) or 'their keys are held'}), so many that "
-        "no more are read for the others. Those consumers have to receive and acknowledge, or to leave."
+        f"{_waits(waiting)} for individual consumers ({_names(found) or 'their keys are held'}): too many to "
+        "read more for the others. Those consumers have to receive and acknowledge messages or to disconnect."
     )
     held = sum(dispatcher.replay.blocked().values())
     return sentence, {"waiting": waiting, "waitingFor": found, "held": held}, "", _stats(subscription)
@@ -246,23 +248,23 @@ def _delayed(subscription: Subscription) -> Parts:
     waiting = 0 if delays is None else len(delays)
     due = None if delays is None else delays.next_due_ms()
     figures: dict[str, Any] = {"delayed": waiting}
-    when = "some time from now"
+    when = "later"
     if due is not None:
         figures["nextDue"] = due
         when = f"in {max(0, due - subscription.topic.clock.wall_ms()) / 1000:,.1f} s"
-    sentence = f"{_waits(waiting)} for a delivery time that producers gave; the next is due {when}."
+    sentence = f"{_waits(waiting)} for the delivery time that the producers set; the next is due {when}."
     if delays is not None and delays.not_written:
         figures["indexNotWritten"] = delays.not_written
         sentence += f" The index of delayed messages cannot be written ({delays.not_written})"
-        sentence += ", and nothing more is read before it can." if delays.is_full else "."
+        sentence += "; nothing more is read until it can be." if delays.is_full else "."
     return sentence, figures, "", ""
 
 
 def _ack_state(subscription: Subscription) -> Parts:
     sentence = (
-        "More messages were acknowledged out of order than can be kept, and "
-        "dispatcherPauseOnAckStatePersistent has nothing new sent until it is less. What is missing between "
-        "them has to be acknowledged."
+        "More messages were acknowledged out of order than the broker can persist, and "
+        "dispatcherPauseOnAckStatePersistent pauses dispatch until there are fewer. Acknowledge the messages "
+        "in the gaps."
     )
     attempt = command(
         "pulsar-admin",
@@ -280,7 +282,8 @@ def _filter(subscription: Subscription) -> Parts:
     names = [] if filters is None else [type(each).__name__ for each in filters.filters]
     again = subscription.topic.dispatch_settings.filter_again_seconds
     sentence = (
-        f"Entry filters ({', '.join(names)}) put off what is left; they are asked again every {again:g} s."
+        f"Entry filters ({', '.join(names)}) postpone the remaining messages; the broker asks them again "
+        f"every {again:g} s."
     )
     figures: dict[str, Any] = {"filters": names}
     if filters is not None:
@@ -293,14 +296,15 @@ def _filter(subscription: Subscription) -> Parts:
 
 
 def _reading(subscription: Subscription) -> Parts:
-    return "A read from the ledger store is on its way.", {}, "", ""
+    return "A read from the ledger store is in progress.", {}, "", ""
 
 
 def _read_failed(subscription: Subscription) -> Parts:
     retry = subscription.topic.dispatch_settings.read_retry_seconds
     sentence = (
-        f"What comes next cannot be read ({counted(subscription.read_errors, 'failure')}; the log says why); "
-        f"it is tried again every {retry:g} s. What is lost for good is left out once that is allowed."
+        f"The next entries cannot be read ({counted(subscription.read_errors, 'failure')}; the log has the "
+        f"error); the broker retries every {retry:g} s. It skips entries that are lost for good only if "
+        "autoSkipNonRecoverableData is on."
     )
     attempt = command(
         *("pulsar-admin", "brokers", "update-dynamic-config"),
@@ -310,19 +314,19 @@ def _read_failed(subscription: Subscription) -> Parts:
 
 
 def _turn(subscription: Subscription) -> Parts:
-    return "The broker serves others first, and goes on with this one at once.", {}, "", ""
+    return "The broker serves other subscriptions first and continues with this one at once.", {}, "", ""
 
 
 def _moving(subscription: Subscription) -> Parts:
-    return "The subscription is just being moved, unloaded or ended; its consumers come back.", {}, "", ""
+    return "The subscription is being moved, unloaded or ended; its consumers reconnect.", {}, "", ""
 
 
 def _at_end(subscription: Subscription) -> Parts:
     backlog = subscription.backlog()
     if not backlog:
-        return "All was delivered and acknowledged: nothing waits.", {}, "", ""
+        return "All messages were delivered and acknowledged.", {}, "", ""
     verb = "is" if backlog == 1 else "are"
-    sentence = f"All was delivered; {counted(backlog, 'message')} of it {verb} not acknowledged."
+    sentence = f"All messages were delivered; {backlog:,} of them {verb} not acknowledged."
     return sentence, {}, "", _stats(subscription)
 
 
@@ -352,12 +356,12 @@ _STORED: Mapping[Reason, Callable[[Subscription], Parts]] = {
 # Of topics that store nothing
 
 _UNSTORED: Mapping[Reason, str] = {
-    Reason.NO_CONSUMER: "No consumer is connected: whatever is published is dropped.",
-    Reason.NO_PERMITS: "What was published last was dropped: no consumer asked for more.",
-    Reason.CONNECTION_FULL: "What was published last was dropped: consumers do not read their connections.",
-    Reason.KEY_UNASSIGNED: "What was published last was dropped: no consumer takes its keys.",
-    Reason.MOVING: "The subscription is just being unloaded or ended.",
-    Reason.AT_END: "All that was published was sent on; this topic stores nothing.",
+    Reason.NO_CONSUMER: "No consumer is connected: published messages are dropped.",
+    Reason.NO_PERMITS: "The last messages were dropped: no consumer asked for more.",
+    Reason.CONNECTION_FULL: "The last messages were dropped: the consumers do not read their connections.",
+    Reason.KEY_UNASSIGNED: "The last messages were dropped: no consumer takes their keys.",
+    Reason.MOVING: "The subscription is being unloaded or ended.",
+    Reason.AT_END: "All published messages were sent; this topic stores nothing.",
 }
 
 
@@ -366,5 +370,5 @@ def _of_unstored(subscription: NonPersistentSubscription, reason: Reason) -> Par
     figures = {"waitingFor": _named(each for each in subscription.consumers if not each.ready)}
     sentence = _UNSTORED[reason]
     if dropped and reason is not Reason.AT_END:
-        sentence += f" {counted(dropped, 'message')} were lost to it so far."
+        sentence += f" Dropped for this subscription so far: {counted(dropped, 'message')}."
     return sentence, figures, "", _stats(subscription) if dropped else ""

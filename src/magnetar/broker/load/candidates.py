@@ -72,7 +72,7 @@ def allowed(bundle: str, kinds: Kinds, load: ClusterLoad, rules: Rules, settings
         elif kinds.non_persistent and not identity.non_persistent_topics:
             found.refuse(broker_id, "it serves no non-persistent topics")
         elif policy is None and not rules.isolation.is_shared(broker_id):
-            found.refuse(broker_id, "it is there for namespaces of an isolation policy")
+            found.refuse(broker_id, "it is reserved for namespaces with an isolation policy")
     if policy is None:
         return found
     primary = {broker_id for broker_id in found.brokers if policy.is_primary(broker_id)}
@@ -88,7 +88,11 @@ def allowed(bundle: str, kinds: Kinds, load: ClusterLoad, rules: Rules, settings
     found.notes.append(f"isolation policy {policy.name}: {have}")
     for broker_id in sorted(found.brokers - primary - further):
         secondary = policy.is_secondary(broker_id)
-        kind = f"secondary there, and {have}" if secondary else "neither primary nor secondary there"
+        kind = (
+            f"it is a secondary broker, and {have}"
+            if secondary
+            else "it is neither a primary nor a secondary broker"
+        )
         found.refuse(broker_id, f"isolation policy {policy.name}: {kind}")
     return found
 
@@ -105,7 +109,7 @@ def preferred(
     if settings.spread_namespaces or namespace == _SYSTEM:
         counts = {each: _count(load, each, namespace, bundle) for each in found.brokers}
         least = min(counts.values(), default=0)
-        _prefer_least(found, counts, f"it has more than {least} bundles of {namespace}, as others have")
+        _prefer_least(found, counts, f"it has more than {least} bundles of {namespace}, unlike other brokers")
     if settings.later_versions:
         _prefer_later_versions(found, load)
     return found
@@ -165,10 +169,10 @@ def may_leave(
     """Why a bundle cannot be taken from a broker that serves it; empty: it can."""
     others = allowed(bundle, kinds, load, rules, settings).brokers - {source}
     if not others:
-        return "no other broker may have it"
+        return "no other broker may serve it"
     counts = neighbours(namespace_of(bundle), bundle, load, rules)
     if counts is not None and min(counts[each] for each in others) > counts.get(source, 0):
-        return "all others serve more namespaces of its anti-affinity group"
+        return "all other brokers serve more namespaces of its anti-affinity group"
     return ""
 
 
@@ -183,5 +187,5 @@ def _prefer_later_versions(found: Candidates, load: ClusterLoad) -> None:
     latest = max(numbers.values())
     told = ".".join(map(str, latest))
     found.prefer(
-        [each for each, number in numbers.items() if number == latest], f"others are of version {told}"
+        [each for each, number in numbers.items() if number == latest], f"other brokers have version {told}"
     )

@@ -52,15 +52,15 @@ def explain(placer: Placer, bundle: str, kinds: Kinds, now: float) -> PlacementE
     }
     here = [*_history(load, bundle), *found.notes]
     if owner is None:
-        here.append("No broker tells that it serves a topic of it.")
+        here.append("No broker reports that it serves a topic of this bundle.")
     elif choice is None:
-        here.append(f"{owner} serves it; if it were free now, nobody could.")
+        here.append(f"{owner} serves it; if it were unassigned now, no broker could serve it.")
     elif len(scores) > 1 and scores.get(owner) == min(scores.values()):
-        here.append(f"{owner} serves it, and nobody is a better place for it now.")
+        here.append(f"{owner} serves it, and no broker is a better choice now.")
     else:
         here.append(f"{owner} serves it; a bundle stays until something moves it.")
     if choice is not None:
-        verb = "It would go" if owner is None else "If it were free now it would go"
+        verb = "It would be assigned" if owner is None else "If it were unassigned now, it would be assigned"
         here.append(f"{verb} to {choice.broker_id} ({settings.placement}: {choice.why}).")
     return PlacementExplanation(bundle, owner, here, brokers, _moves(placer, bundle, kinds, owner, now))
 
@@ -68,11 +68,12 @@ def explain(placer: Placer, bundle: str, kinds: Kinds, now: float) -> PlacementE
 def _history(load: ClusterLoad, bundle: str) -> Sequence[str]:
     history = load.bundles.get(bundle)
     if history is None:
-        return ["Nothing is known of what goes through it: 100 messages/s are assumed."]
+        return ["Its traffic is unknown: 100 messages/s are assumed."]
     long, short = history.long, history.short
     return [
-        f"{long.rate:.1f} messages/s and {long.throughput / _MIB:.2f} MiB/s go through it over long, "
-        f"{short.rate:.1f} and {short.throughput / _MIB:.2f} of late; it has {history.topics} topics."
+        f"Its traffic is {long.rate:.1f} messages/s and {long.throughput / _MIB:.2f} MiB/s in the long "
+        f"term, {short.rate:.1f} and {short.throughput / _MIB:.2f} recently; it has {history.topics} "
+        "topics."
     ]
 
 
@@ -81,25 +82,27 @@ def _score(score: float | None, settings: LoadSettings, owner: bool) -> str:
     if score is None:
         return serves
     if isinf(score):
-        return f"{serves}; it uses more than {100 * settings.shed.overloaded:g} %"
+        return f"{serves}; more than {100 * settings.shed.overloaded:g} % used"
     if settings.placement == "LeastResourceUsageWithWeight":
-        return f"{serves}; it uses {100 * score:.1f} %"
-    return f"{serves}; {score:.1f} messages/s over long" if score else f"{serves}; idle"
+        return f"{serves}; {100 * score:.1f} % used"
+    return f"{serves}; {score:.1f} messages/s in the long term" if score else f"{serves}; idle"
 
 
 def _moves(placer: Placer, bundle: str, kinds: Kinds, owner: str | None, now: float) -> Sequence[str]:
     load, settings = placer.load, placer.settings
     if owner is None:
-        return ["Whoever looks for a topic of it next makes it be served."]
-    told = [f"{owner} stops, loses its session, or an operator unloads the bundle."]
+        return ["The next lookup of one of its topics assigns it to a broker."]
+    told = [f"{owner} stops or loses its session, or an operator unloads the bundle."]
     stays = may_leave(bundle, owner, kinds, load, placer.rules, settings)
     if not (settings.enabled and settings.shedding):
-        told.append("Nothing is moved for load: loadBalancerSheddingEnabled or loadBalancerEnabled is false.")
+        told.append(
+            "No bundle is moved because of load: loadBalancerSheddingEnabled or loadBalancerEnabled is false."
+        )
     elif stays:
-        told.append(f"It is not moved for load: {stays}.")
+        told.append(f"It is not moved because of load: {stays}.")
     elif bundle in load.moved:
         left = settings.grace_seconds - (now - load.moved[bundle])
-        told.append(f"It was moved for load of late and stays for {max(0.0, left):.0f} s more.")
+        told.append(f"It was moved recently because of load and stays for another {max(0.0, left):.0f} s.")
     else:
         told.append(_threshold(load, owner, settings))
     return [*told, *_split(load, bundle, settings)]
@@ -116,13 +119,13 @@ def _threshold(load: ClusterLoad, owner: str, settings: LoadSettings) -> str:
     bounds = {
         "ThresholdShedder": f"the average of {average:.1f} % by {above}, over time",
         "OverloadShedder": f"{100 * shed.overloaded:g} %",
-        "AvgShedder": f"the idlest broker's {least:.1f} % by {shed.low:g} points, {times}",
+        "AvgShedder": f"the load of the least loaded broker, {least:.1f} %, by {shed.low:g} points, {times}",
     }
     if settings.shedder == "UniformLoadShedder":
         return (
-            f"{owner} has {100 * shed.rate_difference:g} % more messages/s than the broker with the fewest, "
-            f"or {shed.throughput_factor:g} times the bytes of the one with the least, "
-            "and is the first of all."
+            f"{owner} has {100 * shed.rate_difference:g} % more messages/s than the broker with the "
+            f"fewest, or {shed.throughput_factor:g} times the bytes of the broker with the fewest, and has "
+            "the highest load of all."
         )
     bound = bounds[settings.shedder]
     return f"{owner} uses more than {bound} ({settings.shedder}); it uses {usage[owner]:.1f} % now."

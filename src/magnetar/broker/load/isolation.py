@@ -31,7 +31,7 @@ def _compile(expression: str) -> Callable[[str], bool]:
     try:
         compiled = re2.compile(expression, options)
     except re2.error as error:
-        raise InvalidRequest(f"{expression!r} cannot be matched: {error}") from error
+        raise InvalidRequest(f"{expression!r} is not a valid regular expression: {error}") from error
     return lambda text: compiled.fullmatch(text) is not None
 
 
@@ -40,7 +40,7 @@ def _lists(record: Mapping[str, Any], name: str, *, needed: bool = True) -> Sequ
     if value is None and not needed:
         return ()
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise InvalidRequest(f"{name} is no list of expressions")
+        raise InvalidRequest(f"{name} must be a list of regular expressions")
     return value
 
 
@@ -68,13 +68,13 @@ class IsolationPolicy:
         }
         for needed in ("namespaces", "primary"):
             if not lists[needed]:
-                raise InvalidRequest(f"{needed} names nothing")
+                raise InvalidRequest(f"{needed} must not be empty")
         failover = record.get("auto_failover_policy")
         if not isinstance(failover, dict) or failover.get("policy_type") != _POLICY:
-            raise InvalidRequest(f"auto_failover_policy has to be {_POLICY}")
+            raise InvalidRequest(f"auto_failover_policy must be {_POLICY}")
         parameters = failover.get("parameters")
         if not isinstance(parameters, dict):
-            raise InvalidRequest("auto_failover_policy has no parameters")
+            raise InvalidRequest("auto_failover_policy must have parameters")
         matchers = {kind: [_compile(each) for each in expressions] for kind, expressions in lists.items()}
         return cls(
             name,
@@ -108,7 +108,7 @@ def _whole(parameters: Mapping[str, Any], name: str) -> int:
     try:
         return int(str(parameters[name]))
     except (KeyError, ValueError) as error:
-        raise InvalidRequest(f"auto_failover_policy: {name} is no number") from error
+        raise InvalidRequest(f"auto_failover_policy: {name} must be a number") from error
 
 
 @dataclass(frozen=True, slots=True)

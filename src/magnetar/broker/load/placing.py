@@ -59,10 +59,14 @@ class LeastLongTermMessageRate:
         if least == inf:
             limit = 100 * settings.shed.overloaded
             return Choice(
-                _any(best, below), f"all candidates use more than {limit:g} %: one at random", scores
+                _any(best, below),
+                f"all candidates use more than {limit:g} %, so one was chosen at random",
+                scores,
             )
-        among = "" if len(best) == 1 else f", one at random of {len(best)} with as few"
-        return Choice(_any(best, below), f"fewest messages a second over long: {least:.1f}{among}", scores)
+        among = "" if len(best) == 1 else f", chosen at random among {len(best)} equals"
+        return Choice(
+            _any(best, below), f"fewest messages per second in the long term: {least:.1f}{among}", scores
+        )
 
     def brokers_changed(self, broker_ids: Collection[str]) -> None:
         return
@@ -123,8 +127,8 @@ class LeastResourceUsageWithWeight:
             why = f"at least {100 * margin:g} points below the average usage of {100 * average:.1f} %"
         else:
             best = list(scores)
-            why = f"nobody is {100 * margin:g} points below the average usage of {100 * average:.1f} %"
-        among = "" if len(best) == 1 else f", one at random of {len(best)}"
+            why = f"no broker is {100 * margin:g} points below the average usage of {100 * average:.1f} %"
+        among = "" if len(best) == 1 else f", chosen at random among {len(best)}"
         return Choice(_any(best, below), why + among, scores)
 
     def _usage(self, broker_id: str, broker: BrokerLoad | None, settings: LoadSettings) -> float:
@@ -159,7 +163,7 @@ class RoundRobin:
         ordered = sorted(candidates)
         chosen = ordered[self._given % len(ordered)]
         self._given += 1
-        return Choice(chosen, "it is its turn", dict.fromkeys(ordered, 0.0))
+        return Choice(chosen, "chosen in turn", dict.fromkeys(ordered, 0.0))
 
     def brokers_changed(self, broker_ids: Collection[str]) -> None:
         return
@@ -179,7 +183,9 @@ class Anywhere:
         if not candidates:
             return None
         ordered = sorted(candidates)
-        return Choice(_any(ordered, below), f"one at random of {len(ordered)}", dict.fromkeys(ordered, 0.0))
+        return Choice(
+            _any(ordered, below), f"chosen at random among {len(ordered)}", dict.fromkeys(ordered, 0.0)
+        )
 
     def brokers_changed(self, broker_ids: Collection[str]) -> None:
         return

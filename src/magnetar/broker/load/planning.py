@@ -49,11 +49,11 @@ class Placer:
     def _without(self, found: Candidates, exclude: Collection[str], bundle: str, kinds: Kinds) -> Candidates:
         if not found.brokers <= set(exclude):
             for broker_id in found.brokers & set(exclude):
-                found.refuse(broker_id, "it shall not have it")
+                found.refuse(broker_id, "it is excluded from this move")
             return found
         rest = allowed(bundle, kinds, self.load, self.rules, self.settings)
         for broker_id in rest.brokers & set(exclude):
-            rest.refuse(broker_id, "it shall not have it")
+            rest.refuse(broker_id, "it is excluded from this move")
         return rest
 
     def plan(self, wanted: Iterable[Move], kinds_of: KindsOf) -> PlacementPlan:
@@ -69,9 +69,9 @@ class Placer:
                 continue
             target = self._target(move, kinds)
             if target is None:
-                refused[move.bundle] = "nobody else may have it"
+                refused[move.bundle] = "no other broker may serve it"
             elif not expected.gains(move.bundle, move.source, target):
-                refused[move.bundle] = f"{target} would have as much to do then as {move.source} has now"
+                refused[move.bundle] = f"{target} would then have as much load as {move.source} has now"
             else:
                 expected.move(move.bundle, move.source, target)
                 self.load.give(target, move.bundle)

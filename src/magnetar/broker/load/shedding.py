@@ -119,7 +119,7 @@ class ThresholdShedder:
         wanted = report.total.throughput * share
         if wanted < settings.shed.min_throughput or len(report.bundles) < 2:
             return []
-        told = f"{why}: {wanted / _MIB:.1f} MiB/s have to go"
+        told = f"{why}: {wanted / _MIB:.1f} MiB/s are to be moved"
         return [Move(bundle, broker_id, told) for bundle in _enough(load, broker_id, wanted)]
 
     def brokers_changed(self, broker_ids: Collection[str]) -> None:
@@ -138,7 +138,7 @@ class OverloadShedder:
                 continue
             wanted = broker.report.total.throughput * (used - threshold + _MARGIN)
             allowed = f"usage {100 * used:.1f} %, allowed {100 * threshold:g} %"
-            why = f"{allowed}: {wanted / _MIB:.1f} MiB/s have to go"
+            why = f"{allowed}: {wanted / _MIB:.1f} MiB/s are to be moved"
             moves += [Move(bundle, broker_id, why) for bundle in _enough(load, broker_id, wanted)]
         return moves
 
@@ -159,7 +159,7 @@ class UniformLoadShedder:
             wanted = int((high - low) * shed.max_unload_share)
             if wanted < shed.min_unload_rate:
                 return []
-            why = f"{high:.0f} messages/s, the fewest elsewhere {low:.0f}"
+            why = f"{high:.0f} messages/s, the least loaded broker has {low:.0f}"
             return _down_to(load, _most(rates), wanted, _rate, shed.max_bundles, why)
         flows = {
             broker_id: broker.report.total.throughput for broker_id, broker in sorted(load.brokers.items())
@@ -170,7 +170,7 @@ class UniformLoadShedder:
         wanted = int((high - low) * shed.max_unload_share)
         if wanted < shed.min_unload_throughput:
             return []
-        why = f"{high / _MIB:.1f} MiB/s, the least elsewhere {low / _MIB:.1f}"
+        why = f"{high / _MIB:.1f} MiB/s, the least loaded broker has {low / _MIB:.1f}"
         return _down_to(load, _most(flows), wanted, _throughput, shed.max_bundles, why)
 
     def brokers_changed(self, broker_ids: Collection[str]) -> None:

@@ -58,7 +58,7 @@ def _known_cluster(path: str, value: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise NodeDamaged(f"{path}: not JSON: {error}") from error
     if not isinstance(known, dict):
-        raise NodeDamaged(f"{path}: not an object but {type(known).__name__}")
+        raise NodeDamaged(f"{path}: must be an object, not {type(known).__name__}")
     return known
 
 

@@ -194,7 +194,9 @@ class TopicCreation:
         if count < 1:
             raise PartitionCountRefused("Number of partitions should be more than 0")
         if count > _MOST_PARTITIONS:
-            raise PartitionCountRefused(f"{count} partitions are more than a client can be told of")
+            raise PartitionCountRefused(
+                f"{count} partitions are more than the protocol can return to a client"
+            )
         if cap and count > cap:
             self.refused_partitions += 1
             raise PartitionCountRefused(f"Number of partitions should be less than or equal to {cap}")

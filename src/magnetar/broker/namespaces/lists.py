@@ -210,7 +210,9 @@ class TopicLists:
         matches = compile_pattern(pattern)
         if matches is None:
             # Clients that hear this go on by asking for the list from time to time; of others they try again.
-            raise NotAllowed(f"Unable to create topic list watcher: no pattern that RE2 knows: {pattern}")
+            raise NotAllowed(
+                f"Unable to create topic list watcher: the pattern is not valid in RE2: {pattern}"
+            )
         if self.held >= MAX_HELD:
             raise TooManyRequests("Unable to create topic list watcher: too many topics are watched")
         found = self._lists[key] = TopicList(key, namespace, matches)

@@ -38,7 +38,7 @@ class OtherCluster(NamedTuple):
                 "set one with pulsar-admin clusters update"
             )
         return ServedElsewhere(
-            f"Cluster {self.name} does that", self.http, self.http_tls, authoritative=False
+            f"Cluster {self.name} serves it", self.http, self.http_tls, authoritative=False
         )
 
 

@@ -54,7 +54,7 @@ def parse_record(broker_id: str, value: bytes) -> BrokerRecord:
     """:raises ValueError: it is not what brokers write; so says RecursionError"""
     raw = json.loads(value)
     if not isinstance(raw, dict):
-        raise ValueError("no object")
+        raise ValueError("the record is not an object")
     addresses = Addresses(
         _text(raw, "pulsarServiceUrl"),
         _text(raw, "pulsarServiceUrlTls"),
@@ -82,7 +82,7 @@ def listeners_of(value: object) -> Mapping[str, Addresses]:
     if value is None:
         return {}
     if not isinstance(value, dict) or not all(isinstance(each, dict) for each in value.values()):
-        raise ValueError("advertisedListeners is no object of objects")
+        raise ValueError("advertisedListeners is not an object of objects")
     return {
         str(name): Addresses(
             _text(told, "brokerServiceUrl"),
@@ -107,14 +107,14 @@ def listeners_json(listeners: Mapping[str, Addresses]) -> dict[str, dict[str, st
 def _text(raw: Mapping[str, Any], name: str) -> str | None:
     value = raw.get(name)
     if value is not None and not isinstance(value, str):
-        raise ValueError(f"{name} is no text")
+        raise ValueError(f"{name} is not a string")
     return value or None
 
 
 def _whole(raw: Mapping[str, Any], name: str) -> int:
     value = raw.get(name, 0)
     if not isinstance(value, int):
-        raise ValueError(f"{name} is no whole number")
+        raise ValueError(f"{name} is not a whole number")
     return value
 
 

@@ -118,14 +118,14 @@ class ClusterOwnership:
             if isinstance(node, OwnerNode) and not self._is_earlier_life(node):
                 return self._elsewhere(bundle, node)
             if asked is Asked.LOOK:
-                raise ServiceNotReady(f"{bundle} is served by nobody now; please redo the lookup")
+                raise ServiceNotReady(f"{bundle} is served by no broker at present; please redo the lookup")
             if asked is Asked.PLACE:
                 chosen = await self._chosen(bundle, persistent)
                 if chosen is not None:
                     return chosen
             return await self._taken(bundle)
         except MetadataError as error:
-            raise OwnerUnknown(f"The owner of {bundle} is not known: {error}") from error
+            raise OwnerUnknown(f"The owner of {bundle} cannot be determined: {error}") from error
 
     def is_current(self, bundle: Bundle, owner: Owner) -> bool:
         held = self._held.get(bundle)

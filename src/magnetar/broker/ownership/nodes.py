@@ -59,10 +59,10 @@ def decoded(value: bytes, version: int, *, own: bool) -> OwnerNode:
     """:raises ValueError: it is not what brokers write; so says RecursionError"""
     raw = json.loads(value)
     if not isinstance(raw, dict):
-        raise ValueError("no object")
+        raise ValueError("the record is not an object")
     urls = [raw.get(name) for name in ("nativeUrl", "nativeUrlTls", "httpUrl", "httpUrlTls")]
     if not all(url is None or isinstance(url, str) for url in urls):
-        raise ValueError("an address that is no text")
+        raise ValueError("an address is not a string")
     listeners = listeners_of(raw.get("advertisedListeners"))
     return OwnerNode(Addresses(*urls), listeners, raw.get("disabled") is True, version, own)
 

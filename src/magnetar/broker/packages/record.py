@@ -43,4 +43,4 @@ def decode_record(value: bytes, path: str) -> PackageRecord:
         told = found.pop("metadata")
         return PackageRecord(**found, metadata=PackageMetadata(**told))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise MetadataFailure(f"{path}: what is stored is no package") from error
+        raise MetadataFailure(f"{path}: the stored value is not a package") from error

@@ -89,7 +89,7 @@ class DynamicSettings:
         if found is None:
             return {}
         if not all(isinstance(value, str) for value in found.values()):
-            raise MetadataFailure(f"{_PATH}: a setting that is no text")
+            raise MetadataFailure(f"{_PATH}: the value of a setting is not a string")
         return found
 
     async def set(self, name: str, value: str) -> None:
@@ -107,7 +107,7 @@ class DynamicSettings:
             record[name] = value
 
         if not await create(self._metadata, _PATH, {name: value}):
-            await change(self._metadata, _PATH, put, MetadataFailure(f"{_PATH} has gone"))
+            await change(self._metadata, _PATH, put, MetadataFailure(f"{_PATH} was deleted in the meantime"))
         await self._take(await self.values())
 
     async def delete(self, name: str) -> None:
@@ -121,7 +121,7 @@ class DynamicSettings:
             record.pop(name, None)
 
         if await read(self._metadata, _PATH) is not None:
-            await change(self._metadata, _PATH, drop, MetadataFailure(f"{_PATH} has gone"))
+            await change(self._metadata, _PATH, drop, MetadataFailure(f"{_PATH} was deleted in the meantime"))
         await self._take(await self.values())
 
     def _check(self, name: str, what: str) -> None:

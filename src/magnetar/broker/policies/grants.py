@@ -124,7 +124,7 @@ def _mapping(value: Any, path: str) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise MetadataFailure(f"What is stored at {path} grants nothing that can be understood")
+        raise MetadataFailure(f"The permissions stored at {path} cannot be read")
     return value
 
 
@@ -132,5 +132,5 @@ def _names(value: Any, path: str) -> frozenset[str]:
     if value is None:
         return frozenset()
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise MetadataFailure(f"What is stored at {path} names no roles")
+        raise MetadataFailure(f"The roles stored at {path} cannot be read")
     return frozenset(value)

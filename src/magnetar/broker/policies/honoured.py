@@ -16,7 +16,7 @@ class NotYet(NamedTuple):
     instead: str
 
 
-_PERMISSIONS = NotYet("a permission", "authorizationEnabled is false, so everybody may do everything")
+_PERMISSIONS = NotYet("a permission", "authorizationEnabled is false, so every client has all permissions")
 _SUBSCRIPTION_MODE = NotYet("a subscription's authorization mode", _PERMISSIONS.instead)
 BY_AUTHORIZATION = frozenset((_PERMISSIONS, _SUBSCRIPTION_MODE))
 """Without effect where nobody is asked who may do what."""

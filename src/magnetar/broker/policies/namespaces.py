@@ -28,7 +28,7 @@ def missing() -> NamespaceNotFound:
 
 
 def _below(name: NamespaceName) -> PreconditionFailed:
-    return PreconditionFailed(f"There are namespaces below {name}")
+    return PreconditionFailed(f"{name} is the prefix of other namespaces")
 
 
 def new_policies(clusters: Sequence[str], bundles: Mapping[str, Any]) -> Record:

@@ -22,7 +22,7 @@ def decode(node: Node) -> Record:
     except (ValueError, RecursionError) as error:
         raise MetadataFailure(f"{node.path}: not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise MetadataFailure(f"{node.path}: not an object but {type(value).__name__}")
+        raise MetadataFailure(f"{node.path}: must be an object, not {type(value).__name__}")
     return value
 
 

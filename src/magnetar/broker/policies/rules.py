@@ -96,7 +96,7 @@ def check_persistence(persistence: Persistence, *, one_copy: bool) -> None:
         )
     if one_copy and write > 1:
         raise PreconditionFailed(
-            f"The embedded ledger store keeps one copy: a write quorum of {write} cannot be honoured"
+            f"The embedded ledger store keeps one copy: a write quorum of {write} is not possible"
         )
 
 

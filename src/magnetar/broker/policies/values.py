@@ -21,7 +21,7 @@ QUOTA_TYPES = (STORAGE_QUOTA, AGE_QUOTA)
 def whole(value: Any) -> int:
     """:raises MetadataFailure: it is not a whole number"""
     if type(value) is not int:
-        raise MetadataFailure(f"a whole number is wanted, not {value!r}")
+        raise MetadataFailure(f"must be a whole number, not {value!r}")
     return value
 
 
@@ -29,35 +29,35 @@ def number(value: Any) -> float:
     """:raises MetadataFailure: it is not a number"""
     # Python's parser takes NaN and whole numbers of any length, too.
     if type(value) not in (int, float) or not -_LARGEST <= value <= _LARGEST:
-        raise MetadataFailure(f"a number is wanted, not {value!r}")
+        raise MetadataFailure(f"must be a number, not {value!r}")
     return float(value)
 
 
 def truth(value: Any) -> bool:
     """:raises MetadataFailure: it is neither true nor false"""
     if type(value) is not bool:
-        raise MetadataFailure(f"true or false is wanted, not {value!r}")
+        raise MetadataFailure(f"must be true or false, not {value!r}")
     return value
 
 
 def text(value: Any) -> str:
     """:raises MetadataFailure: it is not a text"""
     if not isinstance(value, str):
-        raise MetadataFailure(f"a text is wanted, not {value!r}")
+        raise MetadataFailure(f"must be a string, not {value!r}")
     return value
 
 
 def texts(value: Any) -> tuple[str, ...]:
     """:raises MetadataFailure: it is not a list of texts"""
     if not isinstance(value, list):
-        raise MetadataFailure(f"a list is wanted, not {value!r}")
+        raise MetadataFailure(f"must be a list, not {value!r}")
     return tuple(text(item) for item in value)
 
 
 def fields(value: Any) -> Json:
     """:raises MetadataFailure: it is not an object"""
     if not isinstance(value, dict):
-        raise MetadataFailure(f"an object is wanted, not {value!r}")
+        raise MetadataFailure(f"must be an object, not {value!r}")
     return value
 
 

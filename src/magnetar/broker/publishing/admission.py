@@ -112,7 +112,7 @@ class Admission:
         try:
             metadata = parse_entry(buffer[start:end], verify_checksum=False).metadata
         except EntryError as error:
-            return InternalError(f"The entry has no readable metadata: {error}")
+            return InternalError(f"The metadata of the entry cannot be read: {error}")
         if self.encrypted and not metadata.encryption_keys:
             return EncryptionRequired("Messages must be encrypted")
         return Verdict.STORE_CHUNK if chunked and chunks_follow(metadata) else None

@@ -53,7 +53,7 @@ class ExclusiveAccess:
     async def _enter(self, producer: Producer) -> Any:
         mode = producer.access_mode
         if self._changing:
-            raise ServiceNotReady(self._told("Another producer is just taking exclusive access"))
+            raise ServiceNotReady(self._told("Another producer is acquiring exclusive access"))
         if mode is AccessMode.Shared:
             if self.owner is not None:
                 text = f"Topic has an existing exclusive producer: {self.owner.name}"
@@ -89,7 +89,7 @@ class ExclusiveAccess:
             if self.owner is not None or others:
                 name = self.owner.name if self.owner is not None else others[0].name
                 raise ProducerFenced(self._told(f"Topic has an existing exclusive producer: {name}"))
-            text = f"Producer's epoch {producer.topic_epoch} is behind the topic's, {self.epoch}"
+            text = f"The producer's epoch {producer.topic_epoch} is older than the topic's epoch {self.epoch}"
             raise ProducerFenced(self._told(text))
 
     def _told(self, text: str) -> str:

@@ -196,7 +196,7 @@ class ReplicatedRun:
         try:
             metadata = metadata_of(self.buffer, self.starts[index], self.ends[index])
         except EntryError as error:
-            return nothing, InternalError(f"The entry has no readable metadata: {error}")
+            return nothing, InternalError(f"The metadata of the entry cannot be read: {error}")
         if chunks_follow(metadata) or metadata.HasField("marker_type"):
             return nothing, Verdict.STORE
         first = signed(metadata.sequence_id)

@@ -133,9 +133,7 @@ class Migration:
         try:
             clusters = found.json()
         except ValueError as error:
-            raise BrokerError(
-                f"the other cluster answers a list of clusters that is none: {error}"
-            ) from error
+            raise BrokerError(f"the other cluster did not answer with a list of clusters: {error}") from error
         own = {"adminRoles": list(tenant.get("adminRoles") or ()), "allowedClusters": clusters}
         await _make(ask, f"/admin/v2/tenants/{quote(namespace.tenant, '')}", own)
         bundles = (await self._policies.namespaces.get(namespace)).get("bundles") or {}

@@ -58,7 +58,9 @@ class PassingReplicator(BaseReplicator):
 
     def receipts(self, run: ReceiptRun) -> None:
         if run.count > self._in_flight:
-            raise FrameError(f"cluster {self.remote} confirmed more than {self._there.name} has sent")
+            raise FrameError(
+                f"cluster {self.remote} confirmed more messages than {self._there.name} has sent"
+            )
         share = self._in_flight_size * run.count // self._in_flight
         self._in_flight -= run.count
         self._in_flight_size -= share

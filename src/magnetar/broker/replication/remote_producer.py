@@ -65,7 +65,7 @@ class RemoteProducer:
         :param prefix: ``replicatorPrefix``
         """
         self.remote = remote
-        self.hindrance = "it is not connected yet"
+        self.hindrance = "the replicator is not connected yet"
         """Why nothing is sent, in words; empty: nothing keeps it from sending."""
         self.lasting = ""
         """A hindrance that no new connection ends; empty: there is none. It is up to the sender."""
@@ -200,7 +200,7 @@ class RemoteProducer:
         self._ended = True
         for task in list(self._tasks.values()):
             task.cancel()
-        self.detach("it has been stopped")
+        self.detach("the replicator was stopped")
 
     async def _keep_connecting(self) -> None:
         while not self._ended and self.connection is None:
@@ -264,8 +264,8 @@ class RemoteProducer:
             return
         if bool(count) != bool(wanted) and name.partition_index < 0:
             raise BrokerError(
-                f"{base} has no partitions here and {count} in cluster {self.remote}: delete one of the two "
-                "topics, or make them alike"
+                f"{base} has no partitions here but {count} in cluster {self.remote}: delete one of the "
+                "two topics, or give both the same number of partitions"
             )
         if makes and 0 < count < wanted:
             await self._ask_for_partitions(cluster, "POST", "updateLocalTopicOnly", wanted)
@@ -343,7 +343,7 @@ class RemoteProducer:
         self._moved = found or self._moved
         if self._asked is not None and not self._asked.done():
             # There is no other answer.
-            text = f"{self.where} has sent its clients on to {there.url or there.url_tls}"
+            text = f"{self.where} has redirected its clients to {there.url or there.url_tls}"
             self._asked.set_exception(NotConnected(text))
 
     def closed_by_broker(self, assigned: Assigned | None) -> None:
@@ -371,7 +371,7 @@ class RemoteProducer:
             except (PulsarException, BrokerError, MetadataError, LedgerError) as error:
                 if connection is not self.connection:
                     return
-                self.hindered(f"{self.where} does not take the schema of the messages: {error}")
+                self.hindered(f"{self.where} does not accept the schema of the messages: {error}")
                 await sleep(self._loop, self.backoff.next())
                 continue
             if connection is self.connection:
@@ -384,7 +384,7 @@ class RemoteProducer:
         stored = await self._schemas.get(schema_id, version_from_bytes(version))
         if stored is None:
             raise BrokerError(
-                f"version {version.hex()} of the schema of {schema_id} is not known here either"
+                f"version {version.hex()} of the schema of {schema_id} is not known in this cluster either"
             )
         request_id = connection.wire.new_request_id()
         command = BaseCommand(type=BaseCommand.GET_OR_CREATE_SCHEMA)

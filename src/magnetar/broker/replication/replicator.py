@@ -168,7 +168,9 @@ class Replicator(BaseReplicator):
             count = first_dropped(run.ledger_ids, ledger_ids, entry_ids, count, *self._known)
         before = in_flight.size
         if not in_flight.confirm(ledger_ids, entry_ids, count, by_position):
-            raise FrameError(f"a receipt of {self.remote} for {self._there.name} is not for the oldest entry")
+            raise FrameError(
+                f"{self.remote} confirmed another entry for {self._there.name} than the oldest one"
+            )
         self._bytes.release(before - in_flight.size)
         if count:
             self._there.backoff.reset()
@@ -191,10 +193,10 @@ class Replicator(BaseReplicator):
         ledger_id, entry_id = position
         self._dropping = True
         self._there.lasting = (
-            f"{self._there.where} drops entry {ledger_id}:{entry_id}, which it never got, as a duplicate: "
-            "it remembers a higher position, from before the topic was made again or restored here. There, "
-            f"pulsar-admin topicPolicies set-deduplication --disable {self.topic.full_name}, and then the "
-            "same with --enable, forgets the position"
+            f"{self._there.where} drops entry {ledger_id}:{entry_id}, which it has never received, as a "
+            "duplicate: it has stored a higher position from before the topic was created again or "
+            "restored here. To clear that position, run pulsar-admin topicPolicies set-deduplication "
+            f"--disable {self.topic.full_name} there, and then the same command with --enable"
         )
         self._there.detach(self._there.lasting)
 
@@ -383,8 +385,9 @@ class Replicator(BaseReplicator):
         self._blocked_at = position
         ledger_id, entry_id = position
         self._there.hindered(
-            f"entry {ledger_id}:{entry_id} is larger than {self._there.where} takes: raise maxMessageSize "
-            f"there, or skip the entry (pulsar-admin topics skip --count 1 -s {self.cursor.name})"
+            f"entry {ledger_id}:{entry_id} is larger than {self._there.where} accepts: raise "
+            "maxMessageSize there, or skip the entry (pulsar-admin topics skip --count 1 -s "
+            f"{self.cursor.name})"
         )
 
     # Ending

@@ -259,7 +259,7 @@ class Replication:
             return 0
         except PulsarException as error:
             raise ServiceNotReady(
-                f"Cluster {cluster} does not say how many partitions {topic} has: {error}"
+                f"Cluster {cluster} does not return the number of partitions of {topic}: {error}"
             ) from error
 
     def _cluster_changed(self, name: str) -> None:

@@ -54,9 +54,9 @@ def _part(schema: SchemaData, side: str, data: bytes) -> SchemaData:
     try:
         kind = SchemaType[said.kind] if said.kind != "BYTES" else SchemaType.NONE
     except KeyError as error:
-        raise _invalid(f"{said.kind!r} is no type") from error
+        raise _invalid(f"{said.kind!r} is not a schema type") from error
     if kind in (SchemaType.KEY_VALUE, SchemaType.AUTO_CONSUME):
-        raise _invalid(f"a {side} cannot be {kind.name}")
+        raise _invalid(f"the {side} cannot have schema type {kind.name}")
     return SchemaData(kind, data, said.properties)
 
 
@@ -86,7 +86,7 @@ def from_text(text: str) -> bytes:
         found = json.loads(text)
         key, value = found["key"], found["value"]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise _invalid("an object with key and value is wanted") from error
+        raise _invalid("must be an object with key and value") from error
     return key_values.join(_definition(key), _definition(value))
 
 

@@ -123,7 +123,7 @@ class SchemaRegistry:
                     except BadVersion:
                         # Another broker stored one meanwhile.
                         self._forget(schema_id)
-            raise ServiceNotReady("The schema is being changed by others")
+            raise ServiceNotReady("The schema is being changed by other clients; try again")
 
     async def _put(self, schema_id: str, schema: SchemaData, strategy: str, *, may_add: bool) -> int:
         versions = await self.versions(schema_id)
@@ -210,7 +210,7 @@ class SchemaRegistry:
                 try:
                     await self.storage.delete(schema_id)
                 except BadVersion as error:
-                    text = f"The schema {schema_id} was changed while it was being deleted: try again"
+                    text = f"The schema {schema_id} was changed while it was being deleted; try again"
                     raise ConcurrentModification(text) from error
                 finally:
                     self._forget(schema_id)

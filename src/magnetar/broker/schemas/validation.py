@@ -14,7 +14,7 @@ def validate(schema: SchemaData) -> None:
     """:raises InvalidSchemaData: it is not what its type asks for"""
     if len(schema.data) > MAX_DEFINITION:
         raise InvalidSchemaData(
-            f"A schema definition may have {MAX_DEFINITION} bytes, this one has {len(schema.data)}"
+            f"The schema definition has {len(schema.data)} bytes; at most {MAX_DEFINITION} are allowed"
         )
     kind = schema.type
     if kind in AVRO_DEFINED:

@@ -101,7 +101,7 @@ def _encoder(schema: SchemaData) -> Encode:
         return _avro(schema)
     found = _ENCODERS.get(schema.type)
     if found is None:
-        raise InvalidRequest(f"{schema.type.name} is not written as text: a client has to publish it")
+        raise InvalidRequest(f"{schema.type.name} values cannot be given as text; publish them with a client")
     return found
 
 
@@ -133,18 +133,18 @@ def _json_value(text: str) -> Any:
 
 
 def _no_json(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _whole(form: str, text: str) -> bytes:
     if not _WHOLE.fullmatch(text):
-        raise ValueError("a whole number is wanted")
+        raise ValueError("must be a whole number")
     return struct.pack(form, int(text))
 
 
 def _number(form: str, text: str) -> bytes:
     if not _NUMBER.fullmatch(text):
-        raise ValueError("a number is wanted")
+        raise ValueError("must be a number")
     return struct.pack(form, float(text))
 
 
@@ -193,7 +193,7 @@ def _nanos_of_day(text: str) -> int:
     rest, nanos = _without_fraction(text)
     found = time.fromisoformat(rest)
     if found.tzinfo is not None:
-        raise ValueError("a time without an offset is wanted")
+        raise ValueError("must be a time without an offset")
     return (found.hour * 3600 + found.minute * 60 + found.second) * 1_000_000_000 + nanos
 
 
@@ -208,7 +208,7 @@ def _local_time(text: str) -> bytes:
 def _local_date_time(text: str) -> bytes:
     day, separator, rest = text.partition("T")
     if not separator:
-        raise ValueError("a date and a time are wanted, with a T between them")
+        raise ValueError("must be a date and a time separated by T")
     return struct.pack(">qq", _days(day), _nanos_of_day(rest))
 
 

@@ -58,7 +58,7 @@ class HandingOver:
             answer = (await self._beside.admin.call(target, "GET", path, {"authoritative": "true"})).json()
         except (BrokerError, ValueError) as error:
             log.info(
-                "clients have to look up", extra={"broker": target.broker_id, "why": str(error) or "no JSON"}
+                "clients have to look up", extra={"broker": target.broker_id, "why": str(error) or "not JSON"}
             )
             return None
         found = _assigned(answer)

@@ -96,5 +96,5 @@ def _names(told: Any, path: str) -> Sequence[str]:
     if told is None:
         return ()
     if not isinstance(told, list) or not all(isinstance(name, str) for name in told):
-        raise ServiceNotReady(f"The broker that serves {path} does not answer with a list of names")
+        raise ServiceNotReady(f"The broker that serves {path} did not answer with a list of names")
     return [name for name in told if name.startswith(f"{_DOMAIN}://")]

@@ -344,7 +344,9 @@ class ServedTopics:
         if not self.ownership.is_current(bundle, owner):
             raise _not_served(bundle)
         if name.partition_index < 0 and await self.namespaces.partitions(name):
-            raise NotAllowed(f"{name} is a partitioned topic: its partitions take producers and consumers")
+            raise NotAllowed(
+                f"{name} is a partitioned topic: producers and consumers must connect to its partitions"
+            )
         policies = await self.policies.of_topic(name)
         missing = create and not await self.creation.exists(name)
         if missing:
@@ -415,7 +417,7 @@ class ServedTopics:
         except ManagedLedgerFenced as error:
             if not tenure.ended:
                 raise
-            raise ServiceNotReady(f"{name} is not served by this broker any more") from error
+            raise ServiceNotReady(f"{name} is no longer served by this broker") from error
         topic = topic_class(ledger)(
             name,
             ledger,
@@ -657,4 +659,4 @@ class ServedTopics:
 
 
 def _not_served(bundle: Bundle) -> ServiceNotReady:
-    return ServiceNotReady(f"{bundle} is not served by this broker any more")
+    return ServiceNotReady(f"{bundle} is no longer served by this broker")

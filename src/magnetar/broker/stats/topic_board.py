@@ -92,7 +92,7 @@ class TopicBoard:
     def enter(self) -> None:
         """Somebody watches, until :meth:`leave`. :raises TooManyRequests: too many do"""
         if self._watchers >= MOST_WATCHERS:
-            raise TooManyRequests(f"{MOST_WATCHERS} pages are open on this broker already")
+            raise TooManyRequests(f"{MOST_WATCHERS} pages already watch this broker; close one of them")
         self._watchers += 1
         if self._ending is not None:
             self._ending.cancel()

@@ -183,7 +183,7 @@ class BaseSubscription(ABC):
     def check_unsubscribe(self, consumer: AnyConsumer, *, force: bool) -> None:
         """:raises MetadataFailure: others are connected and ``force`` is false: Pulsar answers so"""
         if consumer not in self.consumers:
-            raise SubscriptionNotFound("The consumer is not connected to the subscription any more")
+            raise SubscriptionNotFound("The consumer is no longer connected to the subscription")
         if len(self.consumers) > 1 and not force:
             raise MetadataFailure(
                 "Unconnected or shared consumer attempting to unsubscribe: other consumers are connected"

@@ -397,7 +397,7 @@ class BaseTopic(ABC, Generic[S]):
             if durable:
                 self._check_room_for(name)
             if name in self._making and not durable:
-                raise NotAllowed("Durable subscription with the same name is just being made.")
+                raise NotAllowed("Durable subscription with the same name is being created.")
             known = await self._make_subscription(name, start, dict(properties), durable=durable)
         elif known.durable and not durable:
             raise NotAllowed("NonDurable subscription with the same name already exists as a durable one.")

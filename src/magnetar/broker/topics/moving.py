@@ -61,8 +61,8 @@ def moved_text(topic: AnyTopic, there: Assigned) -> str:
     text = f"The topic has moved to {there.url or there.url_tls}"
     backlog = _unreplicated(topic)
     if backlog:
-        left = "1 entry that is left" if backlog == 1 else f"{backlog:,} entries that are left"
-        text += f"; producers are sent there when replicators have sent the {left}"
+        left = "1 remaining entry" if backlog == 1 else f"{backlog:,} remaining entries"
+        text += f"; producers are redirected when the replicators have sent the {left}"
     return text
 
 

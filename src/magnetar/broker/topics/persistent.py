@@ -422,7 +422,7 @@ class Topic(BaseTopic[Subscription]):
         try:
             cursor = await self._managed_ledgers.open_cursor(self.managed_ledger, name, start, properties)
         except BadVersion as error:
-            raise ServiceNotReady(f"Subscription {name} is being made by somebody else") from error
+            raise ServiceNotReady(f"Subscription {name} is being created by another client") from error
         return self._add_subscription(name, cursor, users_own(properties), start)
 
     def _add_subscription(

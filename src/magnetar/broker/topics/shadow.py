@@ -99,11 +99,11 @@ class ShadowTopic(Topic):
         if self._held:
             # The record that was read may be older than the entry: it is sent again after a while.
             refused, self._held = list(self._held), deque()
-            self.on_failed(refused, PersistenceFailure("the ledger of the source is not known yet"))
+            self.on_failed(refused, PersistenceFailure("the ledger of the source topic is not known yet"))
 
     async def terminate(self) -> Position:
         """:raises NotAllowed: always"""
-        raise NotAllowed(f"{self.name} is a shadow topic: terminate its source {self.source}")
+        raise NotAllowed(f"{self.name} is a shadow topic: terminate its source {self.source} instead")
 
     def _let_go(self) -> None:
         super()._let_go()

@@ -48,7 +48,9 @@ class Option:
                 return quantity(text, SIZES)
         except ValueError:
             wanted = kind.partition(">")[0]
-            raise UsageError(f"Invalid value for option '{self.names[0]}': {text!r} is no {wanted}") from None
+            raise UsageError(
+                f"Invalid value for option '{self.names[0]}': {text!r} is not a value of type {wanted}"
+            ) from None
         if kind.startswith("enum"):
             return self._choice(text, kind)
         parts = text.split(",") if self.type.endswith(" comma") else [text]
@@ -62,7 +64,7 @@ class Option:
         choices = kind[5:-1].split(",")
         if text not in choices:
             raise UsageError(
-                f"Invalid value for option '{self.names[0]}': one of {', '.join(choices)} is wanted"
+                f"Invalid value for option '{self.names[0]}': must be one of {', '.join(choices)}"
             )
         return text
 

@@ -36,7 +36,7 @@ def _object(file: str, text: str) -> dict[str, Any]:
     try:
         value: dict[str, Any] = json.loads(text)
     except ValueError as error:
-        raise UsageError(f"{file} is no JSON: {error}") from error
+        raise UsageError(f"{file} is not JSON: {error}") from error
     return value
 
 
@@ -48,7 +48,7 @@ def _lines(file: str, text: str) -> dict[str, Any]:
             continue
         match = _LINE.fullmatch(line.rstrip())
         if match is None:
-            raise UsageError(f"{file}, line {number}: 'name: value' is wanted")
+            raise UsageError(f"{file}, line {number} must be 'name: value'")
         found[match[1]] = _value(match[2] or "")
     return found
 

@@ -55,7 +55,9 @@ def _confirmed(call: Call, namespace: str, wanted: list[str], deleted: str) -> b
     if not left:
         return True
     condition = "" if own is not None else ", if the broker is in it,"
-    return agreed(call, f"{deleted} {' or '.join(left)}{condition} will be deleted with all messages. Go on?")
+    return agreed(
+        call, f"{deleted} {' or '.join(left)}{condition} will be deleted with all messages. Continue?"
+    )
 
 
 def _allowed(call: Call, namespace: str) -> list[str]:

@@ -15,7 +15,7 @@ def _generate(call: Call) -> Any:
     wanted = call["modules"] or known
     unknown = [name for name in wanted if name not in known]
     if unknown:
-        raise UsageError(f"there is no group {unknown[0]!r}")
+        raise UsageError(f"unknown group {unknown[0]!r}")
     lines = list(markdown(wanted))
     return Rows(lines, "".join(lines))
 

@@ -93,7 +93,7 @@ def of_group(group: str) -> str:
     """The commands of a group."""
     found = {name: command.purpose for name, command in commands().items()}
     for subject in left_out.subjects().values():
-        found |= {name: f"(not here) {what}" for name, what in subject.commands.items()}
+        found |= {name: f"(not supported) {what}" for name, what in subject.commands.items()}
     lines = [f"Usage: pulsar-admin {group} COMMAND [OPTIONS] [NAMES]", "Commands:"]
     lines += [
         f"  {name.partition(' ')[2]:<44} {what}"

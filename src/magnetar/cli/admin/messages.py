@@ -148,9 +148,9 @@ def _by_time(call: Call) -> Any:
     try:
         at = datetime.fromisoformat(call["datetime"])
     except ValueError:
-        raise UsageError(f"{call['datetime']!r} is no time like 2026-01-31T12:00:00Z") from None
+        raise UsageError(f"{call['datetime']!r} is not a time like 2026-01-31T12:00:00Z") from None
     if at.tzinfo is None:
-        raise UsageError(f"{call['datetime']!r} has no offset from UTC: say Z, or +01:00")
+        raise UsageError(f"{call['datetime']!r} has no offset from UTC; add Z, or an offset like +01:00")
     return call.ask("GET", f"{call.topic}/messageid/{int(at.timestamp() * 1000)}")
 
 

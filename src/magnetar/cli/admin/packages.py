@@ -89,7 +89,7 @@ def _download(call: Call) -> str:
             headers = call.download(_place(name), take)
         told = _DIGEST.fullmatch(headers.get("etag", ""))
         if told is not None and told[1] != digest.hexdigest():
-            raise AdminError(f"The package '{name}' did not come as it was uploaded")
+            raise AdminError(f"The downloaded package '{name}' differs from the uploaded one")
         part.replace(path)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error

@@ -158,7 +158,7 @@ def _unload(call: Call) -> Any:
 def _split(call: Call) -> Any:
     bundle, kind = call["bundle"], call["bundle-type"]
     if bool(bundle) == bool(kind):
-        raise UsageError("either --bundle or --bundle-type is wanted")
+        raise UsageError("no bundle given; use --bundle or --bundle-type")
     query = {"unload": call["unload"]}
     if call["split-algorithm-name"]:
         query["splitAlgorithmName"] = call["split-algorithm-name"]

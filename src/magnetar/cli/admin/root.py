@@ -110,11 +110,11 @@ def _take_next(root: Root, rest: list[str], known: Collection[str]) -> None:
 def _take(root: Root, name: str, value: str) -> None:
     if name == _TIMEOUT:
         if not (value.isascii() and value.isdigit() and len(value) < 10 and int(value) > 0):
-            raise UsageError(f"Invalid value for option '{name}': {value!r} is no number of seconds")
+            raise UsageError(f"Invalid value for option '{name}': {value!r} is not a number of seconds")
         root.timeout_seconds = float(value)
     elif name in OUTPUT:
         if value not in FORMS:
-            raise UsageError(f"Invalid value for option '{name}': one of {', '.join(FORMS)} is wanted")
+            raise UsageError(f"Invalid value for option '{name}': must be one of {', '.join(FORMS)}")
         root.form = value
     elif _VALUES[name]:
         root.flags[_VALUES[name]] = value

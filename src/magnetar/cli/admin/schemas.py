@@ -62,7 +62,7 @@ def _get(call: Call) -> Any:
     name = _topic(call).local
     if call["all-version"]:
         if call["version"] is not None:
-            raise UsageError("one of --version and --all-version, not both")
+            raise UsageError("--version and --all-version cannot be used together")
         found = call.ask("GET", _path(call, "schemas"))["getSchemaResponses"]
         return _shown(*(_info(name, each) for each in found))
     if call["version"] is not None:
@@ -84,7 +84,7 @@ def _payload(call: Call) -> Any:
     except OSError as error:
         raise UsageError(f"{call['filename']} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise UsageError(f"{call['filename']} is no JSON: {error}") from error
+        raise UsageError(f"{call['filename']} is not JSON: {error}") from error
 
 
 def _check(call: Call) -> Any:

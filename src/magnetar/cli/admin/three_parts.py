@@ -73,6 +73,6 @@ def _create(call: Call, missing: NotFound) -> None:
     except NotFound:
         raise missing from None
     sys.stderr.write(
-        f"topic {call.named} did not exist and has been created; if nobody uses it, "
-        "it is deleted in a while, with its policies\n"
+        f"topic {call.named} did not exist and has been created; if it is not used, it will be deleted "
+        "later together with its policies\n"
     )

@@ -29,7 +29,7 @@ def message_id(text: str) -> dict[str, int]:
         return {"ledgerId": -1, "entryId": -1}
     match = _POSITION.fullmatch(text)
     if match is None:
-        raise UsageError(f"Invalid message id {text!r}: latest, earliest or LEDGER:ENTRY is wanted")
+        raise UsageError(f"Invalid message id {text!r}: use latest, earliest or LEDGER:ENTRY")
     return {"ledgerId": int(match[1]), "entryId": int(match[2])}
 
 
@@ -77,7 +77,7 @@ def _delete(call: Call) -> Any:
             call.send("DELETE", topic_path(name), {"force": call.get("force")})
         except AdminError as error:
             failed += 1
-            sys.stderr.write(f"pulsar-admin: {name} is still there: {error}\n")
+            sys.stderr.write(f"pulsar-admin: {name} could not be deleted: {error}\n")
     if failed:
         raise AdminError(f"{failed} of {len(names)} topics could not be deleted")
     return SILENT
@@ -93,11 +93,11 @@ def _matching(call: Call) -> list[str]:
     domain = domain or Domain.PERSISTENT.value
     pieces = rest.split("/")
     if domain not in [each.value for each in Domain] or len(pieces) not in (3, 4):
-        raise UsageError(f"{call['topic']!r} is no pattern like persistent://tenant/namespace/orders-.*")
+        raise UsageError(f"{call['topic']!r} is not a pattern like persistent://tenant/namespace/orders-.*")
     try:
         pattern = re.compile(f"{domain}://{rest}")
     except re.error as error:
-        raise UsageError(f"{call['topic']!r} is no pattern: {error}") from error
+        raise UsageError(f"{call['topic']!r} is not a valid pattern: {error}") from error
     name = NamespaceName.parse("/".join(pieces[:-1]))
     found = call.ask("GET", f"{'/admin' if name.legacy else '/admin/v2'}/{domain}/{name}")
     return [each for each in found if pattern.fullmatch(each)]
@@ -122,7 +122,7 @@ def _create_subscription(call: Call) -> Any:
 def _update_subscription_properties(call: Call) -> Any:
     properties = {} if call["clear"] else call["property"]
     if properties is None:
-        raise UsageError("--property or --clear is needed")
+        raise UsageError("no properties given; use --property or --clear")
     return call.send("PUT", f"{call.subscription}/properties", None, properties)
 
 

@@ -34,7 +34,8 @@ def perform(parsed: argparse.Namespace) -> int:
         )
         if access.service_url.startswith(("ws://", "wss://")):
             raise Refused(
-                f"{access.service_url}: this command does not speak WebSocket; it wants pulsar:// or pulsar+ssl://"
+                f"{access.service_url}: this command does not support WebSocket; use pulsar:// or "
+                "pulsar+ssl://"
             )
         prepare, work = _COMMANDS[parsed.command]
         given = prepare(parsed)

@@ -299,7 +299,7 @@ def _add_printing(made: argparse.ArgumentParser) -> None:
 def _rate(text: str) -> float:
     number = float(text)
     if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is no rate")
+        raise argparse.ArgumentTypeError(f"{text} is not a rate")
     return number
 
 

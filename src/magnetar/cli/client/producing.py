@@ -71,7 +71,8 @@ def produce(client: Client, parsed: argparse.Namespace, given: Prepared) -> str:
 def _options(parsed: argparse.Namespace, value: SchemaFlag, schema: ProducerSchema | None) -> dict[str, Any]:
     if (parsed.encryption_key_name is None) != (parsed.encryption_key_value is None):
         raise Refused(
-            "--encryption-key-name and --encryption-key-value: one without the other would send plain text"
+            "--encryption-key-name and --encryption-key-value must be used together: with one of "
+            "them, messages would be sent unencrypted"
         )
     options: dict[str, Any] = {
         "batching_enabled": not (parsed.disable_batching or parsed.chunking),
@@ -123,7 +124,7 @@ def _key_part(parsed: argparse.Namespace) -> bytes | None:
         if given is not None
     ]
     if len(named) > 1:
-        raise Refused(f"{' and '.join(named)}: one key is wanted")
+        raise Refused(f"{' and '.join(named)}: use only one of them")
     if parsed.key_value_key_file is not None:
         return Path(parsed.key_value_key_file).read_bytes()
     text: str | None = parsed.key if parsed.key_value_key is None else parsed.key_value_key
@@ -137,4 +138,4 @@ def _no_key_part(parsed: argparse.Namespace) -> None:
         ("--key-schema", parsed.key_schema),
     ):
         if given is not None:
-            raise Refused(f"{flag} wants --key-value-encoding-type separated or inline")
+            raise Refused(f"{flag} needs --key-value-encoding-type separated or inline")

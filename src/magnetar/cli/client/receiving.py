@@ -35,7 +35,8 @@ def prepared(parsed: argparse.Namespace) -> dict[str, Any]:
     """
     if parsed.command == "consume" and not 0 <= parsed.start_timestamp <= parsed.end_timestamp:
         raise Refused(
-            "--start-timestamp and --end-timestamp: ms since 1970 are wanted, the later ones second"
+            "--start-timestamp and --end-timestamp must be ms since 1970, and the end must be "
+            "later than the start"
         )
     options: dict[str, Any] = {
         "crypto_failure_action": CryptoFailureAction[parsed.crypto_failure_action],
@@ -79,7 +80,7 @@ def read(client: Client, parsed: argparse.Namespace, options: dict[str, Any]) ->
     :raises Refused: the topic has several partitions
     """
     if len(client.get_topic_partitions(parsed.topic)) > 1:
-        raise Refused("read: the topic has several partitions; name one of them")
+        raise Refused("read: the topic is partitioned; name one of its partitions")
     reader = client.create_reader(
         parsed.topic,
         options.pop("start"),

@@ -34,7 +34,7 @@ class SchemaFlag:
         try:
             return self.encode(data.decode())
         except UnicodeDecodeError as error:
-            raise Refused(f"{self.flag} {self.schema.kind.lower()}: {what} is no text: {error}") from error
+            raise Refused(f"{self.flag} {self.schema.kind.lower()}: {what} is not text: {error}") from error
         except ValueError as error:
             raise Refused(f"{self.flag}: {what}: {error}") from error
 
@@ -55,7 +55,7 @@ def declared(flag: str, text: str) -> SchemaFlag:
     try:
         json.loads(definition)
     except (ValueError, RecursionError) as error:
-        raise Refused(f"{flag}: the definition is no JSON: {error}") from error
+        raise Refused(f"{flag}: the definition is not JSON: {error}") from error
     return SchemaFlag(flag, ProducerSchema(kind, definition), _encoder(flag, kind, definition))
 
 

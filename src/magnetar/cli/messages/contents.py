@@ -57,7 +57,7 @@ class SchemaDecoders:
             return None
         except PulsarException as error:
             said = f"{type(error).__name__}: {error}"
-            self._warn(f"contents are not decoded, for there is no schema to be had: {said}")
+            self._warn(f"contents are not decoded, because the schema is not available: {said}")
             return None
         try:
             made = _of_messages(schema)
@@ -127,7 +127,7 @@ def _avro(definition: Any) -> Decoder:
         stream = io.BytesIO(data)
         value = fastavro.schemaless_reader(stream, schema, None)
         if stream.tell() != len(data):
-            raise ValueError(f"{len(data) - stream.tell()} bytes more than the record has")
+            raise ValueError(f"{len(data) - stream.tell()} more bytes than the record has")
         return value
 
     return decode

@@ -157,5 +157,5 @@ def _last(text: str) -> int:
 def _rate(text: str) -> float:
     number = float(text)
     if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is no rate")
+        raise argparse.ArgumentTypeError(f"{text} is not a rate")
     return number

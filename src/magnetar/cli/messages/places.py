@@ -53,5 +53,5 @@ def time_of(text: str, now: float) -> int:
         return max(0, int(datetime.fromisoformat(text).timestamp() * 1000))
     except (ValueError, OverflowError) as error:
         raise ValueError(
-            f"{text!r} is no time: 10m (s, m, h, d) ago, or like 2026-01-31T12:00:00Z"
+            f"{text!r} is not a time like 2026-01-31T12:00:00Z or an age like 10m (s, m, h, d)"
         ) from error

@@ -27,9 +27,9 @@ def run_produce(parsed: argparse.Namespace) -> int:
 
 def _produce(ends: Ends, parsed: argparse.Namespace) -> None:
     if parsed.messages and parsed.file is not None:
-        raise Refused("messages are named or in a file, not both")
+        raise Refused("messages are given as arguments or in a file, not both")
     if parsed.count is not None and not parsed.messages:
-        raise Refused("--count is for messages that are named")
+        raise Refused("--count needs messages given as arguments")
     # Looked at before anything is sent, where they are named.
     named = [_outgoing(each.encode("utf-8", "surrogateescape"), parsed) for each in parsed.messages]
     producer = ends.client.create_producer(parsed.topic)
@@ -74,15 +74,15 @@ def _replayed(text: bytes) -> Outgoing:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Refused(f"no JSON: {error}") from error
+        raise Refused(f"not JSON: {error}") from error
     if not isinstance(found, dict):
-        raise Refused("no object")
+        raise Refused("not a JSON object")
     if found.get("encrypted"):
-        raise Refused("it is encrypted, and what it was encrypted with is not in it")
+        raise Refused("the message is encrypted, and the encryption properties are missing")
     content: bytes
     match found:
         case {"content": None}:
-            raise Refused("a message without a content (null) is not sent by this release")
+            raise Refused("messages without content (null) cannot be sent by this release")
         case {"content": str(given)}:
             content = given.encode("utf-8", "surrogatepass")
         case {"hex": str(given)}:
@@ -91,7 +91,7 @@ def _replayed(text: bytes) -> Outgoing:
             except ValueError as error:
                 raise Refused(f"hex: {error}") from error
         case _:
-            raise Refused("neither content nor hex is there as text")
+            raise Refused("content or hex is missing or not a string")
     return content, _options(found)
 
 
@@ -99,17 +99,17 @@ def _options(found: dict[str, Any]) -> dict[str, Any]:
     options: dict[str, Any] = _key(found)
     if "orderingKey" in found:
         if not isinstance(found["orderingKey"], str):
-            raise Refused("orderingKey is no text")
+            raise Refused("orderingKey is not a string")
         options["ordering_key"] = found["orderingKey"]
     properties = found.get("properties", {})
     if not isinstance(properties, dict) or not all(isinstance(each, str) for each in properties.values()):
-        raise Refused("properties is no object with texts")
+        raise Refused("properties is not an object of strings")
     if properties:
         options["properties"] = properties
     if "eventTime" in found:
         time = found["eventTime"]
         if type(time) is not int or not 0 <= time < 2**64:
-            raise Refused("eventTime is no time in ms since 1970")
+            raise Refused("eventTime is not a time in ms since 1970")
         options["event_timestamp"] = time
     return options
 
@@ -122,11 +122,11 @@ def _key(found: dict[str, Any]) -> dict[str, Any]:
             try:
                 return {"partition_key_bytes": b64decode(key, validate=True)}
             except ValueError as error:
-                raise Refused(f"key is no Base64: {error}") from error
+                raise Refused(f"key is not Base64: {error}") from error
         case {"base64EncodedKey": given} if given is not False:
-            raise Refused("base64EncodedKey is true or false, of a key")
+            raise Refused("base64EncodedKey is not true or false, or the message has no key")
         case {"key": str(key)}:
             return {"partition_key": key}
         case {"key": _}:
-            raise Refused("key is no text")
+            raise Refused("key is not a string")
     return {}

@@ -20,14 +20,14 @@ def run_tail(parsed: argparse.Namespace) -> int:
 
 def _tail(ends: Ends, parsed: argparse.Namespace) -> None:
     if parsed.until is not None and parsed.until > time.time() * 1000:
-        raise Refused("--until is a time that has not come yet")
+        raise Refused("--until must be a time in the past")
     follow = not parsed.no_follow and parsed.until is None
     start = parsed.start or Start(end="latest" if follow else "earliest")
     wanted = MessageFilter(parsed.key, parsed.properties, start.time_ms or 0, parsed.until)
     write = ends.printer(parsed)
     partitions = ends.client.get_topic_partitions(parsed.topic)
     if start.position is not None and len(partitions) > 1:
-        raise Refused("a LEDGER:ENTRY is of one partition; name that one")
+        raise Refused("LEDGER:ENTRY refers to one partition; name that partition")
     if parsed.last is not None:
         found = _last(ends, partitions, parsed.last, wanted, follow=follow)
     elif follow:
@@ -44,7 +44,8 @@ def _last(
 ) -> Iterator[Message]:
     if follow and len(partitions) > 1:
         raise Refused(
-            "the last messages of several partitions are not followed: add --no-follow, or name one"
+            "the last messages of several partitions cannot be followed; use --no-follow or name "
+            "one partition"
         )
     each = [last(ends, partition, number, wanted) for partition in partitions]
     found = sorted((message for messages, _ in each for message in messages), key=Message.publish_timestamp)

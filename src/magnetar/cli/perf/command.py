@@ -150,7 +150,7 @@ async def _consume(parsed: argparse.Namespace, share: Share) -> Found:
     if len(subscriptions) != parsed.num_subscriptions:
         if len(subscriptions) > 1:
             raise InvalidConfiguration(
-                f"{len(subscriptions)} subscriptions were given, and -ns {parsed.num_subscriptions}"
+                f"{len(subscriptions)} subscriptions were given, but -ns is {parsed.num_subscriptions}"
             )
         subscriptions = [f"{subscriptions[0]}-{index}" for index in range(parsed.num_subscriptions)]
     client, shared = new_client(parsed), new_shared()
@@ -181,7 +181,7 @@ def _start_id(text: str) -> MessageId:
         return ends[text]
     ledger, _, entry = text.partition(":")
     if not (ledger.isdigit() and entry.isdigit()):
-        raise InvalidConfiguration(f"-m {text}: earliest, latest or LEDGER:ENTRY")
+        raise InvalidConfiguration(f"-m {text}: use earliest, latest or LEDGER:ENTRY")
     return MessageId(-1, int(ledger), int(entry))
 
 
@@ -207,7 +207,7 @@ async def _run(parsed: argparse.Namespace, share: Share) -> Found:
         raise InvalidConfiguration("run needs -time or -m")
     everything = topic_names(parsed)
     if len(everything) < share.of:
-        raise InvalidConfiguration(f"{share.of} processes need as many topics (-t)")
+        raise InvalidConfiguration(f"{share.of} processes need at least as many topics (-t)")
     topics = everything[share.index :: share.of]
     # Asked once all is over, too: who cannot be reached is better known before.
     new_admin(parsed).clusters()
@@ -224,7 +224,10 @@ async def _run(parsed: argparse.Namespace, share: Share) -> Found:
         load = Load(wanted, shared, senders, receivers, len(subscriptions), live, seconds)
         await _finish(load, load.run())
         if any(receiver.foreign for receiver in receivers):
-            shared.failed(f"{sum(receiver.foreign for receiver in receivers)} messages were somebody else's")
+            shared.failed(
+                f"{sum(receiver.foreign for receiver in receivers)} received messages were sent by "
+                "another program"
+            )
         if not shared.failures:
             await _check_backlog(new_admin(parsed), topics, shared.failed)
         await load.close()
@@ -251,7 +254,7 @@ async def _check_backlog(admin: AdminClient, topics: list[str], failed: Callable
             if not left:
                 break
             if loop.time() > end:
-                failed(f"{topic}: backlog {left} is left")
+                failed(f"{topic}: {left} messages remain in the backlog")
                 return
             await asyncio.sleep(0.1)
 

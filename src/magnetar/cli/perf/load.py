@@ -213,7 +213,9 @@ class Load:
             self.pump.begin()
             await self._until(time.monotonic() + self.plan.warmup)
             if self._all_done():
-                self.shared.failed("all was over before the warm-up: nothing was measured (--warmup-time 0)")
+                self.shared.failed(
+                    "the run ended before the warm-up did, so nothing was measured; use --warmup-time 0"
+                )
         # Without senders what counts is when a message arrives, however old it is.
         self.shared.window.first = clock.now() if self.senders else 0
         if self.first is None:

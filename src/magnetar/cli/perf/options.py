@@ -62,7 +62,7 @@ class _Note(argparse.Action):
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option: str | None = None
     ) -> None:
-        namespace.notes = [*(getattr(namespace, "notes", None) or []), f"{option} changes nothing here"]
+        namespace.notes = [*(getattr(namespace, "notes", None) or []), f"{option} has no effect"]
 
 
 def parser() -> argparse.ArgumentParser:

@@ -101,7 +101,7 @@ class RawProducer:
         assert sender is not None
         self.confirmed += sender.receipts(run.sequence_ids, run.count, self._shared.clock.now())
         if sender.errors:
-            self._shared.failed(f"{sender.errors} receipts of {self._topic} do not fit what was sent")
+            self._shared.failed(f"{sender.errors} receipts of {self._topic} do not match the messages sent")
         self._on_room()
 
     def send_failed(self, sequence_id: int, error: PulsarException) -> None:

@@ -55,7 +55,7 @@ def topic_names(parsed: argparse.Namespace) -> list[str]:
     if len(names) == count and count > 0:
         return names
     if len(names) != 1:
-        raise InvalidConfiguration(f"{len(names)} topics were given, and -t {count}")
+        raise InvalidConfiguration(f"{len(names)} topics were given, but -t is {count}")
     separator = getattr(parsed, "separator", "-")
     return [f"{names[0]}{separator}{index}" for index in range(count)]
 
@@ -141,7 +141,7 @@ def _check_raw(refused: Mapping[str, object]) -> None:
     """
     for flag, given in refused.items():
         if given:
-            raise InvalidConfiguration(f"--raw does not do {flag}")
+            raise InvalidConfiguration(f"--raw does not support {flag}")
 
 
 def _chunks(parsed: argparse.Namespace) -> Mapping[str, Any]:
@@ -170,7 +170,7 @@ def _contents(parsed: argparse.Namespace) -> tuple[bytes, ...]:
     delimiter = parsed.payload_delimiter.encode().decode("unicode_escape").encode()
     found = tuple(part for part in Path(parsed.payload_file).read_bytes().split(delimiter) if part)
     if not found:
-        raise InvalidConfiguration(f"{parsed.payload_file} holds no content")
+        raise InvalidConfiguration(f"{parsed.payload_file} has no content")
     return found
 
 
@@ -185,7 +185,7 @@ def receive_settings(
     total = getattr(parsed, "receiver_queue_size_across_partitions", 0)
     rate = parsed.rate if parsed.command == "consume" else 0.0
     if parsed.raw and rate:
-        raise InvalidConfiguration("--raw does not do -r when it receives")
+        raise InvalidConfiguration("--raw does not support -r when it receives")
     return ReceiveSettings(
         subscription=subscription,
         consumer_type=_TYPES[parsed.subscription_type],
@@ -257,7 +257,7 @@ def readers(
     parsed: argparse.Namespace, client: Client, shared: Shared, topics: Sequence[str], start: MessageId
 ) -> list[Receiver]:
     if parsed.raw and parsed.rate:
-        raise InvalidConfiguration("--raw does not do -r when it receives")
+        raise InvalidConfiguration("--raw does not support -r when it receives")
     settings = ReceiveSettings(
         subscription="pulsar-perf-reader",
         consumer_type=ConsumerType.Exclusive,
@@ -285,7 +285,7 @@ def plan(
     """
     if 0 < messages < share.of:
         # 0, what the last ones would be left with, is no end.
-        raise InvalidConfiguration(f"{share.of} processes need as many messages (-m)")
+        raise InvalidConfiguration(f"{share.of} processes need at least as many messages (-m)")
     behind = getattr(parsed, "max_behind", 0)
     return LoadPlan(
         warmup=parsed.warmup_time,
@@ -302,4 +302,6 @@ def plan(
 def check_is_checkable(parsed: argparse.Namespace) -> None:
     """:raises InvalidConfiguration: contents are too small to say where they come from"""
     if parsed.size < HEADER_SIZE:
-        raise InvalidConfiguration(f"-s {parsed.size}: {HEADER_SIZE} bytes are needed to check each message")
+        raise InvalidConfiguration(
+            f"-s {parsed.size} is too small: at least {HEADER_SIZE} bytes are needed to check each message"
+        )

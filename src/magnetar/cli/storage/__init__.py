@@ -57,13 +57,13 @@ def text(report: dict[str, Any], top: int) -> str:
     """
     disk, store = report["disk"], report["store"]
     until_full = disk["secondsUntilFull"]
-    foreseen = "in " + duration(until_full) if until_full is not None else "not foreseen"
+    foreseen = "in " + duration(until_full) if until_full is not None else "not expected"
     lines = [
         f"disk        {size(disk['totalBytes'])}, {disk['usedShare']:.1%} used, "
         f"{size(disk['freeBytes'])} free ({disk['state']}), full {foreseen}",
         f"ledgers     {size(store['storedBytes'])} in {store['segments']} segments: "
-        f"{size(store['wantedBytes'])} wanted, {size(store['reclaimableBytes'])} to be reclaimed, "
-        f"{size(store['aheadBytes'])} ahead of need",
+        f"{size(store['wantedBytes'])} needed, {size(store['reclaimableBytes'])} reclaimable, "
+        f"{size(store['aheadBytes'])} preallocated",
         f"compaction  {_compactions(store['compactions'])}",
         *_orphaned(report["orphanedLedgers"]),
         "",
@@ -72,9 +72,9 @@ def text(report: dict[str, Any], top: int) -> str:
     lines += _table("namespace", report["namespaces"], topics=True)
     lines += ["", *_table("topic", topics, topics=False)]
     if len(topics) < len(report["topics"]):
-        lines.append(f"and {len(report['topics']) - len(topics)} smaller ones")
+        lines.append(f"and {len(report['topics']) - len(topics)} smaller topics")
     if report["notLoaded"]:
-        lines.append(f"{report['notLoaded']} topics are not loaded, and not listed: nobody has used them yet")
+        lines.append(f"{report['notLoaded']} topics are not loaded and therefore not listed")
     return "\n".join(lines) + "\n"
 
 
@@ -90,15 +90,18 @@ def _orphaned(ledgers: list[dict[str, Any]]) -> list[str]:
     if not ledgers:
         return []
     entries, stored = (sum(ledger[key] for ledger in ledgers) for key in ("entries", "bytes"))
-    head = f"orphaned    {len(ledgers)} ledgers that no record names: {entries} entries, {size(stored)}"
+    head = (
+        f"orphaned    {len(ledgers)} ledgers that no metadata record refers to: {entries} entries, "
+        f"{size(stored)}"
+    )
     lines = [head]
     for ledger in ledgers[:_SHOWN_ORPHANS]:
         what = (
             f"{ledger['entries']} entries, {size(ledger['bytes'])}, deleted after {when(ledger['deletedMs'])}"
         )
-        lines.append(f"            {ledger['ledger']}, made for {printable(ledger['owner'])}: {what}")
+        lines.append(f"            {ledger['ledger']}, created for {printable(ledger['owner'])}: {what}")
     if len(ledgers) > _SHOWN_ORPHANS:
-        lines.append(f"            and {len(ledgers) - _SHOWN_ORPHANS} more; --json prints all")
+        lines.append(f"            and {len(ledgers) - _SHOWN_ORPHANS} more; use --json to print all")
     return lines
 
 

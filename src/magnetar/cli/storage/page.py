@@ -31,11 +31,9 @@ def page(report: dict[str, Any], top: int) -> str:
     """:param top: how many topics; 0: all"""
     topics = report["topics"][: top or None]
     left = len(report["topics"]) - len(topics)
-    more = f"<p>and {left} smaller ones</p>" if left else ""
+    more = f"<p>and {left} smaller topics</p>" if left else ""
     if report["notLoaded"]:
-        more += (
-            f"<p>{report['notLoaded']} topics are not loaded, and not listed: nobody has used them yet</p>"
-        )
+        more += f"<p>{report['notLoaded']} topics are not loaded and therefore not listed</p>"
     namespaces = report["namespaces"]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Magnetar: storage</title>'
@@ -55,7 +53,7 @@ def _disk(disk: dict[str, Any]) -> str:
         f"{size(disk['freeBytes'])} free, {foreseen}"
     )
     bar = _stack([("used", used, "#51697a"), ("free", disk["freeBytes"], "#e3e8ec")], disk["totalBytes"])
-    state = {"room": "", "warning": ": space is short", "full": ": nothing is published"}[disk["state"]]
+    state = {"room": "", "warning": ": little free space", "full": ": publishing is refused"}[disk["state"]]
     return f'<h2>Disk</h2><p class="{escape(disk["state"])}">{words}{state}</p>{bar}'
 
 
@@ -64,8 +62,8 @@ def _store(store: dict[str, Any]) -> str:
     bar = _stack(
         [
             ("wanted", store["wantedBytes"], "#2a6f97"),
-            ("to be reclaimed", store["reclaimableBytes"], "#9db4c0"),
-            ("ahead of need", store["aheadBytes"], "#e3e8ec"),
+            ("reclaimable", store["reclaimableBytes"], "#9db4c0"),
+            ("preallocated", store["aheadBytes"], "#e3e8ec"),
         ],
         max(1, store["storedBytes"]),
     )
@@ -85,11 +83,11 @@ def _orphaned(ledgers: list[dict[str, Any]]) -> str:
         f"<td>{size(ledger['bytes'])}</td><td>{when(ledger['foundMs'])}</td><td>{when(ledger['deletedMs'])}</td></tr>"
         for ledger in ledgers
     )
-    names = ("made for", "ledger", "entries", "bytes", "found", "deleted after")
+    names = ("created for", "ledger", "entries", "bytes", "found", "deleted after")
     head = "".join(f"<th>{name}</th>" for name in names)
     return (
-        "<h2>Orphaned ledgers</h2><p>No record names them. They are kept until the last date.</p>"
-        f"<table><tr>{head}</tr>{rows}</table>"
+        "<h2>Orphaned ledgers</h2><p>No metadata record refers to them. They are kept until the last "
+        f"date.</p><table><tr>{head}</tr>{rows}</table>"
     )
 
 
@@ -116,7 +114,7 @@ def _legend(entries: list[tuple[str, str]], y: int) -> str:
 def _bars(what: str, rows: list[dict[str, Any]]) -> str:
     """A bar for each row: what it takes now; a line: what it will take in a day."""
     if not rows:
-        return "<p>none is loaded</p>"
+        return "<p>no topics are loaded</p>"
     room = _WIDTH - _LABEL - _NUMBERS
     most = max(1, *(max(row["storedBytes"], row["forecastBytes"]) for row in rows))
     shapes = []

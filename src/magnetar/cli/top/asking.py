@@ -71,9 +71,9 @@ def shown(stream: EventStream) -> Iterator[Shown | None]:
         try:
             told = json.loads(data)
         except (ValueError, RecursionError) as error:
-            raise AdminError(f"the broker told no JSON: {error}") from error
+            raise AdminError(f"the broker did not send JSON: {error}") from error
         if not isinstance(told, dict):
-            raise AdminError("the broker told no object")
+            raise AdminError("the broker did not send an object")
         if kind == "gone":
             raise AdminError(str(told.get("reason", "gone")))
         yield told
@@ -88,4 +88,4 @@ def first_shown(http: AdminHttp, asked: TopicSelection) -> Shown:
         for told in shown(stream):
             if told is not None:
                 return told
-    raise AdminError("the broker ended without telling anything")
+    raise AdminError("the broker ended the stream without sending anything")

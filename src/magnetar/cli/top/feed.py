@@ -58,7 +58,7 @@ class Feed:
             try:
                 if self._listen(asked):
                     continue
-                trouble = "the broker ended without telling anything"
+                trouble = "the broker ended the stream without sending anything"
             except AdminError as error:
                 trouble = str(error)
             if asked == self._asked:

@@ -107,7 +107,7 @@ class _Live:
         if view.typed is not None:
             return f"/{view.typed}_   Enter: only topics with these words, Escape: as before"
         if told.trouble:
-            return printable(f"Old: {told.trouble}; trying again")
+            return printable(f"Outdated: {told.trouble}; retrying")
         total = told.shown["total"]
         found = f"{total:,} topics with {view.words}" if view.words else f"{total:,} topics"
         at = f", from {view.top + 1:,} on" if view.top else ""

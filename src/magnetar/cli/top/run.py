@@ -40,7 +40,7 @@ def run_top(parsed: argparse.Namespace) -> int:
         asked = TopicSelection(parsed.order, parsed.count or _COUNT, namespace=namespace)
         _print(first_shown(http, asked), parsed)
     except (AccessRefused, AdminError, InvalidName) as error:
-        sys.stderr.write(f"magnetar: nothing to be seen at {where}: {error}\n")
+        sys.stderr.write(f"magnetar: cannot watch {where}: {error}\n")
         return 1
     except KeyboardInterrupt:
         return 0

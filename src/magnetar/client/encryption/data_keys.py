@@ -32,7 +32,7 @@ def wrapped(data_key: bytes, public_key: bytes, name: str) -> bytes:
             return ecies.encrypt(key, data_key)
     except _UNUSABLE as error:
         raise CryptoError(f"the public key for {name!r} cannot be used: {error}") from error
-    raise CryptoError(f"the public key for {name!r} is neither RSA nor on an elliptic curve")
+    raise CryptoError(f"the public key for {name!r} must be RSA or on an elliptic curve")
 
 
 def unwrapped(encrypted: bytes, private_key: bytes, name: str) -> bytes:
@@ -52,7 +52,7 @@ def unwrapped(encrypted: bytes, private_key: bytes, name: str) -> bytes:
             return ecies.decrypt(key, encrypted)
     except (ValueError, ecies.NotForThisKey) as error:
         raise CryptoError(f"it was not encrypted for the private key given for {name!r}: {error}") from error
-    raise CryptoError(f"the private key for {name!r} is neither RSA nor on an elliptic curve")
+    raise CryptoError(f"the private key for {name!r} must be RSA or on an elliptic curve")
 
 
 def _oaep() -> padding.OAEP:

@@ -90,7 +90,7 @@ class Opener:
             except CryptoError as error:
                 reasons.append(str(error))
             except (InvalidTag, ValueError) as error:
-                reasons.append(f"its payload does not fit the key of data: {error or 'it was changed'}")
+                reasons.append(f"its payload does not match the data key: {error or 'it was changed'}")
             else:
                 plain = MessageMetadata()
                 plain.CopyFrom(metadata)
@@ -106,7 +106,7 @@ class Opener:
             try:
                 known = AESGCM(data_key)
             except ValueError as error:
-                raise CryptoError(f"the key of data is none: {error}") from error
+                raise CryptoError(f"the data key is invalid: {error}") from error
             self._known[key.value] = known
             if len(self._known) > _KNOWN:
                 self._known.popitem(last=False)

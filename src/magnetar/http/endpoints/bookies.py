@@ -10,27 +10,27 @@ from magnetar.security.operations import ClusterOperation as C
 
 _RACKS = "/admin/v2/bookies/racks-info"
 _RACK = _RACKS + "/{bookie}"
-_MISSING = {404: "the table does not know the bookie"}
+_MISSING = {404: "the bookie has no rack"}
 
 BOOKIES: Sequence[Endpoint] = (
     Endpoint("GET", "/admin/v2/bookies/all", bookies.list_bookies, "list bookies", C.LIST_BOOKIES),
-    Endpoint("GET", _RACKS, bookies.list_racks, "where bookies stand", C.GET_RACKS),
-    Endpoint("GET", _RACK, bookies.get_rack, "where a bookie stands", C.GET_RACKS, refusals=_MISSING),
+    Endpoint("GET", _RACKS, bookies.list_racks, "racks of all bookies", C.GET_RACKS),
+    Endpoint("GET", _RACK, bookies.get_rack, "rack of a bookie", C.GET_RACKS, refusals=_MISSING),
     Endpoint(
         "POST",
         _RACK,
         bookies.put_rack,
-        "say where a bookie stands",
+        "set the rack of a bookie",
         C.UPDATE_RACKS,
         parameters=(Parameter("group", "text"),),
         body="BookieInfo",
-        refusals={412: "no group, or no path of a rack"},
+        refusals={412: "the group is missing, or the rack is not a path"},
     ),
     Endpoint(
         "DELETE",
         _RACK,
         bookies.delete_rack,
-        "forget where a bookie stands",
+        "remove the rack of a bookie",
         C.UPDATE_RACKS,
         refusals=_MISSING,
     ),

@@ -66,7 +66,7 @@ def _of_policy(policy: Policy) -> Iterator[Endpoint]:
     rest, name = f"/{policy.path}", policy.path
     kind = KINDS[policy.path]
     reading, writing = reads(kind.policy), writes(kind.policy)
-    unset = {204: "nothing is set"} if policy.unset_status == 204 else {}
+    unset = {204: "the policy is not set"} if policy.unset_status == 204 else {}
     yield Endpoint("GET", rest, _getter(policy), f"{name} of a namespace", reading, refusals=unset)
     yield Endpoint(
         policy.method,

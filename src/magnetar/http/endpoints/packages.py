@@ -12,9 +12,9 @@ from magnetar.security.operations import NamespaceOperation
 _PATH = "/admin/v3/packages/{type}/{tenant}/{namespace}"
 _VERSION = "/{package}/{version}"
 _MAY = NamespaceOperation.PACKAGES
-_REFUSED = {404: "no such package", 503: "packages are switched off, or the broker is starting or stopping"}
+_REFUSED = {404: "no such package", 503: "packages are disabled, or the broker is starting or stopping"}
 
-_CHANGED = {409: "somebody else changed it at the same time"}
+_CHANGED = {409: "the package was changed by another request at the same time"}
 
 _ROWS: Sequence[Endpoint] = (
     Endpoint("GET", "", packages.names, "list packages", _MAY),
@@ -27,16 +27,16 @@ _ROWS: Sequence[Endpoint] = (
         "upload a package: a form with metadata and file",
         _MAY,
         body="PackageUpload",
-        refusals={404: "it is there already"},
+        refusals={404: "the package already exists"},
         reads_as_it_comes=True,
     ),
     Endpoint("DELETE", _VERSION, packages.delete, "delete a package", _MAY, refusals=_CHANGED),
-    Endpoint("GET", f"{_VERSION}/metadata", packages.metadata, "what is said of a package", _MAY),
+    Endpoint("GET", f"{_VERSION}/metadata", packages.metadata, "metadata of a package", _MAY),
     Endpoint(
         "PUT",
         f"{_VERSION}/metadata",
         packages.set_metadata,
-        "say something else of a package",
+        "change the metadata of a package",
         _MAY,
         body="PackageMetadata",
         refusals=_CHANGED,

@@ -68,7 +68,7 @@ KINDS: Mapping[str, PolicyKind] = {
     "subscriptionTypesEnabled": PolicyKind(P.SUBSCRIPTION_TYPES, "array<SubscriptionType>"),
 }
 
-NOT_THERE = {501: "this release cannot honour it"}
+NOT_THERE = {501: "this release does not support the value"}
 """What setting a policy may be refused with, too."""
 
 QUOTA_TYPE = Parameter("backlogQuotaType", "text", "destination_storage")

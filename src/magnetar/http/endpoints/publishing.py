@@ -9,11 +9,11 @@ from magnetar.http.routing import Endpoint, Handler
 from magnetar.security.operations import TopicOperation
 
 _REFUSALS = {
-    404: "no such topic, partition, namespace or version of a schema",
-    405: "a topic of this kind is not served here",
+    404: "the topic, partition, namespace or schema version does not exist",
+    405: "the broker does not serve topics of this kind",
     409: "the schema is not compatible, a quota is exceeded, or another producer has the name or the topic",
-    422: "it is no schema",
-    429: "the topic was published to beyond its rate, for more than the next 5 seconds",
+    422: "the schema is invalid",
+    429: "the publish rate of the topic is exceeded for more than the next 5 seconds",
 }
 
 
@@ -35,9 +35,12 @@ PUBLISHING: Sequence[Endpoint] = [
     row
     for domain in ("persistent", "non-persistent")
     for row in (
-        _row(domain, "", publishing.publish, "publish messages that are written as text"),
+        _row(domain, "", publishing.publish, "publish messages given as text"),
         _row(
-            domain, "/partitions/{partition}", publishing.publish_to_partition, "likewise, to one partition"
+            domain,
+            "/partitions/{partition}",
+            publishing.publish_to_partition,
+            "publish messages given as text to one partition",
         ),
     )
 ]

@@ -13,18 +13,18 @@ _PATH = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 _LEGACY = "/admin/schemas/{tenant}/{cluster}/{namespace}/{topic}"
 
 _BODY = "PostSchemaPayload"
-_REFUSED = {409: "it is not compatible", 422: "it is no schema"}
+_REFUSED = {409: "the schema is not compatible", 422: "the schema is invalid"}
 
 _ROWS: Sequence[Endpoint] = (
-    Endpoint("GET", "/schema", schemas.get_schema, "the latest version", T.GET_SCHEMA),
-    Endpoint("GET", "/schema/{version}", schemas.get_version, "one version", T.GET_SCHEMA),
-    Endpoint("GET", "/schemas", schemas.get_all, "all versions", T.GET_SCHEMA),
-    Endpoint("GET", "/metadata", schemas.metadata, "where the versions are stored", T.GET_SCHEMA),
+    Endpoint("GET", "/schema", schemas.get_schema, "the latest version of the schema", T.GET_SCHEMA),
+    Endpoint("GET", "/schema/{version}", schemas.get_version, "one version of the schema", T.GET_SCHEMA),
+    Endpoint("GET", "/schemas", schemas.get_all, "all versions of the schema", T.GET_SCHEMA),
+    Endpoint("GET", "/metadata", schemas.metadata, "ledgers with the versions of the schema", T.GET_SCHEMA),
     Endpoint(
         "POST",
         "/schema",
         schemas.post,
-        "add a version",
+        "add a version of the schema",
         T.CREATE_SCHEMA,
         body=_BODY,
         success=200,
@@ -34,7 +34,7 @@ _ROWS: Sequence[Endpoint] = (
         "DELETE",
         "/schema",
         schemas.delete,
-        "from now on there is none; force keeps nothing",
+        "delete the schema; force: delete its versions, too",
         T.DELETE_SCHEMA,
         parameters=(Parameter("force", "truth", "false"),),
         success=200,
@@ -43,7 +43,7 @@ _ROWS: Sequence[Endpoint] = (
         "POST",
         "/compatibility",
         schemas.compatibility,
-        "whether a schema could be added",
+        "whether a schema is compatible",
         T.CHECK_SCHEMA,
         asks=True,
         body=_BODY,
@@ -54,7 +54,7 @@ _ROWS: Sequence[Endpoint] = (
         "POST",
         "/version",
         schemas.version_of,
-        "the version that says the same",
+        "the version with the same schema",
         T.GET_SCHEMA,
         asks=True,
         body=_BODY,

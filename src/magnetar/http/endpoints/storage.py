@@ -18,7 +18,7 @@ STORAGE: Sequence[Endpoint] = [
         "GET",
         "/admin/v2/magnetar/storage",
         _report,
-        "the disk, the ledger store, and what topics take, retain and will take",
+        "the disk, the ledger store, and the space that topics use, retain and will need",
         BrokerOperation.GET_STORAGE,
         parameters=(Parameter("namespace", "text"),),
     ),

@@ -329,7 +329,7 @@ _OTHERS: Sequence[Endpoint] = (
 def _of_policy(policy: TopicPolicy) -> Iterator[Endpoint]:
     kind, path = KINDS[policy.path], f"/{policy.path}"
     reading, writing = reads(kind.policy), writes(kind.policy)
-    unset = {204: "nothing is set"} if policy.unset_status == 204 else {}
+    unset = {204: "the policy is not set"} if policy.unset_status == 204 else {}
     asked = _READ if policy.applied else _ALONE
     yield Endpoint("GET", path, _getter(policy), "", reading, (), asked, refusals=unset)
     # The only policy whose value is no body.
@@ -356,7 +356,7 @@ TOPIC_POLICIES: Sequence[Endpoint] = [
         path=f"/admin/v2/{domain}/{{tenant}}/{{namespace}}/{{topic}}{row.path}",
         description=f"{row.path.rpartition('/')[2]} of a topic",
         constants={"domain": domain},
-        refusals={**row.refusals, 405: "topics have no policies here"},
+        refusals={**row.refusals, 405: "topic policies are disabled"},
     )
     for domain in _DOMAINS
     for row in (*_OTHERS, *chain.from_iterable(map(_of_policy, POLICIES)))

@@ -24,21 +24,21 @@ _STATS = (
     Parameter("excludeConsumers", "truth", "false"),
 )
 _LARGE = {
-    413: "uncompressed, the message is too large for HTTP",
-    503: "there is no memory for a large message now, or the broker is starting or stopping",
+    413: "the uncompressed message is too large for HTTP",
+    503: "there is not enough memory for a large message at present, or the broker is starting or stopping",
 }
-_KIND = {405: "a topic of this kind cannot"}
-_TAKEN = {409: "it is there already"}
-_NOTHING = {409: "nothing can be acknowledged"}
-_USED = {409: "it is partitioned", 412: "clients use it, or a name breaks the rules"}
-_COUNT = {406: "so many partitions may not be", 422: "there are more already"}
+_KIND = {405: "the operation is not possible on a topic of this kind"}
+_TAKEN = {409: "the object already exists"}
+_NOTHING = {409: "messages cannot be acknowledged"}
+_USED = {409: "the topic is partitioned", 412: "the topic has clients, or a name is invalid"}
+_COUNT = {406: "the number of partitions is not allowed", 422: "the topic already has more partitions"}
 
 _ROWS: Sequence[Endpoint] = (
     Endpoint(
         "GET",
         "",
         topics.list_topics,
-        "list topics, one for each partition",
+        "list topics; each partition is listed separately",
         N.GET_TOPICS,
         parameters=(_SYSTEM, Parameter("bundle", "text")),
     ),
@@ -89,7 +89,7 @@ _ROWS: Sequence[Endpoint] = (
         "POST",
         "/{topic}/partitions",
         topics.update_partitions,
-        "more partitions",
+        "increase the number of partitions",
         T.CREATE_TOPIC,
         parameters=(_FORCE,),
         body="int",
@@ -108,7 +108,7 @@ _ROWS: Sequence[Endpoint] = (
         "POST",
         "/{topic}/createMissedPartitions",
         topics.create_missing_partitions,
-        "make partitions that are missing",
+        "create missing partitions",
         T.CREATE_TOPIC,
     ),
     Endpoint(
@@ -141,17 +141,17 @@ _ROWS: Sequence[Endpoint] = (
         "GET",
         "/{topic}/explain",
         topics.explain,
-        "why nothing arrives at a topic or subscription, or nothing can be published; Magnetar's own",
+        "why messages do not arrive or cannot be published; Magnetar's own",
         T.GET_STATS,
         parameters=(Parameter("subscription", "text"),),
         refusals={404: "no such topic, namespace or subscription"},
     ),
-    Endpoint("PUT", "/{topic}/unload", topics.unload, "close a topic; clients come back", T.UNLOAD),
+    Endpoint("PUT", "/{topic}/unload", topics.unload, "unload a topic; clients reconnect", T.UNLOAD),
     Endpoint(
         "POST",
         "/{topic}/terminate",
         topics.terminate,
-        "end a topic for ever; answers the last message",
+        "terminate a topic; returns its last message",
         T.TERMINATE,
         success=200,
         refusals=_KIND,
@@ -160,7 +160,7 @@ _ROWS: Sequence[Endpoint] = (
         "POST",
         "/{topic}/terminate/partitions",
         topics.terminate_partitions,
-        "end all partitions for ever",
+        "terminate all partitions",
         T.TERMINATE,
         success=200,
         refusals=_KIND,
@@ -169,15 +169,15 @@ _ROWS: Sequence[Endpoint] = (
         "PUT",
         "/{topic}/compaction",
         topics.compact,
-        "keep the newest message of each key only, for those who read compacted",
+        "compact a topic",
         T.COMPACT,
-        refusals={**_KIND, 409: "it is being compacted"},
+        refusals={**_KIND, 409: "the topic is already being compacted"},
     ),
     Endpoint(
         "GET",
         "/{topic}/compaction",
         topics.compaction_status,
-        "how its compaction goes",
+        "state of the compaction of a topic",
         T.COMPACT,
         refusals=_KIND,
     ),
@@ -198,18 +198,22 @@ _ROWS: Sequence[Endpoint] = (
         T.DELETE_METADATA,
         parameters=(Parameter("key", "text"),),
     ),
-    Endpoint("GET", "/{topic}/permissions", topics.permissions, "who may do what", T.GET_PERMISSION),
+    Endpoint("GET", "/{topic}/permissions", topics.permissions, "permissions of a topic", T.GET_PERMISSION),
     Endpoint(
         "POST",
         "/{topic}/permissions/{role}",
         topics.grant,
-        "allow a role something",
+        "grant permissions to a role",
         T.GRANT_PERMISSION,
         body="array<AuthAction>",
         sets="permissions",
     ),
     Endpoint(
-        "DELETE", "/{topic}/permissions/{role}", topics.revoke, "allow a role nothing", T.REVOKE_PERMISSION
+        "DELETE",
+        "/{topic}/permissions/{role}",
+        topics.revoke,
+        "revoke the permissions of a role",
+        T.REVOKE_PERMISSION,
     ),
     Endpoint(
         "GET", "/{topic}/lastMessageId", topics.last_message_id, "id of the last message", T.PEEK_MESSAGES
@@ -218,7 +222,7 @@ _ROWS: Sequence[Endpoint] = (
         "GET",
         "/{topic}/messageid/{timestamp}",
         topics.message_id_at,
-        "first message published since",
+        "the first message published since a time",
         T.PEEK_MESSAGES,
     ),
     Endpoint(
@@ -227,33 +231,38 @@ _ROWS: Sequence[Endpoint] = (
         backlogs.estimate,
         "size and backlog of a topic",
         T.GET_BACKLOG_SIZE,
-        refusals={406: "only persistent topics have one"},
+        refusals={406: "the topic is not persistent"},
     ),
     Endpoint(
         "PUT",
         "/{topic}/backlogSize",
         topics.backlog_size,
-        "bytes behind a message",
+        "size of the backlog from a message on, in bytes",
         T.GET_BACKLOG_SIZE,
         asks=True,
         body="MessageId",
         success=200,
     ),
     Endpoint(
-        "POST", "/{topic}/trim", topics.trim, "remove ledgers that nobody needs", T.TRIM_TOPIC, success=200
+        "POST",
+        "/{topic}/trim",
+        topics.trim,
+        "delete ledgers that are no longer needed",
+        T.TRIM_TOPIC,
+        success=200,
     ),
     Endpoint(
         "DELETE",
         "/{topic}/truncate",
         backlogs.truncate,
-        "remove everything; subscriptions go to the end",
+        "delete all messages; subscriptions move to the end",
         T.TRUNCATE,
     ),
     Endpoint(
         "POST",
         _SUBSCRIPTION + "/expireMessages/{expireTimeInSeconds}",
         backlogs.expire,
-        "acknowledge what is older than that",
+        "expire messages older than a number of seconds",
         T.EXPIRE_MESSAGES,
         refusals=_NOTHING,
     ),
@@ -261,7 +270,7 @@ _ROWS: Sequence[Endpoint] = (
         "POST",
         _SUBSCRIPTION + "/expireMessages",
         backlogs.expire_to,
-        "acknowledge everything up to a message",
+        "expire messages up to a position",
         T.EXPIRE_MESSAGES,
         body="ResetCursorData",
         refusals=_NOTHING,
@@ -270,7 +279,7 @@ _ROWS: Sequence[Endpoint] = (
         "POST",
         "/{topic}/all_subscription/expireMessages/{expireTimeInSeconds}",
         backlogs.expire_all,
-        "acknowledge what is older than that, for all subscriptions",
+        "expire messages older than a number of seconds, for all subscriptions",
         T.EXPIRE_MESSAGES,
         refusals=_NOTHING,
     ),
@@ -278,7 +287,7 @@ _ROWS: Sequence[Endpoint] = (
         "POST",
         _SUBSCRIPTION + "/analyzeBacklog",
         backlogs.analyze,
-        "read a backlog and count it",
+        "analyze the backlog of a subscription",
         T.CONSUME,
         asks=True,
         body="ResetCursorData",
@@ -297,7 +306,7 @@ _ROWS: Sequence[Endpoint] = (
         "GET",
         "/{topic}/examinemessage",
         messages.examine,
-        "the n-th message from either end",
+        "the n-th message from the beginning or the end",
         T.PEEK_MESSAGES,
         parameters=(
             Parameter("initialPosition", "text", "latest"),
@@ -309,12 +318,16 @@ _ROWS: Sequence[Endpoint] = (
         "GET",
         _SUBSCRIPTION + "/position/{messagePosition}",
         messages.peek,
-        "the n-th unacknowledged one",
+        "the n-th unacknowledged message",
         T.PEEK_MESSAGES,
         refusals=_LARGE,
     ),
     Endpoint(
-        "GET", "/{topic}/internal-info", messages.stored, "what the metadata has of a topic", T.GET_METADATA
+        "GET",
+        "/{topic}/internal-info",
+        messages.stored,
+        "properties of the managed ledger in the metadata",
+        T.GET_METADATA,
     ),
     Endpoint("GET", "/{topic}/subscriptions", subscriptions.names, "list subscriptions", T.GET_SUBSCRIPTIONS),
     Endpoint(
@@ -325,7 +338,7 @@ _ROWS: Sequence[Endpoint] = (
         T.SUBSCRIBE,
         parameters=(Parameter("replicated", "truth", "false"),),
         body="ResetCursorData",
-        refusals={**_TAKEN, 405: "the topic has as many as it may"},
+        refusals={**_TAKEN, 405: "the topic has reached its limit of subscriptions"},
     ),
     Endpoint(
         "DELETE",
@@ -346,26 +359,30 @@ _ROWS: Sequence[Endpoint] = (
         "PUT",
         _SUBSCRIPTION + "/properties",
         subscriptions.set_properties,
-        "replace them",
+        "replace the properties of a subscription",
         T.CONSUME,
         body="map<string,string>",
     ),
-    Endpoint("POST", _SUBSCRIPTION + "/skip_all", subscriptions.skip_all, "acknowledge everything", T.SKIP),
     Endpoint(
-        "POST", _SUBSCRIPTION + "/skip/{numMessages}", subscriptions.skip, "acknowledge the next ones", T.SKIP
+        "POST",
+        _SUBSCRIPTION + "/skip_all",
+        subscriptions.skip_all,
+        "clear the backlog of a subscription",
+        T.SKIP,
     ),
+    Endpoint("POST", _SUBSCRIPTION + "/skip/{numMessages}", subscriptions.skip, "skip messages", T.SKIP),
     Endpoint(
         "POST",
         _SUBSCRIPTION + "/resetcursor/{timestamp}",
         subscriptions.reset_to_time,
-        "go back to a time",
+        "reset a subscription to a time",
         T.RESET_CURSOR,
     ),
     Endpoint(
         "POST",
         _SUBSCRIPTION + "/resetcursor",
         subscriptions.reset_to,
-        "go back to a message",
+        "reset a subscription to a message",
         T.RESET_CURSOR,
         body="ResetCursorData",
     ),
@@ -373,14 +390,14 @@ _ROWS: Sequence[Endpoint] = (
         "GET",
         _SUBSCRIPTION + "/replicatedSubscriptionStatus",
         subscriptions.replicated,
-        "whether it is replicated",
+        "whether a subscription is replicated",
         T.GET_REPLICATED_SUBSCRIPTION_STATUS,
     ),
     Endpoint(
         "POST",
         _SUBSCRIPTION + "/replicatedSubscriptionStatus",
         subscriptions.set_replicated,
-        "have it replicated",
+        "set whether a subscription is replicated",
         T.SET_REPLICATED_SUBSCRIPTION_STATUS,
         body="bool",
         sets="replicated",
@@ -397,9 +414,9 @@ _BUNDLE = Endpoint(
     "GET",
     "/{bundle}",
     topics.list_bundle,
-    "list the topics of a bundle, where it is served",
+    "list the loaded topics of a bundle",
     N.GET_BUNDLE,
-    refusals={412: "there is no such bundle"},
+    refusals={412: "the bundle does not exist"},
 )
 """Of topics that are nowhere but in the memory of whoever serves them."""
 

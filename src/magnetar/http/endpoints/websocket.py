@@ -14,12 +14,12 @@ _OLD_TOPIC = "{domain}/{tenant}/{cluster}/{namespace}/{topic}"
 _STATS = "/admin/v2/proxy-stats"
 _OLD_STATS = "/admin/proxy-stats"
 _REFUSALS = {
-    404: "no such topic, or no WebSockets are served",
-    409: "a producer or consumer is there already, or the schema does not fit",
-    426: "no WebSocket was asked for",
-    429: "too many lookups at once",
+    404: "the topic does not exist, or WebSockets are disabled",
+    409: "the producer or consumer already exists, or the schema is not compatible",
+    426: "the request is not a WebSocket request",
+    429: "there are too many lookups in progress",
     503: "a backlog quota is exceeded, the topic is terminated, or the broker is starting or stopping",
-    504: "the topic's broker did not answer in time",
+    504: "the broker of the topic did not answer in time",
 }
 _PRODUCER = (
     Parameter("producerName", "text"),
@@ -123,10 +123,10 @@ WEBSOCKET: Sequence[WebSocketEndpoint] = (
         "GET",
         f"{_STATS}/metrics",
         websocket.metrics,
-        "figures of WebSockets by namespace, of the last minute",
+        "figures of WebSockets by namespace for the last minute",
         B.GET_LOAD,
         (f"{_OLD_STATS}/metrics",),
-        refusals={404: "no WebSockets are served"},
+        refusals={404: "WebSockets are disabled"},
     ),
     WebSocketEndpoint(
         "GET",
@@ -135,7 +135,7 @@ WEBSOCKET: Sequence[WebSocketEndpoint] = (
         "WebSockets by topic",
         B.GET_LOAD,
         (f"{_OLD_STATS}/stats",),
-        refusals={404: "no WebSockets are served"},
+        refusals={404: "WebSockets are disabled"},
     ),
     WebSocketEndpoint(
         "GET",
@@ -144,7 +144,7 @@ WEBSOCKET: Sequence[WebSocketEndpoint] = (
         "WebSockets of a topic",
         T.GET_STATS,
         (f"{_OLD_STATS}/{_OLD_TOPIC}/stats",),
-        refusals={404: "no WebSocket is open on it"},
+        refusals={404: "no WebSocket is open on the topic"},
         anywhere=True,
     ),
 )

@@ -17,10 +17,10 @@ WHOLE: Sequence[Endpoint] = (
         "GET",
         "/status.html",
         rotation,
-        "whether load balancers are to send clients here",
+        "whether load balancers may send clients here",
         BrokerOperation.READY_CHECK,
-        refusals={404: "the file of statusFilePath is not there, or clients are not served"},
-        # Load balancers have no credentials; Pulsar requires none here, either.
+        refusals={404: "the file of statusFilePath does not exist, or clients are not served"},
+        # Load balancers prove nothing; Pulsar asks them for nothing, either.
         public=True,
     ),
 )

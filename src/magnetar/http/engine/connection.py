@@ -175,10 +175,10 @@ class HttpConnection:
         except h11.RemoteProtocolError as error:
             if self._arriving is not None:
                 # Somebody is answering already.
-                self._arriving.fail(f"Not understood: {error}")
+                self._arriving.fail(f"Invalid request: {error}")
                 self._closing = True
                 return
-            self._refuse(error.error_status_hint, f"Not understood: {error}")
+            self._refuse(error.error_status_hint, f"Invalid request: {error}")
 
     def _take_events(self) -> None:
         while not self._answering or self._arriving is not None:

@@ -36,7 +36,7 @@ class Hosts:
         given = [text.strip().lower() for text in allowed]
         for text in given:
             if text != ANY and not _NAME.fullmatch(text.removeprefix(_SUBDOMAINS)):
-                raise ValueError(f"magnetarHttpAllowedHosts: {text!r} is no host name, *.name or *")
+                raise ValueError(f"magnetarHttpAllowedHosts: {text!r} must be a host name, *.name or *")
         self._any = ANY in given
         self._names = frozenset(host.strip("[]").rstrip(".").lower() for host in own if host) | set(given)
         self._below = tuple(text[1:] for text in given if text.startswith(_SUBDOMAINS))
@@ -49,8 +49,8 @@ class Hosts:
         if self._is_known(_host_of(given)):
             return None
         return (
-            f"Host {given[:200]!r} is no name of this server: a page may have made it lead here. "
-            "If it is one, list it in magnetarHttpAllowedHosts"
+            f"Host {given[:200]!r} is not a name of this server, so the request may come from a foreign "
+            "page. If it is a name of this server, add it to magnetarHttpAllowedHosts"
         )
 
     def _is_known(self, host: str) -> bool:

@@ -203,7 +203,7 @@ class _Parser:
         if number is None:
             return _WORDS[found[5]]
         if found.end() == len(self._text) and not self._whole:
-            raise self._wrong(f"A number of more than {self._ahead} characters")
+            raise self._wrong(f"A number has more than {self._ahead} characters")
         return int(number) if found[3] is None and found[4] is None else WrittenNumber(number)
 
     def _string(self) -> Generator[None, None, str]:
@@ -226,7 +226,7 @@ class _Parser:
                 self._at += 1
                 return "".join(pieces)
             else:
-                raise self._wrong("A text without end, a control character or an unknown escape")
+                raise self._wrong("A string has no end, a control character or an unknown escape")
 
 
 _WANTED = {

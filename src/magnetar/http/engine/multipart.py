@@ -26,9 +26,9 @@ class Parts:
         told["Content-Type"] = request.headers.get("content-type", "")
         boundary = told.get_param("boundary")
         if told.get_content_type() != FORM or not isinstance(boundary, str) or request.arriving is None:
-            raise InvalidRequest(f"{FORM} with a boundary is wanted")
+            raise InvalidRequest(f"The content type must be {FORM} with a boundary")
         if not 0 < len(boundary) <= _MOST_BOUNDARY or not boundary.isascii():
-            raise InvalidRequest(f"The boundary of {FORM} has 1 to {_MOST_BOUNDARY} characters")
+            raise InvalidRequest(f"The boundary of {FORM} must have 1 to {_MOST_BOUNDARY} characters")
         self._arriving = request.arriving
         self._between = b"\r\n--" + boundary.encode()
         # The first one may stand at the very beginning.

@@ -43,8 +43,8 @@ class Origins:
         if parsed is not None and (parsed in self._allowed or self._is_own(parsed, request, port)):
             return None
         return (
-            f"A page of {origin[:200]!r} may not change anything here: "
-            "it is not of this broker's own address, and magnetarHttpAllowedOrigins does not list it"
+            f"Pages of {origin[:200]!r} may not change anything here: it is neither an address of this "
+            "broker nor listed in magnetarHttpAllowedOrigins"
         )
 
     def _is_own(self, origin: tuple[str, str, int], request: Request, port: int) -> bool:
@@ -92,5 +92,5 @@ def _parsed(text: str) -> tuple[str, str, int] | None:
 def _required(text: str) -> tuple[str, str, int]:
     parsed = _parsed(text)
     if parsed is None:
-        raise ValueError(f"magnetarHttpAllowedOrigins: {text!r} is not scheme://host[:port], nor *")
+        raise ValueError(f"magnetarHttpAllowedOrigins: {text!r} must be scheme://host[:port] or *")
     return parsed

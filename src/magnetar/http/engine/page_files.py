@@ -69,7 +69,7 @@ class PageFiles:
             self._known = _read(self._folder)
         file = self._known.get(name)
         if file is None:
-            return error_response(HTTPStatus.NOT_FOUND, f"Nothing is served at {request.path}")
+            return error_response(HTTPStatus.NOT_FOUND, f"No such path: {request.path}")
         headers = [("Content-Security-Policy", self._policy), *_HEADERS, ("ETag", file.tag)]
         if etags.has(request, file.tag):
             return Response(HTTPStatus.NOT_MODIFIED, headers=headers)

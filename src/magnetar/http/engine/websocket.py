@@ -80,16 +80,16 @@ def refusal_of(request: Request) -> Response | None:
     """What answers a request that asks for no WebSocket, or in a way that nobody understands."""
     if not asks_for_websocket(request):
         asked: Sequence[tuple[str, str]] = [("Upgrade", "websocket"), ("Connection", "Upgrade")]
-        return error_response(HTTPStatus.UPGRADE_REQUIRED, "A WebSocket is served here", asked)
+        return error_response(HTTPStatus.UPGRADE_REQUIRED, "This path accepts only WebSocket requests", asked)
     if request.headers.get("sec-websocket-version", "").strip() != _VERSION:
         told = [("Sec-WebSocket-Version", _VERSION)]
-        return error_response(HTTPStatus.UPGRADE_REQUIRED, "Sec-WebSocket-Version has to be 13", told)
+        return error_response(HTTPStatus.UPGRADE_REQUIRED, "Sec-WebSocket-Version must be 13", told)
     try:
         key = base64.b64decode(request.headers.get("sec-websocket-key", ""), validate=True)
     except ValueError:
         key = b""
     if len(key) != 16:
-        return error_response(HTTPStatus.BAD_REQUEST, "Sec-WebSocket-Key has to be 16 bytes in Base64")
+        return error_response(HTTPStatus.BAD_REQUEST, "Sec-WebSocket-Key must be 16 bytes in Base64")
     return None
 
 
@@ -262,7 +262,7 @@ class WebSocket:
         if isinstance(event, TextMessage):
             self._gather(event)
         elif isinstance(event, BytesMessage):
-            self.close(UNSUPPORTED, "Messages are JSON in text frames")
+            self.close(UNSUPPORTED, "Messages must be JSON in text frames")
         elif isinstance(event, Ping):
             self._write(self._frames.send(event.response()))
         elif isinstance(event, CloseConnection):

@@ -49,7 +49,7 @@ async def shut_down(application: Application, request: Request) -> Response:
     try:
         per_second = int(text)
     except ValueError as error:
-        raise InvalidRequest("maxConcurrentUnloadPerSec: a whole number is wanted") from error
+        raise InvalidRequest("maxConcurrentUnloadPerSec must be a whole number") from error
     application.admin.brokers.unload_slowly(per_second)
     application.process.stop()
     return Response(HTTPStatus.NO_CONTENT)
@@ -96,9 +96,9 @@ async def health(application: Application, request: Request) -> Response:
         application.admin.brokers.check_broker(broker_id)
     topic_version = request.query.get("topicVersion", "V1")
     if topic_version not in ("V1", "V2"):
-        raise NotFound(f"There is no topic version {topic_version}")
+        raise NotFound(f"topicVersion must be V1 or V2, not {topic_version}")
     if not application.process.ready():
-        return error_response(HTTPStatus.SERVICE_UNAVAILABLE, "The broker does not serve yet, or no more")
+        return error_response(HTTPStatus.SERVICE_UNAVAILABLE, "The broker does not serve clients at present")
     try:
         await application.process.check_health(topic_version == "V2")
     except BrokerError as error:
@@ -108,7 +108,9 @@ async def health(application: Application, request: Request) -> Response:
 
 async def ready(application: Application, request: Request) -> Response:
     if not application.process.ready():
-        return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "The broker does not serve yet, or no more")
+        return error_response(
+            HTTPStatus.INTERNAL_SERVER_ERROR, "The broker does not serve clients at present"
+        )
     return text_response("ok")
 
 
@@ -131,7 +133,10 @@ async def lookup(application: Application, request: Request) -> Response:
     )
     if found.redirect:
         raise ServedElsewhere(
-            "Another broker knows", found.http_url, found.http_url_tls, authoritative=found.authoritative
+            "Another broker answers this lookup",
+            found.http_url,
+            found.http_url_tls,
+            authoritative=found.authoritative,
         )
     answer = {
         "brokerUrl": found.broker_url,

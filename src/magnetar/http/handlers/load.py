@@ -147,7 +147,7 @@ async def set_domain(application: Application, request: Request) -> Response:
 def _domain_name(name: str) -> str:
     """:raises PreconditionFailed: it could not be one"""
     if name in ("", ".", "..") or "/" in name:
-        raise PreconditionFailed(f"{name!r} is no name of a failure domain")
+        raise PreconditionFailed(f"{name!r} is not the name of a failure domain")
     return name
 
 
@@ -160,6 +160,6 @@ async def delete_domain(application: Application, request: Request) -> Response:
 async def group(application: Application, request: Request) -> Response:
     names, tenant = request.variables, request.query.get("tenant") or request.query.get("property")
     if not tenant:
-        raise InvalidRequest("A tenant has to be named")
+        raise InvalidRequest("The tenant is missing")
     found = await application.admin.isolation.namespaces_of_group(cluster_of(names), names["group"], tenant)
     return json_response(list(found))

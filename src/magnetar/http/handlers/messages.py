@@ -28,7 +28,7 @@ async def examine(application: Application, request: Request) -> Response:
     try:
         number = int(request.query.get("messagePosition", "1"))
     except ValueError:
-        raise InvalidRequest("messagePosition: a whole number is wanted") from None
+        raise InvalidRequest("messagePosition must be a whole number") from None
     topic, earliest = topic_of(request.variables), start == "earliest"
     return await _answers(application).answer(
         lambda: application.admin.messages.examine(topic, number, earliest=earliest)

@@ -249,7 +249,7 @@ async def delete_bundle(application: Application, request: Request) -> Response:
 async def split(application: Application, request: Request) -> Response:
     positions = request.json() if request.has_value else []
     if not isinstance(positions, list) or not all(type(at) is int for at in positions):
-        raise InvalidRequest("splitBoundaries are an array of whole numbers")
+        raise InvalidRequest("splitBoundaries must be an array of whole numbers")
     await application.admin.bundles.split(
         namespace_of(request.variables),
         request.variables["bundle"],

@@ -113,7 +113,9 @@ async def upload(application: Application, request: Request) -> Response:
                 while data := await parts.piece():
                     await package.append(data)
             else:
-                raise InvalidRequest(f"The form has a part {part!r}: metadata and one file are wanted")
+                raise InvalidRequest(
+                    f"The form has the unknown part {part!r}: it must have metadata and one file"
+                )
         if told is None or not came:
             raise InvalidRequest(f"The form has no {'file' if told else 'metadata'}")
         await package.finish(told)

@@ -42,13 +42,13 @@ async def _change(application: Application, request: Request, operation: Operati
 def _changes(given: Any, *, grants: bool) -> list[tuple[TopicName, str, Sequence[str] | None]]:
     """:raises InvalidRequest: it is no list of them"""
     if not isinstance(given, list) or not 0 < len(given) <= _MOST:
-        raise InvalidRequest(f"a list of 1 to {_MOST} objects with topic and role is wanted")
+        raise InvalidRequest(f"must be a list of 1 to {_MOST} objects with topic and role")
     return [_one(f"options[{index}]", item, grants=grants) for index, item in enumerate(given)]
 
 
 def _one(name: str, given: Any, *, grants: bool) -> tuple[TopicName, str, Sequence[str] | None]:
     if not isinstance(given, dict):
-        raise InvalidRequest(f"{name}: an object is wanted, not {shown(given)}")
+        raise InvalidRequest(f"{name} must be an object, not {shown(given)}")
     role = text(f"{name}.role", given.get("role"))
     actions = _actions(f"{name}.actions", given.get("actions")) if grants else None
     try:

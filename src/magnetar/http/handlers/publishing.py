@@ -15,7 +15,7 @@ async def publish(application: Application, request: Request) -> Response:
 async def publish_to_partition(application: Application, request: Request) -> Response:
     given = request.variables["partition"]
     if not (given.isascii() and given.isdigit() and len(given) < 10):
-        raise TopicNotFound(f"{given!r} is no number of a partition")
+        raise TopicNotFound(f"{given!r} is not a partition number")
     return await _published(application, request, int(given))
 
 

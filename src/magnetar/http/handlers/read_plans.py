@@ -39,10 +39,10 @@ def _body(request: Request, *known: str) -> dict[str, Any]:
         return {}
     value = request.json()
     if not isinstance(value, dict):
-        raise InvalidRequest(f"an object with {', '.join(known)} is wanted")
+        raise InvalidRequest(f"must be an object with {', '.join(known)}")
     unknown = sorted(set(value) - set(known))
     if unknown:
-        raise InvalidRequest(f"unknown: {', '.join(unknown)}; known are {', '.join(known)}")
+        raise InvalidRequest(f"unknown fields {', '.join(unknown)}; use {', '.join(known)}")
     return value
 
 
@@ -53,6 +53,6 @@ def _seconds(given: dict[str, Any]) -> int | None:
 
 def _position(name: str, value: Any) -> tuple[int, int]:
     if not isinstance(value, dict):
-        raise InvalidRequest(f"{name}: an object with ledgerId and entryId is wanted, not {shown(value)}")
+        raise InvalidRequest(f"{name} must be an object with ledgerId and entryId, not {shown(value)}")
     number = whole(64)
     return number(f"{name}.ledgerId", value.get("ledgerId")), number(f"{name}.entryId", value.get("entryId"))

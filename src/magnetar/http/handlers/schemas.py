@@ -20,7 +20,7 @@ async def get_version(application: Application, request: Request) -> Response:
     try:
         version = int(request.variables["version"])
     except ValueError as error:
-        raise InvalidRequest(f"version: a number is wanted, not {request.variables['version']!r}") from error
+        raise InvalidRequest(f"version must be a number, not {request.variables['version']!r}") from error
     found = await application.admin.schemas.get(topic_of(request.variables), version)
     return json_response(found)
 
@@ -47,7 +47,7 @@ def _payload(request: Request) -> tuple[str, str, dict[str, str]]:
     """
     value = request.json()
     if not isinstance(value, dict):
-        raise InvalidRequest("an object with type, schema and properties is wanted")
+        raise InvalidRequest("must be an object with type, schema and properties")
     return (
         text("type", value.get("type")),
         text("schema", value.get("schema") or ""),

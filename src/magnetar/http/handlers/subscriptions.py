@@ -71,7 +71,7 @@ async def skip_all(application: Application, request: Request) -> Response:
 async def skip(application: Application, request: Request) -> Response:
     count = _whole(request.variables["numMessages"])
     if count < 0:
-        raise InvalidRequest(f"{count} messages cannot be skipped")
+        raise InvalidRequest(f"The number of messages to skip must be 0 or more, not {count}")
     await application.admin.subscriptions.skip(*_where(request), count)
     return nothing()
 

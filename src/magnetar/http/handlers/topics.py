@@ -206,7 +206,7 @@ async def set_properties(application: Application, request: Request) -> Response
 async def remove_property(application: Application, request: Request) -> Response:
     key = request.query.get("key")
     if key is None:
-        raise InvalidRequest("key says which property is to be removed")
+        raise InvalidRequest("key is missing: it names the property to remove")
     await application.admin.topics.set_properties(topic_of(request.variables), {key: None})
     return nothing()
 

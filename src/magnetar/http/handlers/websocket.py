@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 async def _service(application: WebSocketApplication) -> WebSocketService:
     if application.process.websockets is None:
-        raise NotFound("WebSockets are not served here: webSocketServiceEnabled is false")
+        raise NotFound("WebSockets are disabled: webSocketServiceEnabled is false")
     return await application.process.websockets()
 
 
@@ -45,7 +45,7 @@ async def consume_several(application: WebSocketApplication, request: Request) -
     pattern, listed = request.query.get("topicsPattern"), request.query.get("topics")
     subscription = request.variables["subscription"]
     if (pattern is None) == (listed is None):
-        raise InvalidRequest("Invalid query params: either topics or topicsPattern is to be set")
+        raise InvalidRequest("Invalid query params: set either topics or topicsPattern")
     if pattern is None:
         topics = _topics((listed or "").split(","))
         return await _let_in(
@@ -55,7 +55,8 @@ async def consume_several(application: WebSocketApplication, request: Request) -
     if found.legacy:
         # The client takes its first two parts for the namespace, which is not the one that is authorized.
         raise InvalidRequest(
-            f"Invalid query params: topicsPattern: {pattern!r} is a legacy name of four parts"
+            f"Invalid query params: topicsPattern: {pattern!r} is a legacy name of four parts, "
+            "which is not supported"
         )
     return await _let_in(
         application, request, lambda to, user: to.consume_matching(request, user, found, subscription)

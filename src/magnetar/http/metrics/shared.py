@@ -77,7 +77,7 @@ class SharedText:
 
     def fail(self, error: BaseException) -> None:
         """There will be no figures."""
-        self.figures.set_exception(ServiceNotReady(f"The metrics cannot be gathered: {error}"))
+        self.figures.set_exception(ServiceNotReady(f"The metrics cannot be collected: {error}"))
         # Perhaps nobody else waits for them.
         self.figures.exception()
 

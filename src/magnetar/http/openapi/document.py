@@ -18,7 +18,7 @@ _VARIABLE = re.compile(r"\{(\w+)\}")
 _NO_WORD = re.compile(r"\W+")
 _KINDS = {"truth": "boolean", "whole": "integer", "text": "string"}
 _CONDITION = "if-none-match"
-_ELSEWHERE = "another broker has to be asked; Location says which"
+_ELSEWHERE = "another broker answers the request; Location has its address"
 
 
 def pieces(endpoints: Sequence[Endpoint], version: str) -> Iterator[str]:
@@ -31,7 +31,7 @@ def pieces(endpoints: Sequence[Endpoint], version: str) -> Iterator[str]:
         "info": {
             "title": "Magnetar",
             "version": version,
-            "description": "Apache Pulsar's administration and lookup, and what Magnetar adds.",
+            "description": "Apache Pulsar's administration and lookup, and Magnetar's additions.",
         },
         "servers": [{"url": "/"}],
         "security": [{}, {"token": []}, {"password": []}],
@@ -127,7 +127,7 @@ def _if_none_match() -> dict[str, Any]:
     return {
         "name": "If-None-Match",
         "in": "header",
-        "description": "ETags of what one has: 304 where it is the same still",
+        "description": "ETags of known versions: 304 if the version is one of them",
         "schema": {"type": "string"},
     }
 

@@ -38,10 +38,10 @@ def with_description(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
 
     return (
         *endpoints,
-        _public("/openapi.json", describe, "this interface, as OpenAPI tools read it"),
-        _public("/openapi", _file("page.html"), "this interface, as a page"),
-        _public("/openapi/page.js", _file("page.js"), "of that page"),
-        _public("/openapi/page.css", _file("page.css"), "of that page"),
+        _public("/openapi.json", describe, "this interface in the format of OpenAPI"),
+        _public("/openapi", _file("page.html"), "this interface as a page"),
+        _public("/openapi/page.js", _file("page.js"), "a file of the page"),
+        _public("/openapi/page.css", _file("page.css"), "a file of the page"),
     )
 
 

@@ -48,9 +48,9 @@ def whole(bits: int = 32) -> Check:
         if isinstance(given, float) and given.is_integer():
             given = int(given)
         if type(given) is not int:
-            raise InvalidRequest(f"{name}: a whole number is wanted, not {shown(value)}")
+            raise InvalidRequest(f"{name} must be a whole number, not {shown(value)}")
         if not -(1 << bits - 1) <= given < 1 << bits - 1:
-            raise InvalidRequest(f"{name}: a number of {bits} bits is wanted, not {given}")
+            raise InvalidRequest(f"{name} must be a number of {bits} bits, not {given}")
         return given
 
     return check
@@ -60,7 +60,7 @@ def number(name: str, value: Any) -> float:
     given = _number_of(value, float)
     # Python's parser takes NaN and Infinity, which are no JSON: who reads what is stored could not.
     if type(given) not in (int, float, WrittenNumber) or not -_LARGEST <= given <= _LARGEST:
-        raise InvalidRequest(f"{name}: a number is wanted, not {shown(value)}")
+        raise InvalidRequest(f"{name} must be a number, not {shown(value)}")
     return float(given)
 
 
@@ -77,7 +77,7 @@ def truth(name: str, value: Any) -> bool:
     """Numbers and texts stand for truth values as in Pulsar's interface."""
     given = _TRUTHS.get(value, value) if isinstance(value, str) else value
     if type(given) not in (bool, int):
-        raise InvalidRequest(f"{name}: true or false is wanted, not {shown(value)}")
+        raise InvalidRequest(f"{name} must be true or false, not {shown(value)}")
     return bool(given)
 
 
@@ -90,18 +90,18 @@ def text(name: str, value: Any) -> str:
     if isinstance(value, int):
         return str(value)
     if not isinstance(value, str):
-        raise InvalidRequest(f"{name}: a text is wanted, not {shown(value)}")
+        raise InvalidRequest(f"{name} must be a string, not {shown(value)}")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise InvalidRequest(f"{name}: {shown(value)} has half a character") from error
+        raise InvalidRequest(f"{name} must not have half a surrogate pair: {shown(value)}") from error
     return value
 
 
 def choice(*choices: str) -> Check:
     def check(name: str, value: Any) -> str:
         if value not in choices:
-            raise InvalidRequest(f"{name}: one of {', '.join(choices)} is wanted, not {shown(value)}")
+            raise InvalidRequest(f"{name} must be one of {', '.join(choices)}, not {shown(value)}")
         return str(value)
 
     return check
@@ -113,12 +113,12 @@ _MOST_ITEMS = 20_000
 
 def _check_count(name: str, items: Sized) -> None:
     if len(items) > _MOST_ITEMS:
-        raise InvalidRequest(f"{name}: {len(items)} items are given, at most {_MOST_ITEMS} are taken")
+        raise InvalidRequest(f"{name} has {len(items)} items; at most {_MOST_ITEMS} are allowed")
 
 
 def texts(name: str, value: Any) -> list[str]:
     if not isinstance(value, list):
-        raise InvalidRequest(f"{name}: a list is wanted, not {shown(value)}")
+        raise InvalidRequest(f"{name} must be a list, not {shown(value)}")
     _check_count(name, value)
     return list(dict.fromkeys(text(name, item) for item in value))
 
@@ -148,7 +148,7 @@ def by_name(check: Check, names: Check = text) -> Check:
 
 def an_object(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise InvalidRequest(f"{name}: an object is wanted, not {shown(value)}")
+        raise InvalidRequest(f"{name} must be an object, not {shown(value)}")
     return value
 
 
@@ -215,7 +215,7 @@ def bare_text(request: Request, name: str) -> str:
     try:
         given = request.body.decode().strip()
     except UnicodeDecodeError as error:
-        raise InvalidRequest(f"{name}: a text is wanted") from error
+        raise InvalidRequest(f"{name} must be a string") from error
     return text(name, request.json()) if given.startswith('"') else given
 
 
@@ -247,7 +247,7 @@ def message_position(value: Any, name: str = "messageId") -> tuple[int, int]:
     :raises InvalidRequest: it is none
     """
     if not isinstance(value, dict):
-        raise InvalidRequest(f"{name}: an object with ledgerId and entryId is wanted, not {shown(value)}")
+        raise InvalidRequest(f"{name} must be an object with ledgerId and entryId, not {shown(value)}")
     ledger_id, entry_id = value.get("ledgerId", 0), value.get("entryId", 0)
     return whole(64)(f"{name}.ledgerId", ledger_id), whole(64)(f"{name}.entryId", entry_id)
 

@@ -26,14 +26,14 @@ _TEXT = SchemaData(SchemaType.STRING, properties={"__charset": "UTF-8"})
 
 def _objects(name: str, value: Any) -> list[Mapping[str, Any]]:
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-        raise InvalidRequest(f"{name}: a list of objects is wanted")
+        raise InvalidRequest(f"{name} must be a list of objects")
     return value
 
 
 def _sequence_id(name: str, value: Any) -> int:
     given: int = whole(64)(name, value)
     if given < 0:
-        raise InvalidRequest(f"{name}: 0 or more is wanted, not {given}")
+        raise InvalidRequest(f"{name} must be 0 or more, not {given}")
     return given
 
 
@@ -77,7 +77,7 @@ def publication(request: Request, now_ms: int) -> Publication:
     """
     given = body(_PUBLICATION, "ProducerMessages")(request)
     if "messages" not in given:
-        raise InvalidRequest("ProducerMessages.messages: a list of objects is wanted")
+        raise InvalidRequest("ProducerMessages.messages must be a list of objects")
     messages = [
         _message(f"messages[{number}]", each, now_ms) for number, each in enumerate(given["messages"])
     ]
@@ -89,7 +89,7 @@ def publication(request: Request, now_ms: int) -> Publication:
 def _message(name: str, given: Mapping[str, Any], now_ms: int) -> WrittenMessage:
     found = _MESSAGE(name, given)
     if "payload" not in found:
-        raise InvalidRequest(f"{name}.payload: a text is wanted")
+        raise InvalidRequest(f"{name}.payload must be a string")
     at, after = found["deliverAt"], found["deliverAfterMs"]
     try:
         options = MessageOptions(
@@ -117,7 +117,7 @@ def _milliseconds(name: str, given: str | None) -> int | None:
     except ValueError:
         found = None
     if found is None or found.tzinfo is None or found.timestamp() < 0:
-        raise InvalidRequest(f"{name}: milliseconds since 1970 are wanted, or a time with an offset")
+        raise InvalidRequest(f"{name} must be milliseconds since 1970, or a time with an offset")
     return int(found.timestamp() * 1000)
 
 
@@ -134,6 +134,6 @@ def _declared(name: str, written: str) -> SchemaData:
         data = b64decode(info["schema"], validate=True)
         return SchemaData(SchemaType["NONE" if kind == "BYTES" else kind], data, info["properties"])
     except KeyError as error:
-        raise InvalidRequest(f"{name}: {shown(kind)} is no type of a schema") from error
+        raise InvalidRequest(f"{name}: {shown(kind)} is not a schema type") from error
     except (NotBase64, ValueError, RecursionError) as error:
-        raise InvalidRequest(f"{name}: a SchemaInfo is wanted, as JSON: {error}") from error
+        raise InvalidRequest(f"{name} must be a SchemaInfo in JSON: {error}") from error

@@ -67,7 +67,7 @@ class StoredMessage:
         return [(name, _printable(value)) for name, value in found]
 
     def _unreadable(self, error: ProtocolError) -> PersistenceFailure:
-        return PersistenceFailure(f"What is stored at {self.name} cannot be read: {error}")
+        return PersistenceFailure(f"The message stored at {self.name} cannot be read: {error}")
 
 
 def _printable(value: str) -> str:

@@ -215,7 +215,7 @@ class Consuming:
 
     def _answered(self, command: ConsumerCommand, *, refused: bool) -> None:
         if command.message_id is None:
-            raise InvalidRequest("There is no messageId")
+            raise InvalidRequest("messageId is missing")
         message_id = message_id_of(command.message_id)
         topic = self._topics.pop(command.message_id, None)
         if topic is not None or not self._terms.several:

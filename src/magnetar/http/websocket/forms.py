@@ -55,7 +55,7 @@ def producer_message(text: str, now_ms: int) -> ProducerMessage:
     context = _text(found, "context")
     payload = _text(found, "payload", context)
     if payload is None:
-        raise BadForm(WRONG_PAYLOAD, "There is no payload", context)
+        raise BadForm(WRONG_PAYLOAD, "payload is missing", context)
     del found["payload"]
     options = _options(found, context, now_ms) if found else _NO_OPTIONS
     try:
@@ -75,7 +75,7 @@ def _options(found: Mapping[str, Any], context: str | None, now_ms: int) -> dict
         options["partition_key"] = key
     if (clusters := found.get("replicationClusters")) is not None:
         if not isinstance(clusters, list) or not all(isinstance(each, str) for each in clusters):
-            raise BadForm(UNREADABLE, "replicationClusters is no list of names", context)
+            raise BadForm(UNREADABLE, "replicationClusters must be a list of names", context)
         options["replication_clusters"] = [_sound(each, "a cluster", context) for each in clusters]
     if (event_time := _text(found, "eventTime", context)) is not None:
         options["event_timestamp"] = _milliseconds(event_time, context)
@@ -207,9 +207,9 @@ def _object(text: str) -> dict[str, Any]:
     try:
         found = _loaded(text)
     except (ValueError, RecursionError) as error:
-        raise BadForm(UNREADABLE, f"This is not JSON: {error}") from error
+        raise BadForm(UNREADABLE, f"The message is not JSON: {error}") from error
     if not isinstance(found, dict):
-        raise BadForm(UNREADABLE, "This is no JSON object")
+        raise BadForm(UNREADABLE, "The message is not a JSON object")
     return found
 
 
@@ -233,7 +233,7 @@ def _text(found: Mapping[str, Any], name: str, context: str | None = None) -> st
     if isinstance(value, int | float):
         # Jackson, which reads this in Pulsar, takes bare values for text.
         return str(value)
-    raise BadForm(UNREADABLE, f"{name} is no text", context)
+    raise BadForm(UNREADABLE, f"{name} must be a string", context)
 
 
 def _sound(text: str, name: str, context: str | None) -> str:
@@ -241,13 +241,13 @@ def _sound(text: str, name: str, context: str | None) -> str:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise BadForm(UNREADABLE, f"{name} holds half a character", context) from error
+            raise BadForm(UNREADABLE, f"{name} must not have half a surrogate pair", context) from error
     return text
 
 
 def _texts(found: Any, context: str | None) -> dict[str, str]:
     if not isinstance(found, dict):
-        raise BadForm(UNREADABLE, "properties is no object", context)
+        raise BadForm(UNREADABLE, "properties must be an object", context)
     return {_sound(name, "a property", context): _text(found, name, context) or "" for name in found}
 
 
@@ -256,4 +256,4 @@ def _whole(found: Mapping[str, Any], name: str, context: str | None = None) -> i
     try:
         return int(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise BadForm(UNREADABLE, f"{name} is no whole number", context) from error
+        raise BadForm(UNREADABLE, f"{name} must be a whole number", context) from error

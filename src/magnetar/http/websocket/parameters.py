@@ -64,7 +64,7 @@ def producer_options(query: Query) -> dict[str, Any]:
     """
     if query.get("encryptionKeys"):
         raise InvalidRequest(
-            "Invalid query params: encryptionKeys: there is nobody here who has keys; encrypt in the client"
+            "Invalid query params: encryptionKeys: the broker has no keys; encrypt messages in the client"
         )
     if "initialSequenceId" in query and _whole(query, "initialSequenceId") < -1:
         raise InvalidRequest("Invalid query params: initialSequenceId must be -1 or more")
@@ -182,10 +182,10 @@ def message_id_of(text: str) -> MessageId:
     try:
         found = MessageId.deserialize(a2b_base64(text, strict_mode=True))
     except (ValueError, InvalidMessage) as error:
-        raise InvalidRequest(f"Invalid query params: {text!r} is no message id") from error
+        raise InvalidRequest(f"Invalid query params: {text!r} is not a message id") from error
     if max(found.batch_size(), found.batch_index() + 1) > MOST_IN_BATCH:
         raise InvalidRequest(
-            f"Invalid query params: {text!r} is of a batch of more than {MOST_IN_BATCH} messages"
+            f"Invalid query params: {text!r} refers to a batch of more than {MOST_IN_BATCH} messages"
         )
     return found
 
@@ -206,7 +206,7 @@ def _whole(query: Query, name: str) -> int:
         raise InvalidRequest(f'Invalid query params: {name}: for input string: "{query[name]}"') from error
     bits = 64 if name in _LONG else 32
     if not -(1 << bits - 1) <= found < 1 << bits - 1:
-        raise InvalidRequest(f"Invalid query params: {name} is a number of {bits} bits, not {found}")
+        raise InvalidRequest(f"Invalid query params: {name} must be a number of {bits} bits, not {found}")
     return found
 
 

@@ -195,7 +195,9 @@ class WebSocketService:
         async def make() -> Producing | Consuming:
             client = self._the_client()
             if start not in (MessageId.earliest, MessageId.latest) and await client.partitions(name):
-                raise InvalidConfiguration(f"{name} has partitions: an id is of one of them")
+                raise InvalidConfiguration(
+                    f"{name} is partitioned: a message id belongs to one of its partitions"
+                )
             consumer = await client.subscribe(
                 name,
                 subscription,

@@ -22,7 +22,7 @@ def looking_up(host: str) -> Iterator[None]:
     try:
         yield
     except UnicodeError as error:
-        raise socket.gaierror(socket.EAI_NONAME, f"{host[:300]!r} is no name of a host") from error
+        raise socket.gaierror(socket.EAI_NONAME, f"{host[:300]!r} is not a host name") from error
 
 
 class TcpListener:

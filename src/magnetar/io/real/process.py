@@ -102,7 +102,7 @@ class ChildProcess(asyncio.Protocol):
                 del self._pieces[1:]
             how, size = ANSWER.unpack_from(head)
             if size > MOST_ANSWERED or not self._asked:
-                self._end(f"the {self._name} process answered what it was not asked")
+                self._end(f"the {self._name} process sent an answer without a question")
                 return
             end = ANSWER.size + size
             if self._size < end:
@@ -155,7 +155,7 @@ class ChildProcess(asyncio.Protocol):
 
 def _how(code: int | None) -> str:
     if code is None:
-        return "does not listen any more"
+        return "no longer listens"
     if code < 0:
         return f"was ended by {signal.Signals(-code).name}"
     return f"ended by itself with exit code {code}"

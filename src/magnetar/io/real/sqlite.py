@@ -45,7 +45,7 @@ class SqliteConnection:
             return self._connection.execute(statement, parameters).fetchall()
         except sqlite3.Error as error:
             if self._is_without_room(error):
-                raise SqlFull(f"{error}: no room is left, or a quota is used up") from error
+                raise SqlFull(f"{error}: no space is left, or a quota is used up") from error
             raise SqlError(str(error)) from error
 
     def _is_without_room(self, error: sqlite3.Error) -> bool:

@@ -240,7 +240,7 @@ class UpgradingNetwork:
                 # Not a byte more than the answer: what follows belongs to the handshake.
                 data = await loop.sock_recv(connection, missing)
                 if not data:
-                    raise ConnectionResetError(f"{host}:{port} ends connections that ask for TLS")
+                    raise ConnectionResetError(f"{host}:{port} closes connections that use TLS")
                 answer += data
             if reason := self._upgrade.refused(answer):
                 raise ConnectionRefusedError(f"{host}:{port}: {reason}")

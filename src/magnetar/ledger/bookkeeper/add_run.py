@@ -136,4 +136,4 @@ class AddEncoder:
         for index in range(first, first + count):
             size = ends[index] - starts[index]
             if size > self._most:
-                raise EntryTooLarge(f"an entry of {size} bytes; bookies take {self._most} at most", index)
+                raise EntryTooLarge(f"the entry has {size} bytes; bookies accept at most {self._most}", index)

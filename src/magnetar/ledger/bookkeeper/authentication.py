@@ -76,7 +76,7 @@ class DigestConversation:
     @property
     def doubt(self) -> str:
         if not self._responded:
-            return "it does not answer to SASL"
+            return "it does not answer SASL"
         return f"it does not accept the user {self._user!r} with this password (SASL, DIGEST-MD5)"
 
     def begin(self) -> bytes:
@@ -212,7 +212,7 @@ class _Authenticating:
                 if not frame.startswith(_OF_TLS):
                     self._hear(self._frames.read(frame))
         except DecodeError:
-            self._fail("it answers to AUTH with something else")
+            self._fail("it answers AUTH with another message")
         except NotAuthenticated as error:
             self._fail(str(error))
         if self._over and self._held:
@@ -236,7 +236,7 @@ class _Authenticating:
             return
         if said.authPluginName != _NOBODY_ASKS:
             if said.authPluginName != self._conversation.plugin:
-                raise NotAuthenticated(f"it wants {said.authPluginName!r} as authentication")
+                raise NotAuthenticated(f"it requires {said.authPluginName!r} as authentication")
             reply = self._conversation.answer(said.payload)
             if reply is not None:
                 self._say(reply)
@@ -252,7 +252,7 @@ class _Authenticating:
         if self._over:
             self._link.connection_lost(exc)
         else:
-            self._fail(f"it ends the connection: {self._conversation.doubt}")
+            self._fail(f"it closes the connection: {self._conversation.doubt}")
 
     def pause_writing(self) -> None:
         if self._over:

@@ -237,7 +237,7 @@ class Bookie:
         where = self._where()
         if where is None:
             self._connecting = None
-            self._has_failed("nobody knows its address")
+            self._has_failed("its address is unknown")
             return
         link = _Link(self, self._settings)
         attempt = self._loop.create_task(self._connected(where, link))
@@ -276,7 +276,7 @@ class Bookie:
 
     def _has_failed(self, reason: str) -> None:
         self._failed_at = self._clock.monotonic()
-        self._trouble = reason or "no reason is known"
+        self._trouble = reason or "unknown reason"
         log.warning("no connection with a bookie", extra={"bookie": self.bookie_id, "reason": reason})
         self._end(reason)
 

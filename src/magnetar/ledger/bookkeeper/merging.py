@@ -22,5 +22,5 @@ def merged(ledger_id: int, ours: LedgerRecord, theirs: LedgerRecord) -> LedgerRe
         or replace(theirs, segments=ours.segments, token=ours.token) != ours
     )
     if elsewhere:
-        raise LedgerError(f"the metadata of ledger {ledger_id} was changed by somebody else: {theirs}")
+        raise LedgerError(f"the metadata of ledger {ledger_id} was changed by another process: {theirs}")
     return theirs

@@ -28,11 +28,13 @@ class NotEnoughBookies(LedgerError):
         :param trouble: why there is no connection with one; empty: there may be one
         """
         names = ", ".join(found) or "none"
-        others = f" besides {', '.join(sorted(besides))}" if besides else ""
+        others = f" in addition to {', '.join(sorted(besides))}" if besides else ""
         which = f" {rule}" if rule else ""
         troubles = {each: trouble(each) for each in sorted({*besides, *found})}
-        told = "".join(f"; no connection with {each}: {why}" for each, why in troubles.items() if why)
-        super().__init__(f"{needed} bookies{which} are needed{others}, there are {len(found)}: {names}{told}")
+        told = "".join(f"; no connection to {each}: {why}" for each, why in troubles.items() if why)
+        super().__init__(
+            f"{needed} bookies{which} are needed{others}, but {len(found)} are available: {names}{told}"
+        )
         self.needed = needed
         self.found = found
 

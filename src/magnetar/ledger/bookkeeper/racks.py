@@ -72,14 +72,14 @@ def _stands(table: bytes) -> dict[str, Stand]:
     found: dict[str, Stand] = {}
     groups = json.loads(table) if table.strip() else {}
     if not isinstance(groups, dict):
-        raise ValueError("no object of groups")
+        raise ValueError("the table is not an object of groups")
     for group, bookies in groups.items():
         if not isinstance(bookies, dict):
-            raise ValueError(f"group {group!r} is no object of bookies")
+            raise ValueError(f"group {group!r} is not an object of bookies")
         for bookie_id, info in bookies.items():
             rack = (info.get("rack") or "") if isinstance(info, dict) else None
             if not isinstance(rack, str):
-                raise ValueError(f"bookie {bookie_id!r} of group {group!r} stands nowhere")
+                raise ValueError(f"bookie {bookie_id!r} of group {group!r} has no rack")
             path = "/" + rack.strip("/") if rack.strip("/") else DEFAULT_RACK
             known = found.get(bookie_id)
             found[bookie_id] = Stand(known.groups | {group} if known else frozenset((group,)), path)

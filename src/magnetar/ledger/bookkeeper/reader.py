@@ -148,7 +148,7 @@ class BookKeeperReader:
         self._still_there()
         if not found.covered and found.confirmed <= self._confirmed:
             raise BookiesUnavailable(
-                f"nobody knows what is confirmed of ledger {self.ledger_id}: {found.story()}"
+                f"the last confirmed entry of ledger {self.ledger_id} cannot be determined: {found.story()}"
             )
         self._has_confirmed(found.confirmed, found.confirmed_length)
         return self._confirmed
@@ -277,7 +277,7 @@ class BookKeeperReader:
         if question.damage is not None:
             raise question.damage
         if question.missing == len(question.refused):
-            raise EntryLost(f"{where} was acknowledged, and no bookie has it: {question.story()}")
+            raise EntryLost(f"{where} was acknowledged, but no bookie has it: {question.story()}")
         raise BookiesUnavailable(f"{where} cannot be read: {question.story()}")
 
 

@@ -74,7 +74,7 @@ async def recovered(ledger_id: int, parts: RecoveryParts) -> Versioned:
             extra={"ledger": ledger_id, "last_entry": closed.last_entry_id, "length": closed.length},
         )
         return ended
-    raise LedgerError(f"ledger {ledger_id} cannot be recovered: its metadata changes all the time")
+    raise LedgerError(f"ledger {ledger_id} cannot be recovered: its metadata keeps changing")
 
 
 async def _begun(ledger_id: int, parts: RecoveryParts) -> Versioned:
@@ -87,7 +87,7 @@ async def _begun(ledger_id: int, parts: RecoveryParts) -> Versioned:
             return await parts.records.write(ledger_id, found.record.in_recovery(), found.version)
         except BadVersion:
             continue
-    raise LedgerError(f"ledger {ledger_id} cannot be recovered: its metadata changes all the time")
+    raise LedgerError(f"ledger {ledger_id} cannot be recovered: its metadata keeps changing")
 
 
 class _Recovery:
@@ -149,10 +149,12 @@ class _Recovery:
         last = LastEntries(asking, self._record)
         await last.ask()
         if Status.UNAUTHORIZED in last.answers.values():
-            raise WrongPassword(f"bookies have another password of ledger {self._ledger_id}: {last.story()}")
+            raise WrongPassword(
+                f"ledger {self._ledger_id} has another password on its bookies: {last.story()}"
+            )
         if not last.covered:
             raise BookiesUnavailable(
-                f"ledger {self._ledger_id} cannot be fenced, too few of its bookies answer: {last.story()}"
+                f"ledger {self._ledger_id} cannot be fenced: too few of its bookies answer: {last.story()}"
             )
         return last
 
@@ -194,8 +196,8 @@ class _Recovery:
 
     def _give_up(self, question: Question) -> None:
         reason = (
-            f"ledger {self._ledger_id} cannot be recovered: whether entry {question.first} was written is "
-            f"not known: {question.story()}"
+            f"ledger {self._ledger_id} cannot be recovered: it is unknown whether entry {question.first} "
+            f"was written: {question.story()}"
         )
         if question.missing == len(question.refused):
             raise EntryLost(reason)

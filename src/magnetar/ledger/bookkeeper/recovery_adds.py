@@ -123,7 +123,7 @@ class RecoveryAdds:
             adding.stored.add(index)
             self._advance()
         elif status == Status.UNAUTHORIZED:
-            self._fail(WrongPassword(f"bookie {bookie_id} has another password of ledger {self._ledger_id}"))
+            self._fail(WrongPassword(f"ledger {self._ledger_id} has another password on bookie {bookie_id}"))
         elif index not in self._given_up:
             self._failed.add(bookie_id)
             self._lost[index] = f"{bookie_id}: {status_name(status)}"

@@ -30,6 +30,6 @@ def refused(answer: bytes) -> str:
     body = answer[_LENGTH.size :]
     (length,) = _LENGTH.unpack_from(answer)
     if length != len(body) or len(body) < 4 or body[0] != _HEADER_TAG or body[1] > len(body) - 4:
-        return "it is no bookie, by its answer"
+        return "its answer is not that of a bookie"
     status = body[2 + body[1] :]
-    return "" if status[:2] == _GOOD else "it offers no TLS"
+    return "" if status[:2] == _GOOD else "it does not support TLS"

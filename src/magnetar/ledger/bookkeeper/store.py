@@ -166,7 +166,7 @@ class BookKeeperLedgerStore:
             if racks is not None:
                 await racks.start()
         except MetadataError as error:
-            raise MetadataFailed(f"who the bookies are cannot be read: {error}") from error
+            raise MetadataFailed(f"the list of bookies cannot be read: {error}") from error
         store.records.listen(store._metadata_changed)
         store._begin_asking()
         return store
@@ -185,7 +185,7 @@ class BookKeeperLedgerStore:
         :raises ValueError: quorums that contradict each other
         """
         if not 0 < quorums.ack <= quorums.write <= quorums.ensemble:
-            raise ValueError(f"no quorums of a ledger: {quorums}")
+            raise ValueError(f"invalid quorums of a ledger: {quorums}")
         with self._operation():
             settings = self._settings
             placed = dict(custom)

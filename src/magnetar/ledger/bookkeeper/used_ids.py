@@ -56,6 +56,6 @@ async def holders_of(
 def used_before(ledger_id: int, bookies: Iterable[str]) -> LedgerIdUsed:
     return LedgerIdUsed(
         f"ZooKeeper gives out ledger id {ledger_id}, of which {', '.join(bookies)} already has entries: "
-        "the metadata in ZooKeeper are older than the data of the bookies. Stop brokers and bookies, and put "
-        "back the newest copy of ZooKeeper's data. Bookies delete entries of ledgers that it does not know"
+        "the metadata in ZooKeeper are older than the data of the bookies. Stop brokers and bookies, and "
+        "restore the newest copy of ZooKeeper's data. Bookies delete entries of ledgers that it does not know"
     )

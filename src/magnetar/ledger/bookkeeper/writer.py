@@ -152,7 +152,7 @@ class BookKeeperWriter:
         :raises EntryTooLarge: no bookie takes such an entry; nothing was appended
         """
         if self._refused is not None:
-            raise LedgerClosed(f"ledger {self.ledger_id} takes no more entries: {self._refused}")
+            raise LedgerClosed(f"ledger {self.ledger_id} accepts no more entries: {self._refused}")
         entry_id = self._next
         run = self._growing
         if run is None:
@@ -373,7 +373,7 @@ class BookKeeperWriter:
                 self._found = Versioned(merged(self.ledger_id, known.record, theirs.record), theirs.version)
             else:
                 return
-        raise LedgerError(f"the metadata of ledger {self.ledger_id} changes all the time")
+        raise LedgerError(f"the metadata of ledger {self.ledger_id} keeps changing")
 
     # The end
 
@@ -407,4 +407,4 @@ class BookKeeperWriter:
             self._settled = None
 
     def _fenced(self, how: str) -> LedgerFenced:
-        return LedgerFenced(f"ledger {self.ledger_id} was opened for recovery by somebody else: {how}")
+        return LedgerFenced(f"ledger {self.ledger_id} was opened for recovery by another process: {how}")

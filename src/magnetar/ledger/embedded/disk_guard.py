@@ -64,13 +64,13 @@ class DiskGuardSettings:
     def __post_init__(self) -> None:
         if not 0 < self.warn_share <= self.full_share <= 1:
             raise ValueError(
-                f"the share of a warning (diskUsageWarnThreshold), {self.warn_share}, must be above 0 and "
-                f"at most that of a full disk (diskUsageThreshold), {self.full_share}"
+                f"diskUsageWarnThreshold ({self.warn_share}) must be above 0 and at most "
+                f"diskUsageThreshold ({self.full_share})"
             )
         if not 0 < self.resume_share <= self.full_share:
             raise ValueError(
-                f"the low-water mark (diskUsageLwmThreshold), {self.resume_share}, must be above 0 and "
-                f"at most the share of a full disk (diskUsageThreshold), {self.full_share}"
+                f"diskUsageLwmThreshold ({self.resume_share}) must be above 0 and at most "
+                f"diskUsageThreshold ({self.full_share})"
             )
 
 
@@ -124,7 +124,7 @@ class DiskGuard:
             return self._shortage
         return (
             f"the disk of the ledgers is {use.share:.1%} full: above {settings.full_share:.1%} "
-            f"(diskUsageThreshold) nothing is published until it is below {settings.resume_share:.1%}"
+            f"(diskUsageThreshold), publishing is refused until it is below {settings.resume_share:.1%}"
         )
 
     def seconds_until_full(self) -> float | None:

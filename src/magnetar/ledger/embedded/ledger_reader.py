@@ -82,7 +82,7 @@ class EmbeddedReader:
             if place is None:
                 if runs:
                     break
-                raise NoSuchEntry(f"entry {first} of ledger {row.ledger_id} was given up by forget_before")
+                raise NoSuchEntry(f"entry {first} of ledger {row.ledger_id} was dropped by forget_before")
             run = await self._read_extent(place, first, last, left, bool(runs))
             if run is None:
                 break

@@ -46,7 +46,7 @@ class EmbeddedWriter:
 
     def append(self, buffer: bytes, starts: array[int], ends: array[int], first: int, count: int) -> int:
         if self._ended is not None:
-            raise LedgerClosed(f"ledger {self.ledger_id} takes no more entries: {self._ended}")
+            raise LedgerClosed(f"ledger {self.ledger_id} accepts no more entries: {self._ended}")
         entry_id = self._next
         queue = self._queue
         if count < 2 or ends[first + count - 1] - starts[first] <= self._part_bytes:

@@ -46,8 +46,9 @@ class LogEnd(NamedTuple):
         """
         if next_sequence <= self.sequence:
             raise DataDamaged(
-                f"{path} is missing, cut short or an older copy: the log ends before group {next_sequence}, "
-                f"and group {self.sequence} was acknowledged. Put back the newest copy of the file"
+                f"{path} is missing, truncated or an older copy: the log ends before group "
+                f"{next_sequence}, but group {self.sequence} was acknowledged. Restore the newest copy of "
+                "the file"
             )
 
 

@@ -44,7 +44,7 @@ class EmbeddedReadPlans:
         if self._closed:
             raise StoreClosed("the ledger store is closed")
         if len(self._plans) >= self._most:
-            raise TooManyReadPlans(f"{self._most} read plans are held already")
+            raise TooManyReadPlans(f"{self._most} read plans are already held")
         planned = [part for wanted in ranges for part in self._sealed_parts(*wanted)]
         segments = frozenset(part.segment_id for part in planned)
         for segment_id in segments:
@@ -82,7 +82,7 @@ class EmbeddedReadPlans:
     def _held(self, plan_id: str) -> _Held:
         held = self._plans.get(plan_id)
         if held is None:
-            raise NoSuchReadPlan(f"there is no read plan {plan_id}: it was released, or has expired")
+            raise NoSuchReadPlan(f"read plan {plan_id} does not exist: it was released, or it has expired")
         return held
 
     def _expire_in(self, plan_id: str, seconds: float) -> Any:

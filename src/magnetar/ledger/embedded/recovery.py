@@ -38,7 +38,7 @@ def read_checkpoint(disk: Disk, directory: str, files: SegmentFiles) -> Checkpoi
     if not disk.exists(path):
         segments = files.segment_ids()
         if segments:
-            raise DataDamaged(f"{path} is missing but {files.segment_path(segments[0])} is there")
+            raise DataDamaged(f"{path} is missing, but {files.segment_path(segments[0])} exists")
         # From now on segments without a checkpoint mean that somebody removed it.
         empty = Checkpoint()
         write_checkpoint(disk, directory, encode_checkpoint(empty, CheckpointRows(frozenset())))
@@ -183,8 +183,8 @@ class LogReplay:
     def _report(self, segment: _TailSegment, offset: int, ledgers: set[int]) -> None:
         names = ", ".join(map(str, sorted(ledgers))) or "not readable"
         raise DataDamaged(
-            f"{segment.file.path} at offset {offset}: group {self.sequence} was acknowledged and is damaged; "
-            f"ledgers: {names}"
+            f"{segment.file.path} at offset {offset}: group {self.sequence} was acknowledged but is "
+            f"damaged; ledgers: {names}"
         )
 
     def _refuse_gaps(self) -> None:

@@ -94,7 +94,7 @@ class SegmentFiles:
                 raise
             self.discard([segment_id])
             self._free = [name for name in self._free if self._disk.exists(f"{self._directory}/{name}")]
-            raise SpaceExhausted(f"no room for a segment of {size} bytes: {error}") from error
+            raise SpaceExhausted(f"no space for a segment of {size} bytes: {error}") from error
 
     def _prepared(self, header: SegmentHeader, room: SegmentRoom) -> File:
         """:raises OSError: something may be left of it"""
@@ -110,7 +110,9 @@ class SegmentFiles:
         if may_give:
             self.reserve.make_room(size + self._margin)
         if self._disk.free_bytes() < size + self._margin * (room is not SegmentRoom.LAST):
-            raise SpaceExhausted(f"no room for a segment of {size} bytes: {self._disk.free_bytes()} are free")
+            raise SpaceExhausted(
+                f"no space for a segment of {size} bytes: {self._disk.free_bytes()} bytes are free"
+            )
         try:
             return self._make(header)
         except OSError as error:
@@ -193,8 +195,8 @@ class SegmentFiles:
             self._remove_free()
         if not self.reserve.fill():
             raise SpaceExhausted(
-                f"the reserve of {self.reserve.wanted >> 20} MiB for a full disk is not whole: "
-                f"only {self._disk.free_bytes() >> 20} MiB are free on the disk of the ledgers"
+                f"the reserve of {self.reserve.wanted >> 20} MiB for a full disk is incomplete: only "
+                f"{self._disk.free_bytes() >> 20} MiB are free on the disk of the ledgers"
             )
         free = self._disk.free_bytes()
         if free < kept + (0 if self._free else size):

@@ -114,7 +114,7 @@ class SegmentSupply:
         prepared = self._prepare(self._next_id(), size, size, _ROOMS)
         if prepared.segment is None:
             raise SpaceExhausted(
-                f"no room for a segment of {size} bytes, not even in the reserve: {prepared.shortage}"
+                f"no space for a segment of {size} bytes, not even in the reserve: {prepared.shortage}"
             )
         return prepared.segment
 

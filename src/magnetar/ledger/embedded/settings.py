@@ -78,12 +78,12 @@ class EmbeddedSettings:
         for name in ("segment_bytes", "first_segment_bytes"):
             value = getattr(self, name)
             if not smallest <= value <= _MAX_SEGMENT_BYTES:
-                raise ValueError(f"{name} must be {smallest} to {_MAX_SEGMENT_BYTES}, is {value}")
+                raise ValueError(f"{name} must be from {smallest} to {_MAX_SEGMENT_BYTES}, not {value}")
         for name in ("minor_compaction_threshold", "major_compaction_threshold"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be 0 to 1, is {getattr(self, name)}")
+                raise ValueError(f"{name} must be from 0 to 1, not {getattr(self, name)}")
         if not 0 < self.compaction_share <= 1:
-            raise ValueError(f"compaction_share must be above 0 and at most 1, is {self.compaction_share}")
+            raise ValueError(f"compaction_share must be above 0 and at most 1, not {self.compaction_share}")
         for name in (
             "segment_runs",
             "group_bytes",
@@ -93,4 +93,4 @@ class EmbeddedSettings:
             "compaction_group_bytes",
         ):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, is {getattr(self, name)}")
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")

@@ -50,9 +50,9 @@ def _host_and_port(text: str, given: str) -> tuple[str, int]:
         host, port = given, str(DEFAULT_PORT)
     host = host.removeprefix("[").removesuffix("]")
     if not host:
-        raise AddressRefused(f"{text!r} names no host")
+        raise AddressRefused(f"{text!r} has no host")
     if not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
-        raise AddressRefused(f"{text!r}: {port!r} is no port")
+        raise AddressRefused(f"{text!r}: {port!r} is not a port")
     return host, int(port)
 
 

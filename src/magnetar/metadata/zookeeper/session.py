@@ -100,7 +100,7 @@ class ZooKeeperSession:
         """0: there is none."""
         self.server = ""
         """Whom it is connected with, or was last."""
-        self.trouble = "nothing has answered yet"
+        self.trouble = "no server has answered yet"
         """Why there is no connection, for people."""
 
     @property
@@ -146,7 +146,7 @@ class ZooKeeperSession:
         if self._connection is not None and not self._waiting:
             self._connection.send(request)
         elif len(self._waiting) >= _MAX_WAITING:
-            raise MetadataRefused(f"{len(self._waiting)} requests wait for ZooKeeper already")
+            raise MetadataRefused(f"{len(self._waiting)} requests already wait for ZooKeeper")
         else:
             self._waiting.append(request)
         return request.future
@@ -305,7 +305,7 @@ class ZooKeeperSession:
         """Nobody waits longer for a connection than a session lasts."""
         oldest = self._clock.monotonic() - self._timeout
         while self._waiting and self._waiting[0].asked_at < oldest:
-            error = MetadataRefused(f"there is no connection with ZooKeeper: {self.trouble}")
+            error = MetadataRefused(f"there is no connection to ZooKeeper: {self.trouble}")
             fail(self._waiting.popleft().future, error)
 
     def _start_timer(self) -> None:
@@ -322,7 +322,7 @@ class ZooKeeperSession:
         now = self._clock.monotonic()
         end = self._alive_at + self._timeout * 5 / 6
         if now >= end:
-            self._lost("nothing was answered for 5/6 of its time-out")
+            self._lost("no answer arrived for 5/6 of the session timeout")
             return
         connection = self._connection
         if connection is not None:

@@ -138,7 +138,7 @@ class ZooKeeperMetadataStore:
                 # It was not there: it is made, unless somebody else has made it meanwhile.
                 with suppress(BadVersion):
                     return await self._create(path, value, make)
-            raise MetadataUnavailable(f"{path}: it is made and deleted all the time")
+            raise MetadataUnavailable(f"{path}: it is created and deleted all the time")
 
     async def delete(self, path: str, expected_version: int | None = None) -> None:
         check_path(path)

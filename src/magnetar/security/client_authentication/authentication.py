@@ -101,7 +101,7 @@ class AuthenticationToken(BearerAuthentication):
             # Its text may hold what it was made of.
             raise NoCredentials(f"the callable for the token failed: {type(error).__name__}") from None
         if not isinstance(found, str):
-            raise NoCredentials("the callable for the token answered no text")
+            raise NoCredentials("the callable for the token did not return a string")
         return checked_token(found, "the token of the callable")
 
 
@@ -123,7 +123,7 @@ class AuthenticationBasic(Authentication):
         :raises NoCredentials: a name with a colon, or none
         """
         if not username or ":" in username:
-            raise NoCredentials("a user name is needed, and has no colon")
+            raise NoCredentials("the user name must not be empty or have a colon")
         self.method = method
         self._data = f"{username}:{password}".encode()
 
@@ -162,7 +162,7 @@ def checked_token(text: str, what: str) -> str:
         raise NoCredentials(f"{what} is empty")
     # A line break would end the header of a request, and what refuses it prints it.
     if len(token) > MAX_TOKEN_BYTES or not all("!" <= character <= "~" for character in token):
-        raise NoCredentials(f"{what} is no token: it is too long, or has blanks or control characters")
+        raise NoCredentials(f"{what} is not a token: it is too long, or has blanks or control characters")
     return token
 
 

@@ -44,14 +44,14 @@ class AuthenticationOauth2(BearerAuthentication):
         given = _mapping(auth_params_string)
         kind = given.get("type", _GRANT)
         if kind != _GRANT:
-            raise NoCredentials(f"OAuth 2.0 of the type {kind!r} is not supported; {_GRANT} is")
+            raise NoCredentials(f"OAuth 2.0 type {kind!r} is not supported; use {_GRANT}")
         self._issuer = given.get("issuerurl", "").rstrip("/")
         if urlsplit(self._issuer).scheme not in ("https", "http"):
-            raise NoCredentials("OAuth 2.0 wants issuerUrl, an address of https")
+            raise NoCredentials("OAuth 2.0 requires issuerUrl with an https address")
         self._private_key = given.get("privatekey", "")
         self._client = (given.get("clientid", ""), given.get("clientsecret", ""))
         if not self._private_key and not all(self._client):
-            raise NoCredentials("OAuth 2.0 wants privateKey, or client_id and client_secret")
+            raise NoCredentials("OAuth 2.0 requires privateKey, or client_id and client_secret")
         self._asked_for = {name: given[name] for name in ("audience", "scope") if given.get(name)}
         self._trust = given.get("trustcertsfilepath", "")
         self._forget()
@@ -87,9 +87,9 @@ class AuthenticationOauth2(BearerAuthentication):
         if not self._endpoint:
             found = self._asked("GET", self._issuer + _DISCOVERY, "").get("token_endpoint")
             if not isinstance(found, str) or not found:
-                raise NoCredentials(f"{self._issuer} names no token_endpoint")
+                raise NoCredentials(f"{self._issuer} has no token_endpoint")
             if self._issuer.startswith("https:") and not found.startswith("https:"):
-                raise NoCredentials(f"{self._issuer} names a token_endpoint without TLS")
+                raise NoCredentials(f"the token_endpoint of {self._issuer} does not use TLS")
             self._endpoint = found
         client_id, secret = self._credentials()
         form = {"grant_type": _GRANT, "client_id": client_id, "client_secret": secret, **self._asked_for}
@@ -98,7 +98,7 @@ class AuthenticationOauth2(BearerAuthentication):
         if not isinstance(token, str):
             raise NoCredentials(f"{self._endpoint} answered without access_token")
         good = _seconds(answer.get("expires_in"))
-        return checked_token(token, f"what {self._endpoint} answered"), good
+        return checked_token(token, f"the answer of {self._endpoint}"), good
 
     def _credentials(self) -> tuple[str, str]:
         if not self._private_key:
@@ -109,10 +109,10 @@ class AuthenticationOauth2(BearerAuthentication):
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise NoCredentials("privateKey of OAuth 2.0 holds no JSON")
+            raise NoCredentials("privateKey of OAuth 2.0 is not JSON")
         pair = (found.get("client_id"), found.get("client_secret"))
         if not all(isinstance(one, str) and one for one in pair):
-            raise NoCredentials("privateKey of OAuth 2.0 lacks client_id or client_secret")
+            raise NoCredentials("privateKey of OAuth 2.0 has no client_id or no client_secret")
         return str(pair[0]), str(pair[1])
 
     def _asked(self, method: str, url: str, form: str) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class AuthenticationOauth2(BearerAuthentication):
                 connection.close()
         except (OSError, HTTPException, ValueError) as error:
             raise NoCredentials(
-                f"{parts.scheme}://{parts.netloc} cannot be asked: {type(error).__name__}"
+                f"{parts.scheme}://{parts.netloc} cannot be reached: {type(error).__name__}"
             ) from None
         if status != 200:
             raise NoCredentials(f"{parts.scheme}://{parts.netloc} answered {status}")
@@ -140,7 +140,7 @@ class AuthenticationOauth2(BearerAuthentication):
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise NoCredentials(f"{parts.scheme}://{parts.netloc} answered no JSON")
+            raise NoCredentials(f"{parts.scheme}://{parts.netloc} did not answer with JSON")
         return found
 
     def _connection(self, scheme: str, host: str, port: int | None) -> HTTPConnection:
@@ -156,9 +156,9 @@ def _mapping(params: str | Mapping[str, str]) -> dict[str, str]:
         try:
             found = json.loads(params)
         except ValueError:
-            raise NoCredentials("the parameters of OAuth 2.0 are no JSON") from None
+            raise NoCredentials("the parameters of OAuth 2.0 are not JSON") from None
         if not isinstance(found, dict):
-            raise NoCredentials("the parameters of OAuth 2.0 are no JSON object")
+            raise NoCredentials("the parameters of OAuth 2.0 are not a JSON object")
         params = found
     return {name.replace("_", "").lower(): str(value) for name, value in params.items() if value is not None}
 

@@ -36,15 +36,15 @@ def authentication_of(plugin: str, params: str) -> Authentication | None:
     name = plugin.strip()
     if name in ("", f"{_PULSAR}AuthenticationDisabled", "none"):
         if params.strip() and not name:
-            raise NoCredentials("authParams without authPlugin")
+            raise NoCredentials("authParams is given without authPlugin")
         return None
     if name in _NOT_HERE:
         raise NoCredentials(
-            f"authPlugin: {_NOT_HERE[name]} is not supported; tokens, Basic, TLS and OAuth 2.0 are"
+            f"authPlugin: {_NOT_HERE[name]} is not supported; use tokens, Basic, TLS or OAuth 2.0"
         )
     make = _PLUGINS.get(name)
     if make is None:
-        raise NoCredentials(f"authPlugin: nothing is known of {name[:200]!r}")
+        raise NoCredentials(f"authPlugin: unknown plugin {name[:200]!r}")
     return make(params.strip())
 
 
@@ -64,7 +64,7 @@ def _basic(params: str) -> Authentication:
     found = _either(params)
     user = found.get("userId") or found.get("username")
     if user is None:
-        raise NoCredentials("authParams of Basic want userId and password")
+        raise NoCredentials("authParams of Basic require userId and password")
     return AuthenticationBasic(user, _needed(found, "password"))
 
 
@@ -107,13 +107,13 @@ def _json(params: str) -> dict[str, str]:
     try:
         found = json.loads(params)
     except ValueError:
-        raise NoCredentials("authParams are no JSON") from None
+        raise NoCredentials("authParams are not JSON") from None
     if not isinstance(found, dict):
-        raise NoCredentials("authParams are no JSON object")
+        raise NoCredentials("authParams are not a JSON object")
     return {name: value for name, value in found.items() if isinstance(value, str)}
 
 
 def _needed(found: Mapping[str, str], name: str) -> str:
     if not found.get(name):
-        raise NoCredentials(f"authParams want {name}")
+        raise NoCredentials(f"authParams require {name}")
     return found[name]

@@ -67,7 +67,7 @@ def _read(
     while True:
         left = until - time.monotonic()
         if left <= 0:
-            raise FetchFailed(f"{url}: the answer is too slow")
+            raise FetchFailed(f"{url}: the answer took too long")
         if connection.sock is not None:
             connection.sock.settimeout(left)
         piece = response.read1(_READ_BYTES)

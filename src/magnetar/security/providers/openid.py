@@ -73,15 +73,17 @@ class OpenIdProvider:
         self._worker = io.start_worker("openid")
         allowed = options.names("openIDAllowedTokenIssuers")
         if not allowed:
-            options.refuse("openIDAllowedTokenIssuers", "is missing: nobody's tokens would be taken")
+            options.refuse("openIDAllowedTokenIssuers", "must be set, or no tokens would be accepted")
         secure = options.truth("openIDRequireIssuersUseHttps", True)
         for url in allowed:
             if not url.startswith("https://") and (secure or not url.startswith("http://")):
-                options.refuse("openIDAllowedTokenIssuers", f"wants https, not {url!r}")
+                options.refuse("openIDAllowedTokenIssuers", f"must be an https address, not {url!r}")
         self._secure = secure
         self._audiences = frozenset(options.names("openIDAllowedAudiences"))
         if not self._audiences:
-            options.refuse("openIDAllowedAudiences", "is missing: tokens for others would be taken")
+            options.refuse(
+                "openIDAllowedAudiences", "must be set, or tokens for other services would be accepted"
+            )
         leeway = options.whole("openIDAcceptedTimeLeewaySeconds", 0, high=86_400)
         self._rules = TokenRules(options.text("openIDRoleClaim", "sub"), leeway_seconds=leeway)
         self._refresh = options.whole("openIDCacheRefreshAfterWriteSeconds", 64_800, low=1)
@@ -110,13 +112,13 @@ class OpenIdProvider:
         key = await self._key(issuer, key_id)
         claims = claims_of(token, key, self._rules.leeway_seconds)
         if claims.get("iss") != issuer.url:
-            raise refused("The token is of another issuer")
+            raise refused("The token has another issuer")
         audiences = claims.get("aud")
         meant = audiences if isinstance(audiences, list) else [audiences]
         if not any(isinstance(one, str) and one in self._audiences for one in meant):
             raise refused("The token is for another audience")
         if "exp" not in claims:
-            raise refused("The token has no end")
+            raise refused("The token has no expiry")
         return authenticated_by(claims, self._rules)
 
     def _named_by(self, token: bytes) -> tuple[_Issuer, str]:
@@ -131,9 +133,9 @@ class OpenIdProvider:
         name, key_id = found["payload"].get("iss"), found["header"].get("kid")
         issuer = self._issuers.get(name) if isinstance(name, str) else None
         if issuer is None:
-            raise refused("The token's issuer is not one of those that are allowed")
+            raise refused("The issuer of the token is not allowed")
         if not isinstance(key_id, str):
-            raise refused("The token does not name its key")
+            raise refused("The token has no key id")
         return issuer, key_id
 
     async def _key(self, issuer: _Issuer, key_id: str) -> TokenKey:
@@ -150,7 +152,7 @@ class OpenIdProvider:
             self._begin(issuer)
         key = issuer.keys.get(key_id)
         if key is None or not self._counts(issuer):
-            raise refused("The key that the token names is not known")
+            raise refused("The key of the token is unknown")
         return key
 
     def _counts(self, issuer: _Issuer) -> bool:
@@ -199,12 +201,12 @@ class OpenIdProvider:
         """On the worker. :raises FetchFailed: it is not there, or not what it should be"""
         document = _object(self._fetch(url.rstrip("/") + _DISCOVERY), "the discovery document")
         if document.get("issuer") != url:
-            raise FetchFailed("the discovery document is of another issuer")
+            raise FetchFailed("the discovery document has another issuer")
         keys_at = document.get("jwks_uri")
         if not isinstance(keys_at, str) or not keys_at.startswith(("https://", "http://")):
-            raise FetchFailed("the discovery document names no keys")
+            raise FetchFailed("the discovery document has no address of keys")
         if self._secure and not keys_at.startswith("https://"):
-            raise FetchFailed("the keys are not to be had by https")
+            raise FetchFailed("the address of the keys is not an https address")
         return keys_in(self._fetch(keys_at))
 
     def listen(self, changed: Callable[[], None]) -> None:
@@ -221,7 +223,7 @@ def keys_in(document: bytes) -> Mapping[str, TokenKey]:
     """
     listed = _object(document, "the list of keys").get("keys")
     if not isinstance(listed, list) or len(listed) > _MAX_KEYS:
-        raise FetchFailed("the list of keys has none, or too many")
+        raise FetchFailed("the list of keys is empty or too long")
     found: dict[str, TokenKey] = {}
     for one in listed:
         if not isinstance(one, dict) or not isinstance(one.get("kid"), str):
@@ -244,7 +246,7 @@ def _object(data: bytes, what: str) -> Mapping[str, Any]:
     try:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise FetchFailed(f"{what} is no JSON") from error
+        raise FetchFailed(f"{what} is not JSON") from error
     if not isinstance(found, dict):
-        raise FetchFailed(f"{what} is no object")
+        raise FetchFailed(f"{what} is not an object")
     return found

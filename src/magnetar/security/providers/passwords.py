@@ -57,9 +57,9 @@ def parse_htpasswd(text: bytes) -> dict[str, str]:
             continue
         name, colon, stored = line.partition(":")
         if not colon or not name:
-            raise UnusableKey(f"line {number} is not name:password")
+            raise UnusableKey(f"line {number} must be name:password")
         if name in users:
-            raise UnusableKey(f"line {number} names {name!r} again")
+            raise UnusableKey(f"line {number} repeats the name {name!r}")
         _check_form(number, stored)
         users[name] = stored
     return users
@@ -68,7 +68,7 @@ def parse_htpasswd(text: bytes) -> dict[str, str]:
 def _check_form(number: int, stored: str) -> None:
     form = _form_of(stored)
     if form is None:
-        raise UnusableKey(f"line {number}: the form of the password is none of htpasswd's")
+        raise UnusableKey(f"line {number}: the form of the password is not supported by htpasswd")
     try:
         if form is des_crypt or form is ldap_sha1:
             # They cost nothing.
@@ -81,7 +81,7 @@ def _check_form(number: int, stored: str) -> None:
         raise UnusableKey(f"line {number}: the password is damaged")
     most = _MAX_COST if form is bcrypt else _MAX_ROUNDS
     if getattr(parsed, "rounds", 0) > most:
-        raise UnusableKey(f"line {number}: comparing the password takes too long")
+        raise UnusableKey(f"line {number}: the password takes too long to compare")
 
 
 def _form_of(stored: str) -> Any:
@@ -171,7 +171,7 @@ class PasswordProvider:
         if not await answer:
             raise refused(_WRONG)
         if users is not self._users:
-            raise refused("Passwords have changed just now")
+            raise refused("The passwords have just changed; try again")
         self._remember(known)
         return Authenticated(role)
 

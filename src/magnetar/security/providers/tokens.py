@@ -64,7 +64,9 @@ def secret_key(secret: bytes) -> TokenKey:
     """
     algorithms = tuple(name for name, least in _SECRET_BYTES.items() if len(secret) >= least)
     if not algorithms:
-        raise UnusableKey(f"a secret key of {len(secret)} bytes; HS256 wants 32 at least (RFC 7518, 3.2)")
+        raise UnusableKey(
+            f"the secret key has {len(secret)} bytes; HS256 requires at least 32 (RFC 7518, 3.2)"
+        )
     return TokenKey(algorithms, secret)
 
 
@@ -76,14 +78,14 @@ def public_key(encoded: bytes, algorithm: str = "RS256") -> TokenKey:
     """
     wanted = _PUBLIC.get(algorithm)
     if wanted is None:
-        raise UnusableKey(f"algorithm {algorithm!r}; one of {', '.join(_PUBLIC)} is wanted")
+        raise UnusableKey(f"algorithm {algorithm!r} is not supported; use one of {', '.join(_PUBLIC)}")
     try:
         pem = encoded.lstrip().startswith(b"-----BEGIN")
         found = load_pem_public_key(encoded) if pem else load_der_public_key(encoded)
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise UnusableKey("no public key in DER or PEM") from error
+        raise UnusableKey("the public key is neither DER nor PEM") from error
     if not isinstance(found, wanted):
-        raise UnusableKey(f"the key is of another kind than {algorithm} wants")
+        raise UnusableKey(f"this kind of key cannot be used with {algorithm}")
     assert isinstance(found, (RSAPublicKey, EllipticCurvePublicKey))
     return key_of(found)
 
@@ -95,7 +97,7 @@ def key_of(found: RSAPublicKey | EllipticCurvePublicKey) -> TokenKey:
     """
     if isinstance(found, RSAPublicKey):
         if found.key_size < _MIN_RSA_BITS:
-            raise UnusableKey(f"an RSA key of {found.key_size} bits; {_MIN_RSA_BITS} are wanted at least")
+            raise UnusableKey(f"the RSA key has {found.key_size} bits; at least {_MIN_RSA_BITS} are required")
         return TokenKey(_RSA, found)
     curve = _CURVES.get(found.curve.name)
     if curve is None:
@@ -128,7 +130,7 @@ def claims_of(token: bytes, key: TokenKey, leeway_seconds: int) -> Mapping[str, 
     except jwt.ImmatureSignatureError as error:
         raise refused("The token is not valid yet") from error
     except (jwt.InvalidAlgorithmError, jwt.InvalidKeyError) as error:
-        raise refused("The token's algorithm is not that of the key") from error
+        raise refused("The algorithm of the token does not match the key") from error
     except jwt.InvalidSignatureError as error:
         raise refused("The token's signature is wrong") from error
     except (jwt.PyJWTError, ValueError, TypeError, RecursionError, OverflowError) as error:
@@ -150,7 +152,7 @@ def authenticated_by(claims: Mapping[str, Any], rules: TokenRules) -> Authentica
     if isinstance(role, list):
         role = role[0] if role else None
     if not isinstance(role, str) or not role:
-        raise refused(f"The token names no role in {rules.role_claim!r}")
+        raise refused(f"The token has no role in {rules.role_claim!r}")
     expires = claims.get("exp")
     return Authenticated(
         role, float(min(int(expires), _NEVER) + rules.leeway_seconds) if expires is not None else None
@@ -161,9 +163,9 @@ def token_rules(options: SecurityOptions) -> TokenRules:
     """:raises ProviderRefused: settings contradict each other or are malformed"""
     claim, audience = options.text("tokenAudienceClaim"), options.text("tokenAudience")
     if claim and not audience:
-        options.refuse("tokenAudience", "is missing: tokenAudienceClaim wants it")
+        options.refuse("tokenAudience", "must be set, because tokenAudienceClaim is")
     if audience and not claim:
-        options.refuse("tokenAudienceClaim", "is missing: tokenAudience wants it")
+        options.refuse("tokenAudienceClaim", "must be set, because tokenAudience is")
     return TokenRules(
         role_claim=options.text("tokenAuthClaim", "sub"),
         audience_claim=claim,
@@ -208,7 +210,7 @@ class TokenProvider:
 
     async def authenticate(self, credentials: Credentials) -> Authenticated:
         if self._key is None:
-            raise refused("The key that tokens are checked with cannot be read")
+            raise refused("The key for verifying tokens cannot be read")
         return authenticated_by(
             claims_of(credentials.data, self._key, self._rules.leeway_seconds), self._rules
         )
@@ -225,7 +227,7 @@ def _loader(options: SecurityOptions) -> tuple[str, Callable[[bytes], TokenKey]]
     if options.text("tokenSecretKey"):
         return "tokenSecretKey", secret_key
     if not options.text("tokenPublicKey"):
-        options.refuse("tokenSecretKey", "or tokenPublicKey is wanted: tokens are checked with one of them")
+        options.refuse("tokenSecretKey", "or tokenPublicKey must be set, to verify tokens")
     algorithm = options.text("tokenPublicAlg", "RS256")
     return "tokenPublicKey", lambda encoded: public_key(encoded, algorithm)
 

@@ -77,8 +77,8 @@ def field_for(column: StructField, within: str) -> dict[str, Any]:
     """
     if not _NAME.fullmatch(column.name):
         raise InvalidRows(
-            f"a schema cannot have a field {column.name!r}: letters, digits and _ make a name, and no digit"
-            " begins it; rename the column"
+            f"a schema cannot have a field {column.name!r}: a name has letters, digits and _, and does not "
+            "begin with a digit; rename the column"
         )
     kind = _type_for(column.dataType, f"{within}_{column.name}", column.name)
     if column.nullable:
@@ -106,4 +106,6 @@ def _type_for(kind: DataType, name: str, at: str) -> Any:
         return {"type": "map", "values": ["null", value] if kind.valueContainsNull else value}
     if isinstance(kind, StructType):
         return {"type": "record", "name": name, "fields": [field_for(each, name) for each in kind.fields]}
-    raise InvalidRows(f"the column {at}: {kind.simpleString()} has no form in a schema; cast it")
+    raise InvalidRows(
+        f"the column {at}: a schema cannot have the type {kind.simpleString()}; cast the column"
+    )

@@ -61,7 +61,7 @@ def column_type(definition: Any, names: dict[str, Any] | None = None, at: str = 
             return _PRIMITIVES[definition]
         known = names.get(definition)
         if known is None:
-            raise SparkSourceError(f"{at}: the type {definition!r} holds itself, or is not defined")
+            raise SparkSourceError(f"{at}: the type {definition!r} is recursive or not defined")
         assert isinstance(known, DataType)
         return known
     kind = definition["type"]
@@ -108,7 +108,7 @@ def without_null(union: list[Any], at: str) -> Any:
     others = [each for each in union if each != "null"]
     if len(others) != 1:
         raise SparkSourceError(
-            f"{at}: a union of several types makes no column; value.format=bytes reads the bytes"
+            f"{at}: a union of several types cannot become a column; use value.format=bytes to read the bytes"
         )
     return others[0]
 

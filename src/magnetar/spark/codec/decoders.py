@@ -38,7 +38,7 @@ def _avro(written: Definition, wanted: Definition) -> Decoder:
         stream = io.BytesIO(data)
         value = read(stream, writer, None if same else reader)
         if stream.tell() != len(data):
-            raise ValueError(f"{len(data) - stream.tell()} bytes more than the record has")
+            raise ValueError(f"{len(data) - stream.tell()} more bytes than the record has")
         return value
 
     return decode
@@ -107,13 +107,13 @@ def _record(definition: Any, names: dict[str, _Convert | None]) -> _Convert:
 def _a(kind: type[Any], value: Any) -> Any:
     """:raises ValueError: it is of another kind"""
     if not isinstance(value, kind):
-        raise ValueError(f"a {type(value).__name__} in place of a {kind.__name__}")
+        raise ValueError(f"the value is a {type(value).__name__}, not a {kind.__name__}")
     return value
 
 
 def _check_text(value: Any) -> Any:
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no text")
+        raise ValueError(f"{value!r} is not text")
     return value
 
 

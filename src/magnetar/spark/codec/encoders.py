@@ -70,7 +70,7 @@ def _refused(definition: Any, row: dict[str, Any], error: Exception) -> InvalidR
     for each in definition["fields"]:
         name, value = each["name"], row.get(each["name"])
         if name in row and not fastavro.validate(value, each["type"], raise_errors=False):
-            return InvalidRows(f"a row has {value!r} for the field {name!r}, which is {each['type']}")
+            return InvalidRows(f"a row has {value!r} for the field {name!r} of type {each['type']}")
     return InvalidRows(f"a row does not fit the schema: {error}")
 
 
@@ -144,7 +144,7 @@ def _record(definition: Any, names: dict[str, _Convert | None]) -> _Convert:
                 continue
             value = row[name]
             if value is None and required:
-                raise InvalidRows(f"a row has null for the field {name!r}, which the schema does not let be")
+                raise InvalidRows(f"a row has null for the field {name!r}, which the schema does not allow")
             found[name] = value if part is None or value is None else part(value)
         return found
 

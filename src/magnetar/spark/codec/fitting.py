@@ -44,17 +44,17 @@ def fitted(definition: str, columns: Sequence[StructField], topic: str) -> str:
     try:
         kind = column_type(record)
     except SparkSourceError as error:
-        raise InvalidRows(f"{topic}: its schema cannot be written by: {error}") from error
+        raise InvalidRows(f"{topic}: its schema cannot be used for writing: {error}") from error
     if not isinstance(kind, StructType):
-        raise InvalidRows(f"{topic}: its schema is no record, but {kind.simpleString()}")
+        raise InvalidRows(f"{topic}: its schema must be a record, not {kind.simpleString()}")
     known = {each.name: each.dataType for each in kind.fields}
     given = {each.name: each for each in columns}
     _check_present(record, list(given), topic)
     for name, wanted in known.items():
         if name in given and not fits(given[name].dataType, wanted):
             raise InvalidRows(
-                f"{topic}: the field {name!r} of its schema is {wanted.simpleString()}, the column"
-                f" {given[name].dataType.simpleString()}"
+                f"{topic}: the field {name!r} of its schema is {wanted.simpleString()}, but the column is "
+                f"{given[name].dataType.simpleString()}"
             )
     added = [each for each in columns if each.name not in known]
     if not added:
@@ -72,8 +72,8 @@ def _check_present(record: Any, given: Sequence[str], topic: str, at: str = "") 
         may_be_null = isinstance(each["type"], list) and "null" in each["type"]
         if each["name"] not in given and "default" not in each and not may_be_null:
             raise InvalidRows(
-                f"{topic}: the field {at + each['name']!r} of its schema has no default, and there is no such"
-                " column"
+                f"{topic}: the field {at + each['name']!r} of its schema has no default, and there is no "
+                "column for it"
             )
 
 

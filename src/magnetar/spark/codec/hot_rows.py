@@ -22,9 +22,9 @@ REASONS = {
     DAMAGED: "the entry, or its metadata, is damaged",
     ENCRYPTED: "the payload is encrypted",
     CHUNK: "it is a chunk of a larger message",
-    BATCH_DAMAGED: "the batch is damaged, or holds fewer messages than it says",
-    KEY_DAMAGED: "the key is no Base64, as it says it is",
-    TIME_BEYOND: "its publish or event time is none that a timestamp can tell",
+    BATCH_DAMAGED: "the batch is damaged or has too few messages",
+    KEY_DAMAGED: "the key is marked as Base64 but is not",
+    TIME_BEYOND: "its publish or event time is outside the range of timestamps",
 }
 """What :meth:`RowBuilder.add` may find, in words."""
 

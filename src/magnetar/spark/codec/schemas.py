@@ -125,7 +125,7 @@ def shared_definition(connection: Connection) -> Definition:
     first, *others = sorted(found)
     other = next(topic for topic in others if found[topic] != found[first])
     raise SparkSourceError(
-        f"{first} and {other} have different schemas; allowDifferentTopicSchemas=true reads their bytes"
+        f"{first} and {other} have different schemas; use allowDifferentTopicSchemas=true to read their bytes"
     )
 
 
@@ -148,7 +148,7 @@ def columns_of(definition: Definition) -> StructType:
         fields = list(kind.fields) if isinstance(kind, StructType) else [StructField(VALUE, kind)]
     clash = sorted({each.name for each in fields} & {*METADATA_NAMES, *ORIGIN_NAMES})
     if clash:
-        raise SparkSourceError(f"the schema has a field {clash[0]!r}, which is a column of the metadata")
+        raise SparkSourceError(f"the schema has a field {clash[0]!r}, which is also a column of the metadata")
     return StructType([*fields, *METADATA])
 
 
@@ -159,6 +159,6 @@ def type_of(definition: Definition) -> DataType:
     found = PRIMITIVES.get(definition.kind)
     if found is None:
         raise SparkSourceError(
-            f"there are no columns for a schema of type {definition.kind}; value.format=bytes reads the bytes"
+            f"a schema of type {definition.kind} has no columns; use value.format=bytes to read the bytes"
         )
     return found

@@ -122,7 +122,7 @@ class ColumnBuilder:
     def _made(self, version: bytes) -> Decoder | str:
         wanted, written = self._wanted, self._written(version)
         if written is None:
-            return f"the topic has no version {struct.unpack('>q', version)[0]} of its schema"
+            return f"the topic has no schema version {struct.unpack('>q', version)[0]}"
         if wanted.kind != "KEY_VALUE":
             return decoder_of(written, wanted)
         return _pair(written if written.kind == "KEY_VALUE" else wanted, wanted)

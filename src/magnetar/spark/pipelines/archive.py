@@ -38,7 +38,7 @@ class ArchiveConfig:
 
     def __post_init__(self) -> None:
         if self.max_rows_per_batch < 1:
-            raise ValueError("max_rows_per_batch must be 1 at least")
+            raise ValueError("max_rows_per_batch must be at least 1")
 
 
 CONFIG = ArchiveConfig
@@ -72,8 +72,8 @@ def _check_columns(topic: str, columns: Sequence[str], partitions: Sequence[str]
     for each in columns:
         if each.lower() in partitions:
             raise PipelineError(
-                f"{topic} has a field {each!r}, and partitions of the archive are called so;"
-                ' options = {"value.format" = "bytes"} archives contents as they are'
+                f"{topic} has a field {each!r}, which is also a partition column of the archive;"
+                ' use options = {"value.format" = "bytes"} to archive contents as they are'
             )
 
 

@@ -72,7 +72,7 @@ class Document:
         self._taken.add(name)
         value = self._values.get(name, {})
         if not isinstance(value, Mapping):
-            self._problems.append(f"{name}: a section is wanted, not {value!r}")
+            self._problems.append(f"{name} must be a section, not {value!r}")
             return None
         before = len(self._problems)
         given = self._fields(name, value, kind)
@@ -88,9 +88,7 @@ class Document:
         """:raises ConfigurationRefused: something was wrong, or nobody took a section; says all of it"""
         unknown = [name for name in self._values if name not in self._taken]
         for name in unknown:
-            self._problems.append(
-                f"{name}: there is no such section; known are {', '.join(sorted(self._taken))}"
-            )
+            self._problems.append(f"{name}: unknown section; use {', '.join(sorted(self._taken))}")
         if self._problems:
             raise ConfigurationRefused(self._problems)
 
@@ -100,7 +98,7 @@ class Document:
         known = {each.name: each for each in fields(kind)}
         for name in values:
             if name not in known:
-                self._problems.append(f"{section}.{name}: there is no such key; known are {', '.join(known)}")
+                self._problems.append(f"{section}.{name}: unknown key; use {', '.join(known)}")
         given = {}
         for name, each in known.items():
             if name not in values:
@@ -119,19 +117,19 @@ class Document:
             hint = next(each for each in get_args(hint) if each is not NoneType)
         if get_origin(hint) is Literal:
             if value not in get_args(hint):
-                raise ValueError(f"one of {', '.join(get_args(hint))} is wanted, not {value!r}")
+                raise ValueError(f"must be one of {', '.join(get_args(hint))}, not {value!r}")
             return value
         if get_origin(hint) is tuple:
             if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-                raise ValueError(f"a list of texts is wanted, not {value!r}")
+                raise ValueError(f"must be a list of strings, not {value!r}")
             return tuple(value)
         if get_origin(hint) is dict:
             if not isinstance(value, Mapping) or not all(isinstance(item, str) for item in value.values()):
-                raise ValueError(f"a table of texts is wanted, not {value!r}")
+                raise ValueError(f"must be a table of strings, not {value!r}")
             return dict(value)
         if hint is Path:
             if not isinstance(value, str) or not value or "://" in value:
-                raise ValueError(f"a folder that all of Spark's processes see is wanted, not {value!r}")
+                raise ValueError(f"must be a directory that all processes of Spark can access, not {value!r}")
             return self._directory / Path(value).expanduser()
         return _plain(hint, value)
 
@@ -143,7 +141,7 @@ def _plain(hint: type[Any], value: Any) -> Any:
     if hint is float and type(value) is int:
         return float(value)
     if type(value) is not hint:
-        raise ValueError(f"{_NAMES[hint]} is wanted, not {value!r}")
+        raise ValueError(f"must be {_NAMES[hint]}, not {value!r}")
     return value
 
 
@@ -159,9 +157,9 @@ def load_document(path: Path) -> Document:
         elif path.suffix == ".toml":
             values = tomllib.loads(text)
         else:
-            raise ConfigurationRefused([f"{path}: a file that ends in .toml or .json is wanted"])
+            raise ConfigurationRefused([f"{path}: the name of the file must end in .toml or .json"])
     except (OSError, ValueError) as error:
         raise ConfigurationRefused([f"{path}: {error}"]) from error
     if not isinstance(values, dict):
-        raise ConfigurationRefused([f"{path}: sections are wanted, not {type(values).__name__}"])
+        raise ConfigurationRefused([f"{path} must have sections, not {type(values).__name__}"])
     return Document(values, path.resolve().parent)

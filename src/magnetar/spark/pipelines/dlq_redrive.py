@@ -38,7 +38,7 @@ class DlqRedriveConfig:
 
     def __post_init__(self) -> None:
         if self.most < 0 or not self.causes:
-            raise ValueError("most must not be negative, and causes must name a property at least")
+            raise ValueError("most must be 0 or more, and causes must have at least one property")
 
 
 CONFIG = DlqRedriveConfig
@@ -47,7 +47,7 @@ CONFIG = DlqRedriveConfig
 def dry_run(work: Work) -> Sequence[str]:
     config: DlqRedriveConfig = work.config
     lines = [
-        f"{box.folder.name} was begun and is not finished: it would be published first"
+        f"{box.folder.name} is unfinished: it would be published first"
         for box in _boxes(config)
         if box.decided and not box.published
     ]
@@ -79,7 +79,7 @@ def _can_be_sent(chosen: DataFrame) -> bool:
     """Whether there is anything to send."""
     found = chosen.agg(f.count("*"), f.count("__topic")).collect()[0]
     if found[0] != found[1]:
-        raise PipelineError("some dead letters do not tell where they came from: set 'target', or 'where'")
+        raise PipelineError("some dead letters do not have their original topic: set 'target' or 'where'")
     return bool(found[0])
 
 

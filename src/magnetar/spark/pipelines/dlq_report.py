@@ -30,7 +30,7 @@ class DlqReportConfig:
 
     def __post_init__(self) -> None:
         if not self.causes or self.samples < 0:
-            raise ValueError("causes must name a property at least, and samples must not be negative")
+            raise ValueError("causes must have at least one property, and samples must be 0 or more")
 
 
 CONFIG = DlqReportConfig

@@ -35,7 +35,7 @@ class GenerateConfig:
 
     def __post_init__(self) -> None:
         if self.messages < 1 or self.late_every < 1 or self.seconds < 1:
-            raise ValueError("messages, late_every and seconds must be 1 at least")
+            raise ValueError("messages, late_every and seconds must be at least 1")
 
 
 CONFIG = GenerateConfig

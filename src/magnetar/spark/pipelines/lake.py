@@ -56,8 +56,8 @@ class Lake:
         """
         if not checkpoint.exists() and self.files():
             raise PipelineError(
-                f"{checkpoint} is gone, which knows how far {self.folder} has come: bring it back, or begin"
-                " another folder"
+                f"{checkpoint}, the checkpoint of {self.folder}, is missing: restore it, or use another "
+                "folder"
             )
 
     def add(self, frame: DataFrame, batch: int, partition_by: Sequence[str]) -> None:

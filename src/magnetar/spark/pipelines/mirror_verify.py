@@ -58,11 +58,11 @@ class MirrorVerifyConfig:
         if self.left_name and self.left_name == self.right_name:
             raise ValueError(f"left_name and right_name are the same: {self.left_name}")
         if bool(self.right_service_url) != bool(self.right_admin_url):
-            raise ValueError("right_service_url and right_admin_url go together")
+            raise ValueError("right_service_url and right_admin_url must be given together")
         if not self.right_service_url and (
             self.right_auth_plugin or self.right_auth_params or self.right_tls_trust_certs
         ):
-            raise ValueError("what is shown to the right cluster needs its right_service_url")
+            raise ValueError("the options for the right cluster require right_service_url")
 
     def right_cluster(self, left: Cluster) -> Cluster:
         """What is shown to the left one is for that one alone."""

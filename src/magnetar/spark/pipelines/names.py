@@ -13,12 +13,14 @@ class Named(NamedTuple):
 
 
 PIPELINES = {
-    "generate": Named("generate", "example messages, always the same ones"),
+    "generate": Named("generate", "example messages, always the same"),
     "archive": Named("archive", "a topic into partitioned Parquet files, exactly once"),
     "replay": Named("replay", "Parquet files into a topic, with rate and shift of time, exactly once"),
-    "dlq-report": Named("dlq_report", "what is in a dead letter topic, by cause"),
+    "dlq-report": Named("dlq_report", "the contents of a dead letter topic, by cause"),
     "dlq-redrive": Named("dlq_redrive", "sends chosen dead letters again, each once"),
-    "mirror-verify": Named("mirror_verify", "whether two topics, namespaces or clusters hold the same"),
+    "mirror-verify": Named(
+        "mirror_verify", "whether two topics, namespaces or clusters have the same messages"
+    ),
     "window-aggregate": Named("window_aggregate", "aggregates over windows of time, late messages counted"),
     "capacity-report": Named("capacity_report", "storage, backlog, growth and forecast of each tenant"),
 }

@@ -43,7 +43,7 @@ class ReplayConfig:
 
     def __post_init__(self) -> None:
         if self.rate < 0:
-            raise ValueError("rate must not be negative")
+            raise ValueError("rate must be 0 or more")
 
 
 CONFIG = ReplayConfig
@@ -53,7 +53,7 @@ def dry_run(work: Work) -> Sequence[str]:
     config: ReplayConfig = work.config
     box = Outbox(config.work)
     if box.published:
-        return [f"{config.work}: this replay is finished; there is nothing to do"]
+        return [f"{config.work}: this replay is finished already"]
     count = (box.rows(work.spark) if box.decided else _chosen(work)).count()
     time_taken = f", in about {count / config.rate:,.0f} s" if config.rate else ""
     return [f"would publish {count:,} messages from {config.path} to {config.topic}{time_taken}"]
@@ -104,7 +104,7 @@ def _chosen(work: Work) -> DataFrame:
     elif config.path.exists():
         frame = work.spark.read.option("mergeSchema", "true").parquet(str(config.path))
     else:
-        raise PipelineError(f"{config.path}: there is no such folder")
+        raise PipelineError(f"{config.path}: no such folder")
     for name in _columns_of_folders(config.path):
         frame = frame.drop(name)
     if config.where:

@@ -40,7 +40,7 @@ def spark_session(name: str, section: SparkSection) -> Iterator[SparkSession]:
     except Exception as error:
         reason = f"Spark does not start with master {section.master}: {error}"
         if "PACKAGE_NOT_INSTALLED" in reason:
-            reason += "; Spark Connect needs pip install 'magnetar[spark-connect]'"
+            reason += "; Spark Connect requires pip install 'magnetar[spark-connect]'"
         raise PipelineError(reason) from error
     try:
         register(spark)

@@ -48,10 +48,10 @@ class WindowAggregateConfig:
 
     def __post_init__(self) -> None:
         if not self.aggregates:
-            raise ValueError("aggregates must have an entry at least")
+            raise ValueError("aggregates must have at least one entry")
         taken = {"window_start", "window_end"} & (set(self.aggregates) | set(self.group_by))
         if taken or set(self.aggregates) & set(self.group_by):
-            raise ValueError("the names of columns must differ, also from window_start and window_end")
+            raise ValueError("the names of columns must be different, also from window_start and window_end")
 
 
 CONFIG = WindowAggregateConfig
@@ -119,7 +119,7 @@ def _aggregated(work: Work) -> DataFrame:
             *config.aggregates,
         )
     except Exception as error:
-        raise PipelineError(f"cannot aggregate so: {str(error).partition('JVM stacktrace')[0]}") from error
+        raise PipelineError(f"cannot aggregate: {str(error).partition('JVM stacktrace')[0]}") from error
 
 
 def _tell(work: Work, results: DataFrame) -> None:

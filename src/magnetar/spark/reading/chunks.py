@@ -48,7 +48,7 @@ class TopicChunks:
         """
         chunk = _parsed(part.ledger_id, part.entry_id, part.data)
         if chunk is None:
-            return "the chunk contradicts itself"
+            return "the metadata of the chunk contradicts itself"
         message = self._known(chunk)
         if message is not None:
             is_again = message.expected > chunk.metadata.chunk_id > 0
@@ -77,7 +77,7 @@ class TopicChunks:
     def _row(self, rows: RowBuilder, part: EntryPart, last: Chunk, message: ChunkedMessage) -> str:
         content = message.content()
         if len(content) != message.size:
-            return f"its chunks have {len(content)} bytes, not {message.size} as they say"
+            return f"its chunks have {len(content)} bytes instead of {message.size}"
         raw = unchunked(last.metadata).SerializeToString()
         entry = len(raw).to_bytes(4, "big") + raw + content
         before = rows.count
@@ -104,7 +104,7 @@ class TopicChunks:
                 return f"its first chunk of {total} is not among the {seen} entries before"
         message = ChunkedMessage()
         if not any(each.metadata.chunk_id == 0 for each in found):
-            return f"its first chunk of {total} is not there: it is gone, or was never sent"
+            return f"its first chunk of {total} is missing: it was deleted, or never sent"
         begin = max(place for place, each in enumerate(found) if each.metadata.chunk_id == 0)
         was_whole = [message.add(each) for each in found[begin:]]
         if any(was_whole):
@@ -112,7 +112,7 @@ class TopicChunks:
         if message.add(last):
             return self._row(rows, part, last, message)
         missing = message.expected if message.missing < 0 else message.missing
-        return f"chunk {missing + 1} of {total} is not there"
+        return f"chunk {missing + 1} of {total} is missing"
 
     def _windows_before(self, ledger_id: int, entry_id: int) -> Iterator[Range]:
         if self._layout is None or not self._layout.has(ledger_id):
@@ -141,7 +141,7 @@ def _too_large(chunk: Chunk) -> str:
     size = chunk.metadata.total_chunk_msg_size
     if size <= MAX_BYTES:
         return ""
-    return f"it is a message of {size} bytes in chunks, of which at most {MAX_BYTES} are put together"
+    return f"the message of {size} bytes in chunks is larger than the maximum of {MAX_BYTES} bytes"
 
 
 def _parsed(ledger_id: int, entry_id: int, data: bytes) -> Chunk | None:

@@ -147,8 +147,8 @@ class _Ranges:
         except NotFound:
             log.warning("%s was deleted while it was read", self._topic)
         text = (
-            f"{self._topic}: the messages {where.ledger}:{first} to {where.ledger}:{end - 1} are gone:"
-            " they were trimmed before they were read"
+            f"{self._topic}: the messages {where.ledger}:{first} to {where.ledger}:{end - 1} were deleted "
+            "before they were read"
         )
         if self._connection.options.fail_on_data_loss:
             raise DataLoss(f"{text} (failOnDataLoss)")

@@ -55,7 +55,7 @@ class Quarantine:
         """:raises MalformedMessage: ``mode`` is FAILFAST, or there is no ``quarantine.path``"""
         if self._fails or not self._path:
             place = f"{found.ledger_id}:{found.entry_id}:{found.batch_index}".removesuffix(":-1")
-            advice = "" if self._fails else "; quarantine.path=FOLDER keeps such messages apart"
+            advice = "" if self._fails else "; use quarantine.path=FOLDER to put such messages aside"
             raise MalformedMessage(f"{found.topic} {place}: {found.reason}{advice}")
         self._found.append(found)
         self._held += len(found.data)

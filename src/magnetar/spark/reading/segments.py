@@ -147,7 +147,9 @@ def _opened(directory: Path, file: dict[str, Any]) -> Iterator[tuple[SegmentRead
                 int(file["segmentId"]),
             )
             if reader.header() is None:
-                raise FileNotFoundError(f"{file['segmentFile']} is another segment by now: the plan expired")
+                raise FileNotFoundError(
+                    f"{file['segmentFile']} was replaced by another segment: the read plan expired"
+                )
             yield reader, lambda length, offset: os.pread(index, length, offset)
         finally:
             os.close(index)

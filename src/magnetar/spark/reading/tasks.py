@@ -63,5 +63,5 @@ def definition_for(options: QueryOptions, schema: StructType) -> Definition:
     known = columns_of(found).names
     for each in contents:
         if each.name not in known:
-            raise InvalidOption(f"there is no column {each.name!r}; there are {', '.join(known)}")
+            raise InvalidOption(f"unknown column {each.name!r}; use one of {', '.join(known)}")
     return found

@@ -114,9 +114,9 @@ class _Commit:
         kept = [int(each["ledgerId"]) for each in self._admin.topic_internal_stats(topic)["ledgers"]]
         if ledger_id >= 0 and (not kept or ledger_id < min(kept)):
             raise DataLoss(
-                f"{topic}: batch {manifest.batch_id} may have been published in part by {manifest.producer},"
-                f" behind {ledger_id}:{entry_id}; the broker has forgotten that producer and has deleted"
-                f" ledger {ledger_id}, so that nobody knows"
+                f"{topic}: batch {manifest.batch_id} may have been published in part by "
+                f"{manifest.producer}, behind {ledger_id}:{entry_id}; the broker has forgotten that "
+                f"producer and has deleted ledger {ledger_id}, so that cannot be verified"
             )
         highest = -1
         try:
@@ -128,7 +128,7 @@ class _Commit:
                     highest = max(highest, metadata.sequence_id, metadata.highest_sequence_id)
             await reader.close()
         except PulsarException as error:
-            raise NotPublished(f"{topic}: cannot read what was published of the batch: {error}") from error
+            raise NotPublished(f"{topic}: the published part of the batch cannot be read: {error}") from error
         return highest
 
 
@@ -142,7 +142,7 @@ def _schemas(files: Sequence[StagedFile]) -> dict[str, Definition]:
         for topic, definition in each.definitions().items():
             if found.setdefault(topic, definition) != definition:
                 raise NotPublished(
-                    f"the schema of {topic} has changed while rows were written by it; run it again"
+                    f"the schema of {topic} changed while rows were written with it; run the query again"
                 )
     return found
 
@@ -154,5 +154,6 @@ def _check_sizes(producers: dict[str, Producer], files: Sequence[StagedFile]) ->
             limit = producers[topic].max_message_size
             if each.largest > limit:
                 raise NotPublished(
-                    f"{topic} may get a message of {each.largest} bytes; its broker takes {limit} at most"
+                    f"{topic} may get a message of {each.largest} bytes, but its broker accepts at "
+                    f"most {limit}"
                 )

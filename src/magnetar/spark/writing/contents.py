@@ -75,7 +75,7 @@ def check_columns(schema: StructType, options: QueryOptions) -> Content:
             wanted = " or ".join(each.simpleString() for each in allowed)
             raise InvalidRows(f"the column {name} must be {wanted}, not {found.simpleString()}")
     if TOPIC not in named and not options.topic:
-        raise InvalidRows(f"there is neither an option 'topic' nor a column {TOPIC}")
+        raise InvalidRows(f"the topic is missing: set the option 'topic' or add a column {TOPIC}")
     return Content(schema, options)
 
 
@@ -101,9 +101,7 @@ class Content:
         self._fields = fields
         self._names = [field.name for field in fields]
         if not fields:
-            raise InvalidRows(
-                f"there is no column {VALUE}, and no other column besides those that begin with __"
-            )
+            raise InvalidRows(f"there is no column {VALUE}, and all other columns begin with __")
         self._single = self._names == [VALUE]
         plain = self._single and fields[0].dataType in (BinaryType(), StringType())
         self._asked = options.value_encoding
@@ -112,11 +110,11 @@ class Content:
         found = ", ".join(field.simpleString() for field in fields)
         if self._asked == "bytes" and not plain:
             raise InvalidRows(
-                f"'value.encoding=bytes' needs one column {VALUE} of bytes or text, not {found}"
+                f"'value.encoding=bytes' requires one column {VALUE} of bytes or text, not {found}"
             )
         if self._asked == "primitive" and not (self._single and type(fields[0].dataType) in _KINDS):
             raise InvalidRows(
-                f"'value.encoding=primitive' needs one column {VALUE} of a type without parts, not {found}"
+                f"'value.encoding=primitive' requires one column {VALUE} of a primitive type, not {found}"
             )
         self._bytes = self._asked == "bytes" or (plain and not self._asked)
         if self.by_schema:
@@ -138,8 +136,8 @@ class Content:
         if found.kind in RECORDS:
             if asked not in ("", _WORDS[found.kind]):
                 raise InvalidRows(
-                    f"{topic} has a schema of type {found.kind}: 'value.encoding={asked}' does not fit;"
-                    f" {_WORDS[found.kind]} does"
+                    f"{topic} has a schema of type {found.kind}, which 'value.encoding={asked}' cannot "
+                    f"write; use 'value.encoding={_WORDS[found.kind]}'"
                 )
             return Definition(found.kind, fitted(found.text, self._fields, topic))
         if found.kind in ("NONE", "BYTES"):
@@ -158,19 +156,19 @@ class Content:
         wanted = PRIMITIVES.get(found.kind)
         if wanted is None:
             raise InvalidRows(
-                f"{topic} has a schema of type {found.kind}, which cannot be written;"
-                " 'value.schema=none' writes without a schema"
+                f"{topic} has a schema of type {found.kind}, which cannot be written; use "
+                "'value.schema=none' to write without a schema"
             )
         if self._asked not in ("", "primitive") or not self._single:
             raise InvalidRows(
-                f"{topic} has a schema of type {found.kind}: one column {VALUE} with"
-                f" 'value.encoding=primitive' fits, not {self._asked or ', '.join(self._names)}"
+                f"{topic} has a schema of type {found.kind}, which requires one column {VALUE} with "
+                f"'value.encoding=primitive', not {self._asked or ', '.join(self._names)}"
             )
         column: StructField = self._fields[0]
         if not fits(column.dataType, wanted):
             raise InvalidRows(
-                f"{topic} has a schema of type {found.kind}, for a column of {wanted.simpleString()}, not"
-                f" {column.dataType.simpleString()}"
+                f"{topic} has a schema of type {found.kind}, which requires a column of "
+                f"{wanted.simpleString()}, not {column.dataType.simpleString()}"
             )
         return Definition(found.kind)
 

@@ -93,7 +93,9 @@ class RowCutter:
         names = batch.column(TOPIC)
         if names.null_count:
             if not self._topic:
-                raise InvalidRows(f"{names.null_count} rows have no {TOPIC}, and there is no option 'topic'")
+                raise InvalidRows(
+                    f"{names.null_count} rows have no {TOPIC}, and the option 'topic' is not set"
+                )
             names = names.fill_null(self._topic)
         coded = names.dictionary_encode()
         for code, name in enumerate(coded.dictionary.to_pylist()):
@@ -175,7 +177,7 @@ def _full_name(text: str) -> str:
     except InvalidName as error:
         raise InvalidRows(f"{TOPIC}: {error}") from error
     if not name.persistent:
-        raise InvalidRows(f"{TOPIC}: {text} is not persistent: what is written to it may be lost")
+        raise InvalidRows(f"{TOPIC}: {text} is not persistent: messages written to it may be lost")
     return str(name)
 
 
@@ -203,7 +205,7 @@ def _event_times(column: pa.Array) -> memoryview:
     times = pc.fill_null(pc.divide(moments, 1000), 0)
     earliest = pc.min(times).as_py()
     if earliest is not None and earliest < 0:
-        raise InvalidRows(f"{EVENT_TIME}: {earliest} ms is before 1970, and messages have no such event time")
+        raise InvalidRows(f"{EVENT_TIME}: {earliest} ms is before 1970, which messages cannot have")
     return memoryview(times.buffers()[1]).cast("B").cast("q")[times.offset : times.offset + len(times)]
 
 

@@ -27,19 +27,19 @@ def switch_on(admin: AdminClient, topic: str, mode: str) -> bool:
     name = TopicName.parse(topic).base
     command = f"pulsar-admin topicPolicies set-deduplication --enable {name}"
     if mode == "require":
-        raise DeduplicationIsOff(f"{topic} takes messages twice; run: {command}")
+        raise DeduplicationIsOff(f"{topic} does not deduplicate; run: {command}")
     try:
         admin.set_topic_deduplication(str(name), True)
     except AdminError as error:
         raise DeduplicationIsOff(
-            f"{topic} takes messages twice, and deduplication cannot be switched on for it ({error});"
-            f" run: {command}, or: pulsar-admin namespaces set-deduplication --enable {name.namespace_name}"
+            f"{topic} does not deduplicate, and deduplication cannot be enabled for it ({error}); run: "
+            f"{command}, or: pulsar-admin namespaces set-deduplication --enable {name.namespace_name}"
         ) from error
     end = time.monotonic() + _WAIT_SECONDS
     while not _is_on(admin, topic):
         if time.monotonic() > end:
             raise DeduplicationIsOff(
-                f"{topic} still takes messages twice {_WAIT_SECONDS:g} s after deduplication was switched on"
+                f"{topic} still does not deduplicate {_WAIT_SECONDS:g} s after deduplication was enabled"
             )
         time.sleep(_LOOK_AGAIN_SECONDS)
     return True

@@ -47,7 +47,7 @@ async def open_producer(
             topic, producer_name=name, max_pending_messages=_PENDING_ENTRIES, **arguments
         )
     except IncompatibleSchema as error:
-        raise InvalidRows(f"{topic} does not take the schema of these rows: {error}") from error
+        raise InvalidRows(f"{topic} does not accept the schema of these rows: {error}") from error
     except PulsarException as error:
         raise NotPublished(f"cannot publish to {topic}: {error}") from error
     if not isinstance(made, Producer):
@@ -87,8 +87,8 @@ class TopicPublisher:
             return
         if first <= self._known:
             raise NotPublished(
-                f"{self._producer.topic()}: {self._producer.producer_name()} has published up to sequence id"
-                f" {self._known}, which is inside of an entry that was staged ({first} to {highest})"
+                f"{self._producer.topic()}: {self._producer.producer_name()} has published up to sequence "
+                f"id {self._known}, in the middle of a staged entry ({first} to {highest})"
             )
         while self._bytes > WINDOW_BYTES or self._pending >= _PENDING_ENTRIES:
             await self._wait()

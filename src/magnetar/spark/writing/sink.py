@@ -61,7 +61,7 @@ class BatchSink(DataSourceArrowWriter):
         if options.write_id:
             self._folder = _batch_folder(options)
         elif options.delivery == "exactly-once":
-            raise InvalidOption("'delivery=exactly-once' of a batch needs 'writeId' and 'stagingDir'")
+            raise InvalidOption("'delivery=exactly-once' of a batch requires 'writeId' and 'stagingDir'")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         if self._folder is None:
@@ -87,7 +87,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         """
         _check(schema, options)
         if options.write_id:
-            raise InvalidOption("'writeId' is for batches; a stream is known by its checkpoint")
+            raise InvalidOption("'writeId' is only for batches; a stream has its checkpoint")
         self._schema = schema
         self._options = options
         self._folder = None if options.delivery == "at-least-once" else _stream_folder(options)
@@ -121,11 +121,13 @@ def _check(schema: StructType, options: QueryOptions) -> None:
 
 def _batch_folder(options: QueryOptions) -> Path:
     if options.delivery == "at-least-once":
-        raise InvalidOption("'writeId' is for writing exactly once, and 'delivery' is at-least-once")
+        raise InvalidOption("'writeId' is only for writing exactly once, but 'delivery' is at-least-once")
     if not options.staging_path:
-        raise InvalidOption("'writeId' needs 'stagingDir', a folder that driver and executors share")
+        raise InvalidOption("'writeId' requires 'stagingDir', a directory that driver and executors share")
     if options.write_id in (".", "..") or "/" in options.write_id or "\0" in options.write_id:
-        raise InvalidOption(f"'writeId' names a folder: it cannot be {options.write_id!r}")
+        raise InvalidOption(
+            f"'writeId' cannot be {options.write_id!r}, because it becomes the name of a directory"
+        )
     return staging_folder("stagingDir", options.staging_path) / options.write_id
 
 
@@ -134,8 +136,8 @@ def _stream_folder(options: QueryOptions) -> Path:
         return staging_folder("stagingDir", options.staging_path)
     if not options.checkpoint_location:
         raise InvalidOption(
-            "writing exactly once needs the option 'checkpointLocation' or 'stagingDir' of this query;"
-            " spark.sql.streaming.checkpointLocation is not told to it"
+            "writing exactly once requires the option 'checkpointLocation' or 'stagingDir' of this query; "
+            "spark.sql.streaming.checkpointLocation is not enough"
         )
     return staging_folder("checkpointLocation", options.checkpoint_location) / _FOLDER
 
@@ -150,8 +152,8 @@ def _batch_id() -> int:
     text = _told(_BATCH_ID)
     if text is None:
         raise InvalidOption(
-            "this version of Spark does not tell its tasks which batch they are of (the local property"
-            f" {_BATCH_ID}): only 'delivery=at-least-once' is possible"
+            "this version of Spark does not give tasks the id of their batch (the local property "
+            f"{_BATCH_ID}): use 'delivery=at-least-once'"
         )
     return int(text)
 

@@ -80,8 +80,8 @@ def staging_folder(option: str, given: str) -> Path:
     parts = urlsplit(given)
     if parts.scheme not in ("", "file") or parts.netloc:
         raise InvalidOption(
-            f"{option!r}: {given!r} is no folder of a mounted file system, which staging needs:"
-            " set 'stagingDir' to one that driver and executors share, or 'delivery' to at-least-once"
+            f"{option!r}: {given!r} is not a directory of a mounted file system, which staging requires; "
+            "set 'stagingDir' to one that driver and executors share, or 'delivery' to at-least-once"
         )
     return Path(unquote(parts.path) if parts.scheme else given)
 
@@ -150,9 +150,9 @@ class Staging:
         if not path.exists():
             if not may_begin:
                 raise StagingDamaged(
-                    f"{self.folder} is empty though this query has run before: what was staged, and perhaps"
-                    " published in part, is lost. Bring it back, or set 'newStaging' to true if the last"
-                    " batch may be published twice"
+                    f"{self.folder} is empty although this query has run before: what was staged, and "
+                    "perhaps published in part, is lost. Restore it, or set 'newStaging' to true if the "
+                    "last batch may be published twice"
                 )
             self.folder.mkdir(parents=True, exist_ok=True)
             self._appear(path, f"magnetar-spark-{os.urandom(12).hex()}".encode())
@@ -173,8 +173,8 @@ class Staging:
         known = path.read_text()
         if known != query:
             raise InvalidOption(
-                f"{self.folder} is what the query {known} has staged, and this is another one, {query}, or"
-                " one whose checkpoint was removed: it needs a 'stagingDir' of its own"
+                f"{self.folder} was staged by the query {known}, but this is another query, {query}, or "
+                "its checkpoint was removed: use another 'stagingDir'"
             )
 
     def manifest(self, batch_id: int) -> Manifest | None:
@@ -198,7 +198,7 @@ class Staging:
             return manifest, True
         found = self.manifest(manifest.batch_id)
         if found is None:
-            raise StagingDamaged(f"{path} is there and cannot be read")
+            raise StagingDamaged(f"{path} exists but cannot be read")
         return found, False
 
     def check(self, manifest: Manifest) -> None:
@@ -218,8 +218,9 @@ class Staging:
                 raise StagingDamaged(f"{path} of batch {manifest.batch_id} is missing") from error
             if (size, checksum) != (staged.size, staged.checksum):
                 raise StagingDamaged(
-                    f"{path} of batch {manifest.batch_id} is damaged: {size} bytes, checksum {checksum:08x};"
-                    f" staged were {staged.size} bytes, {staged.checksum:08x}. Nothing is published from it"
+                    f"{path} of batch {manifest.batch_id} is damaged: it has {size} bytes, checksum "
+                    f"{checksum:08x}; staged were {staged.size} bytes, checksum {staged.checksum:08x}. "
+                    "Nothing is published from it"
                 )
 
     def entries(self, manifest: Manifest) -> Iterator[CutEntry]:
@@ -286,7 +287,7 @@ def _parsed_manifest(path: Path, text: bytes) -> Manifest:
     head, _, body = text.partition(b"\n")
     body = body.rstrip(b"\n")
     if head != b"%08x" % crc32c(body):
-        raise StagingDamaged(f"{path} is damaged: its checksum does not fit")
+        raise StagingDamaged(f"{path} is damaged: its checksum is wrong")
     found: dict[str, Any] = json.loads(body)
     if found.pop("version") != _VERSION:
         raise StagingDamaged(f"{path} was written by another version of Magnetar")

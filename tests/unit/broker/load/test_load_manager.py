@@ -408,7 +408,7 @@ def test_placement_is_explained_and_asking_leaves_no_trace() -> None:
     nobody = cluster.several.run(cluster.manager.placer(bundle(77, "public/new"), pure=True))
     free = explain(nobody, bundle(77, "public/new"), cluster.manager.kinds_of(""), 0.0)
     assert free.owner is None
-    assert any("It would go to one:8080" in sentence for sentence in free.here)
+    assert any("It would be assigned to one:8080" in sentence for sentence in free.here)
     assert not any(broker.pending for broker in cluster.manager.load.brokers.values())
 
 

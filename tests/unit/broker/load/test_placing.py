@@ -139,7 +139,7 @@ def test_isolation_keeps_namespaces_on_their_brokers_and_others_away() -> None:
     inside = bundle(1, "public/isolated-1")
     assert allowed(inside, PERSISTENT, load, rules, SETTINGS).brokers == {"one:1"}
     assert allowed(NEW, PERSISTENT, load, rules, SETTINGS).brokers == {"two:1", "three:1"}
-    assert may_leave(inside, "one:1", PERSISTENT, load, rules, SETTINGS) == "no other broker may have it"
+    assert may_leave(inside, "one:1", PERSISTENT, load, rules, SETTINGS) == "no other broker may serve it"
 
 
 def test_secondary_brokers_stand_in_for_too_few_primary_ones() -> None:
@@ -202,7 +202,7 @@ def test_namespaces_of_a_group_are_kept_apart_over_domains_and_brokers() -> None
     assert preferred(third, PERSISTENT, load, far, over_domains).brokers == {"two:1"}
     load.give("two:1", third)
     stays = may_leave(first, "one:1", PERSISTENT, load, near, SETTINGS)
-    assert stays == "all others serve more namespaces of its anti-affinity group"
+    assert stays == "all other brokers serve more namespaces of its anti-affinity group"
 
 
 def test_later_versions_are_preferred_where_all_can_be_compared() -> None:

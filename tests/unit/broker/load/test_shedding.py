@@ -54,7 +54,7 @@ def test_a_broker_above_the_average_gives_as_much_as_brings_it_down() -> None:
     # 80 % - 30 % on average - 10 % + 5 % of 200 MiB/s
     assert [move.bundle for move in moves] == [bundle(n) for n in range(5)]
     assert {move.source for move in moves} == {"one:1"}
-    assert "usage 80.0 %, average 30.0 %: 90.0 MiB/s have to go" in moves[0].why
+    assert "usage 80.0 %, average 30.0 %: 90.0 MiB/s are to be moved" in moves[0].why
 
 
 def test_history_counts_for_more_than_a_moment() -> None:

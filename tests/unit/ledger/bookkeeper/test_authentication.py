@@ -12,7 +12,7 @@ import pytest
 
 from magnetar.io.simulated import simulated_io
 from magnetar.ledger.bookkeeper import bookie_protocol_pb2 as pb
-from magnetar.ledger.bookkeeper.authentication import Proof, digest_auth_provider
+from magnetar.ledger.bookkeeper.authentication import AuthProvider, digest_auth_provider
 from magnetar.ledger.bookkeeper.bookie import Bookie, BookieSettings
 from magnetar.ledger.bookkeeper.frames import Status
 from magnetar.ledger.bookkeeper.wire import VERSION_2, VERSION_3, Wire
@@ -128,7 +128,7 @@ class World:
 
         loop.run_until(self.simulation.host.listen("", 3181, accepted))
         proof = digest_auth_provider(NameAndPassword("broker", password), io.randomness.token)
-        settings = BookieSettings(30.0, 10.0, 0.2, wire, Proof(proof.converse, 2.0))
+        settings = BookieSettings(30.0, 10.0, 0.2, wire, AuthProvider(proof.converse, 2.0))
         where = ("localhost", 3181)
         self.bookie = Bookie(io.loop, io.clock, io.network, "one", lambda: where, settings)
         self.told: list[tuple[int, list[bytes]]] = []
@@ -190,9 +190,9 @@ def test_a_wrong_password_is_told_as_such(caplog: pytest.LogCaptureFixture, wire
 @pytest.mark.parametrize(
     ("script", "plugin", "why"),
     [
-        (lambda _number, _said: None, "sasl", "it does not answer to SASL"),
+        (lambda _number, _said: None, "sasl", "it does not answer SASL"),
         (lambda _number, _said: b"hello", "sasl", "none of DIGEST-MD5"),
-        (lambda _number, _said: CHALLENGE, "mine", "it wants 'mine' as authentication"),
+        (lambda _number, _said: CHALLENGE, "mine", "it requires 'mine' as authentication"),
         (
             lambda number, _said: CHALLENGE if number == 1 else b"rspauth=0",
             "sasl",
@@ -220,7 +220,7 @@ def test_bytes_that_are_no_answer_end_the_connection(caplog: pytest.LogCaptureFi
     world = World(script)
     with caplog.at_level(logging.WARNING):
         assert world.read() == [(Status.LOST, [])]
-    assert "answers to AUTH with something else" in reason(caplog)
+    assert "answers AUTH with another message" in reason(caplog)
 
 
 def test_a_bookie_that_hangs_up_is_left_and_asked_again_later(caplog: pytest.LogCaptureFixture) -> None:
@@ -235,6 +235,6 @@ def test_a_bookie_that_hangs_up_is_left_and_asked_again_later(caplog: pytest.Log
     world = World(script)
     with caplog.at_level(logging.WARNING):
         assert world.read() == [(Status.LOST, [])]
-    assert "it ends the connection" in reason(caplog)
+    assert "it closes the connection" in reason(caplog)
     hangs_up = False
     assert world.read()[1:] == [(Status.OK, [b"body"])]

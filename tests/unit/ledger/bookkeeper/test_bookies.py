@@ -116,7 +116,7 @@ def test_a_bookie_is_found_where_it_says_that_it_listens() -> None:
     world.serve(3181)
     world.serve(4000)
     assert world.ask("localhost:3181") == Status.NO_LEDGER
-    assert world.ask("rack-1-a") == Status.LOST, "nobody knows it"
+    assert world.ask("rack-1-a") == Status.LOST, "its address is unknown"
     world.register("rack-1-a", registration("localhost", 4001))
     world.loop.run_for(1)
     assert world.ask("rack-1-a") == Status.LOST, "nobody listens there"
@@ -187,7 +187,9 @@ def test_a_replacement_is_none_of_those_there_are_or_were_lost() -> None:
         assert second == "b:1"
         seen.add((first, third))
     assert seen == {("d:1", "f:1"), ("f:1", "d:1")}
-    with pytest.raises(NotEnoughBookies, match=r"3 bookies are needed besides a:1, .* there are 2: d:1, f:1"):
+    with pytest.raises(
+        NotEnoughBookies, match=r"3 bookies are needed in addition to a:1, .* but 2 are available: d:1, f:1"
+    ):
         world.placement.replaced(ensemble, {0, 1, 2}, Quorums(3, 3, 2), {"e:1"})
-    with pytest.raises(NotEnoughBookies, match="7 bookies are needed, there are 6"):
+    with pytest.raises(NotEnoughBookies, match="7 bookies are needed, but 6 are available"):
         world.placement.ensemble(Quorums(7, 3, 2))

@@ -138,5 +138,5 @@ def handle(connection: Connection, command: BaseCommand) -> None:
     """:raises FrameError: a command that only brokers send, or none at all"""
     row = TABLE.get(command.type)
     if row is None:
-        raise FrameError(f"{BaseCommand.Type.Name(command.type)} is not for brokers")
+        raise FrameError(f"{BaseCommand.Type.Name(command.type)} must not be sent to a broker")
     row.handle(connection, command)

@@ -67,7 +67,7 @@ def start_of(message_id: MessageIdData) -> Position:
 def _consumer(connection: Connection, consumer_id: int) -> Consumer[BaseSubscription]:
     consumer = connection.session.consumers.get(signed(consumer_id))
     if consumer is None:
-        raise ConsumerNotFound(f"Consumer {consumer_id} is not known on this connection")
+        raise ConsumerNotFound(f"Consumer {consumer_id} not found on this connection")
     return consumer
 
 
@@ -102,7 +102,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
     if request.read_compacted and not name.persistent:
         raise NotAllowed("readCompacted only valid on persistent topics")
     if request.subscription == COMPACTION:
-        raise NotAllowed(f"Subscription {COMPACTION} is the broker's own: nobody consumes from it")
+        raise NotAllowed(f"Subscription {COMPACTION} is reserved for compaction: it accepts no consumers")
     schema = from_wire(request.schema) if request.HasField("schema") else None
     async with connection.requests.opening():
         topic = await broker.topic(name, create=request.force_topic_creation, principal=principal)
@@ -251,7 +251,7 @@ def _kind(request: CommandSubscribe) -> SubscriptionType:
     if not request.subscription:
         raise InvalidRequest("Subscription name is empty")
     if request.priority_level < 0:
-        raise InvalidRequest(f"priority level {request.priority_level} is below 0")
+        raise InvalidRequest(f"Priority level {request.priority_level} is below 0")
     return kind
 
 
@@ -288,7 +288,7 @@ def acknowledge(connection: Connection, command: BaseCommand) -> None:
     consumer = connection.session.consumers.get(signed(request.consumer_id))
     if consumer is None:
         # Closed a moment ago, by a seek or because the topic moves: a receipt must not say that it counts.
-        error = ConsumerNotFound(f"Consumer {request.consumer_id} is not known on this connection")
+        error = ConsumerNotFound(f"Consumer {request.consumer_id} not found on this connection")
     else:
         try:
             _acknowledge(consumer, request)
@@ -311,7 +311,7 @@ def _acknowledge(consumer: Consumer[BaseSubscription], request: CommandAck) -> N
     if request.ack_type == CommandAck.Cumulative:
         if len(request.message_id) != 1:
             raise InvalidRequest(
-                f"a cumulative acknowledgement names one message id, not {len(request.message_id)}"
+                f"A cumulative acknowledgement must have one message id, not {len(request.message_id)}"
             )
         message_id = request.message_id[0]
         batch = _batch(message_id) if message_id.ack_set else None
@@ -325,7 +325,9 @@ def _acknowledge(consumer: Consumer[BaseSubscription], request: CommandAck) -> N
 def _batch(message_id: MessageIdData) -> BatchAck:
     size = max(0, message_id.batch_size)
     if size > MAX_BATCH or len(message_id.ack_set) * 64 > MAX_BATCH:
-        raise InvalidRequest(f"no batch has more than {MAX_BATCH} messages")
+        raise InvalidRequest(
+            f"The batch size of an acknowledgement exceeds the maximum of {MAX_BATCH} messages"
+        )
     return BatchAck(position_of(message_id), bits_from_words(message_id.ack_set), size)
 
 
@@ -387,7 +389,7 @@ async def seek(connection: Connection, request: CommandSeek) -> None:
         target = await _position_at(consumer, subscription, request.message_publish_time)
         bits = 0
     else:
-        raise InvalidRequest("SEEK names neither a message id nor a time")
+        raise InvalidRequest("SEEK has neither a message id nor a time")
     await subscription.seek_to(target, bits)
     connection.send_success(request.request_id)
 
@@ -410,7 +412,7 @@ async def last_message_id(connection: Connection, request: Any) -> None:
     consumer = _consumer(connection, request.consumer_id)
     subscription = consumer.subscription
     if not isinstance(subscription, Subscription):
-        raise NotAllowed("A non-persistent topic keeps no messages: it has no last message id")
+        raise NotAllowed("A non-persistent topic stores no messages: it has no last message id")
     topic = subscription.topic
     position, batch_index = await _last_of(consumer, subscription)
     answer = BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE)

@@ -72,8 +72,8 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
     remote_cluster = remote_cluster_of(broker.settings.topic.replicator_prefix, request.producer_name)
     if remote_cluster == broker.settings.cluster:
         raise NotAllowed(
-            f"The producer {request.producer_name} comes from cluster {remote_cluster}, which is this one: "
-            "the record of another cluster leads back here"
+            f"The producer {request.producer_name} comes from cluster {remote_cluster}, which is this "
+            "cluster: correct the service URL in the record of the other cluster"
         )
     # Replicators say nothing of what the original producers did: each of their messages is looked at.
     await broker.check_producer(topic, encrypts=request.encrypted or remote_cluster is not None)
@@ -180,7 +180,7 @@ def send_slowly(connection: Connection, command: BaseCommand) -> None:
         connection.publishing.publish_marker(producer, signed(send.sequence_id), connection.entry)
         return
     elif send.marker:
-        error = NotAllowed("Markers are for brokers")
+        error = NotAllowed("Only brokers may send markers")
     elif send.HasField("message_id"):
         if isinstance(producer.topic, ShadowTopic) and not producer.guarded:
             position = signed(send.message_id.ledgerId), signed(send.message_id.entryId)
@@ -192,5 +192,5 @@ def send_slowly(connection: Connection, command: BaseCommand) -> None:
             else NotAllowed("Only shadow topic supports sending messages with messageId")
         )
     else:
-        error = NotAllowed(f"num_messages is {send.num_messages}, or a field is set that is not known here")
+        error = NotAllowed(f"num_messages is {send.num_messages}, or SEND has an unknown field")
     connection.publishing.refuse(producer_id, send.sequence_id, error)

@@ -28,7 +28,7 @@ def connect(connection: Connection, command: BaseCommand) -> None:
     """
     session, request = connection.session, command.connect
     if session.state is not SessionState.NEW:
-        raise FrameError("a second CONNECT")
+        raise FrameError("CONNECT was already sent on this connection")
     session.connecting()
     session.client_version = request.client_version
     session.protocol_version = min(request.protocol_version, MAX_PROTOCOL_VERSION)

@@ -192,7 +192,7 @@ class ReplicatedSubscriptions:
             missing = ", ".join(sorted(self._pending.waits_for))
             return f"a snapshot has waited {seconds} s for {missing}" if seconds else ""
         away = self._away() if self._published else []
-        return f"not connected to {', '.join(away)}, and a snapshot takes all clusters" if away else ""
+        return f"not connected to {', '.join(away)}, and a snapshot needs all clusters" if away else ""
 
     def _rest(self) -> None:
         """Nobody needs snapshots."""

@@ -16,7 +16,7 @@ export function createTopic(namespace) {
     fields: [
       { name: "namespace", label: "Namespace", value: namespace || "public/default", pattern: "[^\\/]+(\\/[^\\/]+){1,2}" },
       { name: "local", label: "Name", placeholder: "orders" },
-      { name: "partitions", label: "Partitions", type: "number", value: "0", min: "0", hint: "0: one topic without partitions" },
+      { name: "partitions", label: "Partitions", type: "number", value: "0", min: "0", hint: "0: a topic without partitions" },
     ],
     async run({ namespace: chosen, local, partitions }) {
       const topic = parseTopic(`persistent://${chosen}/${local}`);
@@ -34,12 +34,12 @@ export function deleteTopic(full) {
   const partitioned = name.partition >= 0;
   confirm({
     title: partitioned ? "Delete the topic with all its partitions" : "Delete the topic",
-    text: `${whole.full} goes with all its messages and subscriptions, and does not come back.`,
+    text: `${whole.full} will be deleted with all its messages and subscriptions. This cannot be undone.`,
     act: "Delete",
     danger: true,
     typed: whole.local,
     fields: [
-      { name: "force", label: "Connected clients", choices: [["false", "keep the topic while there are any"], ["true", "disconnect them"]] },
+      { name: "force", label: "Connected clients", choices: [["false", "keep the topic if there are any"], ["true", "disconnect them"]] },
     ],
     async run({ force }) {
       await ask("DELETE", `${whole.rest}${partitioned ? "/partitions" : ""}?force=${force}`);
@@ -56,7 +56,7 @@ export function deletePartitioned(full) {
 export function unloadTopic(full) {
   confirm({
     title: "Unload the topic",
-    text: "It is closed, and clients come back to it: whatever consumers hold is delivered again.",
+    text: "The topic is closed and clients reconnect; unacknowledged messages are delivered again.",
     act: "Unload",
     async run() {
       await ask("PUT", `${parseTopic(full).rest}/unload`);
@@ -71,7 +71,7 @@ export function createSubscription(full) {
     act: "Create",
     fields: [
       { name: "name", label: "Name" },
-      { name: "from", label: "Begins with", choices: [["latest", "what comes from now on"], ["earliest", "the oldest message"]] },
+      { name: "from", label: "Begins with", choices: [["latest", "new messages only"], ["earliest", "the oldest message"]] },
     ],
     async run({ name, from }) {
       await ask("PUT", subscriptionPath(full, name), from);
@@ -83,7 +83,7 @@ export function createSubscription(full) {
 export function skipMessages(full, name, backlog) {
   confirm({
     title: `Skip messages of ${name}`,
-    text: `${count(backlog)} wait. Skipped ones count as acknowledged, and are not delivered.`,
+    text: `${count(backlog)} wait. Skipped messages count as acknowledged and are not delivered.`,
     act: "Skip",
     fields: [{ name: "number", label: "How many", type: "number", value: "1", min: "1" }],
     async run({ number }) {
@@ -96,7 +96,7 @@ export function skipMessages(full, name, backlog) {
 export function clearBacklog(full, name, backlog) {
   confirm({
     title: `Clear the backlog of ${name}`,
-    text: `All ${count(backlog)} that wait count as acknowledged, and are not delivered.`,
+    text: `All ${count(backlog)} that wait will count as acknowledged and will not be delivered.`,
     act: "Clear",
     danger: true,
     typed: name,
@@ -110,9 +110,9 @@ export function clearBacklog(full, name, backlog) {
 export function resetCursor(full, name) {
   confirm({
     title: `Reset the cursor of ${name}`,
-    text: "What was published since that time is delivered again, as far as it is still stored. Its consumers are disconnected, and come back.",
+    text: "Messages published since that time are delivered again, if they are still stored. Consumers are disconnected and reconnect.",
     act: "Reset",
-    fields: [{ name: "time", label: "To what was published since", type: "datetime-local" }],
+    fields: [{ name: "time", label: "To messages published since", type: "datetime-local" }],
     async run({ time }) {
       const at = new Date(time).getTime();
       await ask("POST", `${subscriptionPath(full, name)}/resetcursor/${at}`);
@@ -124,12 +124,12 @@ export function resetCursor(full, name) {
 export function deleteSubscription(full, name) {
   confirm({
     title: "Delete the subscription",
-    text: "What waits for it is not kept for it any longer.",
+    text: "Messages are no longer kept for this subscription.",
     act: "Delete",
     danger: true,
     typed: name,
     fields: [
-      { name: "force", label: "Connected consumers", choices: [["false", "keep the subscription while there are any"], ["true", "disconnect them"]] },
+      { name: "force", label: "Connected consumers", choices: [["false", "keep the subscription if there are any"], ["true", "disconnect them"]] },
     ],
     async run({ force }) {
       await ask("DELETE", `${subscriptionPath(full, name)}?force=${force}`);
@@ -167,7 +167,7 @@ export function createNamespace(tenant, done) {
 export function deleteNamespace(name) {
   confirm({
     title: "Delete the namespace",
-    text: "It has to be empty: its topics are deleted before.",
+    text: "The namespace must be empty: delete its topics first.",
     act: "Delete",
     danger: true,
     typed: name,
@@ -182,7 +182,7 @@ export function deleteNamespace(name) {
 export function unloadNamespace(name) {
   confirm({
     title: `Unload ${name}`,
-    text: "All its topics are closed; clients come back, to whichever broker serves them then.",
+    text: "All its topics are closed; clients reconnect to the broker that serves them afterwards.",
     act: "Unload",
     async run() {
       await ask("PUT", `${parseNamespace(name).rest}/unload`);
@@ -194,7 +194,7 @@ export function unloadNamespace(name) {
 export function clearNamespace(name) {
   confirm({
     title: "Clear all backlogs",
-    text: `Of all subscriptions of all topics of ${name}: what waits counts as acknowledged, and is not delivered.`,
+    text: `All waiting messages of all subscriptions of all topics of ${name} count as acknowledged and are not delivered.`,
     act: "Clear",
     danger: true,
     typed: name,

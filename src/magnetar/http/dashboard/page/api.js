@@ -17,7 +17,7 @@ export async function refusalOf(answer) {
   } catch {
     // It is no JSON, as of a proxy in between: the status says it.
   }
-  return new Refused(answer.status, told.reason || `The broker answers ${answer.status}`, told);
+  return new Refused(answer.status, told.reason || `The broker answered ${answer.status}`, told);
 }
 
 export async function ask(method, path, body) {
@@ -30,7 +30,7 @@ export async function ask(method, path, body) {
   try {
     answer = await fetch(path, given);
   } catch {
-    throw new Refused(0, "The broker does not answer");
+    throw new Refused(0, "The broker did not answer");
   }
   if (!answer.ok) throw await refusalOf(answer);
   const text = await answer.text();

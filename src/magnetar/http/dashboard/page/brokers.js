@@ -25,7 +25,7 @@ function addressOf(each) {
 function nameOf(each) {
   const address = each.here ? null : addressOf(each);
   const name = h("code", null, each.broker);
-  return [address ? h("a", { href: address }, name) : name, each.leads ? h("span", { class: "chip calm" }, "leads") : null, each.here ? h("span", { class: "chip calm" }, "this one") : null];
+  return [address ? h("a", { href: address }, name) : name, each.leads ? h("span", { class: "chip calm" }, "leads") : null, each.here ? h("span", { class: "chip calm" }, "this broker") : null];
 }
 
 const percent = (value) => `${Math.round(value)} %`;

@@ -43,7 +43,7 @@ export function confirm({ title, text, act, typed, fields = [], danger = false, 
   number += 1;
   const id = `dialog-${number}`;
   const wanted = [...fields];
-  if (typed) wanted.push({ name: "typed", label: `Type ${typed} to go on` });
+  if (typed) wanted.push({ name: "typed", label: `Type ${typed} to continue` });
   const failed = h("p", { class: "failed", role: "alert" });
   const button = h("button", { type: "submit", class: danger ? "danger" : "main" }, act);
   const form = h(

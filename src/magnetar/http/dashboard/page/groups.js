@@ -15,7 +15,7 @@ function change(name, known, again) {
   const rate = (field, label) => number(field, label, known[field] > 0 ? known[field] : -1);
   confirm({
     title: name ? `Change ${name}` : "Create a resource group",
-    text: "What all topics of its namespaces may publish, and be sent, together in a second at one broker. -1: no bound.",
+    text: "Limits per second and broker for all topics of the namespaces in the group together. -1: no limit.",
     act: name ? "Change" : "Create",
     fields: [
       ...(name ? [] : [{ name: "name", label: "Name" }]),
@@ -26,7 +26,7 @@ function change(name, known, again) {
     ],
     async run({ name: chosen = name, ...rates }) {
       // Whoever creates one does not mean to change another.
-      if (!name && (await get(ALL)).includes(chosen)) throw new Error(`${chosen} is there already`);
+      if (!name && (await get(ALL)).includes(chosen)) throw new Error(`${chosen} already exists`);
       await ask("PUT", pathOf(chosen), Object.fromEntries(Object.entries(rates).map(([field, value]) => [field, Number(value)])));
       again();
       return name ? `${chosen} was changed` : `${chosen} was created`;
@@ -37,7 +37,7 @@ function change(name, known, again) {
 function remove(name, again) {
   confirm({
     title: `Delete ${name}`,
-    text: "No namespace may be in it any more.",
+    text: "Only a group without namespaces can be deleted.",
     act: "Delete",
     danger: true,
     typed: name,
@@ -74,7 +74,7 @@ export function groups(main, _parameters, { refused, state }) {
         button("Create group", () => change("", {}, again), "main"),
         names.length
           ? table("Resource groups", [{ words: "Name" }, { words: "May publish" }, { words: "May be sent" }, { words: "" }], known.map((each) => row(each, again)))
-          : h("p", { class: "empty" }, "No groups: rates are those of topics, namespaces and the broker."),
+          : h("p", { class: "empty" }, "No groups: only the rates of topics, namespaces and the broker apply."),
         names.length > MOST ? h("p", { class: "dim" }, `${names.length - MOST} more are not shown.`) : null,
         h("p", { class: "dim" }, "A namespace is put into a group on its own page."),
       ),
@@ -96,7 +96,7 @@ export async function groupOf(name, rest, own, again) {
   function choose(names) {
     confirm({
       title: `Put ${name} into a group`,
-      text: "Its topics share the group's rates from now on, with all others that are in it.",
+      text: "Its topics share the rates of the group with all other topics of the group.",
       act: "Put",
       fields: [{ name: "group", label: "Resource group", value: own, choices: names.map((each) => [each, each]) }],
       async run({ group }) {
@@ -108,9 +108,9 @@ export async function groupOf(name, rest, own, again) {
   }
   function leave() {
     confirm({
-      title: `Take ${name} out of ${own}`,
-      text: "The group's rates do not bound its topics any more.",
-      act: "Take out",
+      title: `Remove ${name} from ${own}`,
+      text: "The rates of the group no longer apply to its topics.",
+      act: "Remove from group",
       async run() {
         await ask("DELETE", `${rest}/resourcegroup`);
         again();
@@ -124,6 +124,6 @@ export async function groupOf(name, rest, own, again) {
     { class: "row" },
     h("span", null, "Resource group: ", own || "none"),
     names.length ? button("Put into a group", () => choose(names)) : h("a", { href: "#/groups" }, "There are no groups yet"),
-    own ? button("Take out", leave) : null,
+    own ? button("Remove from group", leave) : null,
   );
 }

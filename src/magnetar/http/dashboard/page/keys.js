@@ -6,21 +6,21 @@ import { table } from "./parts.js";
 
 const PLACES = { b: "#/", t: "#/topics", n: "#/namespaces", g: "#/groups", s: "#/storage" };
 const KEYS = [
-  ["/", "find topics"],
-  ["↓ ↑ Home End", "from line to line"],
-  ["Enter", "open the line"],
-  ["[ ]", "page before, next page"],
+  ["/", "search topics"],
+  ["↓ ↑ Home End", "move between lines"],
+  ["Enter", "open a line"],
+  ["[ ]", "previous or next page"],
   ["b t n g s", "broker, topics, namespaces, groups, storage"],
-  ["u", "only what is stuck"],
-  ["Esc", "leave a field or dialog"],
+  ["u", "only stuck topics"],
+  ["Esc", "close a field or dialog"],
   ["?", "this help"],
 ];
 
 export function help() {
   show(
     "Keys",
-    table("Keys", [{ words: "Key" }, { words: "What it does" }], KEYS.map(([key, words]) => h("tr", null, h("td", null, key.split(" ").map((each) => [h("kbd", null, each), " "])), h("td", null, words)))),
-    h("p", { class: "dim" }, "Figures are of the last two seconds, curves of the last hour. All of it can be done by pulsar-admin, too, and ", h("a", { href: "/openapi" }, "over HTTP"), "."),
+    table("Keys", [{ words: "Key" }, { words: "Action" }], KEYS.map(([key, words]) => h("tr", null, h("td", null, key.split(" ").map((each) => [h("kbd", null, each), " "])), h("td", null, words)))),
+    h("p", { class: "dim" }, "Figures cover the last two seconds, curves the last hour. Everything here can also be done with pulsar-admin and ", h("a", { href: "/openapi" }, "over HTTP"), "."),
   );
 }
 

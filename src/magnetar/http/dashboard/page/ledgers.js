@@ -45,19 +45,19 @@ export async function ledgersOf(name) {
     h(
       "dl",
       { class: "figures" },
-      figure("Entries", count(told.numberOfEntries), `the last is ${told.lastConfirmedEntry}`),
+      figure("Entries", count(told.numberOfEntries), `last entry ${told.lastConfirmedEntry}`),
       figure("Stored", bytes(told.totalSize), plural(ledgers.length, "ledger")),
-      figure("On their way", count(told.pendingAddEntriesCount), "entries"),
+      figure("In progress", count(told.pendingAddEntriesCount), "entries"),
       told.compactedLedger && told.compactedLedger.ledgerId >= 0 ? figure("Compacted", bytes(told.compactedLedger.size), `ledger ${told.compactedLedger.ledgerId}`) : null,
       schemas ? figure("Schemas", bytes(schemas), plural(told.schemaLedgers.length, "version")) : null,
     ),
     h(
       "details",
       { "data-key": "ledgers" },
-      h("summary", null, "Ledgers, the newest first"),
+      h("summary", null, "Ledgers, newest first"),
       ledgers.length
         ? table("Ledgers", [{ words: "Ledger" }, { words: "Entries", class: "number" }, { words: "Size", class: "number" }], ledgers.slice(0, MOST).map((each) => ledgerRow(each, isOpen && each === current)))
-        : h("p", { class: "empty" }, "None: nothing was published yet, or nothing is left."),
+        : h("p", { class: "empty" }, "None: nothing was published yet, or everything was deleted."),
       more(ledgers.length - MOST, "ledgers"),
     ),
     h(

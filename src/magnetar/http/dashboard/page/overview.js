@@ -58,7 +58,7 @@ function shown(told, brokers, seen) {
             [{ words: "Subscription" }, { words: "Reason" }, { words: "For", class: "number" }, { words: "Backlog", class: "number" }],
             stuck.topics.map(stuckRow),
           )
-        : h("p", { class: "empty" }, "No subscription waits: whoever has a backlog is being served."),
+        : h("p", { class: "empty" }, "No subscription waits: every subscription with a backlog is being served."),
     ),
     brokers,
   ];

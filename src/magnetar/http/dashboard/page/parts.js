@@ -35,7 +35,7 @@ export function command(kind, text) {
       await navigator.clipboard.writeText(text);
       tell("Copied");
     } catch {
-      tell("This browser does not let a page copy here", "bad");
+      tell("This browser does not allow copying", "bad");
     }
   };
   return h("div", { class: "command" }, h("span", null, kind), h("code", null, text), button("Copy", copy));
@@ -50,10 +50,10 @@ export function refusal(error, again) {
   return h(
     "div",
     { class: "refusal" },
-    h("h1", null, wants ? "Not allowed" : error.status === 404 ? "Not there" : "It did not work"),
+    h("h1", null, wants ? "Not allowed" : error.status === 404 ? "Not found" : "The request failed"),
     h("p", null, error.message),
-    error.more && error.more.url ? h("p", null, h("a", { href: `${error.more.url}/${location.hash}` }, "Open it at that broker")) : null,
+    error.more && error.more.url ? h("p", null, h("a", { href: `${error.more.url}/${location.hash}` }, "Open it on that broker")) : null,
     h("div", { class: "row" }, wants ? button("Use a token", again, "main") : null, h("a", { href: "#/" }, "To the broker")),
-    wants ? h("p", { class: "dim" }, "Whoever may only see one namespace opens it by its address: #/namespace/TENANT/NAMESPACE") : null,
+    wants ? h("p", { class: "dim" }, "If you may see only one namespace, open its address: #/namespace/TENANT/NAMESPACE") : null,
   );
 }

@@ -10,12 +10,12 @@ const ACTIONS = ["produce", "consume", "functions", "sources", "sinks", "package
 function grant(what, rest, again, role = "", known = []) {
   confirm({
     title: role ? `Change what ${role} may do` : "Grant a permission",
-    text: `With ${what}. What is not chosen is not allowed any more.`,
+    text: `Permissions on ${what}. Actions that are not chosen are revoked.`,
     act: "Grant",
     fields: [{ name: "role", label: "Role", value: role }, ...ACTIONS.map((each) => ({ name: `may-${each}`, label: each, type: "checkbox", checked: known.includes(each), required: false }))],
     async run(values) {
       const actions = ACTIONS.filter((each) => values[`may-${each}`]);
-      if (!actions.length) throw new Error("Choose what the role may do, or revoke its permission");
+      if (!actions.length) throw new Error("Choose what the role may do, or revoke its permissions");
       await ask("POST", `${rest}/permissions/${encodeURIComponent(values.role)}`, actions);
       again();
       return `${values.role} may ${actions.join(", ")}`;
@@ -26,14 +26,14 @@ function grant(what, rest, again, role = "", known = []) {
 function revoke(what, rest, again, role) {
   confirm({
     title: `Revoke what ${role} may do`,
-    text: `It may do nothing with ${what} any more, but for what is granted elsewhere, as by its namespace. Clients that are connected are disconnected.`,
+    text: `It loses its permissions on ${what}; permissions granted elsewhere, as on the namespace, remain. Its connected clients are disconnected.`,
     act: "Revoke",
     danger: true,
     typed: role,
     async run() {
       await ask("DELETE", `${rest}/permissions/${encodeURIComponent(role)}`);
       again();
-      return `What ${role} was granted with ${what} is revoked`;
+      return `The permissions of ${role} on ${what} were revoked`;
     },
   });
 }
@@ -61,7 +61,7 @@ export async function permissionsOf(rest, what, again, { ofSubscriptions = {}, a
     );
   const subscriptions = Object.entries(ofSubscriptions);
   return [
-    granted.length ? table("Permissions", [{ words: "Role" }, { words: "May" }, { words: "" }], granted.map(row)) : h("p", { class: "empty" }, "None are granted: superusers and administrators of the tenant may everything, others nothing."),
+    granted.length ? table("Permissions", [{ words: "Role" }, { words: "May" }, { words: "" }], granted.map(row)) : h("p", { class: "empty" }, "No permissions are granted: only superusers and administrators of the tenant have access."),
     subscriptions.length ? h("p", { class: "dim" }, `Subscriptions for some roles only: ${subscriptions.map(([name, roles]) => `${name} (${roles.join(", ")})`).join("; ")}`) : null,
     h("div", { class: "row below" }, button("Grant", () => grant(what, rest, again))),
   ];

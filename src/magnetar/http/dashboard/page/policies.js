@@ -39,7 +39,7 @@ function remove(policy, place) {
   const query = policy.key ? `?backlogQuotaType=${policy.key}` : "";
   confirm({
     title: `Remove: ${policy.name.toLowerCase()}`,
-    text: place.side === "topic" ? "Then what the namespace or the broker says counts." : "Then what the broker says counts.",
+    text: place.side === "topic" ? "Then the value of the namespace or the broker applies." : "Then the value of the broker applies.",
     act: "Remove",
     async run() {
       await ask("DELETE", `${place.rest}/${policy[place.side].path}${query}`);
@@ -78,6 +78,6 @@ export async function policiesOf(place) {
   return [
     pairs([...COMMON.map((each) => common(each, told, place)), ...divided(told.own)]),
     h("details", { "data-key": "other policies" }, h("summary", null, `${others.length} more policies`), pairs(others.map((each) => other(each, told, place.side)))),
-    h("p", { class: "dim" }, place.side === "topic" ? "What counts: the topic's own policies, else its namespace's, else the broker's." : "What counts for topics that have no policies of their own."),
+    h("p", { class: "dim" }, place.side === "topic" ? "Effective values: of the topic, otherwise of its namespace, otherwise of the broker." : "Values for topics without their own policies."),
   ];
 }

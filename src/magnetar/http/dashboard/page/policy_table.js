@@ -4,9 +4,9 @@ import { bytes, count, duration, plural } from "./format.js";
 
 const MEGABYTE = 1024 * 1024;
 
-const minutes = (value) => (value < 0 ? "for ever" : value === 0 ? "0" : duration(value * 60));
+const minutes = (value) => (value < 0 ? "forever" : value === 0 ? "0" : duration(value * 60));
 const megabytes = (value) => (value < 0 ? "any size" : bytes(value * MEGABYTE));
-const then = (policy) => ({ producer_request_hold: "then producers wait", producer_exception: "then producers are refused", consumer_backlog_eviction: "then the oldest go" })[policy] || policy;
+const then = (policy) => ({ producer_request_hold: "then producers wait", producer_exception: "then producers are refused", consumer_backlog_eviction: "then the oldest messages are dropped" })[policy] || policy;
 const truth = (value) => (value ? "yes" : "no");
 const listed = (value) => (value && value.length ? value.join(", ") : "none");
 const atMost = (value) => (value > 0 ? count(value) : "any number");
@@ -14,18 +14,18 @@ const atMost = (value) => (value > 0 ? count(value) : "any number");
 /** Messages and bytes in a time; what is 0 or below does not bound. */
 export function bounds(messages, size, seconds) {
   const parts = [messages > 0 ? plural(messages, "message") : null, size > 0 ? bytes(size) : null].filter(Boolean);
-  return parts.length ? `${parts.join(" and ")} in ${seconds === 1 ? "a second" : duration(seconds)}` : "no bound";
+  return parts.length ? `${parts.join(" and ")} per ${seconds === 1 ? "second" : duration(seconds)}` : "no limit";
 }
 
 export const number = (name, label, value, hint) => ({ name, label, type: "number", value: String(value ?? 0), min: "-1", hint });
 const beyond = (value) => ({
   name: "policy",
-  label: "Beyond it",
+  label: "When exceeded",
   value,
   choices: [
     ["producer_request_hold", "producers wait"],
     ["producer_exception", "producers are refused"],
-    ["consumer_backlog_eviction", "the oldest messages go"],
+    ["consumer_backlog_eviction", "the oldest messages are dropped"],
   ],
 });
 
@@ -46,7 +46,7 @@ function cap(name, text, paths, fields) {
 function dispatchRate(name, path, namespaceField) {
   return {
     name,
-    text: "What consumers are sent in a time. -1: no bound.",
+    text: "Messages and bytes sent to consumers per period. -1: no limit.",
     counting: path,
     namespace: { path, field: namespaceField },
     topic: { path, field: path },
@@ -54,7 +54,7 @@ function dispatchRate(name, path, namespaceField) {
     fields: (value) => [
       number("messages", "Messages", value.dispatchThrottlingRateInMsg || -1),
       number("size", "Bytes", value.dispatchThrottlingRateInByte || -1),
-      { ...number("period", "In so many seconds", value.ratePeriodInSecond || 1), min: "1" },
+      { ...number("period", "Period in seconds", value.ratePeriodInSecond || 1), min: "1" },
     ],
     body: ({ messages, size, period }) => ({
       dispatchThrottlingRateInMsg: Number(messages),
@@ -69,7 +69,7 @@ function quota(name, key, words, fields, body) {
   return {
     name,
     key,
-    text: "Of the subscription that is farthest behind.",
+    text: "Backlog of the slowest subscription.",
     counting: "backLogQuotaMap",
     namespace: { path: "backlogQuota", field: "backlog_quota_map" },
     topic: { path: "backlogQuota", field: "backLogQuotaMap" },
@@ -83,17 +83,17 @@ function quota(name, key, words, fields, body) {
 export const COMMON = [
   {
     name: "Retention",
-    text: "What all subscriptions have acknowledged is kept so long and so much of it. -1 stands for any.",
+    text: "How long and how much to keep of messages that all subscriptions have acknowledged. -1: no limit.",
     counting: "retentionPolicies",
     namespace: { path: "retention", field: "retention_policies" },
     topic: { path: "retention", field: "retentionPolicies" },
-    words: (value) => (value.retentionTimeInMinutes && value.retentionSizeInMB ? `${minutes(value.retentionTimeInMinutes)}, ${megabytes(value.retentionSizeInMB)}` : "nothing that is acknowledged by all"),
+    words: (value) => (value.retentionTimeInMinutes && value.retentionSizeInMB ? `${minutes(value.retentionTimeInMinutes)}, ${megabytes(value.retentionSizeInMB)}` : "no messages acknowledged by all subscriptions"),
     fields: (value) => [number("time", "Minutes", value.retentionTimeInMinutes), number("size", "Megabytes", value.retentionSizeInMB)],
     body: ({ time, size }) => ({ retentionTimeInMinutes: Number(time), retentionSizeInMB: Number(size) }),
   },
   {
     name: "Time to live",
-    text: "What is not acknowledged after so long counts as acknowledged. 0: never.",
+    text: "Messages not acknowledged after this time count as acknowledged. 0: never.",
     counting: "messageTTLInSeconds",
     namespace: { path: "messageTTL", field: "message_ttl_in_seconds" },
     topic: { path: "messageTTL", field: "messageTTLInSeconds", inQuery: true },
@@ -117,7 +117,7 @@ export const COMMON = [
   ),
   {
     name: "Publish rate",
-    text: "What producers of a topic may publish in a second. -1: no bound.",
+    text: "Messages and bytes that producers of a topic may publish per second. -1: no limit.",
     counting: "publishRate",
     namespace: { path: "publishRate", field: "publishMaxMessageRate" },
     topic: { path: "publishRate", field: "publishRate" },
@@ -127,12 +127,12 @@ export const COMMON = [
   },
   dispatchRate("Dispatch rate", "dispatchRate", "topicDispatchRate"),
   dispatchRate("Dispatch rate of a subscription", "subscriptionDispatchRate", "subscriptionDispatchRate"),
-  cap("Producers", "Connected to a topic.", ["maxProducersPerTopic", "maxProducers"], ["max_producers_per_topic", "maxProducerPerTopic"]),
-  cap("Consumers", "Connected to a topic.", ["maxConsumersPerTopic", "maxConsumers"], ["max_consumers_per_topic", "maxConsumerPerTopic"]),
-  cap("Consumers of a subscription", "Connected to it.", ["maxConsumersPerSubscription", "maxConsumersPerSubscription"], ["max_consumers_per_subscription", "maxConsumersPerSubscription"]),
-  cap("Subscriptions", "Of a topic.", ["maxSubscriptionsPerTopic", "maxSubscriptionsPerTopic"], ["max_subscriptions_per_topic", "maxSubscriptionsPerTopic"]),
-  cap("Unacknowledged of a consumer", "Messages that it may hold.", ["maxUnackedMessagesPerConsumer", "maxUnackedMessagesOnConsumer"], ["max_unacked_messages_per_consumer", "maxUnackedMessagesOnConsumer"]),
-  cap("Unacknowledged of a subscription", "Messages that its consumers may hold.", ["maxUnackedMessagesPerSubscription", "maxUnackedMessagesOnSubscription"], ["max_unacked_messages_per_subscription", "maxUnackedMessagesOnSubscription"]),
+  cap("Producers", "Connected to the topic.", ["maxProducersPerTopic", "maxProducers"], ["max_producers_per_topic", "maxProducerPerTopic"]),
+  cap("Consumers", "Connected to the topic.", ["maxConsumersPerTopic", "maxConsumers"], ["max_consumers_per_topic", "maxConsumerPerTopic"]),
+  cap("Consumers of a subscription", "Connected to the subscription.", ["maxConsumersPerSubscription", "maxConsumersPerSubscription"], ["max_consumers_per_subscription", "maxConsumersPerSubscription"]),
+  cap("Subscriptions", "Of the topic.", ["maxSubscriptionsPerTopic", "maxSubscriptionsPerTopic"], ["max_subscriptions_per_topic", "maxSubscriptionsPerTopic"]),
+  cap("Unacknowledged messages of a consumer", "Maximum number of unacknowledged messages.", ["maxUnackedMessagesPerConsumer", "maxUnackedMessagesOnConsumer"], ["max_unacked_messages_per_consumer", "maxUnackedMessagesOnConsumer"]),
+  cap("Unacknowledged messages of a subscription", "Maximum number of unacknowledged messages of its consumers.", ["maxUnackedMessagesPerSubscription", "maxUnackedMessagesOnSubscription"], ["max_unacked_messages_per_subscription", "maxUnackedMessagesOnSubscription"]),
 ];
 
 const shown = (name, counting, namespace, words, topic = counting) => ({ name, counting, namespace: { field: namespace }, topic: topic && { field: topic }, words });
@@ -142,22 +142,22 @@ const always = (policy) => ({ ...policy, namespace: { field: "" } });
 
 /** Those that are only told. */
 export const OTHERS = [
-  shown("Message size", "maxMessageSize", "", (value) => (value ? bytes(value) : "as the broker takes them")),
-  shown("Subscribe rate", "subscribeRate", "clusterSubscribeRate", (value) => (value.subscribeThrottlingRatePerConsumer > 0 ? `${count(value.subscribeThrottlingRatePerConsumer)} of a consumer in ${duration(value.ratePeriodInSecond)}` : "no bound")),
+  shown("Message size", "maxMessageSize", "", (value) => (value ? bytes(value) : "the limit of the broker")),
+  shown("Subscribe rate", "subscribeRate", "clusterSubscribeRate", (value) => (value.subscribeThrottlingRatePerConsumer > 0 ? `${count(value.subscribeThrottlingRatePerConsumer)} per consumer and ${duration(value.ratePeriodInSecond)}` : "no limit")),
   shown("Deduplication", "deduplicationEnabled", "deduplicationEnabled", truth),
   shown("Its snapshots", "deduplicationSnapshotIntervalSeconds", "deduplicationSnapshotIntervalSeconds", (value) => (value ? `every ${duration(value)}` : "when a topic is closed")),
   shown("Delayed delivery", "delayedDelivery", "delayed_delivery_policies", (value) => (value.active ? `yes, ${value.maxDeliveryDelayInMillis ? `at most ${duration(value.maxDeliveryDelayInMillis / 1000)}` : "however long"}` : "no"), "delayedDeliveryEnabled"),
   shown("Inactive topics", "inactiveTopicPolicies", "inactive_topic_policies", (value) => (value.deleteWhileInactive ? `deleted after ${duration(value.maxInactiveDurationSeconds)}, ${value.inactiveTopicDeleteMode.replaceAll("_", " ")}` : "kept")),
-  shown("Compaction", "compactionThreshold", "compaction_threshold", (value) => (value > 0 ? `beyond ${bytes(value)}` : "not by itself")),
+  shown("Compaction", "compactionThreshold", "compaction_threshold", (value) => (value > 0 ? `beyond ${bytes(value)}` : "not automatically")),
   shown("Copies of entries", "persistence", "persistence", (value) => `${value.bookkeeperWriteQuorum} on ${value.bookkeeperEnsemble} bookies, ${value.bookkeeperAckQuorum} for a receipt`),
   always(shown("Schema compatibility", "schemaCompatibilityStrategy", "", (value) => value.toLowerCase().replaceAll("_", " "))),
   always(shown("Producers need a schema", "schemaValidationEnforced", "", truth)),
   always(ofNamespaces("Producers may add schemas", "is_allow_auto_update_schema", truth)),
   shown("Subscription types", "subscriptionTypesEnabled", "subscription_types_enabled", listed),
-  shown("Subscriptions made on use", "autoSubscriptionCreationOverride", "autoSubscriptionCreationOverride", (value) => truth(value.allowAutoSubscriptionCreation)),
+  shown("Create subscriptions on use", "autoSubscriptionCreationOverride", "autoSubscriptionCreationOverride", (value) => truth(value.allowAutoSubscriptionCreation)),
   ofNamespaces("Unused subscriptions", "subscription_expiration_time_minutes", (value) => (value ? `deleted after ${minutes(value)}` : "kept")),
   shown("Entry filters", "entryFilters", "entryFilters", (value) => value.entryFilterNames || "none"),
-  shown("Pause where acknowledgements cannot be kept", "dispatcherPauseOnAckStatePersistentEnabled", "dispatcherPauseOnAckStatePersistentEnabled", truth),
+  shown("Pause dispatch while acknowledgements cannot be persisted", "dispatcherPauseOnAckStatePersistentEnabled", "dispatcherPauseOnAckStatePersistentEnabled", truth),
   always(shown("Clusters", "replicationClusters", "", listed)),
   ofNamespaces("Topics", "max_topics_per_namespace", atMost),
   always(ofNamespaces("Encryption", "encryption_required", (value) => (value ? "required" : "not required"))),

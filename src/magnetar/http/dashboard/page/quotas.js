@@ -11,10 +11,10 @@ const ALL = "/admin/v2/resource-quotas";
 const MEGABYTE = 1024 * 1024;
 const MOST = 32;
 const FIELDS = [
-  ["msgRateIn", "Published messages in a second"],
-  ["msgRateOut", "Sent messages in a second"],
-  ["bandwidthIn", "Published bytes in a second"],
-  ["bandwidthOut", "Sent bytes in a second"],
+  ["msgRateIn", "Published messages per second"],
+  ["msgRateOut", "Sent messages per second"],
+  ["bandwidthIn", "Published bytes per second"],
+  ["bandwidthOut", "Sent bytes per second"],
   ["memory", "Memory in MiB"],
 ];
 const same = (one, other) => FIELDS.every(([name]) => one[name] === other[name]);
@@ -22,7 +22,7 @@ const same = (one, other) => FIELDS.every(([name]) => one[name] === other[name])
 function change(title, quota, path, again) {
   confirm({
     title,
-    text: "While nobody knows its load. It bounds nothing.",
+    text: "Expected load of a bundle while its real load is unknown. It does not limit anything.",
     act: "Set",
     fields: FIELDS.map(([name, label]) => ({ name, label, type: "number", value: String(quota[name]), min: "0", step: "any" })),
     async run(values) {
@@ -36,13 +36,13 @@ function change(title, quota, path, again) {
 
 function reset(range, path, again) {
   confirm({
-    title: `Take back the quota of ${range}`,
-    text: "Then as much is expected of it as of all.",
-    act: "Take back",
+    title: `Reset the quota of ${range}`,
+    text: "Then the default quota applies.",
+    act: "Reset to default",
     async run() {
       await ask("DELETE", path);
       again();
-      return `As much is expected of ${range} as of all`;
+      return `The default quota applies to ${range}`;
     },
   });
 }
@@ -52,12 +52,12 @@ export async function defaultQuota(again) {
   const quota = await get(ALL);
   return [
     pairs([
-      ["Published", `${count(quota.msgRateIn)} messages, ${bytes(quota.bandwidthIn)} in a second`],
-      ["Sent", `${count(quota.msgRateOut)} messages, ${bytes(quota.bandwidthOut)} in a second`],
+      ["Published", `${count(quota.msgRateIn)} messages, ${bytes(quota.bandwidthIn)} per second`],
+      ["Sent", `${count(quota.msgRateOut)} messages, ${bytes(quota.bandwidthOut)} per second`],
       ["Memory", bytes(quota.memory * MEGABYTE)],
     ]),
-    h("p", { class: "dim" }, "What is expected of a bundle whose load nobody knows. It bounds nothing."),
-    h("div", { class: "row below" }, button("Set quota", () => change("What is expected of a bundle", quota, ALL, again))),
+    h("p", { class: "dim" }, "Expected load of a bundle while its real load is unknown. It does not limit anything."),
+    h("div", { class: "row below" }, button("Set quota", () => change("Default quota of bundles", quota, ALL, again))),
   ];
 }
 
@@ -76,7 +76,7 @@ export async function quotasOf(name, again) {
       h("td", { class: "name" }, h("code", null, range)),
       h("td", { class: "number" }, count(quota.msgRateIn)),
       h("td", { class: "number" }, count(quota.msgRateOut)),
-      h("td", null, h("div", { class: "row" }, button("Set", () => change(`What is expected of ${range}`, quota, path, again)), own ? button("Take back", () => reset(range, path, again)) : null)),
+      h("td", null, h("div", { class: "row" }, button("Set", () => change(`Quota of ${range}`, quota, path, again)), own ? button("Reset to default", () => reset(range, path, again)) : null)),
     );
   });
   return [

@@ -15,7 +15,7 @@ import { setToken, token } from "./token.js";
 import { topic } from "./topic.js";
 import { topics } from "./topics.js";
 
-const STATES = { connecting: "connecting", live: "live", away: "no answer, trying again", stopped: "stopped", still: "as loaded" };
+const STATES = { connecting: "connecting", live: "live", away: "no answer, retrying", stopped: "stopped", still: "as loaded" };
 const TYPED_MS = 200;
 
 const main = document.getElementById("main");
@@ -36,7 +36,7 @@ function state(kind) {
 function askForToken(text) {
   confirm({
     title: "Token",
-    text: text || "With which this page asks the broker. It is kept while this tab is open.",
+    text: text || "The token authenticates this page at the broker. It is kept while this tab is open.",
     act: "Use it",
     fields: [{ name: "token", label: "Token (empty: none)", type: "password", required: false }],
     async run(values) {
@@ -52,21 +52,21 @@ function refusedIn(mine) {
     state("stopped");
     patch(main, refusal(error, () => askForToken()));
     if (error.status === 401 && !token() && !document.querySelector("dialog[open]")) {
-      askForToken("This broker asks who you are. The token is kept while this tab is open.");
+      askForToken("This broker requires authentication. The token is kept while this tab is open.");
     }
   };
 }
 
 function view(parts, parameters, handlers) {
   const [first, ...rest] = parts;
-  if (first === "topics") return topics(main, parameters, handlers);
-  if (first === "namespaces") return namespaces(main, parameters, handlers);
-  if (first === "namespace" && rest.length >= 2) return namespace(main, rest.join("/"), parameters, handlers);
-  if (first === "topic" && rest.length >= 4) return topic(main, `${rest[0]}://${rest.slice(1).join("/")}`, parameters, handlers);
-  if (first === "groups") return groups(main, parameters, handlers);
-  if (first === "storage") return storage(main, parameters, handlers);
-  if (first === "") return overview(main, handlers);
-  handlers.refused({ status: 404, message: "There is no such view." });
+  if (first === "topics") return topics(main, parameters, bind_addresses);
+  if (first === "namespaces") return namespaces(main, parameters, bind_addresses);
+  if (first === "namespace" && rest.length >= 2) return namespace(main, rest.join("/"), parameters, bind_addresses);
+  if (first === "topic" && rest.length >= 4) return topic(main, `${rest[0]}://${rest.slice(1).join("/")}`, parameters, bind_addresses);
+  if (first === "groups") return groups(main, parameters, bind_addresses);
+  if (first === "storage") return storage(main, parameters, bind_addresses);
+  if (first === "") return overview(main, bind_addresses);
+  bind_addresses.refused({ status: 404, message: "Unknown page." });
   return () => {};
 }
 

@@ -38,7 +38,7 @@ function disk(told) {
       { class: "figures" },
       figure("Disk", `${Math.round(told.usedShare * 100)} %`, `of ${bytes(told.totalBytes)} used`),
       figure("Free", bytes(told.freeBytes)),
-      figure("Full in", told.secondsUntilFull === null ? "–" : duration(told.secondsUntilFull), told.secondsUntilFull === null ? "it does not fill" : "at this rate"),
+      figure("Full in", told.secondsUntilFull === null ? "–" : duration(told.secondsUntilFull), told.secondsUntilFull === null ? "it is not filling up" : "at the present rate"),
       figure("Refused producers", count(told.refusedProducers)),
     ),
     h("p", null, used, told.state === "room" ? null : chip("storage_full", told.state)),
@@ -49,7 +49,7 @@ function store(told) {
   return pairs([
     ["Stored", bytes(told.storedBytes)],
     ["Wanted", bytes(told.wantedBytes)],
-    ["Comes back with compactions", bytes(told.reclaimableBytes)],
+    ["Reclaimable by compaction", bytes(told.reclaimableBytes)],
     ["Segments", count(told.segments)],
     ["Ledgers", count(told.ledgers)],
   ]);
@@ -68,10 +68,10 @@ export function storage(main, _parameters, { refused, state }) {
       told.store && told.store.segments !== undefined ? section("Ledger store", null, store(told.store)) : null,
       section("Namespaces", null, table("Namespaces", HEADS, told.namespaces.map((each) => row(each.namespace, namespaceLink(each.namespace), each)))),
       section(
-        "Topics, the largest first",
+        "Topics, largest first",
         null,
         table("Topics", HEADS, told.topics.slice(0, MOST).map((each) => row(each.topic.replace("persistent://", ""), topicLink(each.topic), each))),
-        left > 0 || told.notLoaded ? h("p", { class: "dim" }, `${count(Math.max(0, left))} smaller ones are not shown, ${count(told.notLoaded)} are not loaded.`) : null,
+        left > 0 || told.notLoaded ? h("p", { class: "dim" }, `${count(Math.max(0, left))} smaller topics are not shown, ${count(told.notLoaded)} are not loaded.`) : null,
       ),
     );
     state("still");

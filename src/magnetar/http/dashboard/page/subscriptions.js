@@ -23,7 +23,7 @@ function consumers(name, each, seconds) {
     "details",
     null,
     h("summary", null, plural(each.consumerCount, "consumer")),
-    rows.length ? table(`Consumers of ${name}`, heads, rows) : h("p", { class: "empty" }, "Nobody is connected."),
+    rows.length ? table(`Consumers of ${name}`, heads, rows) : h("p", { class: "empty" }, "No consumer is connected."),
     each.consumerCount > rows.length ? h("p", { class: "dim" }, `${count(each.consumerCount - rows.length)} more are not shown.`) : null,
   );
 }

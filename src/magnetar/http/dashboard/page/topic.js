@@ -74,7 +74,7 @@ function producersOf(told) {
   return section(
     "Producers",
     null,
-    h("p", null, chip(side.reason === "nothing" ? "nothing" : side.reason, side.reason === "nothing" ? "nothing in the way" : undefined), " ", side.sentence),
+    h("p", null, chip(side.reason === "nothing" ? "nothing" : side.reason, side.reason === "nothing" ? "nothing prevents publishing" : undefined), " ", side.sentence),
     side.try ? command("try", side.try) : null,
     side.look ? command("look", side.look) : null,
     side.refused.length ? h("p", { class: "dim" }, `Refused since it was loaded: ${side.refused.map((each) => `${each.reason} ${count(each.times)}`).join(", ")}`) : null,
@@ -110,8 +110,8 @@ export function topic(main, full, parameters, handlers) {
       h(
         "dl",
         { class: "figures" },
-        figure("In", [rate(latest.rateIn), " ", line("in")], `msg/s · ${bytes(stats.bytesInCounter)} in all`),
-        figure("Out", [rate(latest.rateOut), " ", line("out")], `msg/s · ${bytes(stats.bytesOutCounter)} in all`),
+        figure("In", [rate(latest.rateIn), " ", line("in")], `msg/s · ${bytes(stats.bytesInCounter)} in total`),
+        figure("Out", [rate(latest.rateOut), " ", line("out")], `msg/s · ${bytes(stats.bytesOutCounter)} in total`),
         !stored ? null : figure("Stored", bytes(stats.storageSize), `${bytes(stats.backlogSize)} backlog`),
         stats.oldestBacklogMessageAgeSeconds > 0 ? figure("Oldest waits", duration(stats.oldestBacklogMessageAgeSeconds), stats.oldestBacklogMessageSubscriptionName || "") : null,
         latest.replication.map((each) => figure(`To ${each.cluster}`, duration(each.lagSeconds), lag(each))),
@@ -120,7 +120,7 @@ export function topic(main, full, parameters, handlers) {
         stats.subscriptionCount === 1 ? "1 subscription" : `${count(stats.subscriptionCount)} subscriptions`,
         null,
         names.map((each) => subscription(full, each, stats.subscriptions[each], explain.subscriptions[each], latest.rates[each], latest.history.seconds)),
-        names.length ? null : h("p", { class: "empty" }, stored ? "No subscriptions: whatever is published is kept as retention says." : "No subscriptions: whatever is published is dropped."),
+        names.length ? null : h("p", { class: "empty" }, stored ? "No subscriptions: published messages are kept as long as the retention policy says." : "No subscriptions: published messages are dropped."),
         stats.subscriptionCount > names.length ? h("p", { class: "dim" }, `${count(stats.subscriptionCount - names.length)} more are not shown.`) : null,
       ),
       producersOf(latest),

@@ -38,7 +38,7 @@ function replicated(each) {
 /** withReplication: a topic of the page is replicated. */
 function row(each, namespace, withReplication) {
   if (each.loaded === false) {
-    return h("tr", { "data-key": each.topic, class: "dim" }, h("td", { class: "name" }, named(each.topic, namespace)), h("td", { colspan: withReplication ? "7" : "6" }, "not loaded: nobody uses it here"));
+    return h("tr", { "data-key": each.topic, class: "dim" }, h("td", { class: "name" }, named(each.topic, namespace)), h("td", { colspan: withReplication ? "7" : "6" }, "not loaded: not in use on this broker"));
   }
   const { waiting } = each;
   return h(
