@@ -23,7 +23,7 @@ def test_a_folder_whose_checkpoint_is_gone_takes_no_batches(tmp_path: Path) -> N
     (tmp_path / "_manifest").mkdir()
     manifest = {"name": "batch-00000000", "batch": 0, "files": [file], "replaces": []}
     (tmp_path / "_manifest" / "batch-00000000.json").write_text(json.dumps(manifest))
-    with pytest.raises(PipelineError, match="_checkpoint, the checkpoint of .*, is missing"):
+    with pytest.raises(PipelineError, match=r"_checkpoint, the checkpoint of .*, is missing"):
         lake.check_goes_on(checkpoint)
     checkpoint.mkdir()
     lake.check_goes_on(checkpoint)
