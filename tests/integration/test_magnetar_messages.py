@@ -218,7 +218,7 @@ def test_what_is_encrypted(client: Any, topic: str) -> None:
     assert "0x" in printed("tail", topic, "--no-follow")[0]
     refused = magnetar("produce", f"{topic}-again", "--json", given=lines[0])
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "line 1: it is encrypted" in refused.stderr
+    assert "line 1: the message is encrypted" in refused.stderr
 
 
 def test_keys_and_values(server: Server, topic: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,7 +91,7 @@ def test_the_report(server: Server, tmp_path: Path) -> None:
     words = report(server, "--top", "1")
     assert re.search(rf"^{re.escape(large)}\s+29\d KiB\s+98\.\d KiB", words, re.MULTILINE), words
     assert small not in words
-    assert "and 1 smaller ones" in words
+    assert "and 1 smaller topics" in words
 
     page = tmp_path / "storage.html"
     report(server, "--html", str(page))
