@@ -59,14 +59,14 @@ function refusedIn(mine) {
 
 function view(parts, parameters, handlers) {
   const [first, ...rest] = parts;
-  if (first === "topics") return topics(main, parameters, bind_addresses);
-  if (first === "namespaces") return namespaces(main, parameters, bind_addresses);
-  if (first === "namespace" && rest.length >= 2) return namespace(main, rest.join("/"), parameters, bind_addresses);
-  if (first === "topic" && rest.length >= 4) return topic(main, `${rest[0]}://${rest.slice(1).join("/")}`, parameters, bind_addresses);
-  if (first === "groups") return groups(main, parameters, bind_addresses);
-  if (first === "storage") return storage(main, parameters, bind_addresses);
-  if (first === "") return overview(main, bind_addresses);
-  bind_addresses.refused({ status: 404, message: "Unknown page." });
+  if (first === "topics") return topics(main, parameters, handlers);
+  if (first === "namespaces") return namespaces(main, parameters, handlers);
+  if (first === "namespace" && rest.length >= 2) return namespace(main, rest.join("/"), parameters, handlers);
+  if (first === "topic" && rest.length >= 4) return topic(main, `${rest[0]}://${rest.slice(1).join("/")}`, parameters, handlers);
+  if (first === "groups") return groups(main, parameters, handlers);
+  if (first === "storage") return storage(main, parameters, handlers);
+  if (first === "") return overview(main, handlers);
+  handlers.refused({ status: 404, message: "Unknown page." });
   return () => {};
 }
 
