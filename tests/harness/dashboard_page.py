@@ -45,9 +45,12 @@ class Page:
             self.browser.switch_to.active_element.send_keys(key)
 
     def push(self, words: str, within: str = "body") -> None:
-        """A button, by what it says."""
+        """Waits for a button, by what it says, and clicks it."""
         path = f".//button[normalize-space()='{words}'] | .//summary[normalize-space()='{words}']"
-        self.element(within).find_element(By.XPATH, path).click()
+        found: WebElement = self.waiting.until(
+            lambda _: self.element(within).find_element(By.XPATH, path), f"no button {words!r}"
+        )
+        found.click()
 
     def fill(self, **values: str) -> None:
         """Fields of the dialog that is open."""

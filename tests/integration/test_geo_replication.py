@@ -440,7 +440,7 @@ def test_an_entry_too_large_for_the_other_cluster_waits_for_an_operator(
     east.publish("large/n/t", ["before", "x" * 40_000, "behind"])
     there = small.subscribe("large/n/t")
     assert [message.data() for message in received(there, 1)] == [b"before"]
-    refused(east, "large/n/t", "small", "is larger than cluster small takes")
+    refused(east, "large/n/t", "small", "is larger than cluster small accepts")
     assert east.replication("large/n/t", "small")["replicationBacklog"] == 2
     east.ask("POST", "/persistent/large/n/t/subscription/pulsar.repl.small/skip/1")
     assert [message.data() for message in received(there, 1)] == [b"behind"]
