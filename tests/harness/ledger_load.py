@@ -48,8 +48,8 @@ class Process:
         metadata = await opened(servers.metadata_store)
         loop = asyncio.get_running_loop()
         io = real_io(loop, folder)
-        proof = None if prove is None else prove(io.randomness.token)
-        bookie = BookieSettings(REQUEST_SECONDS, wire=wire, proof=proof)
+        auth_provider = None if prove is None else prove(io.randomness.token)
+        bookie = BookieSettings(REQUEST_SECONDS, wire=wire, auth_provider=auth_provider)
         bookies = BookiesSettings(bookie, quarantine=False)
         store = await BookKeeperLedgerStore.open_store(
             io,

@@ -106,7 +106,7 @@ class Word:
     """An :class:`magnetar.security.authentication.Authenticator` that takes a client's word for its role."""
 
     asks = True
-    proofs = ()
+    authentication_counts = ()
 
     def __init__(self, guard: Guard, io: Io) -> None:
         self._guard = guard

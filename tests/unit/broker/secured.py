@@ -22,7 +22,7 @@ class Words:
     """Takes the word of a client for its role, as long as it is said to be good."""
 
     asks = True
-    proofs = ()
+    authentication_counts = ()
 
     def __init__(self) -> None:
         self.lasts: dict[str, float] = {}

@@ -154,7 +154,7 @@ class Knows:
     """Everybody is who they say."""
 
     asks = True
-    proofs = ()
+    authentication_counts = ()
 
     async def authenticate(self, claim: Claim) -> Principal:
         return Principal(claim.credentials[0].data.decode(), "token")
