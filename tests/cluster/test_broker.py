@@ -274,7 +274,7 @@ def test_it_does_not_start_beside_who_owns_bundles_in_another_way(
             second.start()
         until(lambda: "owns bundles in another way" in broker.log, "the one that serves says so, too")
         zookeeper.delete("/loadbalance/brokers/other:1")
-    assert "the broker other:1 has loadManagerClassName" in second.log
+    assert "broker other:1 has loadManagerClassName" in second.log
     assert broker.runs
 
 
@@ -348,7 +348,7 @@ def test_it_waits_for_servers_that_are_not_there_yet(cluster: BookKeeperServers,
         ({"clusterName": "elsewhere"}, "magnetar initialize-cluster-metadata"),
         ({"metadataStoreUrl": ""}, "metadataStoreUrl is not set"),
         ({"metadataStoreUrl": "etcd:http://127.0.0.1:2379"}, "must be an address of ZooKeeper"),
-        ({"managedLedgerDefaultWriteQuorum": 4}, "managedLedgerDefaultWriteQuorum 4 is above"),
+        ({"managedLedgerDefaultWriteQuorum": 4}, "managedLedgerDefaultWriteQuorum 4 must not exceed"),
         ({"bookkeeperMetadataServiceUri": "etcd:x"}, "bookkeeperMetadataServiceUri"),
     ],
 )
