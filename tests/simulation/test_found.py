@@ -84,7 +84,7 @@ def test_an_acknowledgement_for_a_closed_consumer_is_not_confirmed() -> None:
         await connection.ask(BaseCommand.SEEK, consumer_id=2, message_id=ids[0])
         answer = await connection.ask(BaseCommand.ACK, consumer_id=2, ack_type=0, message_id=[ids[0]])
         assert answer.HasField("error")
-        assert "not known" in answer.message
+        assert "not found" in answer.message
 
     tell(story)
 
