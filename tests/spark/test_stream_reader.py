@@ -181,9 +181,11 @@ def test_trimmed_messages_are_found_and_named(cluster: Cluster, topic: str, fail
         lost = Offset.from_json(query.offset).topics[topic].next.ledger
         await_gone(cluster, topic, lost)
         if fails:
-            with pytest.raises(DataLoss, match=rf"{topic}: the messages {lost}:0 to {lost}:\d+ are gone"):
+            with pytest.raises(DataLoss, match=rf"{topic}: the messages {lost}:0 to {lost}:\d+ were deleted"):
                 query.run(end)
-            with pytest.raises(DataLoss, match=rf"{topic}: the messages from {lost}:0:0 on are gone"):
+            with pytest.raises(
+                DataLoss, match=rf"{topic}: the messages from {lost}:0:0 on have been deleted"
+            ):
                 query.restarted().plan()
         else:
             assert set(query.run(end)) < set(messages(0, 120))
@@ -205,7 +207,7 @@ def test_messages_that_others_passed_over_before_the_first_batch_are_missed(
     cluster.admin.delete_subscription(topic, "keep")
     publish_and_roll(cluster, topic)
     await_gone(cluster, topic, lost)
-    with pytest.raises(DataLoss, match=rf"{topic}: the messages from {lost}:0:0 on are gone"):
+    with pytest.raises(DataLoss, match=rf"{topic}: the messages from {lost}:0:0 on have been deleted"):
         query.restarted().plan()
 
 
