@@ -253,7 +253,7 @@ def test_the_page_shows_what_both_carry_and_leads_to_the_other(brokers: list[Bro
         page = Page(browser, one.http_url)
         page.go("/")
         names = [broker.http_url.removeprefix("http://") for broker in brokers]
-        page.sees("Brokers of the cluster", *names, "this one", "leads", "CPU", "Bundles", " ago")
+        page.sees("Brokers of the cluster", *names, "this broker", "leads", "CPU", "Bundles", " ago")
         page.element("[aria-label='Brokers of the cluster'] a").click()
         page.waiting.until(lambda _: browser.current_url.startswith(f"{other.http_url}/"))
         page.sees("Brokers of the cluster", *names)

@@ -169,8 +169,8 @@ def test_a_message_that_is_not_whole_yet_is_none(cluster: Cluster, topic: str) -
 @pytest.mark.parametrize(
     ("sent", "reason"),
     [
-        ((("a", 1, 2),), "its first chunk of 2 is not there"),
-        ((("a", 0, 3), ("a", 2, 3)), "chunk 2 of 3 is not there"),
+        ((("a", 1, 2),), "its first chunk of 2 is missing"),
+        ((("a", 0, 3), ("a", 2, 3)), "chunk 2 of 3 is missing"),
         ((("a", 0, 2), "x", ("a", 5, 2)), "the chunk contradicts itself"),
     ],
 )

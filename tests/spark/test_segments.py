@@ -198,4 +198,4 @@ def test_what_cannot_be_is_refused_by_name(store: Store, topic: str) -> None:
         "POST", f"/admin/v2/magnetar/read-plans/{topic.replace('://', '/')}", '{"begin": 1}'
     )
     assert status == 400
-    assert b"unknown: begin" in body
+    assert b"unknown fields begin" in body
