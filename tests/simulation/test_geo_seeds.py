@@ -41,6 +41,11 @@ def test_clusters_have_the_same_messages_in_the_end(group: int) -> None:
         assert followed
 
 
+def test_a_producer_that_is_closed_as_soon_as_it_is_connected_is_connected_again() -> None:
+    """The other cluster stops in the same turn of the loop: the replicator stood still for ever."""
+    Scenario(20288).run()
+
+
 @pytest.mark.parametrize("name", list(PLANTED))
 def test_a_bug_planted_into_replication_is_found(name: str) -> None:
     with PLANTED[name]():

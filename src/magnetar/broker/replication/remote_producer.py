@@ -159,6 +159,9 @@ class RemoteProducer:
                 self.connect()
             return
         if task.exception() is None:
+            if kind == _CONNECTING and self.connection is None and not self._resting:
+                # The other cluster closed the producer before this was told that it is connected.
+                self.start(_CONNECTING, self._connect_later)
             self._sender.go_on()
             return
         error = task.exception()
