@@ -46,7 +46,7 @@ class AdminClient:
         :param authentication: the credentials of each request
         :param tls: what goes for ``https``; None: whom the system trusts, under their names
         :raises AdminError: it is no HTTP address
-        :raises NoCredentials: the token is none
+        :raises NoCredentials: the token is not valid
         """
         if token is not None:
             authentication = AuthenticationToken(token)

@@ -43,7 +43,7 @@ class Connection:
         """:param proxy_to: ``host:port`` of the broker that a proxy is to reach
 
         :param auth_data: goes with CONNECT
-        :param get_auth_data: gives a fresh one when the broker asks for it; None: there is none
+        :param get_auth_data: gives new credentials when the broker asks for them; None: the client has none
         :param keep_alive: seconds without a sign of the broker before it is asked for one
         """
         self.wire = Wire(self, runs)

@@ -52,8 +52,8 @@ class LedgerCreation:
         if self._fruitless < _FRUITLESS:
             self._pause = self._not_before = 0.0
 
-    def is_fruitless(self, durable: int) -> bool:
-        """Whether the ledger that has just failed was one of several in a row that stored nothing.
+    def count_failure(self, durable: int) -> bool:
+        """Counts a failed ledger; returns whether it was one of several in a row that stored nothing.
 
         Then the next one is not made at once, and pauses grow as after :meth:`failed`. Bookies refuse an
         entry beyond their frame limit in every ledger, and a topic without pauses makes ledgers without end.

@@ -326,7 +326,7 @@ class ManagedLedger:
                 self.state = State.NEEDS_LEDGER
             self.fail_waiting(reason)
             return
-        fruitless = self.creation.is_fruitless(first_entry_id)
+        fruitless = self.creation.count_failure(first_entry_id)
         if self.state is State.OPEN:
             self.state = State.NEEDS_LEDGER
         if fruitless and self.state in (State.NEEDS_LEDGER, State.ROLLING):

@@ -177,7 +177,7 @@ class ProxyService:
     ) -> BrokerConnection:
         """A connection to a broker that has answered CONNECT.
 
-        :param connect: what it is told, without the proxy's own credentials
+        :param connect: the CONNECT command for the broker, without the proxy's own credentials
         :raises BrokerRefused: it did not let the proxy, or its client, in
         :raises BrokerLost: nobody answers there
         """

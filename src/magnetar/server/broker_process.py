@@ -189,7 +189,7 @@ def _reason(error: Exception) -> str:
 
 
 class Assembly:
-    """A broker, its listeners, and who is asked about those who come in: started and stopped as one."""
+    """A broker with its listeners and its authentication, started and stopped as one."""
 
     def __init__(
         self,

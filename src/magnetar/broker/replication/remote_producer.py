@@ -68,7 +68,7 @@ class RemoteProducer:
         self.hindrance = "the replicator is not connected yet"
         """Why nothing is sent, in words; empty: nothing keeps it from sending."""
         self.lasting = ""
-        """A hindrance that no new connection ends; empty: there is none. It is up to the sender."""
+        """A hindrance that outlasts the connection; the sender sets and clears it. Empty: nothing does."""
         self.connected_ms = 0
         """When it was connected, in milliseconds since 1970; 0: it is not."""
         self.cluster: RemoteCluster | None = None

@@ -44,7 +44,7 @@ class Authentication:
     def data(self) -> bytes:
         """``auth_data`` of CONNECT, asked for anew with each connection and each AUTH_CHALLENGE.
 
-        :raises NoCredentials: there is none
+        :raises NoCredentials: the client has no usable credentials
         """
         return b""
 
@@ -65,7 +65,7 @@ class BearerAuthentication(Authentication):
     method = "token"
 
     def token(self) -> str:
-        """The token of now. :raises NoCredentials: there is none"""
+        """The present token. :raises NoCredentials: the file or callable gives no token"""
         raise NotImplementedError
 
     def data(self) -> bytes:
