@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from peers import send_frame
 from sending import DUPLICATE, Source
 
+from magnetar.broker.replication import replicator
 from magnetar.ledger.interface import LedgerError
 
 STORED = (9, 0)
@@ -142,3 +144,59 @@ def test_a_cut_while_entries_go_one_by_one_does_not_confirm_them() -> None:
     source.confirm(DUPLICATE)
     assert source.replicator.backlog() == 2
     assert "drops entry" in source.replicator.hindrance
+
+
+def _long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer than a commit on the simulated disk."""
+    monkeypatch.setattr(replicator, "_GATHERING_SECONDS", 1.0)
+
+
+def _store_at_once(source: Source, count: int) -> None:
+    """Publishes entries that one commit has room for."""
+    first, stored = len(source.positions), source.topic.managed_ledger.last_confirmed
+    source.producer.connection.data_received(b"".join(send_frame(first + index) for index in range(count)))
+    source.until(lambda: source.topic.managed_ledger.last_confirmed[1] == stored[1] + count)
+    source.positions += [(stored[0], stored[1] + 1 + index) for index in range(count)]
+
+
+def test_a_busy_topic_is_sent_in_runs_with_pauses_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    _long_pauses(monkeypatch)
+    source = Source(1)
+    _store_at_once(source, 10)
+    source.until(lambda: len(source.link.sent) == 11)
+    sent_at = source.loop.time()
+    _store_at_once(source, 3)
+    _store_at_once(source, 3)
+    assert len(source.link.sent) == 11
+    source.until(lambda: len(source.link.sent) > 11)
+    assert source.loop.time() >= sent_at + 0.99
+    assert source.link.sent == source.positions
+    # That run had few messages: the next one has no pause before it.
+    [position] = source.store(1)
+    source.until(lambda: len(source.link.sent) > 17)
+    assert source.link.sent[-1] == position
+    assert source.loop.time() < sent_at + 1.9
+
+
+def test_a_busy_topic_sends_many_entries_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    _long_pauses(monkeypatch)
+    source = Source(1)
+    _store_at_once(source, 10)
+    source.until(lambda: len(source.link.sent) == 11)
+    sent_at = source.loop.time()
+    _store_at_once(source, 300)
+    source.until(lambda: len(source.link.sent) > 11)
+    assert source.loop.time() < sent_at + 0.9
+
+
+def test_a_replicator_that_stops_while_it_gathers_sends_nothing_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _long_pauses(monkeypatch)
+    source = Source(1)
+    _store_at_once(source, 10)
+    source.until(lambda: len(source.link.sent) == 11)
+    _store_at_once(source, 3)
+    source.replicator.stop()
+    source.world.wait(1.0)
+    assert len(source.link.sent) == 11

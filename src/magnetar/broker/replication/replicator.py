@@ -18,6 +18,7 @@ from magnetar.broker.replication.settings import Common
 from magnetar.broker.topics.persistent import Topic
 from magnetar.client.backoff import Backoff
 from magnetar.client.connection import Connection
+from magnetar.io.interfaces import Cancellable
 from magnetar.io.waiting import sleep
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import LedgerError
@@ -46,6 +47,13 @@ _READING = "reading"
 _KEPT_SLOTS = 64
 _NOTHING = InFlight()
 """Shared by all replicators that have nothing in flight; nothing is ever added to it."""
+_GATHERING_SECONDS = 0.002
+"""The least time between two runs when the first one had many messages. At 20,000 messages a second a topic
+makes 1,500 commits a second. The receiver would handle each by itself: it uses half the CPU time with 500."""
+_MANY_MESSAGES = 8
+"""Below this a run is followed by the next one without a pause: a slow topic keeps its low lag."""
+_MANY_ENTRIES = 256
+"""So many entries are sent without a pause: a backlog is sent as fast as the receiver takes it."""
 _SAMPLE_SECONDS = 0.1
 _MOST_SAMPLES = 32
 
@@ -73,6 +81,10 @@ class Replicator(BaseReplicator):
         self._left: tuple[EntryRun, int, int] | None = None
         """Read and not sent: the run, and the first and the last index."""
         self._oldest_sent = 0.0
+        self._next_run = 0.0
+        """On the loop's clock, when a run of few entries may be sent."""
+        self._gathering: Cancellable | None = None
+        """Calls :meth:`go_on` at that time."""
         self._stored_at: list[tuple[Position, float]] = []
         """Some positions that are not confirmed, and when each was the last one of the topic."""
         self._read_backoff = Backoff(common.io.randomness, *_READ_AGAIN)
@@ -242,6 +254,8 @@ class Replicator(BaseReplicator):
             room = most - self._in_flight.count
             if room <= 0 or (self._left is None and not self.cursor.has_more()):
                 return
+            if self._left is None and self._gathers():
+                return
             if not self._bytes.admits(self) or not self._admitted() or not topic.budget.admits(self):
                 return
             if self._throttle is not None:
@@ -256,6 +270,26 @@ class Replicator(BaseReplicator):
                     return
                 left = (run, 0, run.count)
             self._send(*left, room)
+
+    def _gathers(self) -> bool:
+        """Whether it waits for more entries: it has just sent many messages, and has few entries now."""
+        if self._gathering is not None:
+            return not self._has_many()
+        if self._loop.time() >= self._next_run or self._has_many():
+            return False
+        self._gathering = self._loop.call_at(self._next_run, self._gathered)
+        return True
+
+    def _has_many(self) -> bool:
+        """Whether so many entries can be read that gathering more would not save anything."""
+        next_ledger, next_entry = self.cursor.next_position()
+        ledger, entry = self.topic.max_read_position
+        return ledger != next_ledger or entry - next_entry >= _MANY_ENTRIES - 1
+
+    def _gathered(self) -> None:
+        self._gathering = None
+        self._next_run = 0.0
+        self.go_on()
 
     def _admitted(self) -> bool:
         """Whether its dispatch rate admits anything now."""
@@ -366,6 +400,8 @@ class Replicator(BaseReplicator):
             self.sent.bytes += len(frames)
             self.topic.busy()
         self.topic.budget.spend(RUN_PRICE + len(frames))
+        if encoding.messages >= _MANY_MESSAGES:
+            self._next_run = self._loop.time() + _GATHERING_SECONDS
         if encoding.sent < stopped_at - first:
             self._count_expired(encoding.kinds, first, stopped_at)
         if stopped_at > first:
@@ -407,5 +443,7 @@ class Replicator(BaseReplicator):
         self.topic.unfollow(self._stored)
         self._there.stop()
         self._bytes.leave(self)
+        if self._gathering is not None:
+            self._gathering.cancel()
         if self._throttle is not None:
             self._throttle.close()
