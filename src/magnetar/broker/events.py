@@ -1,6 +1,6 @@
-"""What the log tells of the broker's life: who and what came and went, one line each.
+"""Lines of the log about the broker's life: topics, producers, consumers and subscriptions, one line each.
 
-The process bounds how many such lines there are in a second (``magnetar.server.logs``).
+``magnetar.server.logs`` limits the number of lines per second.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class _From(Protocol):
-    """A client's end of something."""
+    """A producer, consumer or connection of a client."""
 
     name: str
     address: str
@@ -20,7 +20,7 @@ class _From(Protocol):
 
 
 def topic_opened(topic: str, *, made: bool, milliseconds: float) -> None:
-    """:param made: it was not there before"""
+    """:param made: the topic is new"""
     log.info("topic made" if made else "topic opened", extra={"topic": topic, "ms": round(milliseconds, 1)})
 
 
@@ -59,17 +59,17 @@ def subscription_deleted(topic: str, subscription: str) -> None:
 
 
 def refused(request: str, peer: str, reason: str) -> None:
-    """What a client asked for was not done."""
+    """Logs that a client's request was refused."""
     log.info("request refused", extra={"request": request, "peer": peer, "reason": reason})
 
 
 def unauthenticated(peer: str, role: str, reason: str) -> None:
-    """A client that was let in does not count any more as who it was."""
+    """Logs that a connection is closed because its client is no longer authenticated."""
     log.warning("closing a client", extra={"peer": peer, "role": role, "reason": reason})
 
 
 def revoked(what: str, peer: str, role: str, reason: str) -> None:
-    """Something of a client's ends because it is allowed no more."""
+    """Logs that something of a client is closed because its role has lost the permission."""
     log.warning(f"closing a {what}", extra={"peer": peer, "role": role, "reason": reason})
 
 

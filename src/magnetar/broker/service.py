@@ -1,4 +1,4 @@
-"""The broker: its start and end, what may be looked up, and everything its connections share."""
+"""The broker: its start and stop, lookups, and everything that its connections share."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ if TYPE_CHECKING:
     from magnetar.client.client import Client
 
 _INSTANCES = "/counters/producer-name/-"
-"""Numbers the lives of brokers: clients come back to a new one with names that an earlier one gave."""
+"""Numbers the starts of brokers: clients reconnect to a new broker with names that an earlier one
+generated."""
 
 
 @dataclass(frozen=True)
@@ -75,15 +76,15 @@ class Dynamic:
     """Settings that can be changed while a broker runs."""
 
     settings: Mapping[str, Changeable]
-    """And what takes them."""
+    """The settings by name."""
     refused: Mapping[str, str]
-    """Those that other brokers change, and why they stay as they are here."""
+    """Settings that other brokers can change at run time and this one cannot, each with the reason."""
     changed: Callable[[], Awaitable[None]]
-    """Awaited when some are others now: has everything go by them (:meth:`BrokerService.use`)."""
+    """Awaited after a change; applies the settings now in effect (:meth:`BrokerService.use`)."""
 
 
 class BrokerService(ServedTopics):
-    """The topics that are served, and those who come for them; everything here runs in the loop."""
+    """The served topics and what their clients share. Everything here runs in the event loop."""
 
     def __init__(
         self,
@@ -100,19 +101,19 @@ class BrokerService(ServedTopics):
         load: LoadDesk | None = None,
         reach: Reach | None = None,
     ) -> None:
-        """:param authenticator: asked who clients are; None: nobody is
+        """:param authenticator: authenticates clients; None: clients are not authenticated
 
-        :param authorizer: makes what is asked who may do what, given what was granted; None: nobody is asked
+        :param authorizer: makes the authorizer from the stored grants; None: everything is permitted
 
-        :param dynamic: settings that can be changed while it runs; None: there are none
+        :param dynamic: settings that can be changed while the broker runs; None: no setting can be changed
 
-        :param beside: the other brokers of its cluster; None: it is alone
+        :param beside: the other brokers of the cluster; None: the broker is standalone
 
-        :param ownership: see :class:`ServedTopics`, and so is ``reach``
+        :param ownership: see :class:`ServedTopics`, as for ``reach``
         """
         super().__init__(io, wheel, metadata, managed_ledgers, settings, ownership, beside, reach)
         self.load = load
-        """None, too, where there are no other brokers."""
+        """None also in a standalone broker."""
         if beside is not None:
             self.unloads.handing_over = HandingOver(io.loop, beside, lambda: self.settings)
         self.authenticator: Authenticator = authenticator or NobodyIsAsked()
@@ -171,7 +172,7 @@ class BrokerService(ServedTopics):
         cluster, tell = self.settings.cluster, self.policies.tell
         if beside is None:
             return SystemTopicPolicies(self, cluster, tell, self.metadata, self.producer_names)
-        # A broker that is alone needs no client, and none of its memory.
+        # Imported here to save a standalone broker the memory of a client that it does not need.
         from magnetar.broker.system_topics.topic_policies_of_cluster import ClusterTopicPolicies
 
         client = partial(_own_client, self, beside)
@@ -185,9 +186,9 @@ class BrokerService(ServedTopics):
         await self._dynamic.changed()
 
     async def use(self, settings: BrokerSettings) -> None:
-        """Goes by other settings from now on, and so do live topics when this returns.
+        """Applies other settings, to live topics too; they are in effect when this returns.
 
-        :param settings: different in what can be changed while a broker runs
+        :param settings: differ only in settings that can be changed while a broker runs
         """
         former = self.settings
         await super().use(settings)
@@ -206,11 +207,11 @@ class BrokerService(ServedTopics):
         accept: Callable[[], StreamProtocol],
         network: ListeningNetwork | None = None,
     ) -> Listener:
-        """Serves clients from now on, at one more address.
+        """Listens on one more address.
 
-        :param network: None: the plain one
+        :param network: None: plain TCP
         :raises OSError: the address cannot be used
-        :raises MetadataError: the number of this broker's life cannot be taken
+        :raises MetadataError: no number can be taken for this start of the broker
         """
         if not self._listeners:
             counter = await self.metadata.put(_INSTANCES, b"", ephemeral=True, sequential=True)
@@ -228,7 +229,8 @@ class BrokerService(ServedTopics):
         return bool(self._listeners) and not self.stopping
 
     async def stop(self) -> None:
-        """Takes no new clients, closes topics (what was acknowledged is durable then) and connections."""
+        """Closes the listeners, then topics (acknowledged messages are durable afterwards), then
+        connections."""
         self.stopping = True
         for listener in self._listeners:
             listener.close()
@@ -250,14 +252,14 @@ class BrokerService(ServedTopics):
     # Names
 
     def parse_topic(self, text: str) -> TopicName:
-        """:raises InvalidTopicName: it is no topic's name"""
+        """:raises InvalidTopicName: the text is not the name of a topic"""
         try:
             return TopicName.parse(text)
         except InvalidName as error:
             raise InvalidTopicName(str(error)) from error
 
     def parse_namespace(self, text: str) -> NamespaceName:
-        """:raises InvalidTopicName: it is no namespace's name"""
+        """:raises InvalidTopicName: the text is not the name of a namespace"""
         try:
             return NamespaceName.parse(text)
         except InvalidName as error:
@@ -265,7 +267,7 @@ class BrokerService(ServedTopics):
 
     @contextmanager
     def lookup_in_progress(self) -> Iterator[None]:
-        """Around what counts as a lookup: where topics are, their partitions, which there are.
+        """Counts as one lookup in progress: of a topic's owner, its partitions, or the topics of a namespace.
 
         :raises TooManyRequests: too many are in progress
         """
@@ -280,13 +282,13 @@ class BrokerService(ServedTopics):
     async def look_up(
         self, name: TopicName, principal: Principal = BROKER, *, authoritative: bool = False
     ) -> Owner:
-        """The broker that serves a topic, which need not exist, or is to be asked next.
+        """Returns the broker that serves a topic, or the one to ask next. The topic need not exist.
 
-        The next one may be of another cluster, a peer of this one.
+        The broker to ask next may belong to another cluster, a peer of this one.
 
-        :param principal: who asks
-        :param authoritative: this broker was chosen by the one that leads, and is to take what nobody serves
-        :raises NamespaceNotFound: no such namespace
+        :param principal: of the client that looks the topic up
+        :param authoritative: the leader chose this broker, which takes the topic's bundle if it has no owner
+        :raises NamespaceNotFound: the namespace does not exist
         :raises NotInThisCluster: the namespace lists neither the local cluster nor a peer
         :raises NotAllowed: topics of that kind are not served here
         :raises TooManyRequests: too many lookups are in progress
@@ -313,12 +315,12 @@ class BrokerService(ServedTopics):
         return owner
 
     async def check_producer(self, topic: AnyTopic, *, encrypts: bool) -> None:
-        """What a producer has to meet before a topic is asked to let it in.
+        """Checks what every producer must meet before the topic itself is asked to accept it.
 
-        :param encrypts: whether it says that it encrypts what it publishes, or need not say so
-        :raises EncryptionRequired: it does not, and has to
+        :param encrypts: whether the producer says that it encrypts its messages, or need not say so
+        :raises EncryptionRequired: the topic requires encryption and the producer does not encrypt
         :raises QuotaExceeded: a backlog quota is exceeded, or the disk is full
-        :raises QuotaExceededHold: likewise, and it is to wait
+        :raises QuotaExceededHold: as before, and the policy is to let the producer wait
         """
         if topic.policies.encryption_required and not encrypts:
             text = f"Encryption is required in {topic.full_name}"
@@ -335,11 +337,12 @@ class BrokerService(ServedTopics):
         system: bool = False,
         principal: Principal = BROKER,
     ) -> Sequence[str]:
-        """Full names of the namespace's topics, sorted; the list is shared by all who ask for it.
+        """Returns the sorted full names of the namespace's topics. Callers share the list and must not change
+        it.
 
         :param mode: ``PERSISTENT``, ``NON_PERSISTENT`` or ``ALL``
-        :param system: the system's own ones too
-        :param principal: who asks
+        :param system: include system topics
+        :param principal: of the client that lists them
         """
         parsed = self.parse_namespace(namespace)
         await self.namespaces.check(parsed)
@@ -379,4 +382,4 @@ def _publish_rates(settings: BrokerSettings) -> tuple[float, float]:
 
 
 async def _nothing() -> None:
-    """There is nothing that goes by changed settings."""
+    """The default of :attr:`Dynamic.changed`: nothing depends on changed settings."""

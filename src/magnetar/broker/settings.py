@@ -1,4 +1,4 @@
-"""The settings of a broker, each honoured here; the names in configuration files are Pulsar's."""
+"""The settings of a broker. All of them have an effect; the names in configuration files are Pulsar's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from magnetar.lazy_dataclass import dataclass
 class BrokerSettings:
     cluster: str
     service_url: str
-    """``pulsar://host:port`` as clients are told."""
+    """``pulsar://host:port`` as reported to clients."""
     http_url: str
     topic: TopicSettings
     broker_id: str = ""
@@ -28,51 +28,51 @@ class BrokerSettings:
     max_partial_frames: int = 64 * 1024 * 1024
     max_pending_publishes: int = 1_000
     max_publish_messages: int = 0
-    """A second, over all topics; 0 for any number. So is the next, in bytes."""
+    """Per second, over all topics; 0: no limit. The next one is the same in bytes."""
     max_publish_bytes: int = 0
     dispatch_rate: DispatchRate = field(default_factory=DispatchRate)
-    """Over all topics."""
+    """Over all topics together."""
     show_broker_entry_metadata: bool = False
-    """Clients that take it are sent what was written in front of entries."""
+    """Broker entry metadata is sent to clients that support it."""
     keep_alive_seconds: float = 30.0
     liveness_seconds: float = 5.0
     authentication_refresh_seconds: float = 60.0
-    """A client is asked for new credentials before its present ones expire."""
+    """How long before its credentials expire a client is asked for new ones."""
     service_url_tls: str = ""
     """``pulsar+ssl://host:port``; empty: no TLS. Where only TLS is served, :attr:`service_url` is empty."""
     http_url_tls: str = ""
     listeners: Mapping[str, Addresses] = field(default_factory=dict)
-    """The same by the name of a listener."""
+    """The addresses of each advertised listener, by its name."""
     key_shared_enabled: bool = True
     policies: EffectivePolicies = field(default_factory=EffectivePolicies)
-    """What counts where neither topic nor namespace says anything."""
+    """Used where neither the topic nor the namespace sets a policy."""
     default_bundles: int = 4
-    """Bundles of a new namespace, 1 … 65536."""
+    """Bundles of a new namespace, 1 to 65536."""
     alone: bool = True
-    """There are no other brokers: who reached this one, by whatever address, reaches all topics there."""
+    """The broker is standalone: a client that reached it, by whatever address, reaches all topics there."""
     one_copy: bool = True
-    """The ledger store keeps one copy of an entry, whatever quorums say."""
+    """The ledger store keeps one copy of each entry, whatever the quorums are."""
     persistent_topics: bool = True
-    """Whether such topics are served; so with the next one."""
+    """Whether persistent topics are served. The next one is the same for non-persistent topics."""
     non_persistent_topics: bool = True
     topic_policies: bool = True
-    """Topics may have policies of their own."""
+    """Topics may have their own policies."""
     max_tenants: int = 0
-    """0 for any number; so is the next."""
+    """0: no limit; also for the next one."""
     max_namespaces_per_tenant: int = 0
     force_delete_tenants: bool = False
     force_delete_namespaces: bool = False
     max_partitions: int = 0
-    """Partitions of one topic, 0 for any number."""
+    """Partitions of one topic; 0: no limit."""
     max_topics_per_tenant: int = 0
-    """Each partition is one; 0 for any number."""
+    """Each partition counts as one; 0: no limit."""
     max_topic_loads: int = 5_000
     topic_load_timeout_seconds: float = 60.0
     max_lookups: int = 50_000
     max_connections: int = 0
     max_connections_per_address: int = 0
     max_producers_per_connection: int = 0
-    """0: as many as a client likes."""
+    """0: no limit."""
     max_consumers_per_connection: int = 0
     stats_seconds: float = 60.0
     retention_check_seconds: float = 120.0
@@ -83,38 +83,39 @@ class BrokerSettings:
     backlog_quota_check: bool = True
     backlog_quota_check_seconds: float = 60.0
     precise_age_quota: bool = False
-    """Ages of backlogs are read from messages; else told by when ledgers were closed."""
+    """The age of a backlog is read from its oldest message; otherwise it is estimated from the time its
+    ledger closed."""
     max_backlog_scan_seconds: float = 120.0
     max_backlog_scan_entries: int = 10_000
     inactive_topics_check_seconds: float = 60.0
     subscription_expiry_check_seconds: float = 300.0
     delete_inactive_partitioned: bool = False
-    """A partitioned topic goes with the last of its partitions that was inactive."""
+    """A partitioned topic is deleted with the last of its partitions that was inactive."""
     match_patterns: bool = True
-    """Patterns of topics are matched here, and clients told when topics come and go."""
+    """The broker matches patterns of topics, and notifies clients when topics are created and deleted."""
     max_pattern_length: int = 50
     max_unacked: int = 0
-    """Messages outstanding on all shared subscriptions together; 0 for any number."""
+    """Unacknowledged messages of all shared subscriptions together; 0: no limit."""
     unacked_share_when_blocked: float = 0.16
-    """The part of it that a subscription may have outstanding when it is reached."""
+    """Once the limit is reached, the part of it that one subscription may have unacknowledged."""
     max_read_plan_seconds: int = 3600
-    """For which a read plan may be held; 0: there are none."""
+    """The longest time that a read plan may be held; 0: read plans are disabled."""
     packages: bool = False
-    """Packages are stored and given out."""
+    """The broker stores packages and serves them."""
     package_copies: int = 1
-    """Of each, where the ledger store keeps any number."""
+    """Copies of each package, where the ledger store keeps more than one."""
     max_package_bytes: int = 100 << 20
     replication: ReplicationSettings = field(default_factory=lambda: ReplicationSettings(""))
     replication_buffer: int = 64 << 20
-    """Bytes that all replicators together have on their way."""
+    """The most bytes that all replicators together may have in flight."""
     metadata_url: str = ""
-    """Where the metadata lies, as operators are told."""
+    """Where the metadata is stored, as reported to operators."""
     runtime: dict[str, str] = field(default_factory=dict)
-    """Every setting in effect by Pulsar's name, as text."""
+    """Every setting in effect, as text, by Pulsar's name."""
 
     @property
     def addresses(self) -> Addresses:
-        """Where clients reach this broker that name no listener."""
+        """The addresses for clients that do not name a listener."""
         return Addresses(
             self.service_url or None,
             self.service_url_tls or None,

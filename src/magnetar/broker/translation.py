@@ -1,4 +1,4 @@
-"""What clients are told of errors from the layers below the broker."""
+"""Translation of errors from the layers below the broker into errors for clients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from magnetar.metadata.interface import MetadataError, NodeTooLarge
 
 
 def to_broker_error(error: Exception) -> BrokerError:
-    """What a client is told of an error from the layers below."""
+    """Returns the error to send to a client for an error from the layers below."""
     if isinstance(error, BrokerError):
         return error
     if isinstance(error, NodeTooLarge):

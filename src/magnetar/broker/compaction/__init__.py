@@ -1,1 +1,1 @@
-"""Compaction by key: the newest message of each key, in a ledger of its own, and reading it."""
+"""Compaction by key: writing the newest message of each key to a compacted ledger, and reading it."""

@@ -1,4 +1,4 @@
-"""A compacted ledger: of each key the newest message up to a horizon, with the ids that the topic gave."""
+"""A compacted ledger: the newest message of each key up to a horizon, with the ids it has in the topic."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from magnetar.protocol.metadata import parse_entry
 log = logging.getLogger(__name__)
 
 _MOST_ENTRIES = 1_024
-"""Read at a time."""
+"""Entries per read."""
 
 _MOST_REMEMBERED = 4_096
-"""Positions of entries that were looked at."""
+"""Remembered positions, of entries that a search has read."""
 
 
 class OpenedRun:
-    """Entries of a compacted ledger: entry i of the topic is ``buffer[starts[i]:ends[i]]``."""
+    """Entries of a compacted ledger: entry i as the topic stores it is ``buffer[starts[i]:ends[i]]``."""
 
     __slots__ = ("buffer", "count", "ends", "entry_ids", "first", "ledger_ids", "starts")
 
     def __init__(self, run: EntryRun) -> None:
-        """:raises DataDamaged: an entry is not what compacted ledgers have"""
+        """:raises DataDamaged: an entry does not have the format of a compacted ledger"""
         count = run.count
         self.first = run.first_entry_id
         self.count = count
@@ -56,7 +56,7 @@ class OpenedRun:
         return self.ledger_ids[index], self.entry_ids[index]
 
     def runs(self) -> list[EntryRun]:
-        """The same as runs of the topic's own positions."""
+        """Returns the entries as runs of consecutive positions in the topic."""
         found = []
         at = 0
         while at < self.count:
@@ -77,12 +77,12 @@ class OpenedRun:
 
 
 class CompactedLedger:
-    """Read by whoever reads compacted; deleted when it was replaced and nobody uses it any more."""
+    """Reads a compacted ledger, and deletes it once it has been replaced and has no users."""
 
     def __init__(
         self, loop: Loop, store: LedgerStore, deletions: DeletionQueue, ledger_id: int, horizon: Position
     ) -> None:
-        """:param horizon: the last position of the topic that it stands for"""
+        """:param horizon: the last position of the topic that the ledger covers"""
         self.ledger_id = ledger_id
         self.horizon = horizon
         self._loop = loop
@@ -93,12 +93,13 @@ class CompactedLedger:
         self._users = 0
         self._replaced = False
         self._positions: dict[int, Position] = {}
-        """Of entries that were looked at to find others; those of the first halvings are asked for most."""
+        """Positions of entries that a search has read; the first steps of every binary search use the same
+        ones."""
 
     # Users
 
     def use(self) -> None:
-        """It stays until :meth:`release`."""
+        """Keeps the ledger until :meth:`release`."""
         self._users += 1
 
     def release(self) -> None:
@@ -107,7 +108,7 @@ class CompactedLedger:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """It stays until what is asked inside is answered: the same for questions of several steps."""
+        """Keeps the ledger inside the ``with`` block, for operations of several steps."""
         self.use()
         try:
             yield
@@ -115,7 +116,7 @@ class CompactedLedger:
             self.release()
 
     def replaced(self) -> None:
-        """Nothing names it any more: it goes when nobody uses it."""
+        """Called when no cursor names the ledger any more; it is deleted once it has no users."""
         self._replaced = True
         self._go_if_unused()
 
@@ -126,7 +127,7 @@ class CompactedLedger:
             self._loop.create_task(self._deletions.delete(self.ledger_id))
 
     def close(self) -> None:
-        """Lets go of what is open."""
+        """Closes the reader, if one is open."""
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
@@ -148,17 +149,19 @@ class CompactedLedger:
         return self._reader
 
     async def entries(self) -> int:
-        """:raises LedgerError: it cannot be opened"""
+        """:raises LedgerError: the ledger cannot be opened"""
         with self.held():
             return (await self._opened()).metadata.last_entry_id + 1
 
     async def size(self) -> int:
-        """Bytes. :raises LedgerError: it cannot be opened"""
+        """The ledger's size in bytes.
+
+        :raises LedgerError: the ledger cannot be opened"""
         with self.held():
             return (await self._opened()).metadata.length
 
     async def read(self, first: int, last: int, max_bytes: int) -> OpenedRun:
-        """Entries [first, last] of it, as many as come at once.
+        """Reads entries [first, last] of the ledger, possibly only the first of them.
 
         :raises LedgerError: they cannot be read
         """
@@ -167,9 +170,10 @@ class CompactedLedger:
         return OpenedRun(runs[0])
 
     async def find(self, position: Position) -> int:
-        """The index of its first entry at or after a position of the topic; that behind the last for none.
+        """Returns the index of the first entry at or after a position of the topic; the number of entries if
+        none is.
 
-        :raises LedgerError: it cannot be read
+        :raises LedgerError: the ledger cannot be read
         """
         low, high = 0, await self.entries()
         while low < high:
@@ -189,11 +193,11 @@ class CompactedLedger:
         return known
 
     async def last(self) -> tuple[Position, int] | None:
-        """The last message in it: its position, and its index in its batch, -1 outside of one.
+        """Returns the position of the last message and its index in its batch, -1 outside of a batch.
 
-        None when it is empty.
+        None when the ledger is empty.
 
-        :raises LedgerError: it cannot be read
+        :raises LedgerError: the ledger cannot be read
         """
         with self.held():
             count = await self.entries()
@@ -203,9 +207,10 @@ class CompactedLedger:
         return run.position(0), _last_index(run.buffer[run.starts[0] : run.ends[0]])
 
     async def first_published_at(self, time_ms: int) -> Position | None:
-        """The first position in it with a publish time at or after a time, by halving; None for none.
+        """Finds by binary search the first position with a publish time at or after a time; None if there is
+        none.
 
-        :raises LedgerError: it cannot be read
+        :raises LedgerError: the ledger cannot be read
         """
         found: Position | None = None
         with self.held():
@@ -222,13 +227,13 @@ class CompactedLedger:
 
 
 _MOST_LOOKED_INTO = 8 << 20
-"""Bytes of a batch, uncompressed, that is looked into here: the loop waits meanwhile."""
+"""The largest uncompressed size of a batch that is unpacked here, because the event loop waits meanwhile."""
 
 
 def _last_index(data: bytes) -> int:
-    """The index of the last message of an entry that was not compacted out; -1 when it is no batch.
+    """Returns the index in its batch of the last message that was not compacted out; -1 outside of a batch.
 
-    Of a batch that is encrypted or too large to be looked into: that of its last message.
+    A batch that is encrypted or too large is not unpacked: the index is that of its last message.
     """
     try:
         entry = parse_entry(data, verify_checksum=False)
@@ -238,7 +243,7 @@ def _last_index(data: bytes) -> int:
             return entry.batch_size - 1
         messages = split_batch(entry.uncompressed_payload(), entry.batch_size)
     except ProtocolError:
-        # It is kept as it is, and so is what is said of it.
+        # Compaction copies an entry that it cannot parse unchanged, so it is reported without looking inside.
         return -1
     left = [index for index, message in enumerate(messages) if not message.metadata.compacted_out]
     return left[-1] if left else -1

@@ -1,4 +1,4 @@
-"""Compacting a topic: the newest message of each key is found, then copied to a new ledger."""
+"""Compacting a topic: finding the newest message of each key, then copying these to a new ledger."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ log = logging.getLogger(__name__)
 
 
 class CompactionTimeout(Exception):
-    """A read took longer than it may."""
+    """A read took longer than its timeout."""
 
 
 @dataclass(frozen=True)
 class CompactionSettings:
     retain_keyless: bool = False
-    """Whether messages without a key stay (topicCompactionRetainNullKey)."""
+    """Whether messages without a key are kept (topicCompactionRetainNullKey)."""
     read_timeout_seconds: float = 30.0
-    """For each read of the first way through (brokerServiceCompactionPhaseOneLoopTimeInSeconds)."""
+    """Timeout of each read of the first pass (brokerServiceCompactionPhaseOneLoopTimeInSeconds)."""
     memory: int = 96 * 1024 * 1024
-    """Bytes for keys; what goes beyond is noted on the disk."""
+    """Bytes of memory for keys; keys beyond it are spilled to disk."""
     max_batch_bytes: int = 64 * 1024 * 1024
-    """Of a batch, uncompressed; a larger one is kept whole."""
+    """Largest uncompressed size of a batch that is unpacked; a larger one is kept whole."""
 
 
 class Compactor:
-    """Compacts one topic at a time, so that its memory is bounded.
+    """Compacts one topic at a time, which bounds its memory.
 
-    :param store: where compacted ledgers lie
-    :param published: how often anybody has published so far, on any topic
+    :param store: where compacted ledgers are written
+    :param published: returns the number of publishes so far, on all topics
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Compactor:
         self._elsewhere = Elsewhere(io)
 
     def close(self) -> None:
-        """Ends its process."""
+        """Ends the compaction process."""
         self._elsewhere.close()
 
     async def compact(
@@ -83,16 +83,17 @@ class Compactor:
         to: Position,
         figures: CompactionFigures,
     ) -> NewLedger:
-        """A new ledger, closed, with the newest messages up to ``to``; nothing names it yet.
+        """Writes a new ledger with the newest messages up to ``to``; it is closed, and no cursor names it
+        yet.
 
         :param topic: its full name
         :param partition: its index, -1 for none
-        :param former: what the last compaction left; it stands for everything up to ``after``
-        :raises LedgerError: something cannot be read or written; there is no new ledger then
+        :param former: the result of the last compaction; it covers everything up to ``after``
+        :raises LedgerError: a ledger cannot be read or written; the new ledger is deleted
         :raises CompactionTimeout: a read takes too long
-        :raises ProcessFailed: the process that looks for keys has ended, or cannot do what it should:
-            neither memory nor disk take them, above all
-        :raises OSError: no such process can be started
+        :raises ProcessFailed: the compaction process has ended or reports a failure, for example because keys
+            fit neither in memory nor on the disk
+        :raises OSError: the compaction process cannot be started
         """
         async with self._turn:
             try:
@@ -110,18 +111,19 @@ class Compactor:
                     passage.close()
                     await self._leave(latest)
             except BaseException:
-                # It may be what is wrong, or in the middle of something: the next compaction has another one.
+                # The process may be the cause, or be in the middle of something: the next compaction starts a
+                # new one.
                 self._elsewhere.close()
                 raise
             finally:
                 self._elsewhere.rest()
 
     async def _leave(self, latest: LatestElsewhere) -> None:
-        """Leaves nothing of a compaction in the process."""
+        """Discards what the process still holds of a compaction."""
         try:
             await latest.remove()
         except ProcessFailed as failed:
-            # It is gone, and its memory with it; what it left on the disk goes with the next compaction.
+            # Its memory was freed with it; the next compaction removes the files that it left on the disk.
             log.warning("compaction process failed", extra={"error": str(failed)})
             self._elsewhere.close()
 
@@ -136,9 +138,9 @@ class Compactor:
         return ledger
 
     async def in_time(self, reading: Any) -> Any:
-        """What a task comes to, if it does not take too long.
+        """Awaits a read and returns its result.
 
-        :raises CompactionTimeout: it does
+        :raises CompactionTimeout: it takes longer than the timeout
         """
         limit = partial(self.io.loop.call_later, self._read_timeout_seconds)
         reading.add_done_callback(nobody_waits)

@@ -1,4 +1,4 @@
-"""Looking for the latest messages in a process of its own: asking it, and what is made of its answers."""
+"""The compaction process as the broker sees it: asking questions and checking the answers."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ C = TypeVar("C")
 T = TypeVar("T")
 
 _KEPT_SECONDS = 10.0
-"""So long the process stays when nothing is compacted: the next compaction may not be far."""
+"""How long the process is kept when nothing is compacted, as the next compaction may start soon."""
 
 _ANSWER_SECONDS = 300.0
-"""A process that does not answer for so long does not work any more. It may have to wait for a processor."""
+"""A process that has not answered after this time has failed. It may have to wait for a CPU."""
 
 _LEAVE_SECONDS = 10.0
-"""Nobody waits longer for what is of no use but to the disk: the next compaction would see to it, too."""
+"""Timeout of the clean-up: it only frees disk space, and the next compaction would repeat it."""
 
 _MOST_MESSAGES = 1 << 31
-"""In an entry: that is as far as the number in a batch's metadata goes."""
+"""Messages in one entry: the largest number that the metadata of a batch can hold."""
 
 _SPANS_AT_ONCE = 4_096
 
 
 class Elsewhere:
-    """The process: started when it is needed, ended some seconds after it was."""
+    """The compaction process: started when it is needed, and ended some seconds after the last compaction."""
 
     def __init__(self, io: Io) -> None:
         self._io = io
@@ -42,10 +42,10 @@ class Elsewhere:
         self._ending: Cancellable | None = None
 
     async def begin(self, beginning: Beginning) -> LatestElsewhere:
-        """A compaction begins there; one at a time.
+        """Begins a compaction in the process; only one at a time.
 
-        :raises ProcessFailed: it does not answer
-        :raises OSError: there is no process, and none can be started
+        :raises ProcessFailed: the process does not answer
+        :raises OSError: the process cannot be started
         """
         if self._ending is not None:
             self._ending.cancel()
@@ -57,7 +57,7 @@ class Elsewhere:
         return latest
 
     def rest(self) -> None:
-        """Nothing is compacted for now."""
+        """Called when no compaction runs: the process ends soon unless another compaction begins."""
         if self._process is not None and self._ending is None:
             self._ending = self._io.loop.call_later(_KEPT_SECONDS, self.close)
 
@@ -72,7 +72,7 @@ class Elsewhere:
 
 
 class PendingAnswer(Generic[T]):
-    """A question that is on its way, whose answer somebody will want."""
+    """The answer to a question that was sent to the process."""
 
     def __init__(self, io: Io, process: Process, question: Question, opened: Callable[[bytes], T]) -> None:
         self._io = io
@@ -83,7 +83,7 @@ class PendingAnswer(Generic[T]):
     async def answer(self, patience: float = _ANSWER_SECONDS) -> T:
         """:param patience: in seconds
 
-        :raises ProcessFailed: there is none, or one that nobody understands
+        :raises ProcessFailed: no answer arrived, or an invalid one
         """
         limit = partial(self._io.loop.call_later, patience)
         if not await finished(self._io.loop, self._answer, limit):
@@ -96,15 +96,15 @@ class PendingAnswer(Generic[T]):
 
 
 class LatestElsewhere:
-    """Like ``LatestMessages``, which it asks in the process."""
+    """The interface of ``LatestMessages``, with the work done in the compaction process."""
 
     def __init__(self, io: Io, process: Process) -> None:
         self._io = io
         self._process = process
         self.count = 0
-        """Messages numbered, as far as answers came."""
+        """Messages numbered, according to the answers so far."""
         self.kept = 0
-        """Of these, those that stay."""
+        """Messages that stay."""
 
     def _ask(self, question: Question, opened: Callable[[bytes], T]) -> PendingAnswer[T]:
         return PendingAnswer(self._io, self._process, question, opened)
@@ -119,7 +119,7 @@ class LatestElsewhere:
         await self._done(questions.begin(beginning))
 
     def number(self, entries: Entries) -> PendingAnswer[int]:
-        """It comes to the number of messages so far."""
+        """The answer is the number of messages so far."""
         return self._ask(questions.number(entries), partial(self._numbered, entries.count))
 
     def _numbered(self, entries: int, answer: bytes) -> int:
@@ -130,7 +130,7 @@ class LatestElsewhere:
         return count
 
     async def settle(self, way: GivingWay) -> None:
-        """It is known there what stays, when this returns."""
+        """When this returns, the process knows which messages stay."""
         parts = await self._count(questions.plain(QuestionKind.PARTS))
         if parts > PARTS:
             raise ProcessFailed(f"the compaction process wants to settle {parts} parts of {PARTS}")
@@ -143,7 +143,7 @@ class LatestElsewhere:
         self.kept = kept
 
     async def staying(self, spans: Sequence[tuple[int, int]]) -> bytes:
-        """A byte for each of these, numbers of messages [first, end): 1 where any stays."""
+        """Returns a byte per range [first, end) of message numbers: 1 if any message in it stays."""
         found = []
         for at in range(0, len(spans), _SPANS_AT_ONCE):
             some = spans[at : at + _SPANS_AT_ONCE]
@@ -157,14 +157,14 @@ class LatestElsewhere:
         return self._ask(questions.copy(entries, places, partition, at), opened)
 
     async def remove(self) -> None:
-        """Nothing is left there of this compaction, neither in memory nor on the disk."""
+        """Has the process discard all it holds of this compaction, in memory and on disk."""
         await self._done(questions.plain(QuestionKind.REMOVE), _LEAVE_SECONDS)
 
 
 class QuestionPipeline(Generic[C, T]):
-    """One question is answered there while the next one is read here.
+    """Keeps one question in flight, so that the process works on it while the broker reads the next entries.
 
-    :param use: takes what came with a question, and the answer, in order
+    :param use: called in order with the context of a question and its answer
     """
 
     def __init__(self, use: Callable[[C, T], Awaitable[None]]) -> None:
@@ -172,12 +172,16 @@ class QuestionPipeline(Generic[C, T]):
         self._asked: tuple[C, PendingAnswer[T]] | None = None
 
     async def put(self, context: C, asked: PendingAnswer[T]) -> None:
-        """Returns when the answer to the question before was used. :raises ProcessFailed: there is none"""
+        """Adds a question; returns when the previous answer was used.
+
+        :raises ProcessFailed: the previous question was not answered"""
         await self.end()
         self._asked = context, asked
 
     async def end(self) -> None:
-        """All answers were used when this returns. :raises ProcessFailed: there is none"""
+        """Returns when all answers were used.
+
+        :raises ProcessFailed: the last question was not answered"""
         before, self._asked = self._asked, None
         if before is not None:
             context, asked = before

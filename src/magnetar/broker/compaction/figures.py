@@ -1,4 +1,4 @@
-"""What compactions of a topic did, for statistics and metrics."""
+"""Numbers of a topic's compactions, for statistics and metrics."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from magnetar.broker.flow.rates import LATENCY_BOUNDS_MS, Distribution
 
 
 class CompactionFigures:
-    """Since the topic was loaded. Times in ms since 1970, durations in ms."""
+    """Counted since the topic was loaded. Times are in ms since 1970, durations in ms."""
 
     def __init__(self) -> None:
         self.removed = 0
-        """Messages that the last one left out."""
+        """Messages that the last compaction left out."""
         self.removed_total = 0
         self.succeeded_ms = 0
         self.failed_ms = 0
@@ -18,10 +18,10 @@ class CompactionFigures:
         self.succeeded = 0
         self.failed = 0
         self.entries = 0
-        """In the ledger that the last one made; so are the bytes."""
+        """Entries of the ledger that the last compaction wrote; the next one is its bytes."""
         self.size = 0
         self.read_bytes = 0
         self.written_bytes = 0
         self.write_latency = Distribution(LATENCY_BOUNDS_MS)
         self.busy_seconds = 0.0
-        """That all of them took together."""
+        """Duration of all compactions together."""

@@ -1,4 +1,4 @@
-"""Compaction gives way to publishing: while anybody publishes it rests most of the time."""
+"""Pacing of compaction: while clients publish, it rests most of the time."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from magnetar.io.interfaces import Clock, Loop
 from magnetar.io.waiting import sleep
 
 _RESTS = 3.0
-"""For each second of work so many of rest: one in four of those who publish meanwhile may notice it."""
+"""Seconds of rest per second of work, so that at most one in four publishes meanwhile is delayed."""
 
 _LONGEST_SECONDS = 0.25
-"""Of one rest."""
+"""The longest rest."""
 
 _LATELY_SECONDS = 0.1
-"""Whoever published so long ago may do so again any moment."""
+"""Clients count as publishing for this long after the last publish."""
 
 
 class GivingWay:
-    """Of one compaction, from its first step on.
+    """Paces one compaction, from its first step on.
 
-    :param published: how often anybody has published so far, on any topic
+    :param published: returns the number of publishes so far, on all topics
     """
 
     def __init__(self, loop: Loop, clock: Clock, published: Callable[[], int]) -> None:
@@ -32,14 +32,14 @@ class GivingWay:
         self._went_on = clock.monotonic()
 
     def gives(self) -> bool:
-        """Whether anybody publishes."""
+        """Whether clients are publishing."""
         now, count = self._clock.monotonic(), self._published()
         if count != self._known:
             self._known, self._published_at = count, now
         return now - self._published_at < _LATELY_SECONDS
 
     async def rest(self) -> None:
-        """Between two steps; returns at once when nobody publishes."""
+        """Rests between two steps; returns at once when no client publishes."""
         if self.gives():
             took = self._clock.monotonic() - self._went_on
             await sleep(self._loop, min(_RESTS * took, _LONGEST_SECONDS))

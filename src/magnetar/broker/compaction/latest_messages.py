@@ -1,6 +1,6 @@
-"""Which messages stay: two ways through the same entries, in a process of its own.
+"""Finding and copying the messages that stay: two passes over the same entries, in the compaction process.
 
-What the hot module cannot look into is opened here: compressed batches, and messages in chunks.
+The hot module handles the common case; compressed batches and chunked messages are handled here.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from magnetar.protocol.metadata import Entry, build_entry, chunks_follow, parse_
 from magnetar.protocol.pulsar_api_pb2 import BrokerEntryMetadata, CompressionType
 
 _AT_ONCE = 64 * 1024
-"""Bytes of entries after which is looked whether their keys still fit in memory."""
+"""Bytes of entries after which the memory of the keys is checked."""
 
 _BITS_AT_ONCE = 64 * 1024
 
 _MOST_CHUNKS = 200_000
-"""So many are remembered: any client can send small ones that never end."""
+"""The most chunks that are remembered: a client can send any number of small ones without a last chunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Entries of the topic, from itself or from its compacted ledger: ``buffer[starts[i]:ends[i]]``.
+    """Entries of the topic or of its compacted ledger: entry i is ``buffer[starts[i]:ends[i]]``.
 
-    There is one at least.
+    There is at least one.
     """
 
     buffer: bytes
@@ -41,7 +41,7 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Entries for a compacted ledger, one after another: the first begins in ``buffer`` at ``start``."""
+    """Consecutive entries for a compacted ledger: the first begins in ``buffer`` at ``start``."""
 
     buffer: bytes | bytearray
     ends: array[int]
@@ -50,11 +50,12 @@ class Copied:
 
 
 class LatestMessages:
-    """All entries go through :meth:`number`; then :meth:`settle`; then the same through :meth:`copy`.
+    """Takes all entries through :meth:`number`, then :meth:`settle`, then the same entries through
+    :meth:`copy`.
 
     :param retain_keyless: whether messages without a key stay
-    :param memory: bytes for keys; what goes beyond is noted on the disk
-    :param max_size: of a batch, uncompressed; a larger one stays whole
+    :param memory: bytes for keys; keys beyond it are spilled to disk
+    :param max_size: largest uncompressed size of a batch that is unpacked; a larger one stays whole
     """
 
     def __init__(self, disk: Disk, *, retain_keyless: bool, memory: int, max_size: int) -> None:
@@ -62,22 +63,22 @@ class LatestMessages:
         self._keys = SpilledKeys(disk, self._latest, memory)
         self._max_size = max_size
         self._chunks: dict[tuple[str, str], list[int]] = {}
-        """Numbers of the chunks of messages of which the last chunk has not come yet."""
+        """Numbers of the chunks of messages whose last chunk has not been read yet."""
         self._chunked: list[tuple[int, list[int]]] = []
-        """The number of a last chunk, and those of the chunks before it."""
+        """The number of each last chunk, and those of the chunks before it."""
         self._remembered = 0
         """Chunks in both."""
         self.count = 0
         """Messages numbered."""
         self.kept = 0
-        """Of these, those that stay."""
+        """Messages that stay."""
 
     # The first way through
 
     def number(self, entries: Entries) -> int:
-        """Numbers messages; returns how many there are so far.
+        """Numbers the messages of entries; returns the number of messages so far.
 
-        :raises OSError: the disk does not take what does not fit in memory
+        :raises OSError: keys that do not fit in memory cannot be written to disk
         """
         latest = self._latest
         index = 0
@@ -112,9 +113,9 @@ class LatestMessages:
             self._latest.number_whole()
 
     def _take_chunk(self, entry: Entry, data: bytes) -> None:
-        """A message in chunks stays, or goes, with all of them; one whose end is not there yet stays.
+        """Numbers a chunk. A message stays or goes with all of its chunks; an incomplete message stays.
 
-        So do those that come when there are too many to remember.
+        Chunks beyond the number that is remembered stay too.
         """
         metadata, latest = entry.metadata, self._latest
         if self._remembered >= _MOST_CHUNKS:
@@ -132,18 +133,18 @@ class LatestMessages:
     # Between
 
     def parts(self) -> int:
-        """How many are to be settled one by one with :meth:`settle_part`, before :meth:`settle`."""
+        """Returns how many parts to settle with :meth:`settle_part` before :meth:`settle`."""
         if not self._keys.spilled:
             return 0
         self._keys.begin_taking()
         return PARTS
 
     def settle_part(self, part: int) -> None:
-        """:raises OSError: the disk does not give back what was written"""
+        """:raises OSError: spilled keys cannot be read back"""
         self._keys.take(part)
 
     def settle(self) -> None:
-        """It is known what stays."""
+        """Decides which messages stay."""
         for last, chunks in self._chunked:
             if not self._latest.stays(last):
                 for number in chunks:
@@ -158,23 +159,24 @@ class LatestMessages:
         self._keys.remove()
 
     def remove(self) -> None:
-        """Leaves nothing on the disk."""
+        """Removes the files of spilled keys."""
         self._keys.remove()
 
     # The second way through
 
     def any_stay(self, first: int, end: int) -> bool:
-        """Whether any of the messages numbered [first, end) stays; else nobody needs to read them."""
+        """Whether any of the messages numbered [first, end) stays; if not, their entries need not be read
+        again."""
         return self._latest.any_stay(first, end)
 
     def pass_by(self, end: int) -> None:
-        """The messages before number ``end`` that were not copied are not to be: none of them stays."""
+        """Skips the messages before number ``end`` that were not copied, because none of them stays."""
         self._latest.pass_by(end)
 
     def copy(self, entries: Entries, ledger_ids: array[int], entry_ids: array[int], partition: int) -> Copied:
-        """What stays of entries, each with its id.
+        """Copies the messages that stay, each entry with its id.
 
-        :raises EntryError: they are others than those that were numbered
+        :raises EntryError: the entries differ from those that were numbered
         """
         latest = self._latest
         out = bytearray()
@@ -193,7 +195,7 @@ class LatestMessages:
         return Copied(out, ends, stops[count - 1] - starts[0] if count else 0)
 
     def _repack(self, data: bytes) -> bytes:
-        """The batch with what stays of it, and empty messages in place of those that go."""
+        """Returns the batch with an empty message in place of each one that goes."""
         entry = parse_entry(data, verify_checksum=False)
         metadata = entry.metadata
         payload = self._latest.left_of(entry.uncompressed_payload(self._max_size))
@@ -204,7 +206,7 @@ class LatestMessages:
 
 
 def _end_of_step(entries: Entries, index: int) -> int:
-    """Where the part ends that begins at ``index`` and is looked at in one call; one entry at least."""
+    """Returns the end of the step that begins at ``index``: about _AT_ONCE bytes, at least one entry."""
     end = bisect_right(entries.ends, entries.starts[index] + _AT_ONCE, index, entries.count)
     return max(end, index + 1)
 

@@ -1,4 +1,4 @@
-"""Writing a compacted ledger: with a bound on what is on its way to the disk."""
+"""Writing a compacted ledger, with a limit on the bytes that are not durable yet."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from magnetar.managed_ledger.position import Position
 from magnetar.protocol.pulsar_api_pb2 import MessageIdData
 
 _PIECE_BYTES = 128 * 1024
-"""Appended at once: somebody who publishes meanwhile waits until it is on the disk."""
+"""Bytes per append: a client that publishes meanwhile waits until they are on disk."""
 
 _MOST_BYTES = 256 * 1024
-"""On their way to the disk."""
+"""Bytes appended and not yet durable."""
 
 COMPONENT = b"compacted-ledger"
 
 
 async def begin(store: LedgerStore, quorums: Quorums, loop: Loop, topic: str, to: Position) -> NewLedger:
-    """Makes the ledger.
+    """Creates the ledger.
 
-    :param to: the last position that it will stand for
-    :raises LedgerError: the store makes none
+    :param to: the last position that it will cover
+    :raises LedgerError: the store cannot create a ledger
     """
     horizon = MessageIdData(ledgerId=to[0], entryId=to[1], partition=-1).SerializeToString()
     custom = {
@@ -40,14 +40,14 @@ async def begin(store: LedgerStore, quorums: Quorums, loop: Loop, topic: str, to
 
 
 class NewLedger:
-    """It is its writer's listener."""
+    """Writes one compacted ledger; the listener of its ledger writer."""
 
     def __init__(self, loop: Loop, writer: LedgerWriter) -> None:
         self._loop = loop
         self._writer = writer
         self.ledger_id = writer.ledger_id
         self._on_way: deque[tuple[int, int]] = deque()
-        """Last entry ids and sizes of what is not durable yet."""
+        """Last entry ids and sizes of appends that are not durable yet."""
         self._on_way_bytes = 0
         self._waiter: Any = None
         self._failure: LedgerError | None = None
@@ -56,9 +56,9 @@ class NewLedger:
         writer.set_listener(self)
 
     async def append(self, copied: Copied) -> None:
-        """Returns when there is room for more.
+        """Appends entries; returns when there is room for more.
 
-        :raises LedgerError: it cannot be written
+        :raises LedgerError: the ledger cannot be written
         """
         buffer, ends, begin = bytes(copied.buffer), copied.ends, copied.start
         starts = array("q", (begin,)) + ends[:-1]
@@ -75,11 +75,13 @@ class NewLedger:
             await self._until_at_most(_MOST_BYTES)
 
     async def settle(self) -> None:
-        """All that was appended is durable when this returns. :raises LedgerError: it cannot be written"""
+        """Returns when everything appended is durable.
+
+        :raises LedgerError: the ledger cannot be written"""
         await self._until_at_most(0)
 
     async def _until_at_most(self, on_way: int) -> None:
-        """:param on_way: bytes"""
+        """:param on_way: bytes that need not be durable yet"""
         while self._on_way_bytes > on_way:
             await self._wait()
 
@@ -90,7 +92,9 @@ class NewLedger:
         await self._waiter
 
     async def close(self) -> None:
-        """All of it is durable when this returns. :raises LedgerError: it cannot be written"""
+        """Closes the ledger; everything in it is durable when this returns.
+
+        :raises LedgerError: the ledger cannot be written"""
         await self._writer.close()
 
     def on_durable(self, _ledger_id: int, last_entry_id: int) -> None:

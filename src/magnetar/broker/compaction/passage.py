@@ -1,7 +1,7 @@
-"""The two ways through what one compaction looks at: what the last one left, then what came since.
+"""The two passes of a compaction over its input: the last compacted ledger, then the newer entries.
 
-Reading belongs to the loop; looking for keys and copying to a process of its own. While that is busy with
-what was read last, what comes next is read.
+Reading belongs to the event loop, finding keys and copying to the compaction process. The next entries are
+read while the process works on the previous ones.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import Position
 
 _READ_BYTES = 64 * 1024
-"""At once: who publishes meanwhile may wait until that is read, and looked through."""
+"""Bytes per read: a client that publishes meanwhile may wait until they are read and scanned."""
 
 _READ_ENTRIES = 8_192
 
 
 class Span(NamedTuple):
-    """Entries that were read at once, and the numbers of their messages: [number, end)."""
+    """Entries of one read, and the numbers of their messages: [number, end)."""
 
     ledger_id: int
     first: int
@@ -39,27 +39,27 @@ class Span(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """What is read."""
+    """What a compaction reads."""
 
     store: LedgerStore
     managed_ledger: ManagedLedger
     former: CompactedLedger | None
-    """What the last compaction left; it stands for everything before what is read of the topic."""
+    """The result of the last compaction; it covers everything before the part of the topic that is read."""
 
 
 class _Read(NamedTuple):
-    """Entries that were read at once."""
+    """Entries of one read."""
 
     run: EntryRun
     entries: Entries
-    """As the topic has them."""
+    """The entries as the topic stores them."""
     places: EntryIds
 
 
 class Passage:
-    """:param in_time: what a reading comes to, if it does not take too long
+    """:param in_time: awaits a read, with a timeout
 
-    :param partition: the topic's, -1 for none
+    :param partition: the topic's index, -1 for none
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Passage:
         self._figures = figures
         self._spans: list[Span] = []
         self._spans_of_former = 0
-        """So many of them, the first ones, are of what the last compaction left."""
+        """The number of spans, at the start of the list, that belong to the last compacted ledger."""
         self._reader: LedgerReader | None = None
         self._reader_id = -1
 
@@ -110,7 +110,7 @@ class Passage:
                 first = run.first_entry_id + run.count
 
     async def _of_former(self, first: int, last: int) -> AsyncIterator[_Read]:
-        """Entries of what the last compaction left."""
+        """Reads entries of the last compacted ledger."""
         former = self._sources.former
         assert former is not None
         async for run in self._runs(former.ledger_id, first, last):
@@ -124,7 +124,7 @@ class Passage:
             yield _Read(run, Entries(run.buffer, run.starts, run.ends, run.count), places)
 
     async def _between(self, after: Position, to: Position) -> AsyncIterator[_Read]:
-        """Entries of the topic behind one position, up to another."""
+        """Reads the topic's entries after one position, up to and including another."""
         ledgers = self._sources.managed_ledger.ledgers
         position = ledgers.after(after)
         while position <= to:
@@ -139,9 +139,10 @@ class Passage:
     # The first way through
 
     async def number(self, after: Position, to: Position) -> None:
-        """:raises LedgerError: something cannot be read
+        """The first pass.
 
-        :raises ProcessFailed: the process does not do what it should
+        :raises LedgerError: a ledger cannot be read
+        :raises ProcessFailed: the compaction process fails
         """
         pipeline = QuestionPipeline(self._numbered_to)
         former = self._sources.former
@@ -165,9 +166,10 @@ class Passage:
     # The second way through
 
     async def copy(self, ledger: NewLedger) -> None:
-        """:raises LedgerError: something cannot be read or written
+        """The second pass.
 
-        :raises ProcessFailed: the process does not do what it should
+        :raises LedgerError: a ledger cannot be read or written
+        :raises ProcessFailed: the compaction process fails
         """
         pipeline = QuestionPipeline(self._write)
         stay = await self._latest.staying([(span.number, span.end) for span in self._spans])
@@ -193,7 +195,7 @@ class Passage:
         began = clock.monotonic()
         await ledger.append(copied)
         if self._way.gives():
-            # What the device has to do is part of the step, and so of what the rest after it is measured by.
+            # The step includes the work of the disk, and so determines the length of the rest after it.
             await ledger.settle()
         if copied.ends:
             figures.write_latency.add((clock.monotonic() - began) * 1000, len(copied.ends))

@@ -1,4 +1,4 @@
-"""What runs in the process that compacts: one compaction at a time, and nothing else."""
+"""The program of the compaction process: one compaction at a time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from magnetar.io.interfaces import Buffer, Disk
 
 
 class OutOfTurn(Exception):
-    """A question that belongs to a compaction while there is none."""
+    """A question about a compaction arrived while none runs."""
 
 
 def service(disk: Disk) -> Callable[[bytes], Sequence[Buffer]]:
-    """:param disk: where keys go that do not fit in memory"""
+    """:param disk: where keys that do not fit in memory are spilled"""
     return _Compacting(disk).answer
 
 
@@ -33,7 +33,7 @@ class _Compacting:
         }
 
     def answer(self, question: bytes) -> Sequence[Buffer]:
-        """:raises OSError: keys do not fit in memory, and the disk does not take or give them back"""
+        """:raises OSError: keys do not fit in memory, and cannot be written to the disk or read back"""
         kind = questions.kind_of(question)
         if kind is QuestionKind.REMOVE:
             self._remove()
@@ -47,7 +47,7 @@ class _Compacting:
                 memory=wanted.memory,
                 max_size=wanted.max_size,
             )
-            # What a process left that did not come to its end.
+            # Removes the files of a process that was interrupted.
             self._latest.remove()
             return ()
         if self._latest is None:

@@ -1,6 +1,6 @@
-"""What the broker asks the process that compacts, as bytes, and what it is answered.
+"""The messages between the broker and the compaction process, as bytes.
 
-Both are the same program on the same machine, so numbers are as the processor has them.
+Both run the same program on the same machine, so numbers are in native byte order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class QuestionKind(IntEnum):
 
 
 class Nonsense(ValueError):
-    """An answer is none to what was asked."""
+    """An answer does not fit the question."""
 
 
 _BEGIN = struct.Struct("<B?QQ")
@@ -44,12 +44,12 @@ _COUNT = struct.Struct("<Q")
 _COPIED = struct.Struct("<QI")
 
 GOES_ON = -1
-"""In place of a number: what is copied follows what was copied last."""
+"""In place of a number: the entries to copy follow those that were copied last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Of one compaction; see :class:`magnetar.broker.compaction.latest_messages.LatestMessages`."""
+    """Settings of one compaction; see :class:`magnetar.broker.compaction.latest_messages.LatestMessages`."""
 
     retain_keyless: bool
     memory: int
@@ -58,7 +58,7 @@ class Beginning:
 
 @dataclass(frozen=True, slots=True)
 class EntryIds:
-    """The ids of entries: each its own, or one after another in a ledger from a first one on."""
+    """The ids of entries: listed one by one, or consecutive in a ledger from a first one on."""
 
     ledger_ids: array[int]
     entry_ids: array[int]
@@ -83,7 +83,7 @@ def begin(beginning: Beginning) -> Question:
 
 
 def plain(kind: QuestionKind) -> Question:
-    """One of PARTS, SETTLE and REMOVE."""
+    """A question without arguments: PARTS, SETTLE or REMOVE."""
     return [bytes((kind,))]
 
 
@@ -92,7 +92,7 @@ def settle_part(part: int) -> Question:
 
 
 def staying(spans: Sequence[tuple[int, int]]) -> Question:
-    """Of which of these, numbers of messages [first, end), any stays."""
+    """Asks which of these ranges [first, end) of message numbers have a message that stays."""
     return [
         bytes((QuestionKind.STAYING,)),
         array("q", (number for span in spans for number in span)).tobytes(),
@@ -118,7 +118,7 @@ def _entries(kind: QuestionKind, entries: Entries) -> Question:
     return [head, bounds, memoryview(entries.buffer)[base : entries.ends[count - 1]]]
 
 
-# The same, on the other side
+# Questions, as the process reads them
 
 
 def kind_of(question: bytes) -> QuestionKind:
@@ -145,7 +145,7 @@ def opened_number(question: bytes) -> Entries:
 
 
 def opened_copy(question: bytes) -> tuple[Entries, EntryIds, int, int]:
-    """The entries, where they are, the topic's partition, and the number of the first message."""
+    """Returns the entries, their ids, the topic's partition, and the number of the first message."""
     _kind, base, count = _ENTRIES.unpack_from(question)
     at = _ENTRIES.size
     partition, number, consecutive = _COPY.unpack_from(question, at)
@@ -181,23 +181,23 @@ def copied(found: Copied) -> list[Buffer]:
 
 
 def opened_counts(answer: bytes, expected: int) -> list[int]:
-    """:raises Nonsense: there are others than ``expected``"""
+    """:raises Nonsense: the number of counts is not ``expected``"""
     if len(answer) != expected * _COUNT.size:
         raise Nonsense(f"{len(answer)} bytes in place of {expected} numbers")
     return [each for (each,) in _COUNT.iter_unpack(answer)]
 
 
 def opened_staying(answer: bytes, expected: int) -> bytes:
-    """:raises Nonsense: not one for each that was asked for"""
+    """:raises Nonsense: the answer does not have one byte per range"""
     if len(answer) != expected or answer.strip(b"\0\1"):
         raise Nonsense(f"{len(answer)} bytes in place of {expected} yes or no")
     return answer
 
 
 def opened_copied(answer: bytes, at_most: int) -> Copied:
-    """:param at_most: so many entries may there be
+    """:param at_most: the largest number of entries
 
-    :raises Nonsense: there are more, or what there is is no entry of a compacted ledger
+    :raises Nonsense: there are more entries, or one is not an entry of a compacted ledger
     """
     if len(answer) < _COPIED.size:
         raise Nonsense(f"{len(answer)} bytes in place of entries")

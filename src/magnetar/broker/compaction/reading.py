@@ -1,4 +1,4 @@
-"""Reading a topic compacted: what the last compaction left, then what came since."""
+"""Reading a topic compacted: the last compacted ledger, then the newer entries of the topic."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from magnetar.managed_ledger.position import LATEST, Position
 
 _READ_BYTES = 256 * 1024
 _READ_ENTRIES = 256
-"""At once: most of them become runs of their own."""
+"""Entries per read; most of them become runs of one entry."""
 
 
 class ReaderStart(Protocol):
-    """Where a subscription begins to read: a room above this one has subscriptions."""
+    """Where a subscription begins to read. A layer above this one implements it."""
 
     def first_wanted(self) -> Position:
-        """The first position that was not consumed; EARLIEST for the very first message."""
+        """Returns the first position that is not consumed; EARLIEST for the very first message."""
         ...
 
 
 class CompactedReading:
-    """Stands in for a cursor when a consumer reads compacted.
+    """Takes the place of a cursor for a consumer that reads compacted.
 
-    Whoever has begun to read goes on with what it began with: when another compaction replaces the ledger it
-    reads, it reads that one to its end, and goes on with the topic itself. So it sees what was deleted since,
-    too. Only what was trimmed before it was read it takes from the newer compacted ledger instead.
+    A consumer finishes the compacted ledger that it began to read, even when another compaction replaces it,
+    and then goes on with the topic itself; it also sees messages that were deleted since. Only entries that
+    were trimmed before the consumer read them are taken from the newer compacted ledger.
     """
 
     def __init__(
@@ -43,29 +43,29 @@ class CompactedReading:
         self._compaction = compaction
         self._start = start
         self._ledger: CompactedLedger | None = None
-        """The one that is read; None: the topic itself is read."""
+        """The compacted ledger that is read; None: the topic itself is read."""
         self._next: Position = (-1, -1)
         """The first position that was not read yet."""
         self._until: Position = (-1, -1)
         """The last position that is taken from the compacted ledger."""
         self._index: int | None = None
-        """The next entry of the compacted ledger; None: it is to be looked for."""
+        """Index of the next entry of the compacted ledger; None: it has to be searched."""
         self._opened: deque[EntryRun] = deque()
-        """Read from the compacted ledger and not given to anybody yet."""
+        """Entries that were read from the compacted ledger and not returned yet."""
         self._rewinds = 0
         self.rewind()
 
     # Where it stands
 
     def rewind(self) -> None:
-        """Reads again from the first message that is not consumed; a read under way gives nothing."""
+        """Goes back to the first message that is not consumed; a read in progress returns None."""
         self._rewinds += 1
         self._cursor.rewind()
         self._leave_ledger()
         self._begin_at(self._start.first_wanted())
 
     def _begin_at(self, position: Position, until: Position = LATEST) -> None:
-        """:param until: what lies behind it is read from the topic in any case"""
+        """:param until: positions after it are read from the topic in any case"""
         self._next = position
         current = self._compaction.current
         if current is not None and position <= current.horizon:
@@ -81,12 +81,12 @@ class CompactedReading:
             self._ledger = None
 
     def close(self) -> None:
-        """It is not read on."""
+        """Releases the compacted ledger and invalidates a read in progress."""
         self._rewinds += 1
         self._leave_ledger()
 
     def _look_for_gap(self) -> None:
-        """The topic may have been trimmed where it is read next: then what was there is compacted."""
+        """Switches to the compacted ledger if the topic was trimmed at the next position to read."""
         if self._ledger is None and self._next[0] < self._ledgers.first_id():
             self._begin_at(self._next, (self._ledgers.first_id(), -1))
 
@@ -98,12 +98,12 @@ class CompactedReading:
     # As a cursor
 
     def has_more(self) -> bool:
-        """Whether there is something to read now, or to look for."""
+        """Whether there may be something to read."""
         self._look_for_gap()
         return self._ledger is not None or self._cursor.has_more()
 
     def read_cached(self, max_entries: int, max_bytes: int) -> EntryRun | None:
-        """The next entries if they are in memory."""
+        """Returns the next entries if they are in memory."""
         self._look_for_gap()
         if self._ledger is None:
             return self._went_on(self._cursor.read_cached(max_entries, max_bytes))
@@ -120,13 +120,15 @@ class CompactedReading:
             last = run.ledger_id, run.first_entry_id + run.count - 1
             self._next = last[0], last[1] + 1
             if self._ledger is None and last[0] in self._ledgers:
-                # What follows may be in another ledger, and this one go: that is no gap. Where it has gone
-                # already, others may have gone with it.
+                # The next position may be in another ledger, and this one be trimmed, without a gap. If this
+                # ledger was trimmed already, the ones after it may be too.
                 self._next = self._ledgers.after(last)
         return run
 
     async def read(self, max_entries: int, max_bytes: int) -> EntryRun | None:
-        """The next entries; None when there are none, or it was rewound meanwhile, or is to be asked again.
+        """Returns the next entries.
+
+        None when there are none, when the reading was rewound meanwhile, or when the caller has to try again.
 
         :raises LedgerError: they cannot be read
         """
@@ -141,7 +143,7 @@ class CompactedReading:
         except NoSuchLedger:
             if self._compaction.current is ledger:
                 raise
-            # The compaction was taken away with what it left: the topic itself is all there is.
+            # The compaction was removed together with its ledger: only the topic itself is left.
             opened = []
         finally:
             ledger.release()
@@ -167,8 +169,8 @@ class CompactedReading:
         return [each for each in run.runs() if (each.ledger_id, each.first_entry_id) <= self._until]
 
     def unconsumed_parts(self, run: EntryRun) -> list[tuple[int, int]]:
-        """Index ranges [first, end) of a run that are not consumed."""
+        """Returns the index ranges [first, end) of a run that are not consumed."""
         if run.ledger_id < self._ledgers.first_id():
-            # The topic does not have it any more, so nothing tells that it is consumed.
+            # The topic has trimmed the ledger, so the cursor no longer knows what is consumed.
             return [(0, run.count)]
         return self._cursor.unconsumed_parts(run)

@@ -1,6 +1,6 @@
-"""Keys that do not fit in memory: noted on the disk, divided by their hash, and taken back part by part.
+"""Keys that do not fit in memory: spilled to disk in parts by their hash, and read back part by part.
 
-What is compared are the keys themselves; their hashes only say to which part they belong.
+The keys themselves are compared; hashes only determine the part of a key.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from magnetar.io.interfaces import Disk, File
 from magnetar.protocol.hot_compaction import PARTS, SHELVES, LatestKeys
 
 DIRECTORY = "compaction"
-"""Below the data directory; what a crash leaves there is removed by the next compaction."""
+"""Below the data directory; the next compaction removes the files that a crash leaves there."""
 
 KEY_COST = 200
-"""Bytes of memory for a key, besides its own."""
+"""Bytes of memory per key, in addition to the key."""
 
 _NOTED_BYTES = 8 * 1024 * 1024
-"""Gathered before they are written."""
+"""Bytes that are gathered before they are written."""
 
 _BLOCK = 32 * 1024
 
 _MOST_SHARES = 1 << 20
-"""Beyond which a part is not divided any further."""
+"""A part is not divided further than this."""
 
 
 class SpilledKeys:
-    """The parts of one compaction. Everything here blocks: it is for a worker.
+    """The parts of one compaction. All methods block: they are for a worker.
 
     :param budget: bytes of memory for keys
     """
@@ -37,14 +37,14 @@ class SpilledKeys:
         self._sizes = [0] * PARTS
 
     def full(self) -> bool:
-        """Whether keys in memory take more than they may."""
+        """Whether the keys in memory exceed the budget."""
         latest = self._latest
         return latest.key_bytes + KEY_COST * latest.key_count > self._budget
 
     def keep_within(self) -> None:
-        """Called now and then while messages are numbered: memory stays bounded.
+        """Spills keys if memory is full; called regularly while messages are numbered.
 
-        :raises OSError: the disk does not take what is to be written
+        :raises OSError: the keys cannot be written to disk
         """
         if self._latest.parts is None:
             if not self.full():
@@ -74,20 +74,20 @@ class SpilledKeys:
         return bool(self._files)
 
     def begin_taking(self) -> None:
-        """All messages are numbered; the parts are to be taken back, each with :meth:`take`."""
+        """Called when all messages are numbered; each part is read back with :meth:`take` afterwards."""
         self._write()
         self._latest.parts = None
 
     def take(self, part: int) -> None:
-        """Finds the newest messages of the keys in a part; the others go.
+        """Finds the newest message of each key in a part; the others go.
 
-        :raises OSError: the disk does not give back what was written
+        :raises OSError: the keys cannot be read back
         """
         left = [(0, 1)]
         while left:
             share, shares = left.pop()
             if not self._take_share(part, share, shares):
-                # More keys than memory is for: half of them at a time.
+                # The part's keys do not fit in memory: they are taken in two halves.
                 left += (share, 2 * shares), (share + shares, 2 * shares)
 
     def _take_share(self, part: int, share: int, shares: int) -> bool:

@@ -1,4 +1,4 @@
-"""The compaction of one topic: what the last one left, whether one runs, and what became of it."""
+"""The compaction of one topic: its last compacted ledger, whether a compaction runs, and the last outcome."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class CompactionStatus(Enum):
 
 
 class TopicCompaction:
-    """:param open_cursor: makes the compaction's cursor where there is none, and answers it"""
+    """:param open_cursor: returns the compaction's cursor, and creates it if needed"""
 
     def __init__(
         self,
@@ -50,15 +50,15 @@ class TopicCompaction:
         self._compactor = compactor
         self._open_cursor = open_cursor
         self.current: CompactedLedger | None = None
-        """What the last compaction left; None: there was none."""
+        """The result of the last compaction; None: the topic was never compacted."""
         self._former: list[CompactedLedger] = []
-        """Those that what is stored may still name."""
+        """Replaced ledgers that the stored cursor may still name."""
         self._running: Any = None
         self._stopped = False
         self.status = CompactionStatus.NOT_RUN
         self.last_error = ""
         self.figures: CompactionFigures | None = None
-        """Of what was compacted since the topic was loaded; None: nothing was."""
+        """Compactions since the topic was loaded; None: there were none."""
         cursor = managed_ledger.cursors.get(COMPACTION_CURSOR)
         if cursor is not None:
             ledger_id = cursor.describe_properties().get(COMPACTED_LEDGER)
@@ -74,7 +74,7 @@ class TopicCompaction:
         return self._managed_ledger.cursors.get(COMPACTION_CURSOR)
 
     def backlog_bytes(self) -> int:
-        """About so many bytes were not compacted yet."""
+        """Returns an estimate of the bytes that are not compacted yet."""
         cursor = self.cursor
         return cursor.backlog_bytes() if cursor is not None else self._managed_ledger.ledgers.total_size()
 
@@ -89,10 +89,10 @@ class TopicCompaction:
         return self._running is None and not self._stopped
 
     def start(self) -> None:
-        """Compacts from now on; :attr:`status` tells when it is through.
+        """Starts a compaction; :attr:`status` shows when it has finished.
 
-        :raises Conflict: it is being compacted
-        :raises ServiceNotReady: it is being closed, or its compaction is being taken away
+        :raises Conflict: a compaction of the topic is running
+        :raises ServiceNotReady: the topic is being closed, or its compaction removed
         """
         if self._running is not None:
             raise Conflict("Compaction already in progress")
@@ -160,10 +160,10 @@ class TopicCompaction:
         )
 
     async def _install(self, cursor: Cursor, ledger: NewLedger, to: Position) -> None:
-        """From here on the new ledger stands for the topic up to a position.
+        """Makes the new ledger stand for the topic up to a position.
 
-        Ledgers of the topic go only when the cursor was written: so a crash leaves either the old compacted
-        ledger and what came since, or the new one.
+        Ledgers of the topic can only be trimmed after the cursor was written. So a crash leaves either the
+        old compacted ledger with the newer entries, or the new compacted ledger.
         """
         storage = cursor.storage
         assert storage is not None
@@ -172,14 +172,14 @@ class TopicCompaction:
             self._former.append(former)
         storage.properties = {**storage.properties, COMPACTED_LEDGER: ledger.ledger_id}
         cursor.mark_delete_to(to)
-        # If this fails nobody knows which of them is named: both stay.
+        # If this fails it is unknown which ledger the stored cursor names: both are kept.
         await cursor.flush()
         for old in self._former:
             old.replaced()
         self._former = []
 
     async def stop(self) -> None:
-        """Nothing is compacted any more, and nothing runs when this returns."""
+        """Ends a running compaction and allows no more; nothing runs when this returns."""
         self._stopped = True
         running = self._running
         if running is not None:
@@ -189,11 +189,11 @@ class TopicCompaction:
             self.current.close()
 
     def go_on(self) -> None:
-        """It was stopped for an end that did not come: it may be compacted as before."""
+        """Allows compactions again when the closing that :meth:`stop` was part of failed."""
         self._stopped = False
 
     def forget(self) -> None:
-        """The cursor was deleted, and what it named with it: nothing is compacted."""
+        """The cursor was deleted with the ledger that it named: the topic counts as never compacted."""
         self.current = None
         self._stopped = False
         self.status, self.last_error = CompactionStatus.NOT_RUN, ""
