@@ -1,1 +1,1 @@
-"""What operators ask of a broker: clusters, tenants, namespaces, topics, subscriptions."""
+"""Administration of a broker: clusters, tenants, namespaces, topics and subscriptions."""

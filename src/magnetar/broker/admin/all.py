@@ -1,4 +1,4 @@
-"""Everything that operators ask, in one place."""
+"""All parts of the administration in one object."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from magnetar.security.principal import BROKER, Principal
 class Admin:
     """Topics are given by their full names (``persistent://tenant/namespace/local``, legacy
     ``persistent://tenant/cluster/namespace/local``, the local part decoded), namespaces as
-    ``tenant/namespace`` or ``tenant/cluster/namespace``. Whatever goes wrong is raised as a
-    :class:`magnetar.errors.BrokerError`; dictionaries are JSON objects with Pulsar's field names, null
-    fields left out.
+    ``tenant/namespace`` or ``tenant/cluster/namespace``. Failures are raised as a
+    :class:`magnetar.errors.BrokerError`. Dictionaries are JSON objects with Pulsar's field names, without
+        null fields.
     """
 
     def __init__(self, broker: BrokerService, principal: Principal = BROKER) -> None:
-        """:param principal: who asks"""
+        """:param principal: of the client that makes the requests"""
         self._broker = broker
         self.principal = principal
         self.brokers = BrokerAdmin(broker)
@@ -64,5 +64,5 @@ class Admin:
         self.packages = PackageAdmin(broker)
 
     def asked_by(self, principal: Principal) -> Admin:
-        """The same for somebody else."""
+        """Returns the administration for another principal."""
         return self if principal == self.principal else Admin(self._broker, principal)

@@ -1,4 +1,4 @@
-"""Administration of what several brokers serve: done here, or asked of whoever serves it."""
+"""Administration of topics that several brokers serve: each operation is done here or sent to the owner."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ async def at_owner_of(
     query: Mapping[str, str] | None = None,
     body: bytes | None = None,
 ) -> Any:
-    """Does something with a topic where it is served; what that answered, parsed where it was another broker.
+    """Does something with a topic at its owner. Returns the result, parsed from JSON if another broker did
+    it.
 
-    :param here: does it with a topic of this broker's
-    :param suffix: of the path, behind the topic
-    :raises ServiceNotReady: it is not known who serves it, or that one does not answer
-    :raises PeerRefused: whoever serves it refuses
+    :param here: does it if this broker is the owner
+    :param suffix: of the request's path, after the topic
+    :raises ServiceNotReady: the owner cannot be determined or does not answer
+    :raises PeerRefused: the owner refuses
     """
     owner = await broker.owner_of(name, Asked.PLACE)
     if owner.here:

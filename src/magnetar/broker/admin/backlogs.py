@@ -1,4 +1,4 @@
-"""Backlogs, as operators look at them and let them go."""
+"""Administration of backlogs: analysing, expiring and truncating them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NEARLY_CAUGHT_UP = 1_000
 
 
 class BacklogAdmin:
-    """Topics are given by their full names; what concerns a partitioned topic is done to each partition."""
+    """Topics are given by their full names; operations on a partitioned topic apply to each partition."""
 
     def __init__(self, broker: BrokerService, topics: TopicAdmin, subscriptions: SubscriptionAdmin) -> None:
         self._broker = broker
@@ -35,11 +35,11 @@ class BacklogAdmin:
         self._subscriptions = subscriptions
 
     async def _parts(self, topic: str) -> Sequence[Topic]:
-        """The topic, or the partitions that exist.
+        """Returns the topic, or its existing partitions.
 
         :raises TopicNotFound: no such topic
-        :raises PersistentTopicRequired: it is non-persistent
-        :raises ServiceNotReady: one was unloaded while the next was loaded
+        :raises PersistentTopicRequired: the topic is non-persistent
+        :raises ServiceNotReady: a partition was unloaded while the next one was loaded
         """
         names = await self._topics.parts(topic)
         if names[0].partition_index < 0 or (len(names) == 1 and str(names[0]) == topic):
@@ -49,17 +49,17 @@ class BacklogAdmin:
             try:
                 found.append(persistent(await self._broker.topic(name, create=False)))
             except TopicNotFound:
-                # Its first client makes it, or createMissedPartitions.
+                # The partition's first client creates it, or createMissedPartitions.
                 continue
         return still_open(found)
 
     # Expiry
 
     async def expire(self, topic: str, subscription: str, seconds: int) -> None:
-        """Consumes for a subscription what was published more than so many seconds ago.
+        """Acknowledges for a subscription all messages published more than ``seconds`` ago.
 
-        :raises SubscriptionNotFound: there is none
-        :raises Conflict: there is nothing to do, or it is just being done; on one of the partitions
+        :raises SubscriptionNotFound: no such subscription
+        :raises Conflict: nothing has to be done, or an expiry is in progress, on one of the partitions
         :raises InvalidRequest: ``seconds`` is below 0
         """
         parts = await self._parts(topic)
@@ -69,10 +69,10 @@ class BacklogAdmin:
         await self._expire_each(there, seconds)
 
     async def expire_all(self, topic: str, seconds: int) -> None:
-        """The same for all its subscriptions.
+        """Does the same for all subscriptions of a topic.
 
         :raises TopicNotFound: no such topic
-        :raises Conflict: there is nothing to do for one of them; the others are done
+        :raises Conflict: nothing has to be done for one of them; the others are done
         :raises InvalidRequest: ``seconds`` is below 0
         """
         parts = await self._parts(topic)
@@ -81,7 +81,7 @@ class BacklogAdmin:
     async def _expire_each(self, subscriptions: Sequence[Subscription | Replicating], seconds: int) -> None:
         if seconds < 0:
             raise InvalidRequest(f"expireTimeInSeconds must be 0 or more, not {seconds}")
-        # 0 is never, as it is of a time to live.
+        # 0 means never, as in a time to live.
         before_ms = self._broker.io.clock.wall_ms() - seconds * 1000 if seconds else 0
         left = [each for each in subscriptions if not await self._expire_one(each, before_ms)]
         if left:
@@ -93,7 +93,7 @@ class BacklogAdmin:
             )
 
     async def _expire_one(self, subscription: Subscription | Replicating, before_ms: int) -> bool:
-        """False when there is nothing to do."""
+        """Returns False if nothing has to be done."""
         cursor = subscription.cursor
         backlog = cursor.backlog()
         if not backlog or subscription.expiring or subscription.closing:
@@ -109,12 +109,12 @@ class BacklogAdmin:
         return True
 
     async def expire_to(self, topic: str, subscription: str, position: Position, *, behind: bool) -> None:
-        """Consumes as expired everything up to a position.
+        """Acknowledges as expired everything up to a position.
 
-        :param behind: up to the one behind it, as in Pulsar
-        :raises SubscriptionNotFound: there is none
+        :param behind: up to the position after it, as in Pulsar
+        :raises SubscriptionNotFound: no such subscription
         :raises NotAllowed: the topic is partitioned
-        :raises Conflict: the topic does not reach as far, or it is just being looked up what has expired
+        :raises Conflict: the position is beyond the end of the topic, or an expiry check is in progress
         """
         found = await self._subscriptions.one(
             topic, subscription, "Expire message at position is not supported for partitioned-topic"
@@ -129,13 +129,14 @@ class BacklogAdmin:
         count_expired(found, last)
         await found.cursor.flush()
 
-    # Looking, and letting go
+    # Analysis and truncation
 
     async def analyze(self, topic: str, subscription: str, position: Position | None) -> Mapping[str, Any]:
-        """``AnalyzeSubscriptionBacklogResult``: reads a backlog, within bounds of time and entries.
+        """Returns ``AnalyzeSubscriptionBacklogResult``: reads a backlog, with limits on the time and the
+        entries.
 
-        :param position: where to begin; None for the first entry not consumed
-        :raises SubscriptionNotFound: there is none
+        :param position: where to begin; None: the first entry that is not acknowledged
+        :raises SubscriptionNotFound: no such subscription
         :raises NotAllowed: the topic is partitioned
         """
         found = await self._subscriptions.one(
@@ -155,7 +156,7 @@ class BacklogAdmin:
         return result.json()
 
     async def truncate(self, topic: str) -> None:
-        """Consumes everything for all subscriptions, and removes it whatever retention says.
+        """Acknowledges everything for all subscriptions, and deletes it regardless of retention.
 
         :raises TopicNotFound: no such topic
         """
@@ -169,7 +170,7 @@ class BacklogAdmin:
             await part.managed_ledger.trimmer.truncate()
 
     async def estimate(self, topic: str) -> Mapping[str, Any]:
-        """``PersistentOfflineTopicStats``; all zero for a topic that is not there.
+        """Returns ``PersistentOfflineTopicStats``; all zero for a topic that does not exist.
 
         :raises NamespaceNotFound: no such namespace
         """
@@ -193,5 +194,5 @@ class BacklogAdmin:
         }
 
     async def check_quotas(self) -> None:
-        """Looks at the backlog quotas of all topics now."""
+        """Checks the backlog quotas of all topics now."""
         await self._broker.quotas.run()

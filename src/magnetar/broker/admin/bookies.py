@@ -1,4 +1,4 @@
-"""Where bookies stand, as operators say: the table that placement goes by."""
+"""Administration of the racks of bookies: the table that rack-aware placement uses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class BookieAdmin:
         self._metadata = broker.metadata
 
     async def racks(self) -> Mapping[str, Any]:
-        """``BookiesRackConfiguration``.
+        """Returns ``BookiesRackConfiguration``.
 
         :raises MetadataFailure: the table is damaged
         """
@@ -28,7 +28,9 @@ class BookieAdmin:
         return table
 
     async def rack(self, bookie_id: str) -> Mapping[str, Any]:
-        """``BookieInfo``. :raises NotFound: the table does not know it"""
+        """Returns ``BookieInfo``.
+
+        :raises NotFound: the table does not contain the bookie"""
         for group in (await self.racks()).values():
             if bookie_id in group:
                 found: Mapping[str, Any] = group[bookie_id]
@@ -36,9 +38,9 @@ class BookieAdmin:
         raise _unknown(bookie_id)
 
     async def put(self, bookie_id: str, group: str, info: Mapping[str, Any]) -> None:
-        """A bookie is in one group only: it leaves the one that it was in.
+        """Puts a bookie into a group. A bookie is in one group only: it leaves its previous one.
 
-        :raises PreconditionFailed: no group, or no path of a rack
+        :raises PreconditionFailed: the group is empty, or the rack is not a valid path
         """
         if not group:
             raise PreconditionFailed("Bookie 'group' parameters is missing")
@@ -54,13 +56,13 @@ class BookieAdmin:
             await change(self._metadata, TABLE, put, MetadataFailure(f"{TABLE} was deleted in the meantime"))
 
     async def delete(self, bookie_id: str) -> None:
-        """:raises NotFound: the table does not know it"""
+        """:raises NotFound: the table does not contain the bookie"""
         await self.rack(bookie_id)
         await change(self._metadata, TABLE, lambda record: _drop(record, bookie_id), _unknown(bookie_id))
 
 
 def _drop(table: Record, bookie_id: str) -> None:
-    """Takes a bookie out, and groups that have none left."""
+    """Removes a bookie from the table, and groups that have no bookies left."""
     for name, group in list(table.items()):
         group.pop(bookie_id, None)
         if not group:

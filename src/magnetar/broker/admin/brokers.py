@@ -1,4 +1,4 @@
-"""The brokers of a cluster, and which of them serves what."""
+"""Administration of brokers: which are live, what they serve, and lookups."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class LookupAnswer:
     broker_url_tls: str | None = None
     http_url_tls: str | None = None
     redirect: bool = False
-    """True: another broker is to be asked, at ``http_url``."""
+    """True: the client is to ask another broker, at ``http_url``."""
     authoritative: bool = True
-    """Whether that one is to take the topic's bundle."""
+    """Whether that broker may take the topic's bundle."""
 
 
 def elsewhere(reason: str, owner: Owner, without: frozenset[str] = frozenset()) -> ServedElsewhere:
-    """What is raised of that which another broker has to do.
+    """Returns the exception that sends a request on to another broker.
 
-    :param without: what has been done here, by the names in the query of the request
+    :param without: names of query parameters to leave out, as this broker has already applied them
     """
     told = owner.addresses
     return ServedElsewhere(
@@ -47,14 +47,14 @@ class BrokerAdmin:
         self._broker = broker
 
     def ids(self) -> Sequence[str]:
-        """``host:port`` of every live broker."""
+        """Returns ``host:port`` of every live broker."""
         beside = self._broker.beside
         return [self._broker.settings.broker_id] if beside is None else list(beside.brokers.all)
 
     def leader(self) -> Mapping[str, str]:
-        """Id and address of the broker that leads the cluster; where there is only one it does.
+        """Returns the id and address of the leader of the cluster; a standalone broker is its own leader.
 
-        :raises NotFound: nobody leads now
+        :raises NotFound: the cluster has no leader now
         """
         own, beside = self._broker.settings, self._broker.beside
         if beside is None:
@@ -66,10 +66,10 @@ class BrokerAdmin:
         return {"brokerId": found.broker_id, "serviceUrl": told.http or told.http_tls or ""}
 
     def owned(self, broker_id: str) -> Mapping[str, Mapping[str, Any]]:
-        """``NamespaceOwnershipStatus`` of each bundle that a broker serves.
+        """Returns ``NamespaceOwnershipStatus`` of each bundle that a broker serves.
 
-        :raises NotFound: there is no such broker
-        :raises ServedElsewhere: it is another one, which knows
+        :raises NotFound: no such broker
+        :raises ServedElsewhere: the id is that of another broker, which has to be asked
         """
         self.check_broker(broker_id)
         bundles = sorted(map(str, self._broker.ownership.held()))
@@ -79,7 +79,7 @@ class BrokerAdmin:
         }
 
     def unload_slowly(self, per_second: int) -> None:
-        """When the broker stops, it gives up so many bundles a second at most; 0: any number.
+        """Limits how many bundles per second the broker unloads when it stops; 0: no limit.
 
         :raises PreconditionFailed: below 0
         """
@@ -88,9 +88,9 @@ class BrokerAdmin:
         self._broker.unloads.most_per_second = per_second
 
     def check_broker(self, broker_id: str) -> None:
-        """:raises NotFound: there is no such broker
+        """:raises NotFound: no such broker
 
-        :raises ServedElsewhere: it is another one
+        :raises ServedElsewhere: the id is that of another broker
         """
         beside = self._broker.beside
         if broker_id == self._broker.settings.broker_id:
@@ -104,7 +104,7 @@ class BrokerAdmin:
         )
 
     def internal_configuration(self) -> Mapping[str, str]:
-        """Where the cluster keeps its metadata: ``InternalConfigurationData``."""
+        """Returns ``InternalConfigurationData``: where the cluster keeps its metadata."""
         url = self._broker.settings.metadata_url
         return {
             "zookeeperServers": url,
@@ -115,42 +115,42 @@ class BrokerAdmin:
         }
 
     def dynamic_names(self) -> Sequence[str]:
-        """Settings that can be changed while the broker runs."""
+        """Names of the settings that can be changed while the broker runs."""
         return self._broker.dynamic.names
 
     async def dynamic_values(self) -> Mapping[str, str]:
-        """What was changed of them.
+        """Returns the dynamic settings that were changed.
 
-        :raises MetadataFailure: what is stored is not what a broker writes
+        :raises MetadataFailure: the stored record is damaged
         """
         return await self._broker.dynamic.values()
 
     async def set_dynamic(self, name: str, value: str) -> None:
-        """Counts at once, and after every start.
+        """Changes a setting at once and for later starts.
 
-        :raises PreconditionFailed: it cannot be changed while the broker runs
+        :raises PreconditionFailed: the setting cannot be changed while the broker runs
         """
         await self._broker.dynamic.set(name, value)
 
     async def delete_dynamic(self, name: str) -> None:
-        """What the broker's file says counts again.
+        """Restores the value of the configuration file.
 
-        :raises PreconditionFailed: it cannot be changed while the broker runs
+        :raises PreconditionFailed: the setting cannot be changed while the broker runs
         """
         await self._broker.dynamic.delete(name)
 
     async def lookup(
         self, topic: str, listener: str | None = None, *, authoritative: bool = False
     ) -> LookupAnswer:
-        """Who serves a topic; it need not exist.
+        """Looks up the owner of a topic, which need not exist.
 
-        :param listener: the name of the listener whose addresses are wanted
-        :param authoritative: this broker was chosen by the one that leads
+        :param listener: name of the advertised listener whose addresses to return
+        :param authoritative: the leader chose this broker
         :raises NamespaceNotFound: no such namespace
         """
         owner = await self._broker.look_up(self._broker.parse_topic(topic), authoritative=authoritative)
         told = owner.addresses_of(listener)
-        # Listeners often have the binary protocol alone; whoever is sent on came by HTTP.
+        # Listeners often have addresses of the binary protocol only, and a client redirected here uses HTTP.
         web = told if told.http or told.http_tls else owner.addresses
         return LookupAnswer(
             told.binary,
@@ -166,29 +166,29 @@ class BrokerAdmin:
         try:
             await self._broker.serving_clusters.check(self._broker.parse_topic(topic).namespace_name)
         except NamespaceNotFound:
-            # The handler of the request says in its own words that there is no such namespace.
+            # The handler of the request reports the missing namespace in its own words.
             return
 
     async def check_here(self, topic: str, *, authoritative: bool = False) -> None:
-        """What is asked of a topic is asked of its broker.
+        """Checks that this broker serves a topic, for requests that only its owner can answer.
 
-        :param authoritative: this broker was chosen by the one that leads
-        :raises ServedElsewhere: that is another one
+        :param authoritative: the leader chose this broker
+        :raises ServedElsewhere: another broker serves it
         """
         name = self._broker.parse_topic(topic)
         if await self._broker.namespaces.partitions(name):
-            # It is a name: its partitions are served, each by its own broker.
+            # A partitioned topic has no owner: each partition has one.
             return
         try:
             owner = await self._broker.owner_of(name, Asked.TAKE if authoritative else Asked.PLACE)
         except TopicNotFound:
-            # Whoever handles the request says in its own words that there is no such namespace.
+            # The handler of the request reports the missing namespace in its own words.
             return
         if not owner.here:
             raise elsewhere(f"{name} is served by {owner.broker_id}", owner)
 
     async def bundle(self, topic: str) -> str:
-        """The bundle in which a topic lies, ``0xSTART_0xEND``; it need not exist.
+        """Returns the bundle of a topic, ``0xSTART_0xEND``; the topic need not exist.
 
         :raises NamespaceNotFound: no such namespace
         """

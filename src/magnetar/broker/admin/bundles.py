@@ -1,4 +1,4 @@
-"""Bundles of namespaces: who gives them up, and where they are divided."""
+"""Administration of bundles: unloading and splitting them."""
 
 from __future__ import annotations
 
@@ -44,15 +44,18 @@ class BundleAdmin:
     def __init__(self, broker: BrokerService) -> None:
         self._broker = broker
         self._dividing: set[Bundle] = set()
-        """They stay here meanwhile: else somebody who has not heard of the parts could take the whole."""
+        """Bundles being split. They are not unloaded meanwhile: a broker that does not know the parts could
+        take the whole bundle."""
 
     async def of(self, namespace: str) -> Mapping[str, Any]:
-        """``BundlesData``: how a namespace is divided now. :raises NamespaceNotFound: no such namespace"""
+        """Returns ``BundlesData``: the present bundles of a namespace.
+
+        :raises NamespaceNotFound: no such namespace"""
         found = await self._broker.bundles.of_namespace(self._broker.parse_namespace(namespace))
         return {"boundaries": found.texts(), "numBundles": len(found)}
 
     async def named(self, namespace: NamespaceName, text: str) -> Bundle:
-        """:raises PreconditionFailed: there is no such bundle"""
+        """:raises PreconditionFailed: no such bundle"""
         try:
             wanted = BundleRange.parse(text)
         except naming.InvalidName as error:
@@ -66,9 +69,9 @@ class BundleAdmin:
         return Bundle(namespace, wanted)
 
     async def check_here(self, bundle: Bundle, *, authoritative: bool = False) -> Owner:
-        """:param authoritative: this broker was chosen to take it where nobody has it
+        """:param authoritative: the leader chose this broker to take the bundle if it has no owner
 
-        :raises ServedElsewhere: another broker has it, or is to be asked
+        :raises ServedElsewhere: another broker owns it, or has to be asked
         """
         owner = await self._broker.ownership.owner_of(bundle, Asked.TAKE if authoritative else Asked.PLACE)
         if not owner.here:
@@ -88,11 +91,11 @@ class BundleAdmin:
     ) -> None:
         """Does something with each bundle, at its owner.
 
-        :param here: does it with one of this broker's
-        :param method: of HTTP, by which another broker is asked to do it
-        :param path: behind the bundle's, ``/unload`` for example
-        :param place: also with bundles that nobody has
-        :raises BrokerError: the first of what went wrong; the others were done
+        :param here: does it with a bundle of this broker
+        :param method: HTTP method of the request to other brokers
+        :param path: of that request, after the bundle's, ``/unload`` for example
+        :param place: include bundles without an owner
+        :raises BrokerError: the first error; the other bundles were done
         """
         await self._broker.namespaces.check(namespace)
         waiting = [Bundle(namespace, each) for each in await self._broker.bundles.of_namespace(namespace)]
@@ -130,9 +133,9 @@ class BundleAdmin:
         await ask(self._broker.beside, owner, method, f"{root}/namespaces/{bundle}{path}")
 
     async def _owner(self, bundle: Bundle, *, place: bool) -> Owner | None:
-        """None: nobody has it, or it is being given up.
+        """None: the bundle has no owner, or is being unloaded.
 
-        :raises OwnerUnknown: it cannot be found out now
+        :raises OwnerUnknown: the owner cannot be determined now
         """
         try:
             return await self._broker.ownership.owner_of(bundle, Asked.PLACE if place else Asked.LOOK)
@@ -148,14 +151,15 @@ class BundleAdmin:
         await self.each_owner(self._broker.parse_namespace(namespace), self._unload, "PUT", "/unload")
 
     async def unload(self, namespace: str, text: str, towards: str | None) -> None:
-        """Its topics are closed; clients come back, and whoever leads says to whom.
+        """Closes the topics of a bundle and gives it up. Clients look it up again; the leader chooses the new
+        owner.
 
-        :param towards: the id of the broker that is to have it next; None: whoever is chosen
+        :param towards: id of the broker that is to own it next; None: the leader's choice
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: no such bundle
-        :raises NotAllowed: there is no such broker
-        :raises ServedElsewhere: another broker has it
-        :raises ConcurrentModification: it is being divided
+        :raises NotAllowed: no such broker
+        :raises ServedElsewhere: another broker owns it
+        :raises ConcurrentModification: it is being split
         """
         name = self._broker.parse_namespace(namespace)
         await self._broker.namespaces.check(name)
@@ -169,13 +173,14 @@ class BundleAdmin:
         await self._unload(bundle, towards)
 
     async def delete(self, namespace: str, text: str, *, force: bool) -> None:
-        """Gives a bundle up; it stays one of the namespace's, and is taken when a topic of it is asked for.
+        """Gives a bundle up. It remains a bundle of the namespace, and gets an owner when one of its topics
+        is used.
 
-        :param force: also where it has topics; they stay
+        :param force: even if it has topics; they are kept
         :raises NamespaceNotFound: no such namespace
-        :raises PreconditionFailed: no such bundle, or nobody has it
+        :raises PreconditionFailed: no such bundle, or it has no owner
         :raises HasChildren: it has topics
-        :raises ServedElsewhere: another broker has it
+        :raises ServedElsewhere: another broker owns it
         """
         name = self._broker.parse_namespace(namespace)
         await self._broker.namespaces.check(name)
@@ -190,9 +195,10 @@ class BundleAdmin:
         await self._unload(bundle)
 
     def _said_here(self, owner: Owner) -> frozenset[str]:
-        """An owner of Apache's would send whoever names a destination back to the broker that leads.
+        """Returns the query parameters to leave out when a request to unload is redirected to the owner.
 
-        One of this kind asks that one itself, and tells clients where to go.
+        A broker of Apache Pulsar would redirect a request with a destination back to the leader. A broker of
+        this kind asks the leader itself, and tells clients where to go.
         """
         beside = self._broker.beside
         record = beside.brokers.get(owner.broker_id) if beside is not None else None
@@ -208,7 +214,7 @@ class BundleAdmin:
             raise MetadataFailure(f"{bundle} was not unloaded: {error}") from error
 
     async def _prefer(self, bundle: Bundle, towards: str) -> None:
-        """Lets the broker that leads know where the bundle is to go."""
+        """Tells the leader which broker is to own the bundle next."""
         beside = self._broker.beside
         if beside is None or towards not in beside.brokers.all:
             raise NotAllowed("Not allowed unload namespace bundle to inactive destination broker")
@@ -218,17 +224,17 @@ class BundleAdmin:
             return
         owner = await self._owner(bundle, place=False)
         if owner is None or not owner.here:
-            # The owner tells the one that leads.
+            # The owner informs the leader.
             return
         try:
             path = f"/admin/v2/namespaces/{bundle}/unload"
             await beside.admin.call(leader, "PUT", path, {"destinationBroker": towards})
         except PeerRefused as error:
-            # It has taken note, and says that the bundle is served here.
+            # The leader has noted the destination, and redirects because the bundle is served here.
             if error.status != REDIRECTED:
                 raise
 
-    # Dividing
+    # Splitting
 
     async def split(
         self,
@@ -240,16 +246,16 @@ class BundleAdmin:
         unload: bool,
         authoritative: bool,
     ) -> None:
-        """Topics stay where they are, and clients notice nothing.
+        """Splits a bundle. Its topics stay loaded, and clients notice nothing.
 
         :param text: a bundle, or :data:`LARGEST` or :data:`HOT`
-        :param algorithm: one of Pulsar's; None: the one that the settings name
+        :param algorithm: one of Pulsar's; None: the one in the settings
         :param positions: for ``specified_positions_divide``
-        :param unload: the parts are given up then
+        :param unload: unload the parts afterwards
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: no such bundle or algorithm, or no positions for it
-        :raises ServedElsewhere: another broker has it
-        :raises ConcurrentModification: it is being divided, or another broker has a part of it
+        :raises ServedElsewhere: another broker owns it
+        :raises ConcurrentModification: it is being split, or another broker owns a part of it
         """
         bounds = self._bounds
         if algorithm and algorithm not in bounds.supported:
@@ -286,15 +292,15 @@ class BundleAdmin:
         return ToDivide(bundle.range, carried, positions, most, bounds.tolerance)
 
     async def _divided(self, bundle: Bundle, at: Sequence[int]) -> Sequence[Bundle]:
-        """The parts are owned before anybody is told of them, and the whole can be taken by nobody after.
+        """Takes ownership of the parts before they are published; afterwards no broker can take the whole.
 
-        :raises ConcurrentModification: it is being divided, or was meanwhile, or another broker has a part
+        :raises ConcurrentModification: it is being split, or was meanwhile, or another broker owns a part
         """
         if bundle in self._dividing:
             raise ConcurrentModification(f"{bundle} is being split")
         self._dividing.add(bundle)
         try:
-            # From here on it is not given up; it may have been since somebody looked.
+            # From here on the bundle is not unloaded; it may have been since the caller checked.
             await self.check_here(bundle)
             return await self._divide(bundle, at)
         finally:
@@ -334,7 +340,8 @@ class BundleAdmin:
         return parts
 
     async def _heaviest(self, name: NamespaceName, text: str) -> Bundle:
-        """The one with most topics; or, of those that are served here, with the most messages."""
+        """Returns the bundle with the most topics or, of those served here, the one with the highest message
+        rate."""
         best: tuple[float, Bundle] | None = None
         for each in await self._broker.bundles.of_namespace(name):
             bundle = Bundle(name, each)
@@ -347,7 +354,7 @@ class BundleAdmin:
         return best[1]
 
     async def _carried(self, bundle: Bundle) -> Mapping[int, Carried]:
-        """The topics of a bundle by their hashes, and what goes through each that is loaded here."""
+        """Returns the topics of a bundle by their hashes, with the load of each that is loaded here."""
         found: dict[int, Carried] = {}
         for name in await self._topics(bundle):
             topic = self._broker.topics.get(str(name))
@@ -361,9 +368,9 @@ class BundleAdmin:
         return [name for name in parsed if name in bundle]
 
     async def positions(self, namespace: str, text: str, topics: Sequence[str]) -> Mapping[str, Any]:
-        """``TopicHashPositions``: where topics of a bundle lie.
+        """Returns ``TopicHashPositions``: the hashes of topics of a bundle.
 
-        :param topics: full names, of partitioned topics too; none: all of the bundle
+        :param topics: full names, also of partitioned topics; empty: all topics of the bundle
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: no such bundle
         """

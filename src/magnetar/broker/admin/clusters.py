@@ -1,4 +1,4 @@
-"""Clusters, as operators steer them."""
+"""Administration of the records of clusters."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ class ClusterAdmin:
         self._own = broker.settings.cluster
 
     async def names(self) -> Sequence[str]:
-        """All but ``global``, sorted."""
+        """Returns all names but ``global``, sorted."""
         return await self._clusters.names()
 
     async def get(self, name: str) -> Mapping[str, Any]:
-        """``ClusterData``. :raises ClusterNotFound: no such cluster"""
+        """Returns ``ClusterData``.
+
+        :raises ClusterNotFound: no such cluster"""
         return await self._clusters.get(name)
 
     async def create(self, name: str, data: Mapping[str, Any]) -> None:
-        """:raises AlreadyExists: there is one"""
+        """:raises AlreadyExists: the cluster exists"""
         await self._clusters.create(name, data)
 
     async def update(self, name: str, data: Mapping[str, Any]) -> None:
-        """Replaces what is stored.
+        """Replaces the record.
 
-        :raises ClusterNotFound: there is none
+        :raises ClusterNotFound: no such cluster
         """
 
         def replace(record: Record) -> None:
@@ -43,11 +45,11 @@ class ClusterAdmin:
         await self._clusters.change(name, replace)
 
     async def delete(self, name: str) -> None:
-        """Removes the record of a cluster that nothing refers to any more.
+        """Removes the record of a cluster that nothing refers to.
 
-        :raises ClusterNotFound: there is none
+        :raises ClusterNotFound: no such cluster
         :raises PreconditionFailed: it is the local cluster, a namespace lists it or has it in its name, or
-            there are policies below it
+            it has isolation policies
         """
         await self._clusters.get(name)
         if name == self._own:
@@ -63,36 +65,38 @@ class ClusterAdmin:
         try:
             record = await self._policies.namespaces.get(NamespaceName.parse(namespace))
         except NamespaceNotFound:
-            # It was deleted meanwhile.
+            # The namespace was deleted meanwhile.
             return False
         return any(
             cluster in (record.get(field) or ()) for field in ("replication_clusters", "allowed_clusters")
         )
 
     async def migration(self, name: str) -> Mapping[str, Any]:
-        """``ClusterPolicies``. :raises NotFound: nothing was ever set"""
+        """Returns ``ClusterPolicies``.
+
+        :raises NotFound: they were never set"""
         return await self._clusters.policies(name)
 
     async def set_migration(self, name: str, url: Mapping[str, Any], *, migrated: bool) -> None:
-        """Says where clients of the cluster go, and whether they go there now.
+        """Sets where clients of the cluster migrate to, and whether they do so now.
 
         :param url: ``ClusterUrl``
-        :raises ClusterNotFound: there is no such cluster
+        :raises ClusterNotFound: no such cluster
         """
         await self._clusters.set_policies(name, {"migrated": migrated, "migratedClusterUrl": dict(url)})
 
     async def peers(self, name: str) -> Sequence[str] | None:
-        """None when none were set.
+        """None if they were never set.
 
-        :raises ClusterNotFound: there is no such cluster
+        :raises ClusterNotFound: no such cluster
         """
         found: Sequence[str] | None = (await self._clusters.get(name)).get(PEERS)
         return found
 
     async def set_peers(self, name: str, peers: Sequence[str]) -> None:
-        """:raises ClusterNotFound: there is no such cluster
+        """:raises ClusterNotFound: no such cluster
 
-        :raises PreconditionFailed: a peer is unknown, or the cluster itself
+        :raises PreconditionFailed: a peer does not exist, or is the cluster itself
         """
         for peer in peers:
             if peer == name:

@@ -1,4 +1,4 @@
-"""What policies of namespaces and topics may name as filters of entries."""
+"""Checks of entry filters in the policies of namespaces and topics."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from magnetar.errors import InvalidRequest
 
 
 def check_filters(broker: BrokerService, field: str, value: Any) -> None:
-    """Looks at a policy that is about to be set, if it is one of filters.
+    """Checks the value of a policy if its field is entry filters.
 
     :param field: of the policies of a namespace or a topic
     :param value: None removes it
-    :raises InvalidRequest: a filter is named that this broker does not have
+    :raises InvalidRequest: the broker does not have one of the filters
     """
     if field != "entryFilters" or value is None:
         return

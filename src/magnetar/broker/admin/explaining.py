@@ -1,4 +1,4 @@
-"""Why nothing arrives at a topic, as operators ask it."""
+"""Explains why a topic or a subscription receives nothing."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class ExplainAdmin:
         self._topics = topics
 
     async def explain(self, topic: str, subscription: str | None) -> Json:
-        """Of a topic with partitions: of each of them, where it is served.
+        """Explains a topic, or each partition of a partitioned topic, where it is served.
 
         :param subscription: only this one; None: all of them
         :raises TopicNotFound: no such topic
-        :raises SubscriptionNotFound: there is none of that name
+        :raises SubscriptionNotFound: no such subscription
         """
         name = self._broker.parse_topic(topic)
         await self._broker.namespaces.check(name.namespace_name)
@@ -44,7 +44,8 @@ class ExplainAdmin:
                     part, partial(self._here, part, subscription), "GET", "/explain", query
                 )
             except BrokerError as error:
-                # Its first client makes it; and not every partition need have the subscription.
+                # A partition is created by its first client, and not every partition need have the
+                # subscription.
                 if error.http_status != _NOT_FOUND:
                     raise
                 missing = error
@@ -53,9 +54,9 @@ class ExplainAdmin:
         return {"topic": str(name), "partitions": each}
 
     async def _here(self, name: TopicName, subscription: str | None) -> Json:
-        # One that is just being unloaded is not to be had, and can say so.
+        # A topic that is being unloaded cannot be loaded, but can still be explained.
         found = self._broker.topics.get(str(name)) or await self._broker.topic(name, create=False)
-        # Read when somebody asks for the first time: most brokers are never asked.
+        # Imported on first use, as most brokers are never asked.
         from magnetar.broker.explaining.topic import explain_topic
 
         return await explain_topic(self._broker, found, subscription)

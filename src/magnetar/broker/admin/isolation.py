@@ -1,4 +1,4 @@
-"""Where bundles may be: isolation policies, failure domains, anti-affinity groups."""
+"""Administration of the placement of bundles: isolation policies, failure domains, anti-affinity groups."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class IsolationAdmin:
     # Isolation policies
 
     async def policies(self, cluster: str) -> Mapping[str, Any]:
-        """``NamespaceIsolationData`` by name.
+        """Returns ``NamespaceIsolationData`` by name.
 
         :raises ClusterNotFound: no such cluster
-        :raises NotFound: there are none
+        :raises NotFound: the cluster has no policies
         """
         await self._check(cluster)
         found = await read(self._metadata, isolation_path(cluster))
@@ -56,11 +56,12 @@ class IsolationAdmin:
         return found
 
     async def set_policy(self, cluster: str, name: str, policy: Mapping[str, Any]) -> None:
-        """Counts at once; what it concerns is unloaded, as its scope says, and placed anew.
+        """Sets a policy at once. The bundles in its scope are unloaded, and placed again.
 
         :raises ClusterNotFound: no such cluster
-        :raises InvalidRequest: it is no such policy
-        :raises BrokerError: the first of what was not unloaded; the policy counts, and the others were
+        :raises InvalidRequest: the policy is not valid
+        :raises BrokerError: the first bundle that was not unloaded; the policy is set, the others were
+            unloaded
         """
         await self._check(cluster)
         checked = IsolationPolicy.from_json(name, policy)
@@ -80,7 +81,7 @@ class IsolationAdmin:
         if scope == "none":
             return
         old = before if isinstance(before, dict) else {}
-        # One that nobody here could read has counted for nothing.
+        # A stored policy that this broker cannot parse has had no effect.
         was = next(iter(isolation_of({now.name: old} if old else {}).policies), None)
         same_brokers = was is not None and (was.primary, was.secondary) == (now.primary, now.secondary)
         failures: list[BrokerError] = []
@@ -93,7 +94,7 @@ class IsolationAdmin:
                 try:
                     await self._bundles.unload_all(namespace)
                 except NamespaceNotFound:
-                    # It has gone meanwhile, and its bundles with it.
+                    # The namespace was deleted meanwhile, with its bundles.
                     continue
                 except BrokerError as error:
                     failures.append(error)
@@ -107,9 +108,10 @@ class IsolationAdmin:
         return found
 
     async def delete_policy(self, cluster: str, name: str) -> None:
-        """:raises ClusterNotFound: no such cluster
+        """Deletes a policy if it exists.
 
-        :raises NotFound: there are no policies; of one that is not there nothing is said
+        :raises ClusterNotFound: no such cluster
+        :raises NotFound: the cluster has no policies at all
         """
         await self.policies(cluster)
         path = isolation_path(cluster)
@@ -117,12 +119,14 @@ class IsolationAdmin:
         await change(self._metadata, path, lambda record: _drop(record, name), missing)
 
     async def brokers(self, cluster: str) -> Sequence[Mapping[str, Any]]:
-        """``BrokerNamespaceIsolationData`` of each live broker; raises as :meth:`policies` does."""
+        """Returns ``BrokerNamespaceIsolationData`` of each live broker; raises as :meth:`policies` does."""
         policies = await self._parsed(cluster)
         return [_seen_by(broker_id, policies) for broker_id in self._live()]
 
     async def broker(self, cluster: str, broker_id: str) -> Mapping[str, Any]:
-        """Raises as :meth:`policies` does. :raises NotFound: no policy names that broker"""
+        """Raises as :meth:`policies` does.
+
+        :raises NotFound: no policy names that broker"""
         found = _seen_by(broker_id, await self._parsed(cluster))
         if "policyName" not in found:
             raise NotFound(f"Can't find broker {broker_id} in NamespaceIsolationPolicies of {cluster}")
@@ -142,7 +146,9 @@ class IsolationAdmin:
     # Failure domains
 
     async def domains(self, cluster: str) -> Mapping[str, Any]:
-        """``FailureDomain`` by name. :raises PreconditionFailed: no such cluster"""
+        """Returns ``FailureDomain`` by name.
+
+        :raises PreconditionFailed: no such cluster"""
         await self._check_412(cluster)
         path = domains_path(cluster)
         names = await self._metadata.children(path)
@@ -189,9 +195,9 @@ class IsolationAdmin:
     # Anti-affinity groups
 
     async def namespaces_of_group(self, cluster: str, group: str, tenant: str) -> Sequence[str]:
-        """Of one tenant; letters of a group's name may be large or small.
+        """Returns the namespaces of one tenant in a group; the case of the group's name does not matter.
 
-        :raises PreconditionFailed: no such cluster, or no name of a group
+        :raises PreconditionFailed: no such cluster, or the group's name is empty
         :raises TenantNotFound: no such tenant
         """
         await self._check_412(cluster)
@@ -210,7 +216,7 @@ def _drop(record: Record, name: str) -> None:
 
 
 def _seen_by(broker_id: str, policies: Sequence[IsolationPolicy]) -> dict[str, Any]:
-    """What policies say of one broker; of several that name it the first one counts."""
+    """Returns what the policies mean for one broker; the first policy that names it counts."""
     for policy in policies:
         primary = policy.is_primary(broker_id)
         if primary or policy.is_secondary(broker_id):

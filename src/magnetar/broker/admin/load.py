@@ -1,4 +1,4 @@
-"""Load of brokers and bundles, as operators look at it and steer it."""
+"""Administration of load balancing: reports of brokers, quotas of bundles, explanations of placement."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ class LoadAdmin:
         self._quotas = Quotas(broker.metadata)
 
     def report(self) -> Mapping[str, Any] | None:
-        """``LocalBrokerData`` as of the last look; None: the broker has no others beside it."""
+        """Returns ``LocalBrokerData`` as last measured; None: the broker is standalone."""
         desk = self._broker.load
         return None if desk is None else desk.reporter.latest.to_json()
 
     def brokers(self) -> list[dict[str, Any]]:
-        """Every live broker with what it told last of its load, usage in percent; one alone tells nothing.
+        """Returns every live broker with its last load report, usage in percent; a standalone broker has no
+        report.
 
-        ``url`` and ``urlTls`` are those of its HTTP interface; ``magnetar``: it is no broker of Apache's.
+        ``url`` and ``urlTls`` are those of its HTTP interface; ``magnetar``: it is not a broker of Apache
+        Pulsar.
         """
         beside, own = self._broker.beside, self._broker.settings
         if beside is None:
@@ -63,7 +65,7 @@ class LoadAdmin:
         return rows
 
     async def topics(self) -> Mapping[str, Any]:
-        """``TopicStats`` of all topics that are loaded here, by namespace, bundle, domain and name."""
+        """Returns ``TopicStats`` of all topics loaded here, by namespace, bundle, domain and name."""
         found: dict[str, Any] = {}
         own, wanted = self._broker.settings.broker_id, StatsSelection(backlog_size=False)
         for topic in list(self._broker.topics.values()):
@@ -76,7 +78,7 @@ class LoadAdmin:
         return found
 
     def metrics(self) -> list[dict[str, Any]]:
-        """``Metrics`` of load balancing, as Pulsar names them; usage in percent."""
+        """Returns ``Metrics`` of load balancing with Pulsar's names; usage in percent."""
         desk = self._broker.load
         if desk is None:
             return []
@@ -104,20 +106,22 @@ class LoadAdmin:
         ]
 
     def availability(self, namespace: str) -> NoReturn:
-        """What brokers have left for a namespace is counted by Pulsar's ``SimpleLoadManagerImpl`` alone.
+        """Always raises: only Pulsar's ``SimpleLoadManagerImpl`` counts the resources left for a namespace.
 
-        :raises InvalidName: that is no namespace
-        :raises Conflict: this load manager does not count it
+        :raises InvalidName: the text is not the name of a namespace
+        :raises Conflict: this load manager does not count them
         """
         self._broker.parse_namespace(namespace)
         raise Conflict("ModularLoadManagerImpl does not support this operation")
 
     async def default_quota(self) -> Mapping[str, Any]:
-        """``ResourceQuota``. :raises MetadataFailure: the record is no JSON"""
+        """Returns ``ResourceQuota``.
+
+        :raises MetadataFailure: the record is not valid JSON"""
         return (await self._quotas.default()).to_json()
 
     async def set_default_quota(self, quota: Mapping[str, Any]) -> None:
-        """:raises InvalidRequest: a figure is missing, none, or negative"""
+        """:raises InvalidRequest: a number is missing, invalid or negative"""
         await self._quotas.set_default(ResourceQuota.checked(quota))
 
     async def quota(self, namespace: str, bundle: str) -> Mapping[str, Any]:
@@ -128,9 +132,9 @@ class LoadAdmin:
         return (await self._quotas.of(await self._bundle(namespace, bundle))).to_json()
 
     async def set_quota(self, namespace: str, bundle: str, quota: Mapping[str, Any]) -> None:
-        """What is expected of a bundle that nothing is known of yet; raises as :meth:`quota` does.
+        """Sets the expected load of a bundle that has no measured load yet; raises as :meth:`quota` does.
 
-        :raises InvalidRequest: a figure is missing, none, or negative
+        :raises InvalidRequest: a number is missing, invalid or negative
         """
         checked = ResourceQuota.checked(quota)
         await self._quotas.set(await self._bundle(namespace, bundle), checked)
@@ -140,12 +144,12 @@ class LoadAdmin:
         await self._quotas.reset(await self._bundle(namespace, bundle))
 
     async def explain_placement(self, namespace: str, bundle: str) -> Mapping[str, Any]:
-        """Why a bundle is where it is, and what would move it.
+        """Explains why a bundle is where it is, and what would move it.
 
         :raises NamespaceNotFound: no such namespace
         :raises NotFound: no such bundle
-        :raises NotSupported: this broker is alone
-        :raises ServedElsewhere: another broker leads, and knows
+        :raises NotSupported: the broker is standalone
+        :raises ServedElsewhere: another broker is the leader, and has to be asked
         """
         name = await self._bundle(namespace, bundle)
         desk, beside = self._broker.load, self._broker.beside
@@ -164,7 +168,7 @@ class LoadAdmin:
             placer = await desk.manager.placer(name, pure=True)
         except MetadataError as error:
             raise ServiceNotReady(f"Policies cannot be read at present: {error}") from error
-        # Only brokers of a cluster can be asked.
+        # Imported here, as a standalone broker never needs it.
         from magnetar.broker.load.explaining import explain
 
         now = self._broker.io.clock.monotonic()

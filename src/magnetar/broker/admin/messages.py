@@ -1,4 +1,4 @@
-"""Single messages, as operators look at them."""
+"""Administration of single messages: peeking at them and reading them by position."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from magnetar.metadata.interface import Node
 from magnetar.naming.topic_name import encode_path_piece
 
 Stored = tuple[Position, bytes]
-"""Where an entry is, and the entry."""
+"""The position of an entry, and the entry."""
 
 Json = Mapping[str, Any]
 
 
 class MessageAdmin:
-    """Topics are given by their full names; entries are as they are stored."""
+    """Topics are given by their full names; entries are returned as stored."""
 
     def __init__(self, broker: BrokerService, topics: TopicAdmin) -> None:
         self._broker = broker
@@ -36,10 +36,10 @@ class MessageAdmin:
         return await self._topics.persistent(topic)
 
     async def peek(self, topic: str, subscription: str, number: int) -> Stored:
-        """The ``number``-th entry (1, 2, …) that a subscription has not acknowledged.
+        """Returns the ``number``-th entry (1, 2, …) that a subscription has not acknowledged.
 
         :raises SubscriptionNotFound: no such subscription
-        :raises NotFound: fewer are there
+        :raises NotFound: there are fewer
         :raises NotAllowed: the topic is partitioned
         """
         found = await self._topic(topic, "Peek messages")
@@ -51,7 +51,7 @@ class MessageAdmin:
         return await _read(found.managed_ledger, cursor.cursor.nth_unconsumed(number))
 
     async def by_id(self, topic: str, position: Position) -> Stored:
-        """:raises NotFound: nothing is stored there
+        """:raises NotFound: no entry is stored at the position
 
         :raises NotAllowed: the topic is partitioned
         """
@@ -61,10 +61,10 @@ class MessageAdmin:
         return await _read(ledger, position)
 
     async def examine(self, topic: str, number: int, *, earliest: bool) -> Stored:
-        """The ``number``-th entry (1, 2, …) from the first, or back from the last.
+        """Returns the ``number``-th entry (1, 2, …) from the first one on, or backwards from the last one.
 
-        :raises PreconditionFailed: nothing is stored
-        :raises InvalidRequest: fewer are stored
+        :raises PreconditionFailed: the topic is empty
+        :raises InvalidRequest: there are fewer
         :raises NotAllowed: the topic is partitioned
         """
         ledger = (await self._topic(topic, "Examine messages")).managed_ledger
@@ -79,7 +79,7 @@ class MessageAdmin:
         )
 
     async def stored(self, topic: str) -> Json:
-        """``PartitionedManagedLedgerInfo``: what the metadata has of a topic, or of its partitions.
+        """Returns ``PartitionedManagedLedgerInfo``: the metadata stored for a topic, or for its partitions.
 
         :raises TopicNotFound: no such topic
         """

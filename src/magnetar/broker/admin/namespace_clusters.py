@@ -1,4 +1,4 @@
-"""Which clusters serve the topics of a namespace, and which it is replicated to."""
+"""Administration of the clusters of a namespace: which may serve it, and which it is replicated to."""
 
 from __future__ import annotations
 
@@ -33,12 +33,14 @@ class NamespaceClusterAdmin:
         """Sets the clusters that the topics of a namespace are replicated to.
 
         If neither this list nor ``allowed_clusters`` names the local cluster, all local topics of the
-        namespace are deleted with their data, as in Pulsar. Nothing else deletes them: not a list that
-        another cluster has written to a configuration store that both share, nor a broker that was given
-        another ``clusterName``.
+        namespace are deleted with their data, as in Pulsar. Nothing else deletes them: neither a list that
+        another cluster has written to a shared configuration store, nor another ``clusterName`` in the
+        configuration of a broker.
 
         :raises NamespaceNotFound: no such namespace
-        :raises PreconditionFailed: none is named, or ``global``; or the namespace has a cluster in its name
+        :raises PreconditionFailed: the list is empty or contains ``global``, or the namespace has a cluster
+            in
+            its name
         :raises AuthorizationFailure: a cluster does not exist, or the tenant may not use it
         :raises Conflict: two of them are peers
         :raises InvalidRequest: a cluster is not among the allowed clusters of the namespace
@@ -66,13 +68,13 @@ class NamespaceClusterAdmin:
     async def _delete_topics(self, name: NamespaceName) -> None:
         """Deletes the topics of a namespace that does not list the local cluster.
 
-        The records of partitioned topics stay: clusters that share a configuration store have them in common.
+        The records of partitioned topics stay, because clusters with a shared configuration store share them.
         """
         broker = self._broker
         for loading in broker.loading_in(name):
             await finished(broker.io.loop, loading)
         if broker.beside is not None:
-            # No broker loads any of them again: all go by the list.
+            # Brokers do not load the topics again, because the namespace no longer lists the local cluster.
             await self._bundles.unload_all(str(name))
         for topic in await broker.namespaces.persistent_topics(name):
             if await broker.serving_clusters.include(name):
@@ -87,9 +89,10 @@ class NamespaceClusterAdmin:
             self._policies.topics.forget(name)
 
     async def set_allowed(self, namespace: str, clusters: Sequence[str]) -> None:
-        """Sets the clusters that may serve the topics of a namespace; none: those it is replicated to.
+        """Sets the clusters that may serve the topics of a namespace; an empty list: those it is replicated
+        to.
 
-        Topics that the local cluster may not serve any more are closed, and keep their data.
+        Topics that the local cluster may no longer serve are closed, and keep their data.
 
         :raises NamespaceNotFound: no such namespace
         :raises AuthorizationFailure: a cluster does not exist, or the tenant may not use it

@@ -1,4 +1,4 @@
-"""Namespaces, as operators steer them."""
+"""Administration of namespaces."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import Domain, TopicName
 
 _TOPICS_AT_ONCE = 8
-"""Of a bundle: their loads share commits of the metadata and of the ledgers."""
+"""Topics of a bundle that are loaded at the same time: they share commits of the metadata and of the
+ledgers."""
 
 
 class NamespaceAdmin:
@@ -57,18 +58,18 @@ class NamespaceAdmin:
         self._policies = broker.policies
         self._records = broker.policies.namespaces
 
-    # Come and go
+    # Creating and deleting
 
     async def create(self, namespace: str, given: Mapping[str, Any]) -> None:
-        """:param given: ``Policies``; what is absent is as for a new namespace
+        """:param given: ``Policies``; missing fields get the defaults of a new namespace
 
         :raises TenantNotFound: no such tenant
         :raises ClusterNotFound: the cluster in a legacy name does not exist
-        :raises AlreadyExists: there is one
+        :raises AlreadyExists: the namespace exists
         :raises InvalidRequest: a policy is malformed or breaks a rule
         :raises Conflict: a list of clusters names two that are peers
         :raises AuthorizationFailure: the name or a policy has a cluster that the tenant may not use
-        :raises PreconditionFailed: the tenant has too many
+        :raises PreconditionFailed: the tenant has too many namespaces
         """
         name = self._broker.parse_namespace(namespace)
         tenant = await self._policies.tenants.get(name.tenant)
@@ -98,14 +99,14 @@ class NamespaceAdmin:
         await self._records.create(name, policies)
 
     async def delete(self, namespace: str, *, force: bool) -> None:
-        """:param force: with all topics, where ``forceDeleteNamespaceAllowed`` says so
+        """:param force: with all topics, if ``forceDeleteNamespaceAllowed`` permits it
 
-        :raises NamespaceNotFound: there is none
+        :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: it is replicated, or there are legacy namespaces below that name
-        :raises ServedElsewhere: it lists one cluster, and that is another one
-        :raises HasChildren: it has topics, whichever broker serves them
-        :raises ServiceNotReady: a broker that serves some of it does not answer, so nothing is deleted
-        :raises NotAllowed: forced deletion is switched off
+        :raises ServedElsewhere: it lists only another cluster
+        :raises HasChildren: it has topics, on any broker
+        :raises ServiceNotReady: a broker that serves a part of it does not answer, so nothing is deleted
+        :raises NotAllowed: forced deletion is disabled
         """
         name = self._broker.parse_namespace(namespace)
         if not await self._records.exists(name):
@@ -127,26 +128,26 @@ class NamespaceAdmin:
         await self._check_empty(name)
         await self._mark(name, deleted=True)
         try:
-            # Who began to load a topic before the mark may still make it.
+            # A load that began before the mark may still create a topic.
             await self._loads_settled(name)
             await self._check_empty(name, marked=True)
         except (BrokerError, MetadataError):
-            # Nothing has been deleted yet, and what is marked serves nothing.
+            # Nothing has been deleted yet, and a marked namespace serves nothing.
             await self._mark(name, deleted=False)
             raise
         await self._delete_all(name)
 
     async def delete_with_topics(self, name: NamespaceName) -> None:
-        """Deletes a namespace with all it has; clients are disconnected.
+        """Deletes a namespace with all its topics; clients are disconnected.
 
-        :raises NamespaceNotFound: there is none
+        :raises NamespaceNotFound: no such namespace
         """
         await self._mark(name, deleted=True)
         await self._loads_settled(name)
         await self._delete_all(name)
 
     async def _mark(self, name: NamespaceName, *, deleted: bool) -> None:
-        """Of a namespace that is marked nothing is loaded any more."""
+        """Marks a namespace as deleted, or unmarks it. Brokers load no topics of a marked namespace."""
         await self._policies.change_namespace(name, lambda record: record.update(deleted=deleted))
 
     async def _loads_settled(self, name: NamespaceName) -> None:
@@ -154,7 +155,7 @@ class NamespaceAdmin:
             await finished(self._broker.io.loop, loading)
 
     async def _check_empty(self, name: NamespaceName, *, marked: bool = False) -> None:
-        """:param marked: it is marked as deleted: no broker loads anything of it any more"""
+        """:param marked: the namespace is marked as deleted, so that no broker loads topics of it"""
         names = await self._broker.namespaces.persistent_topics(name)
         partitioned = await self._partitioned(name)
         own = (topic for topic in (*names, *partitioned) if not TopicName.parse(topic).reserved)
@@ -167,7 +168,7 @@ class NamespaceAdmin:
 
     async def _delete_all(self, name: NamespaceName) -> None:
         if self._broker.beside is not None:
-            # Whoever serves something of it gives that up, and nobody loads it again: it is marked.
+            # Every owner gives its bundles up, and because of the mark no broker loads topics of them again.
             await self._bundles.unload_all(str(name))
         for topic in await self._broker.namespaces.persistent_topics(name):
             await self._broker.delete_stored_topic(TopicName.parse(topic))
@@ -182,14 +183,16 @@ class NamespaceAdmin:
     # Policies
 
     async def policies(self, namespace: str) -> Mapping[str, Any]:
-        """``Policies``. :raises NamespaceNotFound: no such namespace"""
+        """Returns ``Policies``.
+
+        :raises NamespaceNotFound: no such namespace"""
         found = dict(await self._records.get(self._broker.parse_namespace(namespace)))
         local = await self._records.local(self._broker.parse_namespace(namespace))
         if local.get("migrated"):
-            # Of this cluster alone, whatever others have that share the policies.
+            # The flag belongs to this cluster alone, even if clusters share the policies.
             found["migrated"] = True
         if found.get("is_allow_auto_update_schema") is None:
-            # Stored where somebody has set it; answered in any case, as Pulsar does.
+            # Stored only if it was set, but always returned, as in Pulsar.
             found["is_allow_auto_update_schema"] = self._broker.policies.defaults.auto_update_schema
         clusters = found.get("replication_clusters") or ()
         if clusters:
@@ -197,8 +200,8 @@ class NamespaceAdmin:
         return found
 
     async def all_of(self, namespace: str) -> Mapping[str, Any]:
-        """``own``, what is set for the namespace, and ``counting``, what counts for its topics that have no
-        policies of their own.
+        """Returns ``own``, the policies set for the namespace, and ``counting``, those in effect for its
+        topics that have no policies of their own.
 
         :raises NamespaceNotFound: no such namespace
         """
@@ -211,10 +214,10 @@ class NamespaceAdmin:
     ) -> None:
         """Sets a field of ``Policies``; None removes it.
 
-        :param per_cluster: the field is a map by cluster; that of this cluster is meant
-        :param key: the field is a map; only what is under this key is meant
+        :param per_cluster: the field is a map by cluster; set the entry of this cluster
+        :param key: the field is a map; set only the entry of this key
         :raises NamespaceNotFound: no such namespace
-        :raises PreconditionFailed: other policies forbid it, or it cannot be honoured
+        :raises PreconditionFailed: other policies forbid it, or the broker cannot apply it
         :raises InvalidRequest: the policy contradicts itself
         """
         check_filters(self._broker, field, value)
@@ -235,9 +238,9 @@ class NamespaceAdmin:
         await self._policies.change_namespace(self._broker.parse_namespace(namespace), work)
 
     async def change_map(self, namespace: str, field: str, changes: Mapping[str, Any], path: str) -> None:
-        """Merges into a map of ``Policies``; None as a value removes a key.
+        """Merges changes into a map of ``Policies``; the value None removes a key.
 
-        :param path: where the map is within the field; empty: it is the field itself
+        :param path: of the map inside the field; empty: the field itself
         :raises NamespaceNotFound: no such namespace
         """
 
@@ -253,7 +256,7 @@ class NamespaceAdmin:
     # Local policies
 
     async def set_migrated(self, namespace: str, migrated: bool) -> None:
-        """Whether clients go to the other cluster that is set for this one (``ClusterPolicies``).
+        """Sets whether clients migrate to the other cluster that is set for this one (``ClusterPolicies``).
 
         :raises NamespaceNotFound: no such namespace
         """
@@ -262,7 +265,7 @@ class NamespaceAdmin:
         await self._records.set_migrated(name, migrated)
 
     async def local_policies(self, namespace: str) -> Mapping[str, Any]:
-        """``LocalPolicies``; empty for a namespace that is not there."""
+        """Returns ``LocalPolicies``; empty for a namespace that does not exist."""
         return await self._records.local(self._broker.parse_namespace(namespace))
 
     async def set_local_policy(self, namespace: str, field: str, value: Any) -> None:
@@ -276,14 +279,16 @@ class NamespaceAdmin:
             raise NotSupported("Bookie affinity groups need a cluster with BookKeeper")
         await self._policies.change_local(name, lambda record: _put(record, field, value))
 
-    # What there is
+    # Listing
 
     async def of_tenant(self, tenant: str) -> Sequence[str]:
-        """Full names, sorted. :raises TenantNotFound: no such tenant"""
+        """Returns full names, sorted.
+
+        :raises TenantNotFound: no such tenant"""
         return await self._records.of_tenant(tenant)
 
     async def of_tenant_and_cluster(self, tenant: str, cluster: str) -> Sequence[str]:
-        """Legacy namespaces of one cluster.
+        """Returns the legacy namespaces of one cluster.
 
         :raises ClusterNotFound: no such cluster
         :raises TenantNotFound: no such tenant
@@ -293,18 +298,18 @@ class NamespaceAdmin:
         return [name for name in names if name.startswith(f"{tenant}/{cluster}/")]
 
     async def topics(self, namespace: str, *, mode: str, system: bool) -> Sequence[str]:
-        """Full names of the topics, one for each partition, sorted.
+        """Returns the full names of the topics, one for each partition, sorted.
 
         :param mode: ``PERSISTENT``, ``NON_PERSISTENT`` or ``ALL``
-        :param system: the system's own ones too
+        :param system: include system topics
         :raises NamespaceNotFound: no such namespace
         """
         return await self._broker.topic_names(namespace, mode=mode, system=system)
 
     async def partitioned_topics(self, namespace: str, domain: Domain, *, system: bool) -> Sequence[str]:
-        """Full names of the partitioned topics, sorted.
+        """Returns the full names of the partitioned topics, sorted.
 
-        :param system: the system's own ones too
+        :param system: include system topics
         :raises NamespaceNotFound: no such namespace
         """
         name = self._broker.parse_namespace(namespace)
@@ -317,13 +322,13 @@ class NamespaceAdmin:
     async def clear_backlog(
         self, namespace: str, bundle: str | None, subscription: str | None, *, authoritative: bool = False
     ) -> None:
-        """Acknowledges everything, of all subscriptions or those of one name.
+        """Acknowledges everything, for all subscriptions or those of one name.
 
-        Of one bundle one call at a time does so; those that come meanwhile share the next run.
+        Each bundle is processed by one call at a time; calls that arrive meanwhile share the next run.
 
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: no such bundle
-        :raises ServiceNotReady: a topic is being unloaded, or was meanwhile
+        :raises ServiceNotReady: a topic is being unloaded, or was unloaded meanwhile
         """
 
         async def clear(part: Bundle) -> None:
@@ -333,7 +338,7 @@ class NamespaceAdmin:
             running = Slice(self._broker.io, "clearing")
 
             async def clear_topic(name: TopicName) -> None:
-                # At once when it is there: it may be unloaded while others are loaded.
+                # Processed right after it is loaded, as it may be unloaded while others are loaded.
                 topic = await self._broker.persistent_topic(name)
                 try:
                     await self._clear(topic, subscription, running)
@@ -352,7 +357,7 @@ class NamespaceAdmin:
     async def unsubscribe(
         self, namespace: str, bundle: str | None, subscription: str, *, authoritative: bool = False
     ) -> None:
-        """Deletes a subscription of all topics that have it.
+        """Deletes a subscription from all topics that have it.
 
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: it has consumers; or no such bundle
@@ -361,7 +366,8 @@ class NamespaceAdmin:
 
         async def unsubscribe(part: Bundle) -> None:
             for topic in await self._topics(part):
-                # One that was unloaded meanwhile has its subscriptions where it is loaded next.
+                # Changing a topic that was unloaded meanwhile would have no effect: its next owner loads it
+                # from storage.
                 topic.check_open()
                 found = topic.subscriptions.get(subscription)
                 if found is None:
@@ -382,7 +388,8 @@ class NamespaceAdmin:
         *,
         authoritative: bool,
     ) -> None:
-        """Does something with a bundle of this broker, or with all of a namespace, each at its owner."""
+        """Does something with one bundle of this broker, or with all bundles of a namespace, each at its
+        owner."""
         name = self._broker.parse_namespace(namespace)
         await self._broker.namespaces.check(name)
         if bundle is None:
@@ -409,7 +416,7 @@ class NamespaceAdmin:
         await running.rest()
 
     async def _names(self, part: Bundle) -> Sequence[TopicName]:
-        """All persistent topics of a bundle but the system's."""
+        """Returns all persistent topics of a bundle except system topics."""
         texts = await self._broker.namespaces.persistent_topics(part.namespace)
         names: list[TopicName] = []
 
@@ -422,7 +429,7 @@ class NamespaceAdmin:
         return names
 
     async def _topics(self, part: Bundle) -> Sequence[Topic]:
-        """All persistent topics of a bundle but the system's, loaded for that."""
+        """Loads and returns all persistent topics of a bundle except system topics."""
         topics = []
         running = Slice(self._broker.io, "loading")
         for name in await self._names(part):

@@ -1,4 +1,4 @@
-"""Packages, as those who upload and fetch them see them."""
+"""Uploading, downloading and managing packages."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from magnetar.metadata.interface import BadVersion, MetadataError
 from magnetar.naming.package_name import PackageName
 
 _READ_BYTES = 256 * 1024
-"""Of a package, at once in memory for each who fetches it."""
+"""Bytes of a package that each download holds in memory."""
 
 
 class PackageAdmin:
-    """Everything raises ServiceNotReady where ``enablePackagesManagement`` is false."""
+    """All methods raise ServiceNotReady if ``enablePackagesManagement`` is false."""
 
     def __init__(self, broker: BrokerService) -> None:
         self._broker = broker
@@ -38,14 +38,14 @@ class PackageAdmin:
         return self._broker.packages
 
     async def metadata(self, name: PackageName) -> PackageMetadata:
-        """:raises NotFound: there is none"""
+        """:raises NotFound: no such package"""
         return (await self._found(name))[0].metadata
 
     async def change_metadata(self, name: PackageName, given: PackageMetadata) -> None:
-        """When it was made stays; it is changed now where nobody says otherwise.
+        """Replaces the metadata. The creation time is kept; the modification time defaults to now.
 
-        :raises NotFound: there is none
-        :raises ConcurrentModification: somebody else changed it at the same time
+        :raises NotFound: no such package
+        :raises ConcurrentModification: it was changed at the same time
         """
         record, version = await self._found(name)
         changed = replace(
@@ -71,16 +71,16 @@ class PackageAdmin:
         return await self._storage.names(kind, tenant, namespace)
 
     async def versions(self, kind: str, tenant: str, namespace: str, name: str) -> Sequence[str]:
-        """:raises NotFound: there is no such package"""
+        """:raises NotFound: no such package"""
         found = await self._storage.versions(kind, tenant, namespace, name)
         if not found:
             raise NotFound(f"Package '{kind}://{tenant}/{namespace}/{name}' does not exist")
         return found
 
     async def delete(self, name: PackageName) -> None:
-        """:raises NotFound: there is none
+        """:raises NotFound: no such package
 
-        :raises ConcurrentModification: somebody else changed it at the same time
+        :raises ConcurrentModification: it was changed at the same time
         """
         storage = self._storage
         with _told(name):
@@ -93,9 +93,9 @@ class PackageAdmin:
 
     @asynccontextmanager
     async def upload(self, name: PackageName) -> AsyncIterator[Upload]:
-        """Nothing of it stays unless it is finished within.
+        """Uploads a package; it is discarded unless it is finished inside the ``async with`` block.
 
-        :raises NotFound: there is one by that name already; as in Pulsar this is no conflict
+        :raises NotFound: a package of that name exists; as in Pulsar this is not reported as a conflict
         """
         storage = self._storage
         with _told(name):
@@ -110,7 +110,7 @@ class PackageAdmin:
                 await new.abandon()
 
     async def download(self, name: PackageName) -> Download:
-        """:raises NotFound: there is none"""
+        """:raises NotFound: no such package"""
         record, _version = await self._found(name)
         with _told(name):
             return Download(record, await self._storage.open(record))
@@ -124,9 +124,9 @@ class Upload:
         self.finished = False
 
     async def append(self, data: bytes) -> None:
-        """Returns when there is room for more.
+        """Appends data; returns when there is room for more.
 
-        :raises PreconditionFailed: it is larger than packages may be
+        :raises PreconditionFailed: the package is too large
         :raises PersistenceFailure: it cannot be stored
         """
         most = self._broker.settings.max_package_bytes
@@ -138,7 +138,7 @@ class Upload:
             await self._new.append(data)
 
     async def finish(self, given: PackageMetadata) -> None:
-        """:raises NotFound: somebody else stored one by that name meanwhile"""
+        """:raises NotFound: another upload has stored a package of that name meanwhile"""
         now = self._broker.io.clock.wall_ms()
         kept = replace(
             given,
@@ -154,7 +154,7 @@ class Upload:
 
 
 class Download:
-    """The bytes of a package, in order; see ``magnetar.http.engine.message.Streamed``."""
+    """Reads the bytes of a package in order; see ``magnetar.http.engine.message.Streamed``."""
 
     def __init__(self, record: PackageRecord, reader: LedgerReader) -> None:
         self.length = record.length
@@ -166,7 +166,9 @@ class Download:
         reader.in_background()
 
     async def next(self) -> bytes:
-        """Empty: that was all. :raises PersistenceFailure: it cannot be read, or is deleted by now"""
+        """Returns the next bytes; empty at the end.
+
+        :raises PersistenceFailure: the package cannot be read, or was deleted"""
         if self._closed or self._next >= self._entries:
             return b""
         try:
@@ -192,7 +194,7 @@ def _changed(name: PackageName) -> ConcurrentModification:
 
 @contextmanager
 def _told(name: PackageName) -> Iterator[None]:
-    """What goes wrong below, as clients are told."""
+    """Translates errors from the layers below into errors for clients."""
     try:
         yield
     except NoSuchLedger as error:

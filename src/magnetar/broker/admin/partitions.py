@@ -1,4 +1,4 @@
-"""Partitioned topics, as operators steer them."""
+"""Administration of partitioned topics."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ _FROM_THE_START = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
 
 
 class _Kept(NamedTuple):
-    """What a subscription has in all partitions."""
+    """A subscription to create on all partitions."""
 
     properties: dict[str, str]
     replicated: bool
-    """Whether it is marked so."""
+    """Whether it is a replicated subscription."""
 
 
 def is_used(topic: AnyTopic) -> bool:
-    """Whether clients are connected to a topic, or just being let in."""
+    """Whether clients are connected to a topic or about to be."""
     return bool(topic.producers or topic.consumer_count() or topic.is_awaited)
 
 
 def check_not_replicated(topic: AnyTopic) -> None:
-    """Before a topic is deleted that is not to be deleted by force.
+    """Checks a topic before it is deleted without force.
 
-    :raises Unprocessable: it is replicated: the other clusters keep it, and would make it anew here
+    :raises Unprocessable: it is replicated: the other clusters keep it, and would create it again here
     """
     if isinstance(topic, Topic) and topic.replicators:
         clusters = ", ".join(sorted(topic.replicators))
@@ -65,14 +65,14 @@ def in_use() -> InUse:
 
 
 async def marked(made: Subscription | NonPersistentSubscription, *, replicated: bool) -> None:
-    """Marks a new one as replicated where that is wanted; durable when this returns."""
+    """Marks a new subscription as replicated if wanted; durable when this returns."""
     if replicated and isinstance(made, Subscription):
         made.replicate(True)
         await made.cursor.flush()
 
 
 async def check_room(broker: BrokerService, name: TopicName, more: int) -> None:
-    """:raises PreconditionFailed: the namespace would have more topics than it may"""
+    """:raises PreconditionFailed: the namespace would exceed its limit of topics"""
     try:
         await broker.creation.check_room(name, more)
     except NotAllowed as error:
@@ -87,7 +87,7 @@ class PartitionAdmin:
         self._namespaces = broker.namespaces
 
     async def elsewhere(self, topic: str) -> Sequence[TopicName]:
-        """The partitions of a topic, where other brokers may serve some; else none."""
+        """Returns the partitions of a topic if other brokers may serve some of them, otherwise nothing."""
         name = self._broker.parse_topic(topic)
         if self._broker.beside is None:
             return []
@@ -106,9 +106,9 @@ class PartitionAdmin:
         return await at_owner_of(self._broker, name, here, method, suffix, query, body)
 
     async def count(self, topic: str, *, create: bool) -> int:
-        """The number of partitions, 0 for a topic without.
+        """Returns the number of partitions, 0 for a topic that is not partitioned.
 
-        :param create: makes a topic that is missing, where the settings allow it
+        :param create: create a missing topic if the settings allow it
         :raises TopicNotFound: no such topic
         """
         name = self._broker.parse_topic(topic)
@@ -121,10 +121,10 @@ class PartitionAdmin:
         return count
 
     async def create(self, topic: str, partitions: int, properties: Mapping[str, str]) -> None:
-        """Makes a partitioned topic and its partitions.
+        """Creates a partitioned topic and its partitions.
 
-        :raises AlreadyExists: there is a topic of that name
-        :raises PartitionCountRefused: below 1, or above ``maxNumPartitionsPerPartitionedTopic``, or
+        :raises AlreadyExists: a topic of that name exists
+        :raises PartitionCountRefused: below 1, or above ``maxNumPartitionsPerPartitionedTopic`` or
             ``magnetarMaxPartitionsPerTopic``
         :raises NamespaceNotFound: no such namespace
         """
@@ -143,9 +143,9 @@ class PartitionAdmin:
         return await self._broker.creation.exists(name)
 
     async def _make(self, name: TopicName, indexes: Sequence[int]) -> None:
-        """Makes partitions, each with the subscriptions of the first."""
+        """Creates partitions, each with the subscriptions of the first one."""
         if not name.persistent:
-            # They are there as long as somebody uses them.
+            # Non-persistent partitions exist only while clients use them.
             return
         subscriptions = await self._subscriptions(name)
         for index in indexes:
@@ -167,7 +167,7 @@ class PartitionAdmin:
         await marked(made, replicated=kept.replicated)
 
     async def _subscriptions(self, name: TopicName) -> dict[str, _Kept]:
-        """Durable subscriptions of the first partition, by their names."""
+        """Returns the durable subscriptions of the first partition by name."""
         first = name.partition(0)
         if not await self._exists(first):
             return {}
@@ -183,7 +183,7 @@ class PartitionAdmin:
         found = await self.at_owner(first, here, "GET", "/stats")
         if isinstance(found, tuple):
             return dict(found)
-        # What another broker answers is the topic's statistics.
+        # If another broker owns the partition, its answer is the topic's statistics.
         return {
             text: _Kept(dict(stats.get("subscriptionProperties") or {}), bool(stats.get("isReplicated")))
             for text, stats in found["subscriptions"].items()
@@ -191,12 +191,12 @@ class PartitionAdmin:
         }
 
     async def update(self, topic: str, partitions: int, *, force: bool) -> None:
-        """More partitions; new ones have the subscriptions of the others.
+        """Adds partitions; the new ones get the subscriptions of the others.
 
-        :param force: also when partitions beyond the present count exist already
-        :raises Conflict: it is not partitioned, or such partitions exist
-        :raises Unprocessable: fewer than there are
-        :raises PartitionCountRefused: above ``maxNumPartitionsPerPartitionedTopic``, or
+        :param force: even if partitions beyond the present count exist
+        :raises Conflict: the topic is not partitioned, or such partitions exist
+        :raises Unprocessable: fewer than the present count
+        :raises PartitionCountRefused: above ``maxNumPartitionsPerPartitionedTopic`` or
             ``magnetarMaxPartitionsPerTopic``
         """
         name = self._broker.parse_topic(topic)
@@ -221,9 +221,9 @@ class PartitionAdmin:
         await self._make(name, range(count, partitions))
 
     async def create_missing(self, topic: str) -> None:
-        """Makes partitions that are missing.
+        """Creates missing partitions.
 
-        :raises TopicNotFound: there is no such partitioned topic
+        :raises TopicNotFound: no such partitioned topic
         """
         name = self._broker.parse_topic(topic)
         count = await self._count(name, f"Topic {name} does not exist")
@@ -240,24 +240,24 @@ class PartitionAdmin:
     async def delete(self, topic: str, *, force: bool) -> None:
         """Deletes a partitioned topic and all partitions.
 
-        :param force: also with producers or consumers
+        :param force: even with producers or consumers
         :raises TopicNotFound: no such topic
-        :raises InUse: it has producers or consumers. Partitions that had none may be deleted by then, if the
-            others got theirs while the deletion was under way; they are made anew on use
+        :raises InUse: it has producers or consumers. Unused partitions may have been deleted by then, if the
+            others got their clients during the deletion; they are created again on use
         """
         name = self._broker.parse_topic(topic)
         count = await self._count(name, f"Topic {name} not found.")
         partitions = [name.partition(index) for index in range(count)]
         if not force:
             await self._check_unused(partitions)
-        # From here on no partition is made anew by clients that come back.
+        # From here on reconnecting clients do not create partitions again.
         await self._namespaces.mark_deleted(name, deleted=True)
         try:
             await self._delete_partitions(partitions, force=force)
         except (BrokerError, LedgerError, ManagedLedgerError, MetadataError):
             await self._namespaces.mark_deleted(name, deleted=False)
             raise
-        # While the record says "deleted" no client makes a topic of that name with a schema of its own.
+        # While the record is marked as deleted no client can create a topic of that name with a new schema.
         await self._broker.schemas.delete(name.schema_path)
         await self._broker.forget_policies(name)
         await self._namespaces.delete_partitioned(name)
@@ -268,7 +268,9 @@ class PartitionAdmin:
         await self._delete_partitions([name.partition(index) for index in range(count)], force=True)
 
     async def _check_unused(self, partitions: Sequence[TopicName]) -> None:
-        """Looks before anything is deleted. :raises InUse: a partition has producers or consumers"""
+        """Checks all partitions before any is deleted.
+
+        :raises InUse: a partition has producers or consumers"""
         for partition in partitions:
             if not await self._is_there(partition):
                 continue
@@ -276,7 +278,7 @@ class PartitionAdmin:
                 found = await self.at_owner(partition, partial(self._is_used, partition), "GET", "/stats")
             except (TopicNotFound, PeerRefused) as error:
                 if error.http_status == _NOT_FOUND:
-                    # A deletion that was cut short left the record: nothing is loaded of it.
+                    # An interrupted deletion left the record marked, so the partition cannot be loaded.
                     continue
                 raise
             used = found if isinstance(found, bool) else _shows_clients(found)
@@ -290,7 +292,7 @@ class PartitionAdmin:
 
     async def _delete_partitions(self, partitions: Sequence[TopicName], *, force: bool) -> None:
         for loading in self._broker.loading_in(partitions[0].namespace_name):
-            # It may have begun to make one before.
+            # A load that began before may still create the partition.
             await finished(self._broker.io.loop, loading)
         query = {"force": "true" if force else "false", "deleteSchema": "false"}
         for partition in partitions:
@@ -303,7 +305,7 @@ class PartitionAdmin:
         if not await self._is_there_still(partition):
             return
         topic = await self._broker.topic(partition, create=False)
-        # Clients may have come since all partitions were looked at; from here to its closing none can.
+        # Clients may have connected since the check of all partitions; from here to the closing none can.
         if not force and is_used(topic):
             raise in_use()
         await self._broker.delete_topic(topic)
@@ -312,16 +314,16 @@ class PartitionAdmin:
         return partition.persistent or str(partition) in self._broker.topics
 
     async def _is_there(self, partition: TopicName) -> bool:
-        """Whether there may be anything to delete of it."""
+        """Whether the partition may exist."""
         if partition.persistent:
             return await self._exists(partition)
         return str(partition) in self._broker.topics or self._broker.beside is not None
 
     async def terminate(self, topic: str) -> Mapping[int, tuple[int, int]]:
-        """Ends all partitions for ever; answers the last position of each.
+        """Terminates all partitions; returns the last position of each.
 
         :raises TopicNotFound: no such topic
-        :raises NotAllowed: it is not partitioned
+        :raises NotAllowed: the topic is not partitioned
         """
         name = self._broker.parse_topic(topic)
         await self._namespaces.check(name.namespace_name)
@@ -344,7 +346,7 @@ class PartitionAdmin:
         return await (await self._broker.persistent_topic(partition)).terminate()
 
     async def describe(self, topic: str) -> Mapping[str, Any]:
-        """``PartitionedTopicMetadata`` as stored.
+        """Returns ``PartitionedTopicMetadata`` as stored.
 
         :raises TopicNotFound: no such partitioned topic
         """

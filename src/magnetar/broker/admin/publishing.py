@@ -1,4 +1,5 @@
-"""Messages that requests bring: written as text, encoded by a schema, published where their topic is."""
+"""Publishing over HTTP: messages given as text are encoded with a schema and published at the topic's
+owner."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from magnetar.client.message_options import MessageOptions
 
 _TRY_AGAIN, _REFUSED = 1, 2
-"""Codes of messages that are stored nowhere."""
+"""Error codes of messages that were not stored."""
 
 Json = Mapping[str, Any]
 
@@ -53,13 +54,13 @@ class WrittenMessage:
     content: str
     key: str | None
     sequence_id: int | None
-    """None: the one after the last of its producer."""
+    """None: the one after the producer's last."""
     options: MessageOptions
-    """All else, but for the key."""
+    """All other options, without the key."""
     context: str | None
-    """Given back with what became of it."""
+    """Returned with the outcome."""
     form: Json
-    """As it was given, for another broker."""
+    """The JSON as received, to send on to another broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +69,14 @@ class Publication:
 
     messages: Sequence[WrittenMessage]
     schema: SchemaData | int
-    """What is declared of contents, or the version of the topic's that they are of."""
+    """The schema of the contents, or a version of the topic's schema."""
     producer_name: str = ""
-    """Empty: a name that nobody else has."""
+    """Empty: a unique generated name."""
 
 
 _MOST_SECONDS_FOR_RATES = 5.0
-"""How long a request waits for a rate: HTTP clients give up some seconds later, and send all of it again."""
+"""How long a request waits for a rate limit: HTTP clients time out some seconds later, and send it all
+again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ class _Encoded:
         return build_entry(self._metadata(producer, sequence_id, now_ms, schema_version), self.content)
 
     def size(self) -> int:
-        """Bytes of its content, and of its key, properties and all else that it carries."""
+        """Returns the bytes of the content, key, properties and other metadata."""
         return len(self.content) + self._metadata("", 0, 0, b"").ByteSize()
 
     def _metadata(
@@ -112,31 +114,31 @@ class PublishingAdmin:
     """Topics are given by their full names."""
 
     def __init__(self, broker: BrokerService, principal: Principal) -> None:
-        """:param principal: who publishes"""
+        """:param principal: of the client that publishes"""
         self._broker = broker
         self._principal = principal
 
     def now_ms(self) -> int:
-        """Since 1970."""
+        """Ms since 1970."""
         return self._broker.io.clock.wall_ms()
 
     async def publish(
         self, topic: str, wanted: Publication, address: str, partition: int | None = None
     ) -> Json:
-        """``ProducerAcks``: what became of each message, in their order; one for each.
+        """Publishes messages; returns ``ProducerAcks``, the outcome of each message in order.
 
-        With partitions a message goes to that of its key, as producers choose it, and without a key to each
-        in turn.
+        On a partitioned topic a message with a key goes to the partition that producers choose for the key;
+        messages without a key go to the partitions in turn.
 
-        :param address: ``host:port`` of whoever publishes
-        :param partition: where all of it goes; None: wherever it should
-        :raises AuthorizationFailure: the producer's name is for replicators of other clusters
+        :param address: ``host:port`` of the client
+        :param partition: the partition for all messages; None: chosen per message
+        :raises AuthorizationFailure: the producer's name is reserved for replicators of other clusters
         :raises TopicNotFound: no such topic or partition
-        :raises NotFound: there is no such version of a schema
-        :raises InvalidRequest: a message is not what the schema says, or too large; nothing is published
-        :raises InvalidSchemaData: it is no schema
-        :raises IncompatibleSchema: the schema may not follow what is there
-        :raises BrokerError: there is one place where all of it goes, and nothing can be published there
+        :raises NotFound: no such version of the schema
+        :raises InvalidRequest: a message does not fit the schema, or is too large; nothing is published
+        :raises InvalidSchemaData: the schema is not valid
+        :raises IncompatibleSchema: the schema is not compatible with the existing ones
+        :raises BrokerError: all messages go to one topic or partition, which cannot be published to
         """
         name = self._broker.parse_topic(topic)
         await self._check_name(name, wanted.producer_name)
@@ -169,7 +171,7 @@ class PublishingAdmin:
         }
 
     async def _places(self, name: TopicName, partition: int | None) -> Sequence[TopicName]:
-        """The partitions that messages may go to, or the topic, which has to be there."""
+        """Returns the partitions that messages may go to, or the topic itself, which must exist."""
         await self._broker.namespaces.check(name.namespace_name)
         if partition is not None and name.partition_index >= 0:
             raise InvalidRequest("Topic name can't contain '-partition-' suffix.")
@@ -190,7 +192,7 @@ class PublishingAdmin:
         return [name]
 
     async def _schema(self, name: TopicName, wanted: SchemaData | int) -> SchemaData:
-        """What is declared, or stored under that version."""
+        """Returns the schema given, or the one stored under that version."""
         if isinstance(wanted, SchemaData):
             return wanted
         stored = await self._broker.schemas.get(name.schema_path, wanted)
@@ -199,7 +201,7 @@ class PublishingAdmin:
         return stored.data
 
     async def _version(self, name: TopicName, wanted: SchemaData | int) -> int:
-        """Of the schema, which is added where it is new."""
+        """Returns the version of a schema, which is added if it is new."""
         if isinstance(wanted, int):
             return wanted
         policies = await self._broker.policies.of_topic(name)
@@ -208,7 +210,7 @@ class PublishingAdmin:
         )
 
     def _check_sizes(self, encoded: Sequence[_Encoded]) -> None:
-        """The bounds of messages that clients of the binary protocol publish."""
+        """Applies the size limits of messages published with the binary protocol."""
         most, most_together = self._broker.max_message_size, self._broker.max_frame
         for number, message in enumerate(encoded):
             if len(message.content) > most:
@@ -223,7 +225,7 @@ class PublishingAdmin:
                 )
 
     async def _check_name(self, topic: TopicName, producer: str) -> None:
-        """:raises AuthorizationFailure: the producer's name is for replicators of other clusters"""
+        """:raises AuthorizationFailure: the producer's name is reserved for replicators of other clusters"""
         prefix = self._broker.settings.topic.replicator_prefix
         if remote_cluster_of(prefix, producer) is not None:
             target = Target.of_topic(topic)
@@ -238,7 +240,7 @@ class PublishingAdmin:
         version: int,
         address: str,
     ) -> Sequence[Json]:
-        """What became of messages of one topic or partition, wherever it is served."""
+        """Publishes messages to one topic or partition at its owner, and returns their outcomes."""
         owner = await self._broker.owner_of(place, Asked.PLACE)
         if not owner.here:
             return await self._publish_elsewhere(owner, place, name, producer, messages, version)
@@ -289,7 +291,7 @@ class PublishingAdmin:
         return [limiter for limiter in found if limiter is not None]
 
     def _check_rates(self, topic: AnyTopic) -> None:
-        """:raises TooManyRequests: what was published before is beyond a rate for longer than one waits"""
+        """:raises TooManyRequests: earlier publishes exceed a rate limit for longer than a request waits"""
         now = self._broker.io.clock.monotonic()
         debt = max((limiter.debt(now) for limiter in self._limiters(topic)), default=0.0)
         if debt > _MOST_SECONDS_FOR_RATES:
@@ -299,7 +301,8 @@ class PublishingAdmin:
             )
 
     async def _wait_for_rates(self, topic: AnyTopic, messages: int, size: int) -> None:
-        """Publishing beyond a rate is answered later; the rest of a long wait is for the next request."""
+        """Delays the answer of a publish that exceeds a rate limit; the rest of a long wait is for the next
+        request."""
         now = self._broker.io.clock.monotonic()
         wait = max((limiter.take(messages, size, now) for limiter in self._limiters(topic)), default=0.0)
         if wait > 0:
@@ -338,7 +341,7 @@ def _encoded(schema: SchemaData, messages: Sequence[WrittenMessage]) -> list[_En
 
 
 def _ack(outcome: Outcome, place: TopicName, message: _Encoded) -> Json:
-    """``ProducerAck``."""
+    """Returns ``ProducerAck``."""
     index = place.partition_index
     if isinstance(outcome, BrokerError):
         code = _TRY_AGAIN if isinstance(outcome, ServiceNotReady) else _REFUSED

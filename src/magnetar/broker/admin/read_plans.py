@@ -1,4 +1,4 @@
-"""Read plans: readers on the same machine, or a shared file system, get told which files hold a topic."""
+"""Read plans, which tell readers on the same machine or a shared file system which files hold a topic."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ _DEFAULT_SECONDS = 600
 
 
 class ReadPlanAdmin:
-    """Plans are known by ids that nobody can guess; who has one may prolong and release it."""
+    """Plans have ids that cannot be guessed; a client that knows the id may extend and release the plan."""
 
     def __init__(self, broker: BrokerService, topics: TopicAdmin) -> None:
         self._broker = broker
         self._topics = topics
 
     async def make(self, topic: str, start: Position, end: Position | None, seconds: int | None) -> Json:
-        """Files for the entries from ``start`` on, up to but without ``end`` (None: all that is readable).
+        """Returns the files with the entries from ``start`` up to but not including ``end`` (None: all
+        readable).
 
         :raises TopicNotFound: no such topic
         :raises NotAllowed: the topic is partitioned; its partitions are topics
@@ -44,9 +45,9 @@ class ReadPlanAdmin:
         return {"id": plan.plan_id, "seconds": held, "ranges": [_range(part) for part in plan.ranges]}
 
     def prolong(self, plan_id: str, seconds: int | None) -> Json:
-        """The plan's files stay for ``seconds`` from now on.
+        """Keeps the plan's files for ``seconds`` from now on.
 
-        :raises NotFound: it was released or has expired
+        :raises NotFound: the plan was released or has expired
         :raises InvalidRequest: ``seconds`` is out of range
         """
         held = self._seconds(seconds)
@@ -57,7 +58,7 @@ class ReadPlanAdmin:
         return {"id": plan_id, "seconds": held}
 
     def release(self, plan_id: str) -> None:
-        """A plan that is gone is fine."""
+        """Releases a plan; does nothing if it no longer exists."""
         self._plans().release(plan_id)
 
     def _plans(self) -> ReadPlans:
@@ -83,7 +84,8 @@ class ReadPlanAdmin:
 
 
 def _ranges(ledger: ManagedLedger, start: Position, end: Position | None) -> list[tuple[int, int, int]]:
-    """(ledger id, first entry, last entry) of what may be read from ``start`` on and before ``end``."""
+    """Returns (ledger id, first entry, last entry) of the readable ranges from ``start`` up to before
+    ``end``."""
     after = ledger.max_read_position
     after = (after[0], after[1] + 1)
     after = after if end is None else min(after, end)

@@ -1,4 +1,4 @@
-"""Resource groups, as operators steer them."""
+"""Administration of resource groups."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ class ResourceGroupAdmin:
         self._policies = broker.policies
 
     async def names(self) -> Sequence[str]:
-        """Sorted."""
+        """Returns the names, sorted."""
         return await self._records.names()
 
     async def get(self, name: str) -> Mapping[str, Any]:
-        """``ResourceGroup``. :raises NotFound: no such group"""
+        """Returns ``ResourceGroup``.
+
+        :raises NotFound: no such group"""
         return await self._records.get(name)
 
     async def check(self, name: str) -> None:
@@ -29,13 +31,13 @@ class ResourceGroupAdmin:
             raise PreconditionFailed("ResourceGroup does not exist")
 
     async def put(self, name: str, given: Mapping[str, Any]) -> None:
-        """Makes a group, or changes what is given of one."""
+        """Creates a group, or changes the given fields of an existing one."""
         await self._records.put(name, given)
 
     async def delete(self, name: str) -> None:
         """:raises NotFound: no such group
 
-        :raises PreconditionFailed: a namespace is in it
+        :raises PreconditionFailed: a namespace belongs to it
         """
         for tenant in await self._policies.tenants.names():
             for namespace in await self._policies.namespaces.of_tenant(tenant):

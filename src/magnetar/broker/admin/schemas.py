@@ -1,4 +1,4 @@
-"""Schemas, as operators see and change them."""
+"""Administration of schemas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CLIENT_SIDE = frozenset({"AUTO", "AUTO_CONSUME", "AUTO_PUBLISH"})
 
 
 def _described(stored: StoredSchema) -> Mapping[str, Any]:
-    """``GetSchemaResponse``."""
+    """Returns ``GetSchemaResponse``."""
     data = stored.data
     is_pair = data.type is SchemaType.KEY_VALUE
     return {
@@ -29,7 +29,7 @@ def _described(stored: StoredSchema) -> Mapping[str, Any]:
 
 
 def _declared(kind: str, definition: str, properties: Mapping[str, str]) -> SchemaData:
-    """:raises InvalidSchemaData: there is no such type, or it is none that a topic can have"""
+    """:raises InvalidSchemaData: the type does not exist, or a topic cannot have a schema of it"""
     if kind in _CLIENT_SIDE:
         raise InvalidSchemaData(f"Schema {kind} is a client-side schema type")
     try:
@@ -45,13 +45,14 @@ def _place(entry: IndexEntry) -> Mapping[str, int]:
 
 
 class SchemaAdmin:
-    """Topics are given by their full names, and need not exist; partitions share that of their topic."""
+    """Topics are given by their full names, and need not exist; partitions share the schema of their
+    topic."""
 
     def __init__(self, broker: BrokerService) -> None:
         self._broker = broker
 
     async def _path(self, topic: str) -> str:
-        """Where the schemas of a topic are kept: those of a shadow topic are its source's."""
+        """Returns the path of a topic's schemas; a shadow topic uses those of its source."""
         name = self._named(topic)
         source = await self._broker.creation.source_of(name)
         return (source or name).schema_path
@@ -60,9 +61,9 @@ class SchemaAdmin:
         return self._broker.parse_topic(topic)
 
     async def get(self, topic: str, version: int | None) -> Mapping[str, Any]:
-        """``GetSchemaResponse`` of a version, of the latest if None.
+        """Returns ``GetSchemaResponse`` of a version; None: the latest.
 
-        :raises NotFound: there is none
+        :raises NotFound: no such version
         """
         found = await self._broker.schemas.get(await self._path(topic), version)
         if found is None:
@@ -70,21 +71,21 @@ class SchemaAdmin:
         return _described(found)
 
     async def versions(self, topic: str) -> Sequence[Mapping[str, Any]]:
-        """All versions since the schema was last deleted, the oldest first."""
+        """Returns all versions since the schema was last deleted, the oldest first."""
         found = await self._broker.schemas.list(await self._path(topic))
         return [_described(each) for each in found]
 
     async def places(self, topic: str) -> Mapping[str, Any] | None:
-        """``SchemaMetadata``: where all versions are stored; None where there is none."""
+        """Returns ``SchemaMetadata``: where all versions are stored; None if the topic has no schema."""
         index, _record = await self._broker.schemas.storage.index(await self._path(topic))
         if not index:
             return None
         return {"info": _place(index[-1]), "index": [_place(each) for each in index]}
 
     async def delete(self, topic: str, *, force: bool) -> int:
-        """From now on the topic has no schema; the version of the mark that says so.
+        """Deletes the schema; returns the version of the deletion mark.
 
-        :param force: nothing is kept; answers -1
+        :param force: delete all versions; returns -1
         """
         name = self._named(topic)
         if force:
@@ -93,11 +94,11 @@ class SchemaAdmin:
         return await self._broker.schemas.mark_deleted(name.schema_path)
 
     async def post(self, topic: str, kind: str, definition: str, properties: Mapping[str, str]) -> int:
-        """Adds a schema if it is new; its version.
+        """Adds a schema if it is new; returns its version.
 
         :raises NamespaceNotFound: no such namespace
-        :raises InvalidSchemaData: it is no schema
-        :raises IncompatibleSchema: it may not follow what is there
+        :raises InvalidSchemaData: the schema is not valid
+        :raises IncompatibleSchema: it is not compatible with the existing ones
         """
         name = self._named(topic)
         policies = await self._broker.policies.of_topic(name)
@@ -106,10 +107,12 @@ class SchemaAdmin:
         )
 
     async def check(self, topic: str, kind: str, definition: str, properties: Mapping[str, str]) -> str:
-        """The strategy under which a schema could be added.
+        """Returns the compatibility strategy under which a schema could be added.
 
         :raises NamespaceNotFound: no such namespace
-        :raises BrokerError: it could not; the text says why. As in Pulsar this is no conflict
+        :raises BrokerError: it could not be added; the text gives the reason. As in Pulsar this is not
+            reported
+            as a conflict
         """
         name = self._named(topic)
         strategy = (await self._broker.policies.of_topic(name)).schema_compatibility
@@ -122,11 +125,11 @@ class SchemaAdmin:
         return strategy
 
     async def version_of(self, topic: str, kind: str, definition: str, properties: Mapping[str, str]) -> int:
-        """The version that says the same; -1 for none."""
+        """Returns the version of an equal schema; -1 if there is none."""
         try:
             wanted = _declared(kind, definition, properties)
             found = await self._broker.schemas.find(await self._path(topic), wanted)
         except InvalidSchemaData:
-            # What cannot be read is no version either.
+            # A schema that cannot be parsed has no version either.
             return -1
         return -1 if found is None else found

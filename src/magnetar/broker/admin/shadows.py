@@ -1,4 +1,4 @@
-"""What may be a shadow topic of which topic (PIP-180)."""
+"""Checks of which topic may be a shadow of which (PIP-180)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from magnetar.naming.topic_name import TopicName
 
 
 async def check_source(broker: BrokerService, name: TopicName, text: str, partitions: int = 0) -> None:
-    """Whether a topic that is about to be made may be the shadow of another.
+    """Checks that a new topic may be the shadow of another one.
 
-    :param text: the name of the source
-    :param partitions: of the new topic; 0: it has none
-    :raises PreconditionFailed: the source is missing, is a shadow itself, or has other partitions
+    :param text: name of the source
+    :param partitions: of the new topic; 0: not partitioned
+    :raises PreconditionFailed: the source is missing, is a shadow itself, or has another number of partitions
     """
     try:
         source = TopicName.parse(text)
@@ -44,10 +44,10 @@ async def check_source(broker: BrokerService, name: TopicName, text: str, partit
 
 
 async def check_shadows(broker: BrokerService, source: TopicName, shadows: Sequence[str]) -> None:
-    """Whether a topic may have these as its shadows.
+    """Checks that a topic may have these topics as its shadows.
 
-    :raises PreconditionFailed: there are none, or one is missing or not a shadow of this topic
-    :raises AuthorizationFailure: one is no name of a persistent topic, as in Pulsar
+    :raises PreconditionFailed: the list is empty, or one is missing or not a shadow of this topic
+    :raises AuthorizationFailure: one is not the name of a persistent topic, as in Pulsar
     """
     if not shadows:
         raise PreconditionFailed("Cannot specify empty shadow topics, please use remove command instead.")
@@ -72,7 +72,7 @@ async def check_shadows(broker: BrokerService, source: TopicName, shadows: Seque
 
 
 async def _properties(broker: BrokerService, name: TopicName) -> Mapping[str, str] | None:
-    """Those of a topic, whichever broker serves it; None: there is no such topic."""
+    """Returns the properties of a topic, on any broker; None: no such topic."""
     if await broker.namespaces.partitions(name):
         found: Mapping[str, str] = (await broker.namespaces.partitioned(name)).get("properties") or {}
         return found

@@ -1,4 +1,4 @@
-"""Subscriptions, as operators steer them."""
+"""Administration of subscriptions."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _LAST_ID = 2**63 - 1
 
 
 class SubscriptionAdmin:
-    """Topics are given by their full names; what concerns a partitioned topic is done to each partition."""
+    """Topics are given by their full names; operations on a partitioned topic apply to each partition."""
 
     def __init__(self, broker: BrokerService, topics: TopicAdmin) -> None:
         self._broker = broker
         self._topics = topics
 
     async def _parts(self, topic: str) -> Sequence[AnyTopic]:
-        """The topic, or the partitions that exist.
+        """Returns the topic, or its existing partitions.
 
-        :raises ServiceNotReady: one was unloaded while the next was loaded
+        :raises ServiceNotReady: a partition was unloaded while the next one was loaded
         """
         names = await self._topics.parts(topic)
         if len(names) == 1 and names[0].partition_index < 0:
@@ -58,9 +58,9 @@ class SubscriptionAdmin:
         return [_with_cursor(found) for found in await self._any(topic, subscription)]
 
     async def _consuming(self, topic: str, name: str) -> Sequence[Subscription | Replicating]:
-        """The subscription of that name, or the replicator with such a cursor; of each partition.
+        """Returns the subscription of that name, or the replicator with that cursor, for each partition.
 
-        :raises SubscriptionNotFound: there is none
+        :raises SubscriptionNotFound: no such subscription
         """
         parts = [part for part in await self._parts(topic) if isinstance(part, Topic)]
         replicators = [r for part in parts for r in part.all_replicators() if r.name == name]
@@ -74,9 +74,9 @@ class SubscriptionAdmin:
         return there
 
     async def one(self, topic: str, subscription: str, refusal: str) -> Subscription:
-        """A subscription of a topic that is stored.
+        """Returns a subscription of a persistent topic.
 
-        :param refusal: said of a partitioned topic
+        :param refusal: error text for a partitioned topic
         :raises NotAllowed: the topic is partitioned
         :raises TopicNotFound: no such topic
         :raises SubscriptionNotFound: no such subscription
@@ -87,7 +87,7 @@ class SubscriptionAdmin:
         return found
 
     async def _one_consuming(self, topic: str, name: str, refusal: str) -> Subscription | Replicating:
-        """As :meth:`one`, or the replicator whose cursor has that name."""
+        """Like :meth:`one`, but also finds the replicator whose cursor has that name."""
         if await self._broker.namespaces.partitions(self._broker.parse_topic(topic)):
             raise NotAllowed(refusal)
         found = (await self._topics.persistent(topic)).consuming_as(name)
@@ -109,12 +109,12 @@ class SubscriptionAdmin:
         *,
         replicated: bool = False,
     ) -> None:
-        """Makes a durable subscription, and the topic if it is missing and may be made.
+        """Creates a durable subscription, and the topic if it is missing and may be created.
 
-        :param start: the first position to deliver; None for what comes from now on
-        :param replicated: marks it so
-        :raises AlreadyExists: there is one of that name
-        :raises NotAllowed: a cap is reached, or a position is given for a partitioned topic
+        :param start: the first position to deliver; None: messages published from now on
+        :param replicated: make it a replicated subscription
+        :raises AlreadyExists: a subscription of that name exists
+        :raises NotAllowed: a limit is reached, or a position is given for a partitioned topic
         :raises InvalidRequest: the topic is non-persistent
         """
         name = self._broker.parse_topic(topic)
@@ -137,7 +137,7 @@ class SubscriptionAdmin:
     async def delete(self, topic: str, subscription: str, *, force: bool) -> None:
         """:param force: disconnect its consumers
 
-        :raises SubscriptionNotFound: there is none
+        :raises SubscriptionNotFound: no such subscription
         :raises InUse: it has consumers
         """
         found = await self._any(topic, subscription)
@@ -148,13 +148,13 @@ class SubscriptionAdmin:
             await one.topic.unsubscribe(subscription)
 
     async def properties(self, topic: str, subscription: str) -> Mapping[str, str]:
-        """:raises SubscriptionNotFound: there is none"""
+        """:raises SubscriptionNotFound: no such subscription"""
         return dict((await self._any(topic, subscription))[0].properties)
 
     async def set_properties(self, topic: str, subscription: str, properties: Mapping[str, str]) -> None:
-        """Replaces them; what is stored of a subscription is durable when this returns.
+        """Replaces the properties; those of a stored subscription are durable when this returns.
 
-        :raises SubscriptionNotFound: there is none
+        :raises SubscriptionNotFound: no such subscription
         """
         for found in await self._any(topic, subscription):
             if isinstance(found, Subscription) and found.cursor.storage is not None:
@@ -162,15 +162,17 @@ class SubscriptionAdmin:
             found.properties = users_own(properties)
 
     async def skip_all(self, topic: str, subscription: str) -> None:
-        """Acknowledges everything. :raises SubscriptionNotFound: there is none"""
+        """Acknowledges everything.
+
+        :raises SubscriptionNotFound: no such subscription"""
         for found in await self._consuming(topic, subscription):
             found.skip_to(found.topic.managed_ledger.max_read_position)
             await found.cursor.flush()
 
     async def skip(self, topic: str, subscription: str, count: int) -> None:
-        """Acknowledges the next so many entries that are not.
+        """Acknowledges the next ``count`` unacknowledged entries.
 
-        :raises SubscriptionNotFound: there is none
+        :raises SubscriptionNotFound: no such subscription
         :raises NotAllowed: the topic is partitioned
         """
         refusal = "Skip messages on a partitioned topic is not allowed"
@@ -179,10 +181,10 @@ class SubscriptionAdmin:
         await found.cursor.flush()
 
     async def reset_to_time(self, topic: str, subscription: str, publish_time_ms: int) -> None:
-        """Delivers again from what was published at or after a time; consumers come back.
+        """Delivers again from the first message published at or after a time; consumers reconnect.
 
-        :raises SubscriptionNotFound: there is none
-        :raises ServiceNotReady: another seek is going on
+        :raises SubscriptionNotFound: no such subscription
+        :raises ServiceNotReady: another seek is in progress
         """
         for found in await self._each(topic, subscription):
             await found.seek_to(await found.topic.position_at(publish_time_ms))
@@ -190,13 +192,13 @@ class SubscriptionAdmin:
     async def reset_to(
         self, topic: str, subscription: str, position: Position, *, behind: bool, batch_index: int = -1
     ) -> None:
-        """Delivers again from a position on; consumers come back.
+        """Delivers again from a position on; consumers reconnect.
 
-        :param behind: from what is behind it
-        :param batch_index: of the message in the batch there; -1: the batch is meant
-        :raises SubscriptionNotFound: there is none
+        :param behind: from the position after it
+        :param batch_index: of the message in the batch at the position; -1: the whole batch
+        :raises SubscriptionNotFound: no such subscription
         :raises NotAllowed: the topic is partitioned
-        :raises ServiceNotReady: another seek is going on
+        :raises ServiceNotReady: another seek is in progress
         """
         found = await self.one(
             topic, subscription, "Reset-cursor at position is not allowed for partitioned-topic"
@@ -213,16 +215,16 @@ class SubscriptionAdmin:
             await found.seek_to(target, (1 << size) - (1 << first) if first else 0, size)
 
     async def replicated(self, topic: str, subscription: str) -> Mapping[str, bool]:
-        """Whether it is marked as replicated, by the full name of each partition.
+        """Whether the subscription is replicated, by the full name of each partition.
 
-        :raises SubscriptionNotFound: there is none
+        :raises SubscriptionNotFound: no such subscription
         """
         return {s.topic.full_name: s.replicated for s in await self._each(topic, subscription)}
 
     async def set_replicated(self, topic: str, subscription: str, wanted: bool) -> None:
-        """Marks it as replicated, or not; durable when this returns.
+        """Makes the subscription replicated, or not; durable when this returns.
 
-        :raises SubscriptionNotFound: there is none
+        :raises SubscriptionNotFound: no such subscription
         """
         for found in await self._each(topic, subscription):
             found.replicate(wanted)
@@ -246,7 +248,7 @@ def _start(position: Position | None) -> Position:
 
 
 async def _batch_size(ledger: ManagedLedger, position: Position) -> int:
-    """How many messages are in an entry; 0 where there is none, or nobody can tell."""
+    """Returns the number of messages in an entry; 0 if the entry does not exist or cannot be parsed."""
     if not ledger.ledgers.exists(position) or position > ledger.max_read_position:
         return 0
     run = await ledger.reader.read_one(position)

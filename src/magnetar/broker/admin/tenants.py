@@ -1,4 +1,4 @@
-"""Tenants, as operators steer them."""
+"""Administration of tenants."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ class TenantAdmin:
         return await self._tenants.names()
 
     async def get(self, name: str) -> Mapping[str, Any]:
-        """``TenantInfo``. :raises TenantNotFound: no such tenant"""
+        """Returns ``TenantInfo``.
+
+        :raises TenantNotFound: no such tenant"""
         return await self._tenants.get(name)
 
     async def create(self, name: str, info: Mapping[str, Any]) -> None:
-        """:raises AlreadyExists: there is one
+        """:raises AlreadyExists: the tenant exists
 
-        :raises PreconditionFailed: it allows no cluster, or one that does not exist; an administrator's name
-            begins or ends with white space; or there are too many
+        :raises PreconditionFailed: it allows no cluster, or one that does not exist; the name of an
+            administrator begins or ends with white space; or there are too many tenants
         """
         await self._check(info)
         most = self._broker.settings.max_tenants
@@ -38,12 +40,12 @@ class TenantAdmin:
         await self._tenants.create(name, info)
 
     async def update(self, name: str, info: Mapping[str, Any]) -> None:
-        """Replaces what is stored.
+        """Replaces the record.
 
-        :raises TenantNotFound: there is none
-        :raises PreconditionFailed: as of :meth:`create`, or a cluster is taken away that legacy namespaces of
-            the tenant have in their names. That other namespaces are replicated to it does not count, as in
-            Pulsar
+        :raises TenantNotFound: no such tenant
+        :raises PreconditionFailed: as for :meth:`create`, or a cluster is removed that legacy namespaces of
+            the tenant have in their names. Namespaces that are only replicated to the cluster do not
+            count, as in Pulsar
         """
         await self._check(info)
         before = (await self._tenants.get(name)).get("allowedClusters") or ()
@@ -58,16 +60,16 @@ class TenantAdmin:
         await self._tenants.change(name, replace)
 
     async def delete(self, name: str, *, force: bool) -> None:
-        """:param force: with all namespaces and topics, where ``forceDeleteTenantAllowed`` says so
+        """:param force: with all namespaces and topics, if ``forceDeleteTenantAllowed`` permits it
 
-        :raises TenantNotFound: there is none
+        :raises TenantNotFound: no such tenant
         :raises HasChildren: it has namespaces
-        :raises NotAllowed: forced deletion is switched off
+        :raises NotAllowed: forced deletion is disabled
         """
         if force:
             if not self._broker.settings.force_delete_tenants:
                 raise NotAllowed("Broker doesn't allow forced deletion of tenants")
-            # Legacy namespaces below the name of another one go before that.
+            # Legacy namespaces below the name of another namespace are deleted before it.
             for namespace in reversed(await self._broker.policies.namespaces.of_tenant(name)):
                 await self._namespaces.delete_with_topics(self._broker.parse_namespace(namespace))
         try:

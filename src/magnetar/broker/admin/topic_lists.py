@@ -18,11 +18,11 @@ class TopicListAdmin:
         self._live = LiveTopics(broker)
 
     async def non_persistent(self, namespace: str, *, system: bool) -> Sequence[str]:
-        """Full names of a namespace's non-persistent topics, of whichever broker, sorted.
+        """Returns the full names of a namespace's non-persistent topics on all brokers, sorted.
 
-        :param system: the system's own ones too
+        :param system: include system topics
         :raises NamespaceNotFound: no such namespace
-        :raises BrokerError: a broker that serves some of it does not answer
+        :raises BrokerError: a broker that serves a part of the namespace does not answer
         """
         name = self._broker.parse_namespace(namespace)
         await self._broker.namespaces.check(name)
@@ -32,7 +32,7 @@ class TopicListAdmin:
         return sorted(each for each in found if system or not TopicName.parse(each).reserved)
 
     async def within(self, namespace: str, text: str, topics: Sequence[str]) -> Sequence[str]:
-        """Those of a namespace's topics that lie in a bundle, whoever serves it.
+        """Returns those of a namespace's topics that belong to a bundle, whichever broker owns it.
 
         :param text: ``0xSTART_0xEND``
         :raises PreconditionFailed: no such bundle
@@ -41,12 +41,12 @@ class TopicListAdmin:
         return [each for each in topics if TopicName.parse(each) in bundle]
 
     async def of_bundle(self, namespace: str, text: str) -> Sequence[str] | None:
-        """Full names of a bundle's non-persistent topics, sorted; None: no broker serves the bundle.
+        """Returns the full names of a bundle's non-persistent topics, sorted; None: the bundle has no owner.
 
         :param text: ``0xSTART_0xEND``
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: no such bundle
-        :raises ServedElsewhere: another broker serves it
+        :raises ServedElsewhere: another broker owns it
         """
         name = self._broker.parse_namespace(namespace)
         await self._broker.namespaces.check(name)

@@ -1,4 +1,4 @@
-"""Policies of single topics, as operators steer them."""
+"""Administration of the policies of single topics."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class TopicPolicyAdmin:
-    """Topics are given by their full names; a partitioned topic's policies are those of its partitions."""
+    """Topics are given by their full names; the policies of a partitioned topic apply to its partitions."""
 
     def __init__(self, broker: BrokerService, topics: TopicAdmin, partitions: PartitionAdmin) -> None:
         self._broker = broker
@@ -41,7 +41,7 @@ class TopicPolicyAdmin:
         """:raises TopicNotFound: no such topic
 
         :raises PreconditionFailed: it is a partition
-        :raises NotAllowed: topics have no policies here
+        :raises NotAllowed: topic policies are disabled
         """
         name = self._broker.parse_topic(topic)
         await self._broker.namespaces.check(name.namespace_name)
@@ -56,7 +56,7 @@ class TopicPolicyAdmin:
         return name, topics
 
     async def policies(self, topic: str, *, everywhere: bool) -> Mapping[str, Any]:
-        """``TopicPolicies``; empty where nothing is set.
+        """Returns ``TopicPolicies``; empty if none are set.
 
         :param everywhere: those for all clusters
         :raises TopicNotFound: no such topic
@@ -65,7 +65,7 @@ class TopicPolicyAdmin:
         return await topics.own(name, everywhere=everywhere)
 
     async def applied(self, topic: str, field: str) -> Any:
-        """What counts for a topic, as that field of ``TopicPolicies`` would say it.
+        """Returns the policy in effect for a topic, in the format of that field of ``TopicPolicies``.
 
         :raises TopicNotFound: no such topic
         """
@@ -76,7 +76,7 @@ class TopicPolicyAdmin:
         return render(await self._broker.policies.of_topic(name))
 
     async def all_of(self, topic: str) -> Mapping[str, Any]:
-        """``own``, what is set for the topic, and ``counting``, what counts for it whoever set it.
+        """Returns ``own``, the policies set for the topic, and ``counting``, those in effect from any source.
 
         :raises TopicNotFound: no such topic
         """
@@ -87,14 +87,14 @@ class TopicPolicyAdmin:
     async def set_policy(
         self, topic: str, changes: Mapping[str, Any], *, everywhere: bool, field: str, key: str | None = None
     ) -> None:
-        """Sets fields of ``TopicPolicies``; None removes. Live topics go by them when this returns.
+        """Sets fields of ``TopicPolicies``; None removes one. Live topics apply them when this returns.
 
         :param everywhere: for all clusters
         :param field: the one whose rules are checked
-        :param key: the field is a map; only what is under this key is meant
+        :param key: the field is a map; set only the entry of this key
         :raises TopicNotFound: no such topic
-        :raises PreconditionFailed: other policies forbid it, or it cannot be honoured
-        :raises InvalidRequest: it contradicts itself
+        :raises PreconditionFailed: other policies forbid it, or the broker cannot apply it
+        :raises InvalidRequest: the policy contradicts itself
         """
         name, topics = await self._named(topic)
         check_filters(self._broker, field, changes.get(field))
@@ -128,7 +128,8 @@ class TopicPolicyAdmin:
     async def _delete_unless_listed(self, name: TopicName) -> None:
         """Deletes the local data of a topic, and its policies, if its lists no longer name the local cluster.
 
-        As in Pulsar. The record of a partitioned topic stays, and so do the policies in other clusters.
+        This is Pulsar's behaviour. The record of a partitioned topic stays, and so do the policies in other
+        clusters.
         """
         own = self._broker.settings.cluster
         counting = await self._broker.policies.of_topic(name)
@@ -165,7 +166,7 @@ class TopicPolicyAdmin:
             )
 
     async def delete(self, topic: str) -> None:
-        """Removes all policies of a topic, here and in other clusters.
+        """Removes all policies of a topic, in this cluster and in others.
 
         :raises TopicNotFound: no such topic
         """

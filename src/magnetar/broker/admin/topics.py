@@ -1,4 +1,4 @@
-"""Topics, as operators see and steer them."""
+"""Administration of topics."""
 
 from __future__ import annotations
 
@@ -57,22 +57,25 @@ class TopicAdmin:
     async def persistent(self, topic: str) -> Topic:
         """:raises TopicNotFound: no such topic
 
-        :raises PersistentTopicRequired: it is a non-persistent one
+        :raises PersistentTopicRequired: the topic is non-persistent
         """
         return persistent(await self.existing(topic))
 
     async def parts(self, topic: str) -> Sequence[TopicName]:
-        """The partitions of a topic, or the topic itself. :raises NamespaceNotFound: no such namespace"""
+        """Returns the partitions of a topic, or the topic itself.
+
+        :raises NamespaceNotFound: no such namespace"""
         name = self._broker.parse_topic(topic)
         await self._broker.namespaces.check(name.namespace_name)
         count = await self._broker.namespaces.partitions(name)
         return [name.partition(index) for index in range(count)] if count else [name]
 
     async def create(self, topic: str, properties: Mapping[str, str]) -> None:
-        """:raises AlreadyExists: there is one, or a partitioned one of that name
+        """:raises AlreadyExists: the topic exists, or a partitioned topic of that name
 
-        :raises PreconditionFailed: it would be a partition that no topic has, or one topic too many
-        :raises PersistentTopicRequired: there are properties, and nothing to keep them in
+        :raises PreconditionFailed: the name is that of a partition of no topic, or a limit of topics is
+            reached
+        :raises PersistentTopicRequired: properties are given, and a non-persistent topic cannot store them
         """
         name = self._broker.parse_topic(topic)
         await self._broker.namespaces.check(name.namespace_name)
@@ -95,7 +98,7 @@ class TopicAdmin:
         await self._broker.create_topic(name, properties)
 
     async def unload(self, topic: str) -> None:
-        """Closes a topic (or all partitions) and disconnects its clients; they come back.
+        """Closes a topic (or all partitions) and disconnects its clients, which reconnect.
 
         :raises TopicNotFound: no such topic
         """
@@ -107,10 +110,10 @@ class TopicAdmin:
                 raise TopicNotFound(f"Topic {name} not found")
 
     async def terminate(self, topic: str) -> Position:
-        """Ends a topic for ever; answers the last message.
+        """Terminates a topic; returns the position of its last message.
 
         :raises TopicNotFound: no such topic
-        :raises NotAllowed: it is partitioned
+        :raises NotAllowed: the topic is partitioned
         """
         name = self._broker.parse_topic(topic)
         if await self._broker.namespaces.partitions(name):
@@ -118,26 +121,26 @@ class TopicAdmin:
         return await (await self.persistent(topic)).terminate()
 
     async def compact(self, topic: str) -> None:
-        """Begins to compact a topic, or all its partitions.
+        """Starts the compaction of a topic, or of all its partitions.
 
         :raises TopicNotFound: no such topic
-        :raises PersistentTopicRequired: it is a non-persistent one
+        :raises PersistentTopicRequired: the topic is non-persistent
         :raises Conflict: it is being compacted
         """
         for part in await self.parts(topic):
             (await self._broker.persistent_topic(part)).compaction.start()
 
     async def compaction_status(self, topic: str) -> tuple[str, str]:
-        """NOT_RUN (since it was loaded), RUNNING, SUCCESS or ERROR, and what went wrong.
+        """Returns NOT_RUN (since the topic was loaded), RUNNING, SUCCESS or ERROR, and the last error.
 
         :raises TopicNotFound: no such topic
-        :raises PersistentTopicRequired: it is a non-persistent one
+        :raises PersistentTopicRequired: the topic is non-persistent
         """
         compaction = (await self.persistent(topic)).compaction
         return compaction.status.value, compaction.last_error
 
     async def delete(self, topic: str, *, force: bool) -> None:
-        """A non-persistent topic that is not there is deleted already.
+        """Deletes a topic. A non-persistent topic that does not exist counts as deleted.
 
         :raises TopicNotFound: no such topic
         :raises Conflict: it is partitioned
@@ -175,8 +178,8 @@ class TopicAdmin:
         """Merges properties; None removes one.
 
         :raises TopicNotFound: no such topic
-        :raises PreconditionFailed: the topic would become a shadow topic, or a shadow topic another one's: a
-            topic that stores messages and then reads those of another would lose its own
+        :raises PreconditionFailed: the topic would become a shadow topic, or the shadow of another source: a
+            topic that stores messages and then reads those of another one would lose its own
         """
         name = self._broker.parse_topic(topic)
         await self._broker.namespaces.check(name.namespace_name)
@@ -195,7 +198,7 @@ class TopicAdmin:
     # Permissions
 
     async def permissions(self, topic: str) -> Mapping[str, Sequence[str]]:
-        """Who may do what with a topic: what its namespace grants and what it grants itself.
+        """Returns the permissions on a topic: those its namespace grants and those it grants itself.
 
         :raises TopicNotFound: no such topic
         """
@@ -209,18 +212,18 @@ class TopicAdmin:
         return found
 
     async def set_permissions(self, topic: str, role: str, actions: Sequence[str] | None) -> None:
-        """What a role may do with a topic, besides what its namespace says; None: nothing.
+        """Sets what a role may do with a topic in addition to the namespace's permissions; None revokes it.
 
         :raises TopicNotFound: no such topic
         """
         name = self._broker.parse_topic(topic)
         count = await self._broker.creation.existing_partitions(name, BROKER)
-        # Nothing is nothing of its partitions, either, whatever was said of one of them.
+        # Revoking on a partitioned topic also revokes what was granted on single partitions.
         parts = await self._granted_parts(name) if count and actions is None else []
         await self._change_permissions([(each, role, actions) for each in (name, *parts)])
 
     async def _granted_parts(self, name: TopicName) -> list[TopicName]:
-        """The partitions of a topic of which something is granted: there may be billions."""
+        """Returns the partitions of a topic that have grants, without a loop over all partitions."""
         policies = await self._broker.policies.namespaces.get(name.namespace_name)
         topics = (policies.get("auth_policies") or {}).get("destination_auth") or {}
         begin = f"{name}-partition-"
@@ -230,11 +233,11 @@ class TopicAdmin:
     async def set_all_permissions(
         self, changes: Sequence[tuple[TopicName, str, Sequence[str] | None]]
     ) -> None:
-        """Of some topics of one namespace: all of them, or none.
+        """Sets permissions on several topics of one namespace, in one change.
 
-        :param changes: for each a role and what it may do; None: nothing
-        :raises InvalidRequest: there are none, or they are in several namespaces
-        :raises TopicNotFound: one is not there
+        :param changes: for each topic a role and its actions; None revokes them
+        :raises InvalidRequest: the list is empty, or the topics are in several namespaces
+        :raises TopicNotFound: a topic does not exist
         """
         if len({topic.namespace_name for topic, _role, _actions in changes}) != 1:
             raise InvalidRequest("All topics must belong to the same namespace")
@@ -262,33 +265,39 @@ class TopicAdmin:
     # Positions
 
     async def last_message(self, topic: str) -> tuple[tuple[int, int], int]:
-        """Where the last message is, and how many its batch has: 0 for none.
+        """Returns the position of the last message and the number of messages in its batch, 0 outside of one.
 
-        Entry -1 when nothing is stored.
+        The entry id is -1 when nothing is stored.
 
         :raises TopicNotFound: no such topic
         """
         return await (await self.persistent(topic)).last_message()
 
     async def position_at(self, topic: str, publish_time_ms: int) -> tuple[int, int]:
-        """The first position published at or after a time. :raises TopicNotFound: no such topic"""
+        """Returns the first position published at or after a time.
+
+        :raises TopicNotFound: no such topic"""
         return await (await self.persistent(topic)).position_at(publish_time_ms)
 
     async def backlog_size(self, topic: str, position: tuple[int, int]) -> int:
-        """Bytes behind a position, an estimate inside a ledger. :raises TopicNotFound: no such topic"""
+        """Returns the bytes after a position, estimated inside a ledger.
+
+        :raises TopicNotFound: no such topic"""
         ledgers = (await self.persistent(topic)).managed_ledger.ledgers
         return ledgers.total_size() if position < (0, 0) else ledgers.size_after(position)
 
     # Statistics
 
     async def stats(self, topic: str, wanted: StatsSelection) -> Json:
-        """``TopicStats``. :raises TopicNotFound: no such topic"""
+        """Returns ``TopicStats``.
+
+        :raises TopicNotFound: no such topic"""
         return await stats_of(
             self._broker.io, await self.existing(topic), self._broker.settings.broker_id, wanted
         )
 
     async def internal_stats(self, topic: str, *, metadata: bool) -> Json:
-        """``PersistentTopicInternalStats``; ``metadata`` adds that of each ledger.
+        """Returns ``PersistentTopicInternalStats``; ``metadata`` adds that of each ledger.
 
         :raises TopicNotFound: no such topic
         """
@@ -298,7 +307,9 @@ class TopicAdmin:
         )
 
     async def partitioned_stats(self, topic: str, wanted: StatsSelection, *, per_partition: bool) -> Json:
-        """``PartitionedTopicStats``. :raises TopicNotFound: no such partitioned topic"""
+        """Returns ``PartitionedTopicStats``.
+
+        :raises TopicNotFound: no such partitioned topic"""
         metadata = await self._partitions.describe(topic)
         each: dict[str, Json] = {}
         for name in await self.parts(topic):
@@ -307,14 +318,16 @@ class TopicAdmin:
                     name, partial(self._stats, name, wanted), "GET", "/stats", wanted.query()
                 )
             except BrokerError as error:
-                # Its first client makes it, or createMissedPartitions.
+                # The partition's first client creates it, or createMissedPartitions.
                 if error.http_status != _NOT_FOUND:
                     raise
         total = total_stats(list(each.values()))
         return {**total, "metadata": metadata, "partitions": each if per_partition else {}}
 
     async def partitioned_internal_stats(self, topic: str) -> Json:
-        """``PartitionedTopicInternalStats``. :raises TopicNotFound: no such partitioned topic"""
+        """Returns ``PartitionedTopicInternalStats``.
+
+        :raises TopicNotFound: no such partitioned topic"""
         metadata = await self._partitions.describe(topic)
         each: dict[str, Json] = {}
         for name in await self.parts(topic):
@@ -335,9 +348,11 @@ class TopicAdmin:
         found = await self._broker.topic(name, create=False)
         return await internal_stats_of(self._broker.io, found, self._broker.schemas.storage, metadata=False)
 
-    # The space it takes
+    # Storage
 
     async def trim(self, topic: str) -> None:
-        """Removes ledgers that nobody needs any more. :raises TopicNotFound: no such topic"""
+        """Trims ledgers that are no longer needed.
+
+        :raises TopicNotFound: no such topic"""
         for part in await self.parts(topic):
             (await self._broker.persistent_topic(part)).managed_ledger.trimmer.schedule()
