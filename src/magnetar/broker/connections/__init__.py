@@ -1,1 +1,1 @@
-"""A client's connection: frames in and out, and what its commands do."""
+"""Connections of clients: frames in and out, and the commands."""

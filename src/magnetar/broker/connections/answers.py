@@ -1,4 +1,4 @@
-"""Commands to a client that are not per message."""
+"""Builds the commands to clients that are not per message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from magnetar.protocol.pulsar_api_pb2 import (
 from magnetar.protocol.wire_ids import unsigned
 
 SERVER_REQUEST_ID = 2**64 - 1
-"""Request id of what nobody asked for: what the broker closes, and why it ends the connection."""
+"""Request id of commands that answer no request: closing a consumer or producer, errors that end a
+connection."""
 
 
 def success(request_id: int) -> BaseCommand:
@@ -28,7 +29,7 @@ def success(request_id: int) -> BaseCommand:
 
 
 def auth_challenge(method: str) -> BaseCommand:
-    """Asks for new credentials; the data are those that Pulsar's clients recognize (PIP-30)."""
+    """Asks for new credentials, with the data that Pulsar's clients recognize (PIP-30)."""
     command = BaseCommand(type=BaseCommand.AUTH_CHALLENGE)
     command.authChallenge.server_version = f"Magnetar {__version__}"
     command.authChallenge.challenge.auth_method_name = method
@@ -91,7 +92,7 @@ def _refuse_schema(
 
 
 def send_error(producer_id: int, sequence_id: int, code: ServerErrorCode, text: str) -> BaseCommand:
-    """An entry is not stored."""
+    """Reports that an entry is not stored."""
     command = BaseCommand(type=BaseCommand.SEND_ERROR)
     command.send_error.producer_id = unsigned(producer_id)
     command.send_error.sequence_id = unsigned(sequence_id)
@@ -101,9 +102,10 @@ def send_error(producer_id: int, sequence_id: int, code: ServerErrorCode, text: 
 
 
 def close_producer(producer_id: int, assigned: Assigned | None = None) -> BaseCommand:
-    """A producer is closed here; its client comes back.
+    """Closes a producer; its client opens it again.
 
-    :param assigned: where it finds the topic, which clients from 3.2 on heed; None: it looks it up
+    :param assigned: the broker that serves the topic, used by clients from 3.2 on; None: the client looks it
+        up
     """
     command = BaseCommand(type=BaseCommand.CLOSE_PRODUCER)
     command.close_producer.producer_id = unsigned(producer_id)
@@ -120,7 +122,7 @@ def _assign(closed: CommandCloseProducer | CommandCloseConsumer, assigned: Assig
 
 
 def close_consumer(consumer_id: int, assigned: Assigned | None = None) -> BaseCommand:
-    """A consumer is closed here; it comes back. See :func:`close_producer`."""
+    """Closes a consumer; its client opens it again. See :func:`close_producer`."""
     command = BaseCommand(type=BaseCommand.CLOSE_CONSUMER)
     command.close_consumer.consumer_id = unsigned(consumer_id)
     command.close_consumer.request_id = SERVER_REQUEST_ID
@@ -129,19 +131,20 @@ def close_consumer(consumer_id: int, assigned: Assigned | None = None) -> BaseCo
 
 
 def end_of_topic(consumer_id: int) -> BaseCommand:
-    """A consumer has had everything of a terminated topic."""
+    """Reports that a consumer has received everything of a terminated topic."""
     command = BaseCommand(type=BaseCommand.REACHED_END_OF_TOPIC)
     command.reachedEndOfTopic.consumer_id = unsigned(consumer_id)
     return command
 
 
 def producer_migrated(producer_id: int, url: str, url_tls: str) -> BaseCommand:
-    """A producer's topic is in another cluster; CLOSE_PRODUCER follows, and its client goes there."""
+    """Reports that a producer's topic is in another cluster; the client connects there after
+    CLOSE_PRODUCER."""
     return _migrated(CommandTopicMigrated.Producer, producer_id, url, url_tls)
 
 
 def consumer_migrated(consumer_id: int, url: str, url_tls: str) -> BaseCommand:
-    """As :func:`producer_migrated`, of a consumer."""
+    """Like :func:`producer_migrated`, for a consumer."""
     return _migrated(CommandTopicMigrated.Consumer, consumer_id, url, url_tls)
 
 
@@ -160,7 +163,7 @@ def _migrated(
 
 
 def active_consumer_change(consumer_id: int, active: bool) -> BaseCommand:
-    """Whether messages go to a Failover consumer."""
+    """Reports whether a Failover consumer is the active one."""
     command = BaseCommand(type=BaseCommand.ACTIVE_CONSUMER_CHANGE)
     command.active_consumer_change.consumer_id = unsigned(consumer_id)
     command.active_consumer_change.is_active = active

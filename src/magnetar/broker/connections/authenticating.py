@@ -1,7 +1,7 @@
-"""Who a client is, asked when it comes and again whenever that may have changed.
+"""Authentication of a connection: at CONNECT, and again whenever the result may have changed.
 
 The conversation is Pulsar's (PIP-30): CONNECT carries the first credentials; AUTH_CHALLENGE asks for new ones
-before the old one ends, AUTH_RESPONSE brings it. A client that cannot give one is closed.
+before they expire, and AUTH_RESPONSE carries these. A client that sends none is disconnected.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ log = logging.getLogger(__name__)
 
 _LONGEST_TIMER_SECONDS = 86_400.0
 _SHORTEST_SECONDS = 1.0
-"""Between two questions to a client."""
+"""The shortest time between two challenges."""
 
 
 class Authenticating:
-    """Of one connection, whose clients are asked."""
+    """Authenticates one connection."""
 
     __slots__ = ("_asked", "_challenged", "_claim", "_connection", "_refreshes", "_task", "_timer")
 
@@ -40,7 +40,7 @@ class Authenticating:
         self._connection = connection
         self._claim = _claim_of(connection, request)
         self._asked: Claim | None = None
-        """What is being asked about."""
+        """The claim that is being checked."""
         self._refreshes = request.feature_flags.supports_auth_refresh
         self._challenged = False
         self._timer: Any = None
@@ -48,20 +48,20 @@ class Authenticating:
 
     @property
     def methods(self) -> frozenset[str]:
-        """Methods by which the client, and the client that it speaks for, were authenticated."""
+        """The authentication methods of the client, and of the original client behind a proxy."""
         own = self._connection.session.principal.method
         return frozenset((own, self._claim.original.method) if self._claim.original is not None else (own,))
 
     async def first(self) -> Principal:
-        """Who the client is, by what CONNECT says.
+        """Authenticates the credentials in CONNECT and returns the principal.
 
-        :raises AuthenticationFailure: it is not authenticated
-        :raises AuthorizationFailure: it may not speak for whom it speaks
+        :raises AuthenticationFailure: the credentials are not accepted
+        :raises AuthorizationFailure: the proxy may not act for the original client
         """
         return await self._connection.broker.authenticator.authenticate(self._claim)
 
     def authenticated(self, principal: Principal) -> None:
-        """The session is that of ``principal`` until its credentials expire."""
+        """Makes ``principal`` that of the session until its credentials expire."""
         self._cancel_timer()
         if principal.expires is None:
             return
@@ -69,7 +69,8 @@ class Authenticating:
         left = max(principal.expires - broker.io.clock.wall_ms() / 1000, 0.0)
         due, seconds = self._end, left
         if self._refreshes and left > _SHORTEST_SECONDS:
-            # Credentials that last less are asked for half way: a client is never asked without a pause.
+            # Credentials of a shorter life are refreshed at half of it, so that a client is not asked
+            # continually.
             early = min(broker.settings.authentication_refresh_seconds, left / 2)
             due, seconds = self._refresh, max(left - early, _SHORTEST_SECONDS)
         if seconds > _LONGEST_TIMER_SECONDS:
@@ -83,7 +84,7 @@ class Authenticating:
         """Asks the client for new credentials; it has until the old ones expire."""
         self._timer = None
         if not self._challenged:
-            # Else its answer is still on the way: what it was let in by has changed meanwhile.
+            # Otherwise the answer to an earlier challenge is still in transit.
             self._challenged = True
             asked = self._claim.original or self._claim.credentials[0]
             self._connection.send(answers.auth_challenge(asked.method))
@@ -97,9 +98,9 @@ class Authenticating:
         self._refuse(AuthenticationFailure("The credentials of the client have expired"))
 
     def answered(self, response: CommandAuthResponse) -> None:
-        """The client has answered a challenge.
+        """Takes the client's answer to a challenge.
 
-        :raises FrameError: there was none
+        :raises FrameError: there was no challenge
         """
         if not self._challenged:
             raise FrameError("AUTH_RESPONSE without a challenge")
@@ -113,9 +114,9 @@ class Authenticating:
         self._ask(claim)
 
     def again(self) -> None:
-        """What the client was let in by has changed: it has to count still."""
+        """Checks the credentials again, because what they were checked against has changed."""
         if self._asked is not None:
-            # What is found out of it may be what counted before.
+            # The check in progress may have used the former state.
             self._ask(self._asked)
             return
         claim = self._claim
@@ -155,7 +156,7 @@ class Authenticating:
         connection.close()
 
     def stop(self) -> None:
-        """The connection ends."""
+        """Stops timers and checks when the connection ends."""
         self._cancel_timer()
         if self._task is not None:
             self._task.cancel()

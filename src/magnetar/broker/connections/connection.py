@@ -1,8 +1,8 @@
-"""One client connection, as the loop sees it: puts together reading, session, publishing and what goes out.
+"""One client connection as the event loop sees it: combines reading, session, publishing and writing.
 
-Reading stops, and nothing else, when the client has too many publishes in flight, when all clients together
-have, when the broker holds too many partial frames, or while it is asked who the client is. Frames going out
-are gathered over one turn of the loop.
+Reading stops (and nothing else does) when the client or all clients together have too many publishes in
+flight, when the broker holds too many partial frames, or during authentication. Outgoing frames are gathered
+over one turn of the event loop.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _OPEN = SessionState.OPEN
 _ACTIVE_CONSUMER_VERSION = 12
 _MIGRATION_VERSION = 20
 _FRAMES_UNASKED = 32
-"""Runs of frames that are handled before it is asked whether the turn has time for more."""
+"""Runs of frames that are handled before the loop budget is checked."""
 
 
 class Connection:
@@ -53,32 +53,32 @@ class Connection:
         handle: Callable[[Connection, BaseCommand], None],
         listener: str = "",
     ) -> None:
-        """:param handle: does what a command says that is not per message
+        """:param handle: handles the commands that are not per message
 
-        :param listener: the advertised listener that its client came in by; empty: by none in particular
+        :param listener: the advertised listener of the address that the client used; empty: none
         """
         self.broker = broker
         self.listener = listener
         self._handle = handle
         self.transport: Any = None
-        # A client may have ten thousand producers and consumers: to let go of all takes the loop 0.2 s.
+        # A client may have ten thousand producers and consumers: closing all of them takes the loop 0.2 s.
         self.session = Session(partial(start_each, broker.io, "departures"))
         self.non_persistent_pending = 0
-        """Publishes in flight that were sent on by non-persistent topics."""
+        """Publishes in flight on non-persistent topics."""
         self._reader = Reader(broker.max_frame, broker.send_run, broker.ack_run)
         self._pauses = 0
         self._halted = False
-        """Whether nothing is taken apart: from the first pause until it is read on."""
+        """Whether parsing has stopped: from the first pause until reading resumes."""
         self.outgoing = Outgoing(broker.io.loop, self._dispatch_more, self._overfull, broker.unsent)
         self.publishing = Publishing(self, broker, self.session, self.outgoing)
-        # What topics tell goes straight there.
+        # Topics call these on the object itself, without a detour through the connection.
         self.on_durable = self.publishing.on_durable
         self.on_passed = self.publishing.on_passed
         self.on_failed = self.publishing.on_failed
         self.requests = Requests(self, broker.io.loop)
         self.keep_alive = KeepAlive(self, broker.io.loop, broker.wheel, broker.keep_alive)
 
-    # What others know of it
+    # State that other parts read
 
     @property
     def host(self) -> str:
@@ -102,7 +102,7 @@ class Connection:
 
     @property
     def entry(self) -> bytes:
-        """What is behind the command, while a SEND is handled that is not per message."""
+        """What follows the command while a SEND is handled that is not per message."""
         return self._reader.entry
 
     @property
@@ -111,10 +111,10 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing of its client counts any more."""
+        """Whether the connection is closed or closing, so that nothing from its client counts."""
         return self.session.ended
 
-    # The transport's side
+    # Called by the transport
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -141,7 +141,7 @@ class Connection:
         self.broker.connections.closed(self)
 
     def _let_go(self) -> None:
-        """Of what the broker holds for it, besides producers and consumers."""
+        """Releases what the broker holds for the connection besides its producers and consumers."""
         if self._reader.partial:
             self.broker.partial_frames.gone(self)
         self._reader.drop()
@@ -182,7 +182,7 @@ class Connection:
     # Reading
 
     def _take_apart(self) -> None:
-        """Does what the client has sent, until it is to wait, or nothing whole is left."""
+        """Handles what was read, until the client has to wait or only the beginning of a frame is left."""
         reader, publishing, session = self._reader, self.publishing, self.session
         unasked = _FRAMES_UNASKED
         try:
@@ -200,7 +200,7 @@ class Connection:
                     if reader.position < reader.limit and not self._halted:
                         self._wait_for_turn()
             if reader.position >= reader.limit:
-                # Entries keep what they need of it.
+                # Entries hold references to the parts that they need.
                 reader.buffer = b""
         except FrameError as error:
             log.warning(
@@ -213,7 +213,7 @@ class Connection:
             self.close()
 
     def _take(self, found: int) -> bool:
-        """Handles what is no run of SENDs of a client that may send; False when it has to wait for more."""
+        """Handles anything but a run of SENDs in an open session; returns False if it has to wait."""
         session, reader = self.session, self._reader
         if found == NOTHING:
             self.broker.partial_frames.grew(self, reader.partial)
@@ -241,37 +241,38 @@ class Connection:
         self.broker.budget.spend(REQUEST_PRICE)
         command = self._reader.command()
         if self.session.state is not _OPEN and command.type != BaseCommand.CONNECT:
-            # Of two types in a command the last one counts.
+            # If a command has two types the last one counts.
             raise FrameError(f"the first command is {command.type}, not CONNECT")
         self._handle(self, command)
 
     def _wait_for_turn(self) -> bool:
-        """Whether the rest of what was read waits for another turn of the loop."""
+        """Whether the rest of what was read has to wait for another turn of the loop."""
         if self.broker.budget.admits(self):
             return False
         self.pause_reading()
         return True
 
     def go_on(self) -> None:
-        """Another turn has come: what is done now counts as its share of it."""
+        """Called in another turn of the loop; what is handled now is counted there."""
         self._pauses -= 1
         self.read_on()
 
     def pause_reading(self) -> None:
-        """Stops reading until :meth:`resume_reading` was called as often."""
+        """Stops reading until :meth:`resume_reading` has been called as many times."""
         self._pauses += 1
         self._halted = True
         if self._pauses == 1 and self.transport is not None and not self.transport.is_closing():
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Takes one pause back; after the last one it is read on in the next turn, never within this call."""
+        """Takes back one pause; after the last one reading resumes in the next turn, never within this
+        call."""
         self._pauses -= 1
         if not self._pauses and not self.session.ended:
             self.broker.readable.add(self)
 
     def read_on(self) -> None:
-        """Takes apart what is held, then what comes."""
+        """Handles what was read already, then reads on."""
         if self._pauses or self.session.ended:
             return
         self._halted = False
@@ -282,25 +283,26 @@ class Connection:
 
     @property
     def peer_certificate(self) -> PeerCertificate | None:
-        """What TLS knows of the client."""
+        """The client's certificate according to TLS."""
         found: PeerCertificate | None = self.transport.get_extra_info("peercert") if self.transport else None
         return found
 
     @property
     def greeted(self) -> bool:
-        """Whether it is known who its client is, and no longer asked."""
+        """Whether the client is authenticated."""
         return (
             self.session.state is not SessionState.NEW and self.session.state is not SessionState.CONNECTING
         )
 
     @property
     def throttled(self) -> bool:
-        """Whether it is not read because its client has published beyond a rate."""
+        """Whether reading is paused because the client exceeds a publish rate."""
         return self.publishing.slowed > 0
 
     @property
     def held_back(self) -> bool:
-        """Whether it is not read for a reason that is not its client's: what it sent is still being done."""
+        """Whether reading is paused for a reason on the broker's side: earlier input is still being
+        processed."""
         if self.publishing.paused or self.throttled or self.broker.publish_buffer.holds(self):
             return True
         return self.requests.paused and not self.outgoing.paused
@@ -321,12 +323,12 @@ class Connection:
     def send_error(self, request_id: int, error: BrokerError) -> None:
         self.send(answers.failure(request_id, error))
 
-    # Who the client is, and what it may
+    # Authentication and authorization
 
     async def authenticate_again(self, methods: frozenset[str] | None) -> None:
-        """What clients are let in by has changed.
+        """Authenticates the client again after a change of what credentials are checked against.
 
-        :param methods: by which; None: by all
+        :param methods: the changed authentication methods; None: all
         """
         session = self.session
         if session.authenticating is not None and (
@@ -335,50 +337,50 @@ class Connection:
             session.authenticating.again()
 
     async def ask_again(self, touched: frozenset[NamespaceName | str] | None) -> None:
-        """What is allowed has changed: what the client has opened is asked again.
+        """Checks the permissions of all that the client has opened again after a change.
 
-        :param touched: namespaces, and tenants by their names; None: everything
-        :raises MetadataFailure: it cannot be known now
+        :param touched: changed namespaces, and tenants by their names; None: everything
+        :raises MetadataFailure: the permissions cannot be read
         """
         if not self.closed:
             await ask_again(self, self.broker.authorizer, touched)
 
     def stop_watching(self, watcher_id: int) -> None:
-        """Its client hears no more of a list of topics."""
+        """Stops the updates of a watched list of topics."""
         self.broker.topic_lists.close(self, watcher_id)
 
-    # What the broker closes
+    # Closing by the broker
 
     async def is_alive(self) -> bool:
-        """Asks the client; False when it does not answer: the connection is closed then."""
+        """Pings the client; returns False if it does not answer, in which case the connection is closed."""
         return await self.keep_alive.ask()
 
     def stop_producer(self, producer: Producer) -> None:
-        """Takes no more of it; receipts of what it has sent still go out."""
+        """Accepts no more SENDs of a producer; receipts for earlier ones are still sent."""
         self.session.stop_producer(producer)
 
     def close_producer(self, producer: Producer, assigned: Assigned | None = None) -> None:
-        """Tells the client that its producer is closed here; it comes back.
+        """Closes a producer and tells the client, which opens it again.
 
-        :param assigned: where it finds the topic; None: it looks it up
+        :param assigned: the broker that serves the topic; None: the client looks it up
         """
         self.session.stop_producer(producer)
         if producer.producer_id not in self.session.producers:
-            # Else the client has opened another one with that id, and knows.
+            # Otherwise the client has reused the id for another producer, and knows that this one is closed.
             self.send(answers.close_producer(producer.producer_id, assigned))
 
     def stop_consumer(self, consumer: Consumer[Any]) -> None:
-        """Takes no more of it."""
+        """Accepts no more commands for a consumer."""
         self.session.forget_consumer(consumer)
 
     def close_consumer(self, consumer: Consumer[Any], assigned: Assigned | None = None) -> None:
-        """Tells the client that its consumer is closed here; it comes back.
+        """Closes a consumer and tells the client, which opens it again.
 
-        :param assigned: where it finds the topic; None: it looks it up
+        :param assigned: the broker that serves the topic; None: the client looks it up
         """
         self.session.forget_consumer(consumer)
         if consumer.consumer_id not in self.session.consumers:
-            # Else the client has opened another one with that id, and knows.
+            # Otherwise the client has reused the id for another consumer, and knows that this one is closed.
             self.send(answers.close_consumer(consumer.consumer_id, assigned))
 
     def send_end_of_topic(self, consumer: Consumer[Any]) -> None:
@@ -386,22 +388,23 @@ class Connection:
 
     @property
     def follows_topics(self) -> bool:
-        """Whether its client goes to another cluster when a topic has moved there."""
+        """Whether the client supports migration of a topic to another cluster."""
         return self.session.protocol_version >= _MIGRATION_VERSION
 
     def send_migrated(self, consumer: Consumer[Any], there: Assigned) -> bool:
-        """Tells a client that its consumer's topic is in another cluster; False: it does not know of such."""
+        """Tells a client that its consumer's topic is in another cluster; False: it does not support
+        migration."""
         if self.follows_topics:
             self.send(answers.consumer_migrated(consumer.consumer_id, there.url, there.url_tls))
         return self.follows_topics
 
     def send_active_consumer_change(self, consumer: Consumer[Any], active: bool) -> None:
-        """Tells a Failover consumer whether messages go to it; old clients do not know it."""
+        """Tells a Failover consumer whether it is the active one; old clients do not support this."""
         if self.session.protocol_version >= _ACTIVE_CONSUMER_VERSION:
             self.send(answers.active_consumer_change(consumer.consumer_id, active))
 
     def close(self) -> None:
-        """Sends what is queued, then closes; what belongs to it is gone at once."""
+        """Sends what is queued, then closes; its producers and consumers are removed at once."""
         if self.session.ended:
             return
         self.outgoing.flush()
@@ -410,7 +413,7 @@ class Connection:
             self.transport.close()
 
     def abort(self) -> None:
-        """Closes at once; what is unsent is lost."""
+        """Closes at once; unsent frames are lost."""
         self._end()
         if self.transport is not None:
             self.transport.abort()

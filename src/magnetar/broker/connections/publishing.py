@@ -1,4 +1,4 @@
-"""What a connection publishes: from a run of SENDs to its topic, what is in flight, and the receipts."""
+"""Publishing on a connection: from a run of SENDs to the topic, entries in flight, and receipts."""
 
 from __future__ import annotations
 
@@ -42,9 +42,11 @@ _OPEN = SessionState.OPEN
 
 
 class Publishing:
-    """Of one connection, which is not read while too much of it, or of all together, is in flight.
+    """Publishes for one connection, and pauses its reading while it, or all together, have too much in
+    flight.
 
-    Topics tell it what has become of entries, in the middle of telling others: it queues receipts and counts.
+    Topics report the outcome of entries while they notify other producers too: the methods for that only
+    queue receipts and count.
     """
 
     __slots__ = ("_broker", "_connection", "_outgoing", "_session", "paused", "pending", "slowed")
@@ -59,14 +61,14 @@ class Publishing:
         self.pending = 0
         """Entries in flight."""
         self.paused = False
-        """Whether the connection is not read because of them."""
+        """Whether reading is paused because of them."""
         self.slowed = 0
-        """For how many reasons it is not read because of a rate."""
+        """The number of rate limits that pause reading."""
 
-    # On the way in
+    # Publishing
 
     def publish(self, buffer: bytes, sends: SendRun) -> None:
-        """Hands a run to its producer's topic, as far as that lets it in."""
+        """Hands a run to its producer's topic, if the checks of the topic admit it."""
         count = sends.count
         producer = self._session.producers.get(sends.producer_id)
         if producer is None or (producer.apart and not self._is_ordinary(producer, buffer, sends)):
@@ -87,13 +89,13 @@ class Publishing:
         self.submit(producer, Publish(producer, ids, highest, messages, now), buffer, starts, ends)
 
     def _is_ordinary(self, producer: Producer, buffer: bytes, sends: SendRun) -> bool:
-        """Whether a run of a producer that is ``apart`` goes the ordinary way all the same."""
+        """Whether a run of a producer that is ``apart`` can nevertheless be published normally."""
         if producer.closed or producer.replicates:
             return False
         return first_foreign(buffer, sends.starts, sends.ends, sends.count) < 0
 
     def _publish_apart(self, producer: Producer | None, buffer: bytes, sends: SendRun) -> None:
-        """A run whose producer is a replicator's, or not open, or sends what it may not."""
+        """Handles a run of a replicator, of a producer that is not open, or with forbidden entries."""
         if producer is None or producer.closed:
             self.unknown_producer(sends.producer_id, producer)
         elif producer.replicates:
@@ -103,7 +105,7 @@ class Publishing:
             self._publish_around_foreign(producer, buffer, sends)
 
     def _publish_around_foreign(self, producer: Producer, buffer: bytes, sends: SendRun) -> None:
-        """Refuses each entry that brokers alone may send; the rest goes the ordinary way."""
+        """Refuses each entry that only brokers may send, and publishes the others normally."""
         error = AuthorizationFailure(producer.guarded)
         rest = sends
         while (first := first_foreign(buffer, rest.starts, rest.ends, rest.count)) >= 0:
@@ -131,7 +133,7 @@ class Publishing:
             self.submit(producer, publish, raw, array("q", (0,)), array("q", (len(raw),)))
 
     def _parsed(self, producer: Producer, sequence_id: int, raw: bytes) -> Entry | None:
-        """An entry that came alone; None: it is damaged, and has been refused."""
+        """Parses a single entry; None: it is damaged, and has been refused."""
         try:
             return parse_entry(raw)
         except ChecksumMismatch:
@@ -145,9 +147,9 @@ class Publishing:
     def _publish_parts(
         self, producer: Producer, parts: list[JudgedPart], buffer: bytes, sends: SendRun, now: float
     ) -> None:
-        """Goes by the verdicts of the topic, in the order of the entries: that of their receipts.
+        """Follows the topic's verdicts in the order of the entries, which is that of their receipts.
 
-        When a topic moves, nothing is told of what comes behind an entry that it did not take any more.
+        When a topic is moving, the entries behind the first one that it does not accept get no answer.
         """
         if producer.topic.closing or producer.topic.fenced:
             return
@@ -173,13 +175,13 @@ class Publishing:
     def submit(
         self, producer: Producer, publish: Publish, buffer: bytes, starts: array[int], ends: array[int]
     ) -> bool:
-        """Hands entries to the topic; what it refuses is told to the client. False: the topic is moving."""
+        """Hands entries to the topic, and reports refused ones to the client. False: the topic is moving."""
         count = len(starts)
         size = ends[0] - starts[0] if count == 1 else sum(ends) - sum(starts)
         try:
             producer.topic.publish(publish, buffer, starts, ends, size)
         except ServiceNotReady:
-            # Its producers are being closed and their clients send again.
+            # The topic's producers are being closed, and their clients will send again.
             return False
         except TopicTerminated as error:
             for sequence_id in publish.sent_ids:
@@ -204,7 +206,7 @@ class Publishing:
         return True
 
     def _slow_down(self, limiter: PublishLimiter, messages: int, size: int) -> None:
-        """Reads on only when what was published is within its rate again."""
+        """Pauses reading until the published messages are within the rate limit again."""
         wait = limiter.take(messages, size, self._broker.io.clock.monotonic())
         if wait > 0:
             self.slowed += 1
@@ -216,7 +218,7 @@ class Publishing:
         self._connection.resume_reading()
 
     def close_in_order(self, producer: Producer) -> None:
-        """Takes no more of a producer, and closes it once all that it sent has its receipts."""
+        """Accepts no more SENDs of a producer, and closes it once all earlier ones have receipts."""
         self._session.stop_producer(producer)
         self._broker.io.loop.create_task(self._close_drained(producer))
 
@@ -227,7 +229,8 @@ class Publishing:
             producer.connection.close_producer(producer)
 
     def unknown_producer(self, producer_id: int, producer: Producer | None) -> None:
-        """A SEND for a producer that is not open: ignored when it was closed a moment ago."""
+        """Handles a SEND for a producer that is not open: it is ignored if the producer was closed
+        recently."""
         peer = self._session.address
         if producer is not None and producer.fenced:
             log.info(
@@ -242,7 +245,7 @@ class Publishing:
             self._connection.close()
 
     def refuse_damaged(self, sends: SendRun) -> None:
-        """Tells the client of an entry that is not what it should be."""
+        """Tells the client that an entry is damaged."""
         producer = self._session.producers.get(sends.producer_id)
         if producer is None or producer.closed:
             self.unknown_producer(sends.producer_id, producer)
@@ -261,7 +264,7 @@ class Publishing:
         if not self._session.ended:
             self._outgoing.queue(encode_command(answers.send_error(producer_id, sequence_id, code, text)))
 
-    # On the way back
+    # Outcomes
 
     def on_durable(
         self,
@@ -273,7 +276,7 @@ class Publishing:
         count: int,
         size: int,
     ) -> None:
-        """Slots [first, first + count) of a publish are stored from ``first_entry_id`` on."""
+        """Reports that slots [first, first + count) of a publish are stored from ``first_entry_id`` on."""
         if self._session.state is _OPEN and not producer.closed:
             self._outgoing.queue(
                 encode_receipts(
@@ -289,7 +292,8 @@ class Publishing:
         self._settled(producer, count, size)
 
     def on_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
-        """The first ``taken`` slots were sent on and are stored nowhere, the rest was dropped."""
+        """Reports that the first ``taken`` slots were passed on without being stored, and the rest
+        dropped."""
         count = len(publish.sequence_ids)
         if self._session.state is _OPEN and not producer.closed:
             ids, highest = publish.sequence_ids, publish.highest_sequence_ids
@@ -303,14 +307,15 @@ class Publishing:
     def on_failed(
         self, producer: Producer, publish: Publish, first: int, count: int, size: int, error: BrokerError
     ) -> None:
-        """They will never be stored: the client is told, and sends again when its producer was closed."""
+        """Reports that the slots will never be stored. The client sends them again if its producer was
+        closed."""
         if not producer.closed:
             for sequence_id in publish.sent_ids[first : first + count]:
                 self.refuse(producer.producer_id, sequence_id, error)
         self._settled(producer, count, size)
 
     def _settled(self, producer: Producer, count: int, size: int) -> None:
-        """So many publishes less are in flight."""
+        """Counts publishes that are no longer in flight."""
         producer.pending -= count
         if producer.held_receipts:
             self._release_receipts(producer, producer.held_receipts)
@@ -321,11 +326,11 @@ class Publishing:
             self._connection.resume_reading()
 
     def send_duplicate_receipt(self, producer: Producer, sequence_id: int, highest: int) -> None:
-        """Says that an entry is stored already, after the receipts of everything before it."""
+        """Reports that an entry is stored already, after the receipts of all earlier entries."""
         ids, highest_ids = array("q", (sequence_id,)), array("q", (highest,))
         receipt = encode_receipts(producer.producer_id, -1, -1, ids, highest_ids, 0, 1)
         if producer.pending:
-            # Clients take receipts in order only.
+            # Clients accept receipts in order only.
             if producer.held_receipts is None:
                 producer.held_receipts = deque()
             producer.held_receipts.append((producer.submitted, bytes(receipt)))

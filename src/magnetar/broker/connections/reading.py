@@ -1,7 +1,7 @@
-"""What comes from a client, taken apart: bytes in; runs of SENDs and ACKs, and commands, out.
+"""Parses what a client sends: bytes in; runs of SENDs and ACKs, and commands, out.
 
-Nothing here knows of sockets, time or the broker: whoever feeds it decides what is done with what is found,
-and when to go on. What has not been taken yet stays, as does the beginning of a frame whose rest is to come.
+Nothing here depends on sockets, time or the broker: the caller decides what to do with the frames and when to
+go on. Frames that were not taken stay in the buffer, as does the beginning of an incomplete frame.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from magnetar.protocol.hot_codec import (
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
 NOTHING, SENDS, BAD_SEND, ACKS, FLOW, COMMAND = range(6)
-"""What :meth:`Reader.next` finds. BAD_SEND: one whose entry is damaged; COMMAND: anything not per message."""
+"""Results of :meth:`Reader.next`. BAD_SEND: a SEND with a damaged entry; COMMAND: one that is not per
+message."""
 
 CHECKSUM_MISMATCH = 1
-"""The error of a BAD_SEND whose entry is not what was sent; else it has no readable metadata."""
+"""The error of a BAD_SEND whose checksum differs; with any other error its metadata cannot be parsed."""
 
 _NOT_PLAIN = 2
 _SEND = BaseCommand.SEND
@@ -32,7 +33,8 @@ _FLOW = BaseCommand.FLOW
 
 
 class Reader:
-    """Of one connection; the runs may be those of others, too: they are done with before the next is read."""
+    """Parses the frames of one connection. Readers may share the runs, which are handled before the next is
+    read."""
 
     __slots__ = (
         "_max_frame",
@@ -53,25 +55,25 @@ class Reader:
         """:param max_frame: the largest frame accepted, in bytes, its size field included"""
         self._max_frame = max_frame
         self.sends = sends
-        """The run that was found last; positions are those of ``buffer``."""
+        """The last run found; its offsets refer to ``buffer``."""
         self.acks = acks
         self.flow = (0, 0)
-        """The consumer and the permits of the FLOW that was found last."""
+        """Consumer id and permits of the last FLOW found."""
         self.entry = b""
-        """What was behind the command, where the last COMMAND is a SEND."""
+        """What followed the command, if the last COMMAND was a SEND."""
         self.kind = 0
-        """The type of the first frame of what was found last."""
+        """Type of the first frame of the last result."""
         self.buffer = b""
         self.position = 0
-        """Where what was not taken yet begins in ``buffer``; it ends at ``limit``."""
+        """Offset in ``buffer`` of what was not taken yet; it ends at ``limit``."""
         self.limit = 0
         self._pieces: list[bytes] = []
         self._needed = 0
         self.partial = 0
-        """Bytes of a frame that has not come whole."""
+        """Bytes of an incomplete frame."""
 
     def feed(self, data: bytes) -> bool:
-        """Takes what the socket had; returns False where a frame still lacks some of its bytes."""
+        """Adds bytes from the socket; returns False if the first frame is still incomplete."""
         if self._pieces:
             self._pieces.append(data)
             self.partial += len(data)
@@ -88,12 +90,12 @@ class Reader:
         return True
 
     def next(self, most: int) -> int:
-        """Takes the next run of frames of one kind, but for a COMMAND: :meth:`command` takes that.
+        """Takes the next run of frames of one kind; a COMMAND is left to :meth:`command`.
 
-        Asked only while ``position`` is below ``limit``; NOTHING: what is left is the beginning of a frame.
+        Called only while ``position`` is below ``limit``. NOTHING: only the beginning of a frame is left.
 
         :param most: SENDs in a run, above 0
-        :raises FrameError: what comes next is no frame
+        :raises FrameError: the bytes are not a valid frame
         """
         position, limit, buffer = self.position, self.limit, self.buffer
         kind = self.kind = next_frame(buffer, position, limit, self._max_frame)
@@ -123,9 +125,9 @@ class Reader:
         return COMMAND
 
     def command(self) -> BaseCommand:
-        """Takes the COMMAND that was found.
+        """Takes the COMMAND that :meth:`next` found.
 
-        :raises FrameError: it is none
+        :raises FrameError: it cannot be parsed
         """
         start = self.position
         command = decode_command(self.buffer, start)
@@ -143,7 +145,7 @@ class Reader:
         self.position = self.limit = 0
 
     def drop(self) -> None:
-        """Forgets all that was not taken."""
+        """Discards everything that was not taken."""
         self.buffer = b""
         self.position = self.limit = 0
         self._pieces = []

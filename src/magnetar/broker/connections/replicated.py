@@ -1,4 +1,4 @@
-"""What a connection does with SENDs of replicators."""
+"""Publishing of SENDs from replicators."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from magnetar.protocol.metadata import Entry
 
 
 class ReplicatedPublishing(Protocol):
-    """What publishes for a connection; it is above this."""
+    """The part of a connection that publishes, in a layer above this one."""
 
     def submit(
         self, producer: Producer, publish: Publish, buffer: bytes, starts: array[int], ends: array[int]
@@ -38,9 +38,9 @@ class ReplicatedPublishing(Protocol):
 def publish_replicated(
     publishing: ReplicatedPublishing, producer: Producer, buffer: bytes, sends: SendRun, started: float
 ) -> None:
-    """Hands a run of a replicator's SENDs to its topic, as far as that lets it in.
+    """Hands a run of a replicator's SENDs to its topic, if the checks of the topic admit it.
 
-    When a topic moves, nothing is told of what comes behind an entry that it did not take any more.
+    When a topic is moving, the entries behind the first one that it does not accept get no answer.
     """
     if producer.topic.closing or producer.topic.fenced:
         return
@@ -99,7 +99,7 @@ def _publish_names(
 
 
 def part_of(sends: SendRun, first: int, end: int) -> SendRun:
-    """SENDs [first, end) of a run, at least one; of chunks it counts as many as the whole run has."""
+    """Returns SENDs [first, end) of a run, at least one; its number of chunks is that of the whole run."""
     some, count = slice(first, end), end - first
     part = SendRun(count)
     part.producer_id, part.count = sends.producer_id, count
@@ -120,9 +120,9 @@ def publish_marker(
     sequence_id: int,
     started: float,
 ) -> None:
-    """Hands a SEND with ``marker`` to the topic: it is neither compared nor remembered.
+    """Hands a SEND with ``marker`` to the topic, without deduplication.
 
-    :param raw: the entry, as it is stored
+    :param raw: the entry as it is stored
     """
     topic = producer.topic
     if topic.closing or topic.fenced:

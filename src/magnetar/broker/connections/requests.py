@@ -1,4 +1,4 @@
-"""Requests of one connection that are in progress: how many there may be, and answers that are large."""
+"""Requests in progress on a connection: limits on their number and bytes, and large answers."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from magnetar.io.mutex import Mutex
 from magnetar.io.places import FairSemaphore
 
 MOST = 256
-"""Requests in progress beyond which a connection is not read; it is read on when half of them have ended."""
+"""Requests in progress at which reading pauses; it resumes when half of them have ended."""
 
 MOST_BYTES = 1024 * 1024
-"""And so many bytes of them. One request may be larger, alone."""
+"""The same limit in bytes. A single request may be larger."""
 
 MOST_OPENING = 32
-"""Topics being loaded and subscriptions being made for one connection; further ones wait in order.
+"""Topics being loaded and subscriptions being created for one connection; further ones wait in order.
 
-All that wait for one commit of the metadata go on in one turn of the loop: this bounds how long the turn is.
+All that wait for the same commit of the metadata continue in one turn of the loop: this bounds its length.
 """
 
 
 class Requests:
-    """A client that pipelines faster than it is answered, or takes no answers, waits; others do not."""
+    """Makes a client wait that sends requests faster than they are answered, or does not read the answers."""
 
     __slots__ = ("_connection", "_large", "_loop", "_opening", "bytes", "count", "paused")
 
@@ -34,7 +34,7 @@ class Requests:
         self.count = 0
         self.bytes = 0
         self.paused = False
-        """Whether the connection is not read because of them."""
+        """Whether reading is paused because of them."""
         self._large: Mutex | None = None
         self._opening: FairSemaphore | None = None
 
@@ -47,7 +47,7 @@ class Requests:
             self._connection.pause_reading()
 
     def ended(self, size: int) -> None:
-        """:param size: as :meth:`began` was told"""
+        """:param size: the same as for :meth:`began`"""
         self.count -= 1
         self.bytes -= size
         if self.paused and self.count <= MOST // 2 and self.bytes <= MOST_BYTES // 2:
@@ -56,7 +56,7 @@ class Requests:
 
     @contextmanager
     def set_aside(self) -> Iterator[None]:
-        """While a request waits for other clients, for as long as these please, it does not count."""
+        """Excludes a request from the counts while it waits for other clients, for any length of time."""
         self.ended(0)
         try:
             yield
@@ -64,16 +64,16 @@ class Requests:
             self.began(0)
 
     def opening(self) -> FairSemaphore:
-        """Around loading a topic or making a subscription: see :data:`MOST_OPENING`."""
+        """Limits loading topics and creating subscriptions: see :data:`MOST_OPENING`."""
         if self._opening is None:
             self._opening = FairSemaphore(self._loop, MOST_OPENING)
         return self._opening
 
     @asynccontextmanager
     async def large_answer(self) -> AsyncIterator[None]:
-        """Around making an answer that may take megabytes: one after another, when the last one has gone out.
+        """Guards an answer that may take megabytes: the next one begins when the last one has been sent.
 
-        The connection may be closed when the turn comes.
+        The connection may have closed when the body runs.
         """
         if self._large is None:
             self._large = Mutex(self._loop)

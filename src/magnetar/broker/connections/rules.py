@@ -1,4 +1,4 @@
-"""What has to be allowed for each command: a rule in each row of the table of commands."""
+"""Authorization rules of commands: one in each row of the table of commands."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Targets = Callable[["Connection", Any], Sequence[tuple[Operation, Target]]]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a command asks to be allowed, out of its message; nothing: it rests on what was allowed before."""
+    """The permissions that a command needs, from its message. None: those checked earlier are enough."""
 
     why: str
-    """For whoever reads the table."""
+    """The reason, for readers of the table."""
     asks: Targets | None = None
 
     async def check(self, connection: Connection, message: Any) -> None:
         """:raises AuthorizationFailure: the client may not do it
 
-        :raises InvalidTopicName: it is asked of something that has no name
+        :raises InvalidTopicName: the topic's or namespace's name is invalid
         """
         authorizer = connection.broker.authorizer
         if self.asks is None or not authorizer.asks:
@@ -39,7 +39,7 @@ class Rule:
 
 
 class Standing:
-    """What a request was allowed when it came, while it waits for other things."""
+    """The permissions of a request that waits for other things after they were checked."""
 
     def __init__(self, connection: Connection, rule: Rule, message: Any) -> None:
         self._connection = connection
@@ -48,9 +48,9 @@ class Standing:
         self._generation = -1
 
     async def check(self) -> None:
-        """Asks, unless nothing has changed since it was asked.
+        """Checks again, if permissions may have changed since the last check.
 
-        :raises AuthorizationFailure: the client may not do it, or no more
+        :raises AuthorizationFailure: the client may not do it, or not any more
         """
         revocation = self._connection.broker.revocation
         while self._generation != revocation.generation:
@@ -65,9 +65,10 @@ def _of_topic(operation: Operation) -> Targets:
 
 
 def _produces(connection: Connection, message: Any) -> Sequence[tuple[Operation, Target]]:
-    """A subscription that is made along with the producer is one that it may consume from.
+    """Includes consuming from a subscription that is created along with the producer.
 
-    Names of replicators are for those who may replicate: whoever has one sends what no client may.
+    A producer's name with the replicator prefix requires permission to replicate: it may send what clients
+    may not.
     """
     name = connection.broker.parse_topic(message.topic)
     asked: list[tuple[Operation, Target]] = [(TopicOperation.PRODUCE, Target.of_topic(name))]
@@ -90,7 +91,7 @@ def _of_namespace(connection: Connection, message: Any) -> Sequence[tuple[Operat
 
 
 def _of_consumer(operation: Operation) -> Targets:
-    """Of a consumer that is not there the handler says so."""
+    """Asks for nothing if the consumer does not exist: the handler reports that."""
 
     def asks(connection: Connection, message: Any) -> Sequence[tuple[Operation, Target]]:
         consumer = connection.session.consumers.get(signed(message.consumer_id))

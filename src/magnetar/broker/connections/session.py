@@ -1,4 +1,4 @@
-"""What a connection is to its client: how far it has come, for whom it is, and what the client has opened."""
+"""The session of a connection: its state, its principal, and what its client has opened."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _CLOSED_IDS_KEPT = 1000
 
 
 class SessionState(Enum):
-    """The stations of a connection, in their order."""
+    """The states of a connection, in order."""
 
     NEW = 0
-    """Nothing but CONNECT is taken."""
+    """Only CONNECT is accepted."""
     CONNECTING = 1
-    """It is asked who the client is; what it sends meanwhile waits."""
+    """The client is being authenticated; its other commands wait."""
     OPEN = 2
     CLOSING = 3
-    """Nothing of it counts any more; what was queued for the client is still written."""
+    """Nothing from the client counts any more; queued frames are still written."""
     CLOSED = 4
 
 
@@ -47,7 +47,7 @@ def _at_once(steps: Steps) -> None:
 
 
 class Session:
-    """Of one connection."""
+    """The session of one connection."""
 
     __slots__ = (
         "_carry_out",
@@ -71,14 +71,14 @@ class Session:
     )
 
     def __init__(self, carry_out: Callable[[Steps], None] = _at_once) -> None:
-        """:param carry_out: takes producers and consumers from their topics, one with each step"""
+        """:param carry_out: removes producers and consumers from their topics, one per step"""
         self._carry_out = carry_out
         self.state = SessionState.NEW
         self.principal = ANONYMOUS
         self.authenticating: Any = None
-        """What asks the client again who it is (``authenticating``); None: nobody asks."""
+        """Authenticates the client again (``authenticating``); None: authentication is disabled."""
         self.handshake: Any = None
-        """The task that asks who the client is, while CONNECTING."""
+        """The task that authenticates the client, while CONNECTING."""
         self.host = ""
         self.address = ""
         """``host:port`` of the client."""
@@ -86,9 +86,9 @@ class Session:
         self.protocol_version = 0
         self.supports_partial_producer = False
         self.supports_source_positions = False
-        """As a replicator it takes receipts with source positions."""
+        """The client is a replicator that accepts receipts with source positions."""
         self.supports_entry_metadata = False
-        """It takes what a broker wrote in front of entries."""
+        """The client accepts broker entry metadata."""
         self.producers: dict[int, Producer] = {}
         self.consumers: dict[int, Consumer[BaseSubscription]] = {}
         self.opening_producers: dict[int, OpeningProducer] = {}
@@ -98,7 +98,7 @@ class Session:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing is taken of the client any more, nor queued for it."""
+        """Whether commands of the client are no longer accepted, and nothing is queued for it."""
         return self.state is SessionState.CLOSING or self.state is SessionState.CLOSED
 
     def _move(self, state: SessionState) -> None:
@@ -107,25 +107,25 @@ class Session:
         self.state = state
 
     def connecting(self) -> None:
-        """CONNECT has come."""
+        """Called when CONNECT arrives."""
         self._move(SessionState.CONNECTING)
 
     def open(self, principal: Principal, authenticating: Any = None) -> None:
-        """It is known who the client is.
+        """Called when the client is authenticated.
 
-        :param authenticating: what asks it again; None: nobody does
+        :param authenticating: authenticates it again; None: authentication is disabled
         """
         self._move(SessionState.OPEN)
         self.principal = principal
         self.authenticating = authenticating
 
     def closing(self) -> None:
-        """Ends it for the broker: what was opened takes and gets nothing more, whoever knows of it."""
+        """Ends the session for the broker: its producers and consumers send and receive nothing more."""
         self._move(SessionState.CLOSING)
         self._release()
 
     def closed(self) -> None:
-        """The client is gone."""
+        """Called when the connection is closed."""
         self._move(SessionState.CLOSED)
         self._release()
 
@@ -140,26 +140,26 @@ class Session:
         self.producers.clear()
         self.consumers.clear()
         for consumer in consumers:
-            # Until it is taken from its subscription others get what it would have got.
+            # Until it is removed from its subscription other consumers get its messages.
             consumer.permits = 0
         self._carry_out(_departures(producers, consumers))
 
-    # Producers and consumers that go
+    # Producers and consumers that leave
 
     def stop_producer(self, producer: Producer) -> None:
-        """Takes no more of it."""
+        """Accepts no more SENDs of a producer."""
         if self.producers.get(producer.producer_id) is producer:
             del self.producers[producer.producer_id]
         self.remember_closed(producer.producer_id)
 
     def remember_closed(self, producer_id: int) -> None:
-        """SENDs that are still on their way for it are ignored, not punished."""
+        """SENDs for the producer that are still in transit are ignored, instead of ending the connection."""
         self._closed_producers[producer_id] = None
         if len(self._closed_producers) > _CLOSED_IDS_KEPT:
             del self._closed_producers[next(iter(self._closed_producers))]
 
     def was_closed(self, producer_id: int) -> bool:
-        """Whether a producer of that id was closed, not long ago."""
+        """Whether a producer of that id was closed recently."""
         return producer_id in self._closed_producers
 
     def forget_consumer(self, consumer: Consumer[Any]) -> None:
@@ -168,7 +168,7 @@ class Session:
 
 
 def _departures(producers: Sequence[Producer], consumers: Sequence[Consumer[BaseSubscription]]) -> Steps:
-    """Takes each from its topic, unless the topic has let go of it meanwhile."""
+    """Removes each from its topic, unless the topic has removed it meanwhile."""
     for producer in producers:
         yield partial(producer.topic.remove_producer, producer)
     for consumer in consumers:

@@ -1,4 +1,4 @@
-"""What a client has opened, asked again whether it may: something of who may do what has changed."""
+"""Checks the permissions of all that a client has opened again after permissions have changed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from magnetar.security.principal import Principal
 from magnetar.security.target import Target
 
 Touched = Set[NamespaceName | str] | None
-"""Namespaces, and tenants by their names; None: everything."""
+"""Changed namespaces, and tenants by their names; None: everything."""
 
 
 class CheckedConnection(Protocol):
-    """The connection, which is above this: it has the session, and tells its client what is closed."""
+    """The connection, in a layer above this one: has the session, and tells its client what is closed."""
 
     session: Session
 
@@ -31,9 +31,9 @@ class CheckedConnection(Protocol):
 
 
 async def ask_again(connection: CheckedConnection, authorizer: Authorizer, touched: Touched) -> None:
-    """Closes what its client may not have any more; the client is told, comes back, and is refused.
+    """Closes what the client may no longer use; the client reconnects and is refused.
 
-    :raises MetadataFailure: it cannot be known now
+    :raises MetadataFailure: the permissions cannot be read
     """
     session = connection.session
     for producer in list(session.producers.values()):
@@ -68,10 +68,11 @@ async def ask_again(connection: CheckedConnection, authorizer: Authorizer, touch
 
 
 async def guard(authorizer: Authorizer, principal: Principal, producer: Producer) -> str | None:
-    """Looks from now on for what brokers alone may send, where the client may not send it.
+    """Has the producer's entries checked for those that only brokers may send, if the client may not send
+    them.
 
-    :return: why a replicator's producer may not go on; None: it may, or it is a client's
-    :raises MetadataFailure: it cannot be known now
+    :return: why a replicator's producer is refused; None: it is permitted, or not a replicator's
+    :raises MetadataFailure: the permissions cannot be read
     """
     if not authorizer.asks:
         return None

@@ -1,1 +1,1 @@
-"""Consumers, and which of them has which keys."""
+"""Consumers, and the division of keys among them."""

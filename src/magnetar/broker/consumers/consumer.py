@@ -1,4 +1,4 @@
-"""A consumer that is connected to a subscription."""
+"""A connected consumer of a subscription."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from magnetar.security.principal import BROKER, Principal
 
 
 class ConsumerConnection(Protocol):
-    """What a consumer's connection does for it: a room above this one has connections."""
+    """What a consumer needs of its connection, which is in a layer above this one."""
 
     outgoing: Outgoing
 
@@ -38,43 +38,45 @@ class ConsumerConnection(Protocol):
     def client_version(self) -> str: ...
     @property
     def closed(self) -> bool:
-        """Whether nothing of its client counts any more."""
+        """Whether the connection is closed or closing, so that nothing from its client counts."""
         ...
 
     async def is_alive(self) -> bool:
-        """Asks the client; False when it does not answer: the connection is closed then."""
+        """Pings the client; returns False if it does not answer, in which case the connection is closed."""
         ...
 
     def queue(self, frames: Buffer) -> None:
-        """Sends frames, which nobody changes any more, together with everything else of this turn."""
+        """Sends frames together with everything else of this turn; the caller must not change them any
+        more."""
         ...
 
     def stop_consumer(self, consumer: Consumer[Any]) -> None:
-        """Takes no more of it."""
+        """Accepts no more commands for the consumer."""
         ...
 
     def close_consumer(self, consumer: Consumer[Any], assigned: Assigned | None = None) -> None:
-        """Tells the client that its consumer is closed here; it comes back.
+        """Closes a consumer and tells the client, which opens it again.
 
-        :param assigned: where it finds the topic; None: it looks it up
+        :param assigned: the broker that serves the topic; None: the client looks it up
         """
         ...
 
     def send_end_of_topic(self, consumer: Consumer[Any]) -> None: ...
     def send_migrated(self, consumer: Consumer[Any], there: Assigned) -> bool:
-        """Tells a client that its consumer's topic is in another cluster; False: it does not know of such."""
+        """Tells a client that its consumer's topic is in another cluster; False: it does not support
+        migration."""
         ...
 
     def send_active_consumer_change(self, consumer: Consumer[Any], active: bool) -> None: ...
 
 
 class ConsumerSubscription(Protocol):
-    """What a consumer tells its subscription."""
+    """What a consumer reports to its subscription."""
 
     def sent(self, entries: int, messages: int, size: int) -> int:
-        """So much was sent; returns the time, in ms since 1970.
+        """Counts what was sent; returns the time, in ms since 1970.
 
-        :param size: bytes of the entries, as they are stored
+        :param size: bytes of the entries as stored
         """
         ...
 
@@ -83,41 +85,43 @@ S = TypeVar("S", bound=ConsumerSubscription)
 
 
 MAX_BATCH = 1 << 20
-"""Messages in a batch that the broker believes in: it keeps a bit for each while some are acknowledged. A
-larger one is acknowledged as a whole."""
+"""The most messages in a batch that are acknowledged one by one: the broker keeps a bit for each. A larger
+batch is acknowledged as a whole."""
 
 _FEW = 8
-"""Entries that are as quickly counted as anything is worked out for them."""
+"""Up to this number of entries adding up their sizes is as fast as calculating from the frames."""
 
 
 def entry_bytes(run: EntryRun, first: int, end: int, frames: bytes | bytearray = b"") -> int:
-    """Bytes of entries [first, end) of a run, as they are stored.
+    """Returns the bytes of entries [first, end) of a run as stored.
 
-    :param frames: those that carry them, for the first time; many are counted by them
+    :param frames: the frames that carry the entries for the first time; they speed up counting many entries
     """
     if end - first == 1:
         return run.ends[first] - run.starts[first]
     if frames and end - first > _FEW:
         low, high = run.first_entry_id + first, run.first_entry_id + end - 1
         if (low.bit_length() + 6) // 7 == (high.bit_length() + 6) // 7:
-            # All that comes before an entry has the same size.
+            # The frames of all entries have headers of the same size.
             header = int.from_bytes(frames[:4], "big") + 4 - run.ends[first] + run.starts[first]
             return len(frames) - header * (end - first)
     return sum(run.ends[first:end]) - sum(run.starts[first:end])
 
 
 def goes_in_place(run: EntryRun, count: int, size: int) -> bool:
-    """Whether entries go to the socket from where they are: they are large, and most of what they keep alive.
+    """Whether to send entries without a copy: they are large, and most of the buffer that they keep in
+    memory.
 
-    :param size: bytes of ``count`` entries of the run, and perhaps of a little between them
+    :param size: bytes of ``count`` entries of the run, and perhaps of small gaps between them
     """
     return size >= 2 * LARGE_PIECE * count and 4 * size >= len(run.buffer)
 
 
 def has_broker_entry_metadata(run: EntryRun, first: int, last: int) -> bool:
-    """Whether a broker wrote something in front of the entries from ``first`` to ``last``.
+    """Whether the entries from ``first`` to ``last`` have broker entry metadata.
 
-    All entries of a ledger are alike in that; of a compacted one those stored in one life of a broker.
+    All entries of a ledger are alike in this; in a compacted ledger, those stored between two broker
+    restarts.
     """
     start, end = run.starts[first], run.starts[last]
     return run.buffer[start : start + 2] == BROKER_MAGIC or (
@@ -126,7 +130,7 @@ def has_broker_entry_metadata(run: EntryRun, first: int, last: int) -> bool:
 
 
 def without_broker_entry_metadata(run: EntryRun, indexes: Iterable[int]) -> EntryRun:
-    """The same run, with the entries at ``indexes`` as their producers sent them."""
+    """Returns the run with the entries at ``indexes`` as their producers sent them."""
     starts = run.starts[:]
     for index in indexes:
         starts[index] += broker_metadata_size(run.buffer, starts[index])
@@ -134,8 +138,8 @@ def without_broker_entry_metadata(run: EntryRun, indexes: Iterable[int]) -> Entr
 
 
 class Consumer(Generic[S]):
-    """Gets MESSAGE frames for permits. ``pending`` (Shared) is what it has not acknowledged: ledger → entry
-    → messages."""
+    """Receives MESSAGE frames within its permits. ``pending`` (Shared) has its unacknowledged messages:
+    ledger → entry → number of messages."""
 
     __slots__ = (
         "acks",
@@ -182,7 +186,7 @@ class Consumer(Generic[S]):
         partition: int,
         principal: Principal = BROKER,
     ) -> None:
-        """:param principal: for whom it receives"""
+        """:param principal: of its client"""
         self.subscription = subscription
         self.connection = connection
         self.consumer_id = consumer_id
@@ -196,11 +200,12 @@ class Consumer(Generic[S]):
         self.partition = partition
         self.principal = principal
         self.shows_broker_entry_metadata = False
-        """It gets what the broker wrote in front of entries."""
+        """The consumer's client accepts broker entry metadata."""
         self.takes_any_schema = False
         """Whether it declared AUTO_CONSUME."""
         self.read_compacted = False
-        """Whether it wants the newest message of each key only, of what was compacted."""
+        """Whether it reads compacted: only the newest message of each key, as far as the topic is
+        compacted."""
         self.permits = 0
         self.permits_while_blocked = 0
         self.unacked = 0
@@ -221,15 +226,15 @@ class Consumer(Generic[S]):
         return self.permits > 0 and not self.blocked and self.connection.outgoing.room > 0
 
     def read_bytes(self, limit: int) -> int:
-        """How many bytes to read for it at a time, at most ``limit``."""
+        """Returns how many bytes to read for it at a time, at most ``limit``."""
         return max(1, min(limit, self.connection.outgoing.room))
 
     def entries_within_permits(self, sizes: Sequence[int], count: int, allowed: int | None = None) -> int:
-        """How many of ``count`` entries with ``sizes[i]`` messages each may be sent.
+        """Returns how many of ``count`` entries with ``sizes[i]`` messages each may be sent.
 
-        The entry that uses up the permits may overdraw them.
+        The entry that uses up the permits may exceed them.
 
-        :param allowed: a bound on messages besides the permits, above 0
+        :param allowed: a limit on messages besides the permits, above 0
         """
         left = self.permits if allowed is None else min(self.permits, allowed)
         if sum(sizes[:count]) <= left:
@@ -244,7 +249,8 @@ class Consumer(Generic[S]):
         """Sends entries [first, end) of a run for the first time; they cost ``messages`` permits."""
         if not self.shows_broker_entry_metadata and has_broker_entry_metadata(run, first, end - 1):
             run = without_broker_entry_metadata(run, range(first, end))
-        # Whoever asks for everything again drops what does not carry the number it gave then.
+        # A client that asked for redelivery of everything discards messages without the epoch of that
+        # request.
         epoch = -1 if self.epoch is None else self.epoch
         if epoch < -1:
             self._send_one_by_one(run, first, end, messages)
@@ -274,9 +280,9 @@ class Consumer(Generic[S]):
         self._sent(end - first, messages, entry_bytes(run, first, end))
 
     def send_chosen(self, run: EntryRun, chosen: array[int], messages: int) -> None:
-        """Sends entries of a run, by their indexes in ascending order, for the first time.
+        """Sends entries of a run for the first time, given by their indexes in ascending order.
 
-        To consumers of Shared and Key_Shared subscriptions, which have no epoch.
+        For consumers of Shared and Key_Shared subscriptions, which have no epoch.
         """
         if not self.shows_broker_entry_metadata and has_broker_entry_metadata(run, chosen[0], chosen[-1]):
             run = without_broker_entry_metadata(run, chosen)
@@ -315,7 +321,7 @@ class Consumer(Generic[S]):
             self.connection.queue(view[start:end])
 
     def send_non_persistent(self, run: NonPersistentRun, first: int, end: int, messages: int) -> None:
-        """Sends entries [first, end) that are stored nowhere; they cost ``messages`` permits."""
+        """Sends entries [first, end) of a non-persistent topic; they cost ``messages`` permits."""
         ledger_id, entry_id = NON_PERSISTENT_ID
         epoch = -1 if self.epoch is None else self.epoch
         if epoch < -1:
@@ -355,7 +361,7 @@ class Consumer(Generic[S]):
     def send_again(
         self, run: EntryRun, index: int, messages: int, redelivery_count: int, remaining: int | None
     ) -> None:
-        """Sends one entry with a redelivery count, or with the messages of a batch that remain."""
+        """Sends one entry with a redelivery count, or with the remaining messages of a batch."""
         if not self.shows_broker_entry_metadata and has_broker_entry_metadata(run, index, index):
             run = without_broker_entry_metadata(run, (index,))
         words: Sequence[int] | None = None if remaining is None else words_from_bits(remaining)
@@ -385,7 +391,7 @@ class Consumer(Generic[S]):
         self.rate_out.bytes += size
         self.last_consumed_ms = self.subscription.sent(entries, messages, size)
 
-    # What was sent and is not acknowledged (Shared)
+    # Unacknowledged messages (Shared)
 
     def hold(self, ledger_id: int, entry_id: int, messages: int) -> None:
         held = self.pending.get(ledger_id)
@@ -403,7 +409,7 @@ class Consumer(Generic[S]):
         self.unacked += sum(messages[:count])
 
     def let_go(self, ledger_id: int, entry_id: int) -> int | None:
-        """Forgets a position; returns the messages that were held for it, None when there was nothing."""
+        """Removes a position; returns its unacknowledged messages, None if it was not held."""
         held = self.pending.get(ledger_id)
         if held is None:
             return None
@@ -419,9 +425,9 @@ class Consumer(Generic[S]):
     def let_go_run(
         self, ledger_ids: array[int], entry_ids: array[int], count: int
     ) -> tuple[int, Sequence[int]]:
-        """Forgets ``count`` positions, as :meth:`let_go` does.
+        """Removes ``count`` positions, like :meth:`let_go`.
 
-        :return: messages that were held for them, and the indexes of those that it did not hold
+        :return: the messages that were held for them, and the indexes of those that were not held
         """
         found: list[int | None] = []
         index = 0
@@ -444,11 +450,11 @@ class Consumer(Generic[S]):
         return released, [index for index, each in enumerate(found) if each is None]
 
     def _gone(self, held: Sequence[int]) -> int:
-        """How many messages there are in what it held until now."""
+        """Counts the messages of entries that are no longer held, and returns their number."""
         return sum(held)
 
     def reduce(self, ledger_id: int, entry_id: int, messages: int) -> int:
-        """Some messages of a batch were acknowledged; how many of them were held here.
+        """Subtracts acknowledged messages of a batch; returns how many of them were held here.
 
         A client may acknowledge more messages than a batch has.
         """
@@ -461,14 +467,14 @@ class Consumer(Generic[S]):
         return messages
 
     def messages_held(self, ledger_id: int, entry_id: int) -> int:
-        """Messages of an entry that it has not acknowledged; 0 when it does not hold it."""
+        """Returns the unacknowledged messages of an entry; 0 if it is not held."""
         return self.pending.get(ledger_id, {}).get(entry_id, 0)
 
     def average_messages_per_entry(self) -> int:
         return round(self.rate_out.messages / self.entries_out) if self.entries_out else 0
 
     def check(self) -> None:
-        """:raises BrokenInvariant: its counts and what it holds differ"""
+        """:raises BrokenInvariant: the counts differ from what is held"""
         held = sum(
             self.messages_held(ledger_id, entry_id)
             for ledger_id, entries in self.pending.items()
@@ -476,5 +482,5 @@ class Consumer(Generic[S]):
         )
         must(self.unacked == held, self.name, "counts", self.unacked, "unacknowledged, and holds", held)
         must(all(self.pending.values()), self.name, "holds a ledger without entries")
-        # The entry that uses up the permits may overdraw them.
+        # The entry that uses up the permits may exceed them.
         must(self.permits > -MAX_BATCH, self.name, "has", self.permits, "permits")

@@ -1,7 +1,7 @@
-"""Slots that have changed hands while their former holder still has unacknowledged messages of them.
+"""Slots that were reassigned while their former holder still has unacknowledged messages of them.
 
-The new holder gets nothing of such a slot before the former one has acknowledged, or given back, all it has:
-so no key is in two hands at once.
+The new holder receives nothing of a slot before the former one has acknowledged or returned all its messages
+of it: so no key is ever with two consumers at the same time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _Draining:
 
 
 class DrainingSlots:
-    """``count`` slots are draining now; ``cleared`` have been drained."""
+    """``count`` slots are draining; ``cleared`` were drained so far."""
 
     __slots__ = ("_slots", "cleared", "count", "drained")
 
@@ -31,16 +31,16 @@ class DrainingSlots:
         self.count = 0
         self.cleared = 0
         self.drained: list[int] = []
-        """Slots that have become free since somebody took note."""
+        """Slots that were drained since the list was last emptied."""
 
     def recount(
         self,
         held: Iterable[tuple[KeyedMember, dict[int, int]]],
         owner: Callable[[int], KeyedMember | None],
     ) -> None:
-        """Looks at everything anew, after slots have changed hands.
+        """Determines the draining slots again after slots were reassigned.
 
-        :param held: how many entries of which slots each consumer holds
+        :param held: the number of entries per slot that each consumer holds
         """
         former = self._slots
         self._slots = {}
@@ -54,15 +54,16 @@ class DrainingSlots:
         self.count = len(self._slots)
 
     def blocks(self, slot: int) -> bool:
-        """Whether nothing of a slot may be sent now."""
+        """Whether messages of a slot must not be sent now."""
         return slot in self._slots
 
     def turned_away(self, slot: int) -> None:
-        """An entry of a slot that drains was not sent."""
+        """Counts an entry that was not sent because its slot is draining."""
         self._slots[slot].attempts += 1
 
     def released(self, holder: KeyedMember, slot: int) -> bool:
-        """A consumer holds one entry of a slot less; whether the slot is drained by that."""
+        """Called when a consumer holds one entry of a slot less; returns whether that has drained the
+        slot."""
         draining = self._slots.get(slot)
         if draining is None or draining.holder is not holder:
             return False
@@ -76,8 +77,8 @@ class DrainingSlots:
         return True
 
     def of(self, holder: Any) -> list[tuple[int, int, int]]:
-        """The slots a consumer drains, ascending; of each the entries that it holds, and how many others were
-        not sent."""
+        """Returns the slots that a consumer drains, ascending, each with the number of entries that it holds
+        and of those that were not sent."""
         return sorted(
             (slot, draining.entries, draining.attempts)
             for slot, draining in self._slots.items()
@@ -85,7 +86,7 @@ class DrainingSlots:
         )
 
     def entries(self) -> int:
-        """Entries of draining slots."""
+        """Returns the number of entries that are held of draining slots."""
         return sum(draining.entries for draining in self._slots.values())
 
     def clear(self) -> None:

@@ -1,4 +1,5 @@
-"""Who of a Key_Shared subscription's consumers has which slots, as the hot codec looks them up."""
+"""The assignment of slots to the consumers of a Key_Shared subscription, in the form that the hot codec
+uses."""
 
 from __future__ import annotations
 
@@ -16,10 +17,10 @@ AnyKeyed = KeyedConsumer[Any]
 
 
 class KeyDivision:
-    """The first consumer says how slots are divided; all others must ask for the same.
+    """The first consumer determines how slots are divided; all others must ask for the same.
 
-    ``ends``, ``holders`` and ``bounds`` are what :func:`magnetar.protocol.hot_codec.group_by_holder` takes;
-    a consumer's number is its index among those that :meth:`divide` was told of.
+    ``ends``, ``holders`` and ``bounds`` are arguments of :func:`magnetar.protocol.hot_codec.group_by_holder`;
+    the number of a consumer is its index in the last call of :meth:`divide`.
     """
 
     def __init__(self) -> None:
@@ -32,14 +33,15 @@ class KeyDivision:
 
     @property
     def modulo(self) -> int:
-        """How many slots keys are hashed to."""
+        """The number of slots that keys are hashed to."""
         return self._ranges.modulo
 
     def join(self, consumer: AnyKeyed, others: Sequence[AnyKeyed], points: int) -> None:
-        """:param points: of each consumer on the ring, 0 to halve ranges instead; the first one's counts
+        """:param points: of each consumer on the ring, 0 to halve ranges instead; the first consumer's value
+            counts
 
-        :raises ConsumerBusy: it asks for another way of dividing than those that are here
-        :raises ConsumerAssignFailure: its ranges are taken, or there is nothing left for it
+        :raises ConsumerBusy: it asks for another division than the present consumers
+        :raises ConsumerAssignFailure: its ranges are taken, or no slots are left for it
         """
         if others:
             self._check(consumer.policy)
@@ -68,7 +70,7 @@ class KeyDivision:
         self._ranges.remove(consumer)
 
     def divide(self, consumers: Sequence[AnyKeyed]) -> None:
-        """Takes note of who has which slots now."""
+        """Assigns the slots to the consumers."""
         numbers: dict[object, int] = {consumer: number for number, consumer in enumerate(consumers)}
         self.segments = self._ranges.segments()
         self.ends = array("i", [last for last, _holder in self.segments])
@@ -76,9 +78,9 @@ class KeyDivision:
         self.bounds = array("i", bytes(4 * (len(consumers) + 2)))
 
     def ranges_of(self, consumer: AnyKeyed) -> list[Range]:
-        """The slots a consumer has. On a ring there is no slot 0."""
+        """Returns the slots of a consumer. A ring has no slot 0."""
         return ranges_of(consumer, self.segments, first=int(self.modulo == RING_SLOTS))
 
     def holder(self, slot: int) -> int:
-        """The number of who has a slot; -1 for nobody."""
+        """Returns the number of the consumer that has a slot; -1 if none has it."""
         return holder_of(slot, self.ends, self.holders)

@@ -1,7 +1,7 @@
-"""How the slots of a Key_Shared subscription are divided among its consumers.
+"""Division of the slots of a Key_Shared subscription among its consumers.
 
-A slot is a key's hash, 1 … 65535. Each way of dividing tells its *segments*: the last slot of each, in order,
-and who holds it. Consumers are whatever objects the caller has; they are compared by identity.
+A slot is the hash of a key, 1 to 65535. Each division yields *segments*: the last slot of each, in ascending
+order, and its holder. Consumers can be any objects; they are compared by identity.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from magnetar.protocol.hot_keys import RANGE_SLOTS, RING_SLOTS
 
 LAST_SLOT = 65535
 _END = 65536
-"""Not below any slot."""
+"""Above all slots."""
 
 Range = tuple[int, int]
 """First and last slot, both included."""
@@ -34,34 +34,34 @@ class KeySharedMode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeySharedPolicy:
-    """What a consumer asks of a Key_Shared subscription."""
+    """What a consumer asks for when it joins a Key_Shared subscription."""
 
     mode: KeySharedMode = KeySharedMode.AUTO_SPLIT
     ranges: Sequence[Range] = ()
-    """Of STICKY: the slots it wants."""
+    """The slots that a STICKY consumer asks for."""
     allow_out_of_order: bool = False
-    """Messages of a key may overtake each other when consumers come and go."""
+    """Messages of a key may overtake each other when consumers join or leave."""
 
 
 class KeyedMember(Protocol):
-    """A consumer, as far as slots are concerned."""
+    """A consumer to which slots are assigned."""
 
     name: str
     policy: KeySharedPolicy
 
 
 Segments = list[tuple[int, KeyedMember | None]]
-"""The last slot of each segment, ascending, the last of them :data:`_END`; None for what nobody holds."""
+"""The last slot of each segment and its holder, ascending up to :data:`_END`; None: no holder."""
 
 
 class KeyRanges(Protocol):
-    """A way of dividing."""
+    """A way of dividing the slots."""
 
     modulo: int
     """How hashes become slots (``magnetar.protocol.hot_keys``)."""
 
     def add(self, member: KeyedMember) -> None:
-        """:raises ConsumerAssignFailure: there is nothing for it, or its ranges are taken"""
+        """:raises ConsumerAssignFailure: no slots are left for it, or its ranges are taken"""
         ...
 
     def remove(self, member: KeyedMember) -> None: ...
@@ -69,15 +69,15 @@ class KeyRanges(Protocol):
 
 
 def key_ranges(mode: KeySharedMode, points: int) -> KeyRanges:
-    """:param points: of each consumer on the ring; 0 for ranges that are halved"""
+    """:param points: of each consumer on the ring; 0: ranges that are halved"""
     if mode is KeySharedMode.STICKY:
         return StickyRanges()
     return HashRing(points) if points else HalvedRanges()
 
 
 class HashRing:
-    """Consistent hashing. A point is named after its consumer's name, a number that tells apart consumers of
-    the same name, and its own number: so an owner of slots gets the same ones when it comes back."""
+    """Consistent hashing. A point is derived from the consumer's name, a number that distinguishes consumers
+    of the same name, and its own number: a consumer that reconnects gets the same slots."""
 
     modulo = RING_SLOTS
 
@@ -108,7 +108,7 @@ class HashRing:
         del self._numbers[member]
 
     def segments(self) -> Segments:
-        """Who came first to a point has it."""
+        """The consumer that was first at a point has it."""
         found: Segments = [(slot, self._ring[slot][0]) for slot in sorted(self._ring)]
         if found:
             found.append((_END, found[0][1]))
@@ -116,7 +116,7 @@ class HashRing:
 
 
 class HalvedRanges:
-    """Each newcomer gets half of the largest range; who leaves gives its range to a neighbour."""
+    """Each new consumer gets half of the largest range; one that leaves passes its range to a neighbour."""
 
     modulo = RANGE_SLOTS
 
@@ -190,9 +190,9 @@ class StickyRanges:
 
 
 def ranges_of(member: KeyedMember, segments: Segments, first: int = 0) -> list[Range]:
-    """The slots a consumer holds, as statistics show them.
+    """Returns the slots a consumer holds, as statistics show them.
 
-    :param first: the lowest slot there is
+    :param first: the lowest slot
     """
     found: list[Range] = []
     for last, holder in segments:

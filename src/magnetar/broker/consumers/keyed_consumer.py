@@ -1,4 +1,4 @@
-"""A consumer of a Key_Shared subscription: remembers the slot of all it has not acknowledged."""
+"""A consumer of a Key_Shared subscription, which keeps the slots of its unacknowledged messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MESSAGES = (1 << SLOT_SHIFT) - 1
 
 
 class KeyedConsumer(Consumer[S]):
-    """``pending`` holds ``slot << 32 | messages`` for an entry."""
+    """``pending`` has ``slot << 32 | messages`` for each entry."""
 
     __slots__ = ("draining", "policy", "slots_drained")
 
@@ -32,18 +32,18 @@ class KeyedConsumer(Consumer[S]):
         name: str,
         **more: Any,
     ) -> None:
-        """:param more: as :class:`Consumer` takes it"""
+        """:param more: arguments of :class:`Consumer`"""
         super().__init__(subscription, connection, consumer_id, name, **more)
         self.policy = policy
         self.draining = DrainingSlots()
         """Those of its subscription, once it has joined."""
         self.slots_drained = 0
-        """Slots that went to others and of which it has acknowledged, or given back, everything."""
+        """Slots that were reassigned and of which it has acknowledged or returned everything."""
 
     def hold_packed(
         self, ledger_id: int, entry_ids: Sequence[int], packed: Sequence[int], messages: int
     ) -> None:
-        """Holds entries, ``slot << 32 | messages`` each, with so many messages together."""
+        """Holds entries, ``slot << 32 | messages`` each, with ``messages`` in total."""
         held = self.pending.get(ledger_id)
         if held is None:
             held = self.pending[ledger_id] = {}
@@ -64,7 +64,7 @@ class KeyedConsumer(Consumer[S]):
         held = self.pending.get(ledger_id)
         if held is None or entry_id not in held:
             return 0
-        # The slot is in the higher bits and stays.
+        # The slot in the higher bits stays.
         messages = min(messages, held[entry_id] & _MESSAGES)
         held[entry_id] -= messages
         self.unacked -= messages
@@ -74,25 +74,26 @@ class KeyedConsumer(Consumer[S]):
         return super().messages_held(ledger_id, entry_id) & _MESSAGES
 
     def slot_held(self, ledger_id: int, entry_id: int) -> int | None:
-        """The slot of a position it holds; None when it does not."""
+        """Returns the slot of a position; None if it is not held."""
         packed = self.pending.get(ledger_id, {}).get(entry_id)
         return None if packed is None else packed >> SLOT_SHIFT
 
     def slots(self) -> Counter[int]:
-        """How many entries it holds of each slot."""
+        """Returns the number of entries it holds of each slot."""
         found: Counter[int] = Counter()
         for held in self.pending.values():
             found.update(map(rshift, held.values(), repeat(SLOT_SHIFT)))
         return found
 
     def held(self) -> Iterator[tuple[Position, int, int]]:
-        """Every position it holds, with slot and messages."""
+        """Yields every position it holds, with slot and number of messages."""
         for ledger_id, entries in self.pending.items():
             for entry_id, packed in entries.items():
                 yield (ledger_id, entry_id), packed >> SLOT_SHIFT, packed & _MESSAGES
 
     def send_share(self, run: EntryRun, share: KeyedShare, count: int) -> int:
-        """Sends the first ``count`` entries of a share for the first time, and holds them; their messages."""
+        """Sends the first ``count`` entries of a share for the first time and holds them; returns their
+        messages."""
         everything = count == len(share)
         sizes = share.sizes if everything else share.sizes[:count]
         messages = sum(sizes)

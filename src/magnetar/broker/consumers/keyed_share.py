@@ -9,7 +9,7 @@ from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import KeyRouting
 
 SLOT_SHIFT = 32
-"""Bits for the messages of an entry below its slot, where both are one number."""
+"""In the combined number the slot is above this many bits, which hold the number of messages."""
 
 
 class KeyedShare:
@@ -25,7 +25,7 @@ class KeyedShare:
 
     @classmethod
     def of_group(cls, routing: KeyRouting, start: int, stop: int) -> KeyedShare:
-        """Places [start, stop) of what was grouped."""
+        """Returns the places [start, stop) of the grouped entries."""
         return cls(
             routing.order[start:stop],
             routing.entry_ids[start:stop],
@@ -37,7 +37,7 @@ class KeyedShare:
     def of_positions(
         cls, taken: Sequence[tuple[Position, int]], first_entry_id: int, sizes_of_run: array[int]
     ) -> KeyedShare:
-        """Positions with their slots, in a run that begins with ``first_entry_id``."""
+        """Returns positions with their slots, in a run that begins with ``first_entry_id``."""
         ids = array("q", [position[1] for position, _slot in taken])
         chosen = array("q", [entry_id - first_entry_id for entry_id in ids])
         sizes = array("i", [sizes_of_run[index] for index in chosen])
@@ -51,7 +51,7 @@ class KeyedShare:
         return self.packed[place] >> SLOT_SHIFT
 
     def only(self, places: Sequence[int]) -> KeyedShare:
-        """What is at these places."""
+        """Returns the entries at these places."""
         return KeyedShare(
             array("q", [self.chosen[place] for place in places]),
             array("q", [self.ids[place] for place in places]),

@@ -1,4 +1,4 @@
-"""Entries on their way through a non-persistent topic."""
+"""Entries in transit through a non-persistent topic."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from magnetar.managed_ledger.position import Position
 
 NON_PERSISTENT_ID: Position = (0, 0)
-"""What all messages of non-persistent topics have as their id, and their receipts."""
+"""The id of all messages of non-persistent topics, and in their receipts."""
 
 DROPPED_ID: Position = (-1, -1)
-"""In the receipt of a message that was dropped as too many were in flight."""
+"""The id in the receipt of a message that was dropped because too many were in flight."""
 
 
 class NonPersistentRun:
-    """``count`` entries ``buffer[starts[i]:ends[i]]`` with ``sizes[i]`` messages each, ``messages`` together.
+    """``count`` entries ``buffer[starts[i]:ends[i]]`` with ``sizes[i]`` messages each, ``messages`` in total.
 
-    Nobody keeps it: the arrays may be used again for the next run.
+    It must not be kept: the arrays may be reused for the next run.
     """
 
     __slots__ = ("buffer", "count", "ends", "messages", "sizes", "starts")
@@ -33,7 +33,7 @@ class NonPersistentRun:
         self.messages = sum(sizes[:count])
 
     def only(self, chosen: Sequence[int]) -> NonPersistentRun:
-        """Some of its entries."""
+        """Returns a run with some of its entries."""
         return NonPersistentRun(
             self.buffer,
             array("q", [self.starts[index] for index in chosen]),
@@ -43,15 +43,16 @@ class NonPersistentRun:
         )
 
     def messages_in(self, first: int, end: int) -> int:
-        """Messages of the entries [first, end)."""
+        """Returns the number of messages in the entries [first, end)."""
         if first == 0 and end == self.count:
             return self.messages
         return sum(self.sizes[first:end])
 
     def entry_bytes(self, first: int, end: int) -> int:
-        """Bytes of the entries [first, end)."""
+        """Returns the bytes of the entries [first, end)."""
         return sum(self.ends[first:end]) - sum(self.starts[first:end])
 
     def bytes_in(self, first: int, end: int) -> int:
-        """At least the bytes of the entries [first, end); more where other bytes lie between them."""
+        """Returns the bytes from the first to the last of the entries [first, end), including gaps between
+        them."""
         return self.ends[end - 1] - self.starts[first] if first < end else 0

@@ -1,4 +1,4 @@
-"""A consumer of an Exclusive subscription that wants some of the keys only, as readers may."""
+"""A consumer of an Exclusive subscription that receives only some of the keys, as readers may ask for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from magnetar.protocol.hot_keys import RANGE_SLOTS
 
 
 class RangedConsumer(Consumer[S]):
-    """Gets the entries whose slots are in its ranges; the others stay unacknowledged."""
+    """Receives the entries whose slots are in its ranges; the others stay unacknowledged."""
 
     __slots__ = ("ranges",)
 
@@ -28,12 +28,12 @@ class RangedConsumer(Consumer[S]):
         name: str,
         **more: Any,
     ) -> None:
-        """:param more: as :class:`Consumer` takes it"""
+        """:param more: arguments of :class:`Consumer`"""
         super().__init__(subscription, connection, consumer_id, name, **more)
         self.ranges = ranges
 
     def wanted(self, run: EntryRun | NonPersistentRun, first: int, end: int) -> list[int]:
-        """Indexes of the entries [first, end) of a run that are for it."""
+        """Returns the indexes of the entries [first, end) of a run that it receives."""
         slots = array("i", bytes(4 * (end - first)))
         key_slots(run.buffer, run.starts, run.ends, first, end - first, RANGE_SLOTS, slots)
         return [

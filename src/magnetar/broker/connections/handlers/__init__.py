@@ -1,4 +1,4 @@
-"""What each command that is not per message does. One function a command; the table is at the end."""
+"""Handlers of the commands that are not per message, one function per command. The table is at the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 Handler = Callable[[Connection, BaseCommand], None]
 Request = Callable[[Connection, Any], Coroutine[Any, Any, None]]
 Refusal = Callable[[int, BrokerError], BaseCommand]
-"""From the request's id and what went wrong to the answer."""
+"""Makes the answer from the request's id and the error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Command:
 async def _answer(
     connection: Connection, name: str, work: Coroutine[Any, Any, None], request_id: int, refusal: Refusal
 ) -> None:
-    """Runs a request to its end; whatever goes wrong is answered, none of it ends the connection."""
+    """Runs a request to its end. Every error is sent as the answer; none of them ends the connection."""
     try:
         await work
     except Exception as error:
@@ -49,7 +49,7 @@ async def _answer(
 
 
 def _begin(connection: Connection, message: Any, work: Coroutine[Any, Any, None]) -> None:
-    """Runs what a request asks for; it is in progress until that has ended."""
+    """Starts the handler of a request, which counts as in progress until the handler ends."""
     size = message.ByteSize()
     connection.requests.began(size)
     task = connection.broker.io.loop.create_task(work)
@@ -64,9 +64,9 @@ async def _allowed(connection: Connection, rule: Rule, message: Any, handler: Re
 def _request(
     field: str, handler: Request, rule: Rule, refusal: Refusal = answers.failure, *, asks: bool = True
 ) -> Command:
-    """:param refusal: the form of the answer when it cannot be done
+    """:param refusal: makes the answer for an error
 
-    :param asks: the rule is asked before the handler; else the handler does
+    :param asks: the rule is checked before the handler; otherwise the handler checks it
     """
 
     def handle_request(connection: Connection, command: BaseCommand) -> None:
@@ -135,7 +135,7 @@ TABLE: dict[int, Command] = {
 
 
 def handle(connection: Connection, command: BaseCommand) -> None:
-    """:raises FrameError: a command that only brokers send, or none at all"""
+    """:raises FrameError: only brokers send that command, or it is unknown"""
     row = TABLE.get(command.type)
     if row is None:
         raise FrameError(f"{BaseCommand.Type.Name(command.type)} must not be sent to a broker")

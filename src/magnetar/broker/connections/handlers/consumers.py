@@ -1,4 +1,4 @@
-"""Consumers come and go; acknowledgement, redelivery, seek, and what they ask about."""
+"""Opening and closing consumers, acknowledgement, redelivery, seek and queries of consumers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def position_of(message_id: MessageIdData) -> Position:
 
 
 def start_of(message_id: MessageIdData) -> Position:
-    """The first position to deliver for a start or seek id, which is inclusive."""
+    """Returns the first position to deliver for the inclusive message id of a start or seek."""
     ledger_id, entry_id = position_of(message_id)
     if ledger_id < 0:
         return EARLIEST
@@ -72,7 +72,7 @@ def _consumer(connection: Connection, consumer_id: int) -> Consumer[BaseSubscrip
 
 
 async def subscribe(connection: Connection, request: CommandSubscribe) -> None:
-    """SUBSCRIBE → SUCCESS; the client then grants permits."""
+    """SUBSCRIBE → SUCCESS; then the client grants permits."""
     consumer_id = signed(request.consumer_id)
     known = connection.session.consumers.get(consumer_id)
     if known is not None and not known.closed:
@@ -123,7 +123,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
     await for_consumer(broker.schemas, topic, schema)
     start = await _start(topic, request)
     properties = {pair.key: pair.value for pair in request.subscription_properties}
-    # A consumer that leaves while its reader's cursor waits for it takes the position that waits.
+    # A reader that leaves while another one waits for its cursor passes its position on to it.
     async with connection.requests.opening():
         subscription = await topic.subscribe(
             request.subscription,
@@ -152,7 +152,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
         connection.closed
         or connection.session.opening_consumers.get(signed(request.consumer_id)) is not opening
     ):
-        # The client has gone, or has sent CLOSE_CONSUMER meanwhile.
+        # The client has disconnected or sent CLOSE_CONSUMER meanwhile.
         subscription.drop_if_unused()
         return
     there = subscription.moved_to()
@@ -171,7 +171,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
 def _epoch(
     request: CommandSubscribe | CommandRedeliverUnacknowledgedMessages, kind: SubscriptionType | None
 ) -> int | None:
-    """The number that messages carry back; None for none. Only types that deliver in order have it."""
+    """Returns the epoch to send with messages, or None. Only types that deliver in order have epochs."""
     if kind not in (SubscriptionType.Exclusive, SubscriptionType.Failover):
         return None
     epoch = signed(request.consumer_epoch) if request.HasField("consumer_epoch") else _NO_EPOCH
@@ -215,7 +215,7 @@ def _make_consumer(
 
 
 def _key_shared_policy(asked: KeySharedMeta) -> KeySharedPolicy:
-    """Without one, slots are split among all."""
+    """Without a policy the slots are divided among all consumers automatically."""
     return KeySharedPolicy(
         KeySharedMode(asked.keySharedMode),
         tuple((each.start, each.end) for each in asked.hashRanges),
@@ -235,7 +235,7 @@ def _check_allowed(kind: SubscriptionType, enabled: Sequence[str], *, key_shared
 
 
 def _check_rate(connection: Connection, topic: AnyTopic, request: CommandSubscribe) -> None:
-    """:raises NotAllowed: this consumer has subscribed too often of late"""
+    """:raises NotAllowed: this consumer exceeds the subscribe rate"""
     limiter = topic.subscribe_limiter
     if limiter is not None:
         consumer = (connection.host, request.consumer_name, request.consumer_id)
@@ -256,7 +256,7 @@ def _kind(request: CommandSubscribe) -> SubscriptionType:
 
 
 async def _check_taken(subscription: BaseSubscription, kind: SubscriptionType) -> None:
-    """An exclusive consumer may be dead without the broker knowing: ask it before refusing another."""
+    """Pings an exclusive consumer before another one is refused, as its connection may be dead."""
     if kind is SubscriptionType.Exclusive and subscription.consumers:
         await subscription.consumers[0].connection.is_alive()
         subscription.drop_gone()
@@ -282,12 +282,13 @@ def flow(connection: Connection, command: BaseCommand) -> None:
 
 
 def acknowledge(connection: Connection, command: BaseCommand) -> None:
-    """An ACK that is not the plain kind: cumulative, inside batches, or one that wants a receipt."""
+    """Handles an ACK that is not in the plain form: cumulative, inside batches, or with a receipt."""
     request = command.ack
     error: BrokerError | None = None
     consumer = connection.session.consumers.get(signed(request.consumer_id))
     if consumer is None:
-        # Closed a moment ago, by a seek or because the topic moves: a receipt must not say that it counts.
+        # The consumer was just closed, by a seek or an unload: a receipt must not confirm the
+        # acknowledgement.
         error = ConsumerNotFound(f"Consumer {request.consumer_id} not found on this connection")
     else:
         try:
@@ -356,12 +357,13 @@ async def unsubscribe(connection: Connection, request: Any) -> None:
     try:
         await subscription.topic.unsubscribe(subscription.name)
     except (LedgerError, ManagedLedgerError, MetadataError):
-        # It gets nothing any more, and its client, which takes it for open, is to come back; behind the
-        # answer, for whoever waits for that one does not.
+        # The consumer gets nothing any more, but its client takes it for open: closing it makes the client
+        # open it again. This follows the answer, because a client that waits for the answer does not reopen
+        # it.
         if connection.session.consumers.get(consumer.consumer_id) is consumer:
             connection.broker.io.loop.call_soon(connection.close_consumer, consumer)
         raise
-    # The client may have used the id for another one meanwhile.
+    # The client may have reused the id for another consumer meanwhile.
     connection.session.forget_consumer(consumer)
     connection.send_success(request.request_id)
 
@@ -375,11 +377,12 @@ async def close_consumer(connection: Connection, request: Any) -> None:
 
 
 async def seek(connection: Connection, request: CommandSeek) -> None:
-    """SEEK → CLOSE_CONSUMER for all consumers, then SUCCESS: they come back and read from there."""
+    """SEEK → CLOSE_CONSUMER for all consumers, then SUCCESS: they reconnect and read from the new
+    position."""
     consumer = _consumer(connection, request.consumer_id)
     subscription = consumer.subscription
     if not isinstance(subscription, Subscription):
-        # There is nothing to go back to: consumers stay, and get what comes.
+        # Non-persistent messages cannot be read again: consumers stay connected and get new messages.
         connection.send_success(request.request_id)
         return
     if request.HasField("message_id"):
@@ -397,7 +400,8 @@ async def seek(connection: Connection, request: CommandSeek) -> None:
 async def _position_at(
     consumer: Consumer[BaseSubscription], subscription: Subscription, time_ms: int
 ) -> Position:
-    """Where a consumer goes on that goes back to a publish time: to what only compaction has left, too."""
+    """Returns where to go on after a seek to a publish time, possibly at a message that only compaction
+    kept."""
     topic = subscription.topic
     position = await topic.position_at(time_ms)
     compacted = topic.compaction.current
@@ -426,13 +430,14 @@ async def last_message_id(connection: Connection, request: Any) -> None:
 
 
 async def _last_of(consumer: Consumer[BaseSubscription], subscription: Subscription) -> tuple[Position, int]:
-    """The last message that a consumer will get, and its index in its batch; -1 outside of one."""
+    """Returns the position of the last message that a consumer will get, and its index in its batch, -1
+    outside of one."""
     topic = subscription.topic
     position, batch_size = await topic.last_message()
     compacted = topic.compaction.current
     nothing_since = compacted is not None and (position[1] < 0 or position <= compacted.horizon)
     if consumer.read_compacted and compacted is not None and nothing_since:
-        # What compaction left out is never sent.
+        # Messages that compaction left out are never sent.
         last = await compacted.last()
         return ((-1, -1), -1) if last is None else last
     return position, batch_size - 1 if batch_size else -1

@@ -1,4 +1,4 @@
-"""Where topics are, how many partitions they have, and which there are."""
+"""Lookups: the brokers of topics, numbers of partitions, and lists of topics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from magnetar.protocol.wire_ids import signed
 
 
 async def partitioned_metadata(connection: Connection, request: CommandPartitionedTopicMetadata) -> None:
-    """PARTITIONED_METADATA → the number of partitions; whoever may not create only looks (PIP-344)."""
+    """PARTITIONED_METADATA → the number of partitions; creates no topic if the client may not (PIP-344)."""
     broker, principal = connection.broker, connection.session.principal
     answer = BaseCommand(type=BaseCommand.PARTITIONED_METADATA_RESPONSE)
     response = answer.partitionMetadataResponse
@@ -62,7 +62,8 @@ async def lookup(connection: Connection, request: CommandLookupTopic) -> None:
 
 
 async def topics_of_namespace(connection: Connection, request: CommandGetTopicsOfNamespace) -> None:
-    """GET_TOPICS_OF_NAMESPACE → all, or those that match; without them when the hash is the same."""
+    """GET_TOPICS_OF_NAMESPACE → the topics that match, or all; without them if the client's hash is
+    current."""
     with connection.broker.lookup_in_progress():
         async with connection.requests.large_answer():
             if not connection.closed:
@@ -75,7 +76,7 @@ async def _topics_answer(connection: Connection, request: CommandGetTopicsOfName
     try:
         names = await broker.topic_names(request.namespace, mode=mode, principal=principal)
     except NamespaceNotFound:
-        # Patterns may name what is made later.
+        # A pattern may match topics that are created later.
         names = []
     matches = (
         broker.topic_lists.matcher(request.topics_pattern) if request.HasField("topics_pattern") else None
@@ -103,7 +104,7 @@ async def _topics_answer(connection: Connection, request: CommandGetTopicsOfName
 
 
 async def watch_topic_list(connection: Connection, request: CommandWatchTopicList) -> None:
-    """WATCH_TOPIC_LIST → the topics that match now; an update follows whenever that changes."""
+    """WATCH_TOPIC_LIST → the topics that match now; updates follow when they change."""
     broker = connection.broker
     watcher_id = signed(request.watcher_id)
     namespace = broker.parse_namespace(request.namespace)

@@ -1,4 +1,4 @@
-"""Producers come and go; SENDs that the fast path leaves alone."""
+"""Opening and closing producers, and SENDs that the fast path does not handle."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from magnetar.protocol.wire_ids import signed
 
 
 async def open_producer(connection: Connection, request: CommandProducer) -> None:
-    """PRODUCER → PRODUCER_SUCCESS; with WaitForExclusive a second one when its turn comes."""
+    """PRODUCER → PRODUCER_SUCCESS; with WaitForExclusive a second one once the producer has the topic."""
     producer_id = signed(request.producer_id)
     known = connection.session.producers.get(producer_id)
     if known is not None and known.epoch >= request.epoch and not known.closed:
@@ -53,7 +53,7 @@ async def open_producer(connection: Connection, request: CommandProducer) -> Non
 
 
 def _is_wanted(connection: Connection, producer_id: int, opening: OpeningProducer) -> bool:
-    """Whether the client still waits: it has neither gone nor sent CLOSE_PRODUCER meanwhile."""
+    """Whether the client still wants the producer: it has neither disconnected nor sent CLOSE_PRODUCER."""
     return not connection.closed and connection.session.opening_producers.get(producer_id) is opening
 
 
@@ -75,7 +75,7 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
             f"The producer {request.producer_name} comes from cluster {remote_cluster}, which is this "
             "cluster: correct the service URL in the record of the other cluster"
         )
-    # Replicators say nothing of what the original producers did: each of their messages is looked at.
+    # A replicator cannot say whether the original producers encrypted: each of its messages is checked.
     await broker.check_producer(topic, encrypts=request.encrypted or remote_cluster is not None)
     schema = from_wire(request.schema) if request.HasField("schema") else None
     schema_version = await for_producer(broker.schemas, topic, schema)
@@ -124,7 +124,7 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
         await guard(connection.broker.authorizer, principal, producer)
         check_not_moved(topic)
     except BaseException:
-        # Whatever it is, metadata that do not answer among it: the name would stay taken.
+        # Any error, also of the metadata store: otherwise the producer's name would stay taken.
         topic.remove_producer(producer)
         raise
     if producer.closed or not _is_wanted(connection, producer_id, opening):
@@ -151,7 +151,7 @@ def _send_success(connection: Connection, request_id: int, producer: Producer, *
 
 
 async def close_producer(connection: Connection, request: Any) -> None:
-    """CLOSE_PRODUCER → SUCCESS once what it sent is durable or refused."""
+    """CLOSE_PRODUCER → SUCCESS once all its messages are durable or refused."""
     producer_id = signed(request.producer_id)
     producer = connection.session.producers.pop(producer_id, None)
     opening = connection.session.opening_producers.pop(producer_id, None)
@@ -165,8 +165,8 @@ async def close_producer(connection: Connection, request: Any) -> None:
 
 
 def send_slowly(connection: Connection, command: BaseCommand) -> None:
-    """A SEND that the fast path does not take: a replicator's marker, or an entry for a shadow topic with its
-    position. Any other is refused."""
+    """Handles a SEND that the fast path does not: a replicator's marker, or an entry with its position for a
+    shadow topic. Refuses any other."""
     send = command.send
     producer_id = signed(send.producer_id)
     producer = connection.session.producers.get(producer_id)

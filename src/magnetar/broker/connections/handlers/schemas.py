@@ -1,4 +1,4 @@
-"""What clients ask about schemas besides opening producers and consumers."""
+"""Queries of schemas."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandGetOrCreateSche
 
 
 async def get_schema(connection: Connection, request: CommandGetSchema) -> None:
-    """GET_SCHEMA → the version that is asked for, or the latest."""
+    """GET_SCHEMA → the requested version, or the latest."""
     broker = connection.broker
     name = broker.parse_topic(request.topic)
     version = version_from_bytes(request.schema_version) if request.HasField("schema_version") else None
@@ -22,7 +22,7 @@ async def get_schema(connection: Connection, request: CommandGetSchema) -> None:
             schema_id = source.schema_path
             found = await broker.schemas.get(schema_id, version)
         if found is None:
-            # Whoever consumes without a schema of its own asks so: no line of the log.
+            # Consumers without a schema of their own ask this regularly: it is not logged.
             missing = TopicNotFound(f"Topic not found or no-schema {request.topic}")
             connection.send(answers.schema_failure(request.request_id, missing))
             return
@@ -35,7 +35,7 @@ async def get_schema(connection: Connection, request: CommandGetSchema) -> None:
 
 
 async def get_or_create_schema(connection: Connection, request: CommandGetOrCreateSchema) -> None:
-    """GET_OR_CREATE_SCHEMA → the version of a schema, which is added to its topic when it is new."""
+    """GET_OR_CREATE_SCHEMA → the version of a schema, which is added to its topic if it is new."""
     broker = connection.broker
     name = broker.parse_topic(request.topic)
     topic = await broker.topic(name, create=False, principal=connection.session.principal)

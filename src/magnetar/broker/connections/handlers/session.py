@@ -1,4 +1,4 @@
-"""The handshake and keeping alive."""
+"""The handshake and keep-alive."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ MAX_PROTOCOL_VERSION = 21
 
 
 def connect(connection: Connection, command: BaseCommand) -> None:
-    """CONNECT → CONNECTED once it is known who the client is; once a connection.
+    """CONNECT → CONNECTED once the client is authenticated; only once per connection.
 
-    Nothing more is read until then. ``proxy_to_broker_url`` is for proxies: a client that reaches this broker
-    under another name than it advertises sends it, too, and is served as any other.
+    Nothing more is read until then. ``proxy_to_broker_url`` is meant for proxies. Clients that reach this
+    broker under another name than the advertised one send it too, and are served like any other.
     """
     session, request = connection.session, command.connect
     if session.state is not SessionState.NEW:
@@ -84,11 +84,11 @@ def ping(connection: Connection, _command: BaseCommand) -> None:
 
 
 def pong(_connection: Connection, _command: BaseCommand) -> None:
-    """Any traffic counts as a sign of life: nothing more to do."""
+    """Does nothing: any traffic counts as a sign of life."""
 
 
 def auth_response(connection: Connection, command: BaseCommand) -> None:
-    """New credentials, which AUTH_CHALLENGE asked for."""
+    """Takes the new credentials that AUTH_CHALLENGE asked for."""
     authenticating = connection.session.authenticating
     if authenticating is None:
         raise FrameError("AUTH_RESPONSE without a challenge")
