@@ -18,8 +18,7 @@ from magnetar.protocol.pulsar_api_pb2 import (
 from magnetar.protocol.wire_ids import unsigned
 
 SERVER_REQUEST_ID = 2**64 - 1
-"""Request id of commands that answer no request: closing a consumer or producer, errors that end a
-connection."""
+"""Request id of commands that answer no request: closing producers and consumers, fatal errors."""
 
 
 def success(request_id: int) -> BaseCommand:
@@ -138,8 +137,7 @@ def end_of_topic(consumer_id: int) -> BaseCommand:
 
 
 def producer_migrated(producer_id: int, url: str, url_tls: str) -> BaseCommand:
-    """Reports that a producer's topic is in another cluster; the client connects there after
-    CLOSE_PRODUCER."""
+    """Reports that a producer's topic has moved to another cluster; CLOSE_PRODUCER follows."""
     return _migrated(CommandTopicMigrated.Producer, producer_id, url, url_tls)
 
 

@@ -265,8 +265,7 @@ class Connection:
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Takes back one pause; after the last one reading resumes in the next turn, never within this
-        call."""
+        """Takes back one pause; after the last one reading resumes, in the next turn at the earliest."""
         self._pauses -= 1
         if not self._pauses and not self.session.ended:
             self.broker.readable.add(self)
@@ -301,8 +300,7 @@ class Connection:
 
     @property
     def held_back(self) -> bool:
-        """Whether reading is paused for a reason on the broker's side: earlier input is still being
-        processed."""
+        """Whether reading is paused because the broker is still processing earlier input."""
         if self.publishing.paused or self.throttled or self.broker.publish_buffer.holds(self):
             return True
         return self.requests.paused and not self.outgoing.paused
@@ -392,8 +390,7 @@ class Connection:
         return self.session.protocol_version >= _MIGRATION_VERSION
 
     def send_migrated(self, consumer: Consumer[Any], there: Assigned) -> bool:
-        """Tells a client that its consumer's topic is in another cluster; False: it does not support
-        migration."""
+        """Tells a client that its consumer's topic has moved to another cluster; False: unsupported."""
         if self.follows_topics:
             self.send(answers.consumer_migrated(consumer.consumer_id, there.url, there.url_tls))
         return self.follows_topics

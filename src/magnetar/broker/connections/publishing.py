@@ -42,8 +42,7 @@ _OPEN = SessionState.OPEN
 
 
 class Publishing:
-    """Publishes for one connection, and pauses its reading while it, or all together, have too much in
-    flight.
+    """Publishes for one connection, and pauses its reading while too much is in flight.
 
     Topics report the outcome of entries while they notify other producers too: the methods for that only
     queue receipts and count.
@@ -229,8 +228,7 @@ class Publishing:
             producer.connection.close_producer(producer)
 
     def unknown_producer(self, producer_id: int, producer: Producer | None) -> None:
-        """Handles a SEND for a producer that is not open: it is ignored if the producer was closed
-        recently."""
+        """Handles a SEND for a producer that is not open; ignored if the producer was closed recently."""
         peer = self._session.address
         if producer is not None and producer.fenced:
             log.info(
@@ -292,8 +290,7 @@ class Publishing:
         self._settled(producer, count, size)
 
     def on_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
-        """Reports that the first ``taken`` slots were passed on without being stored, and the rest
-        dropped."""
+        """Reports that the first ``taken`` slots were passed on, not stored, and the rest dropped."""
         count = len(publish.sequence_ids)
         if self._session.state is _OPEN and not producer.closed:
             ids, highest = publish.sequence_ids, publish.highest_sequence_ids
@@ -307,8 +304,7 @@ class Publishing:
     def on_failed(
         self, producer: Producer, publish: Publish, first: int, count: int, size: int, error: BrokerError
     ) -> None:
-        """Reports that the slots will never be stored. The client sends them again if its producer was
-        closed."""
+        """Reports that the slots are not stored; the client sends them again if its producer was closed."""
         if not producer.closed:
             for sequence_id in publish.sent_ids[first : first + count]:
                 self.refuse(producer.producer_id, sequence_id, error)

@@ -20,8 +20,7 @@ from magnetar.protocol.hot_codec import (
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
 NOTHING, SENDS, BAD_SEND, ACKS, FLOW, COMMAND = range(6)
-"""Results of :meth:`Reader.next`. BAD_SEND: a SEND with a damaged entry; COMMAND: one that is not per
-message."""
+"""Results of :meth:`Reader.next`. BAD_SEND: its entry is damaged; COMMAND: any other command."""
 
 CHECKSUM_MISMATCH = 1
 """The error of a BAD_SEND whose checksum differs; with any other error its metadata cannot be parsed."""
@@ -33,8 +32,7 @@ _FLOW = BaseCommand.FLOW
 
 
 class Reader:
-    """Parses the frames of one connection. Readers may share the runs, which are handled before the next is
-    read."""
+    """Parses the frames of one connection. Several readers may share the runs, one after another."""
 
     __slots__ = (
         "_max_frame",

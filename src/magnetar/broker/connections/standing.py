@@ -68,8 +68,7 @@ async def ask_again(connection: CheckedConnection, authorizer: Authorizer, touch
 
 
 async def guard(authorizer: Authorizer, principal: Principal, producer: Producer) -> str | None:
-    """Has the producer's entries checked for those that only brokers may send, if the client may not send
-    them.
+    """Has a producer's entries checked, if its client may not send what only brokers may.
 
     :return: why a replicator's producer is refused; None: it is permitted, or not a replicator's
     :raises MetadataFailure: the permissions cannot be read

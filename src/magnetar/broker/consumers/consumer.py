@@ -46,8 +46,7 @@ class ConsumerConnection(Protocol):
         ...
 
     def queue(self, frames: Buffer) -> None:
-        """Sends frames together with everything else of this turn; the caller must not change them any
-        more."""
+        """Sends frames with everything else of this turn; the caller must not change them."""
         ...
 
     def stop_consumer(self, consumer: Consumer[Any]) -> None:
@@ -63,8 +62,7 @@ class ConsumerConnection(Protocol):
 
     def send_end_of_topic(self, consumer: Consumer[Any]) -> None: ...
     def send_migrated(self, consumer: Consumer[Any], there: Assigned) -> bool:
-        """Tells a client that its consumer's topic is in another cluster; False: it does not support
-        migration."""
+        """Tells a client that its consumer's topic has moved to another cluster; False: unsupported."""
         ...
 
     def send_active_consumer_change(self, consumer: Consumer[Any], active: bool) -> None: ...
@@ -109,8 +107,7 @@ def entry_bytes(run: EntryRun, first: int, end: int, frames: bytes | bytearray =
 
 
 def goes_in_place(run: EntryRun, count: int, size: int) -> bool:
-    """Whether to send entries without a copy: they are large, and most of the buffer that they keep in
-    memory.
+    """Whether to send entries without a copy: they are large, and most of their buffer.
 
     :param size: bytes of ``count`` entries of the run, and perhaps of small gaps between them
     """
@@ -204,8 +201,7 @@ class Consumer(Generic[S]):
         self.takes_any_schema = False
         """Whether it declared AUTO_CONSUME."""
         self.read_compacted = False
-        """Whether it reads compacted: only the newest message of each key, as far as the topic is
-        compacted."""
+        """Whether it reads compacted: only the newest message of each key, where compacted."""
         self.permits = 0
         self.permits_while_blocked = 0
         self.unacked = 0

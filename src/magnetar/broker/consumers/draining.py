@@ -62,8 +62,7 @@ class DrainingSlots:
         self._slots[slot].attempts += 1
 
     def released(self, holder: KeyedMember, slot: int) -> bool:
-        """Called when a consumer holds one entry of a slot less; returns whether that has drained the
-        slot."""
+        """Called when a consumer holds one entry of a slot less; returns whether the slot has drained."""
         draining = self._slots.get(slot)
         if draining is None or draining.holder is not holder:
             return False

@@ -1,5 +1,4 @@
-"""The assignment of slots to the consumers of a Key_Shared subscription, in the form that the hot codec
-uses."""
+"""The assignment of slots to the consumers of a Key_Shared subscription, for the hot codec."""
 
 from __future__ import annotations
 

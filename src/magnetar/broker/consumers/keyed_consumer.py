@@ -92,8 +92,7 @@ class KeyedConsumer(Consumer[S]):
                 yield (ledger_id, entry_id), packed >> SLOT_SHIFT, packed & _MESSAGES
 
     def send_share(self, run: EntryRun, share: KeyedShare, count: int) -> int:
-        """Sends the first ``count`` entries of a share for the first time and holds them; returns their
-        messages."""
+        """Sends and holds the first ``count`` entries of a share; returns their number of messages."""
         everything = count == len(share)
         sizes = share.sizes if everything else share.sizes[:count]
         messages = sum(sizes)

@@ -53,6 +53,5 @@ class NonPersistentRun:
         return sum(self.ends[first:end]) - sum(self.starts[first:end])
 
     def bytes_in(self, first: int, end: int) -> int:
-        """Returns the bytes from the first to the last of the entries [first, end), including gaps between
-        them."""
+        """Returns the bytes of the entries [first, end), including gaps between them."""
         return self.ends[end - 1] - self.starts[first] if first < end else 0

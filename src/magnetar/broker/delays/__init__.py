@@ -1,1 +1,1 @@
-"""Entries that wait for their delivery time."""
+"""Delayed delivery: entries that wait for their delivery time."""

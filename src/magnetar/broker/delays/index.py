@@ -1,4 +1,4 @@
-"""What of an index lies in ledgers: runs that are read block by block, and the state that is found again."""
+"""The part of an index of delayed entries that is in ledgers: runs, and the saved state."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ from magnetar.metadata.interface import MetadataError
 log = logging.getLogger(__name__)
 
 PROPERTY = "magnetar.delayed"
-"""Of a cursor: names the index, and says up to where it covers the topic."""
+"""The cursor's property that names the ledgers of the index and the last position that the index covers."""
 KIND = "delayed index"
-"""Of slices of work."""
+"""Kind of the slices of work."""
 _AHEAD_MS = 1000
-"""Blocks are read so long before the first of their entries is due."""
+"""A block is read this long before its first entry is due."""
 _READ_MOST = 16 * BLOCK_RECORDS
-"""Records in memory, besides a block of each run, at which no more are read."""
+"""No more blocks are read at this many records in memory, plus one block per run."""
 LOST = (DamagedIndex, DataDamaged, NoSuchLedger, NoSuchEntry)
-"""What says that an index cannot be read, now or later."""
+"""Errors that mean that an index cannot be read, now or later."""
 
 
 class DelayIndex:
-    """Runs of one subscription.
+    """The runs of one subscription.
 
-    :param told: called when records have come into memory, or the index was lost (then with True)
+    :param told: called with False when records were read into memory, with True when the index was lost
     """
 
     def __init__(self, side: SideLedgers, told: Callable[[bool], None]) -> None:
@@ -59,11 +59,11 @@ class DelayIndex:
         self._told = told
         self.runs: list[Run] = []
         self.near: list[int] = []
-        """A heap of records that were read from runs."""
+        """Heap of records that were read from runs."""
         self.covers: Position = (-1, -1)
-        """The last position that waited when it was written, or later."""
+        """The last position that was waiting when the index was written, or a later one."""
         self._next: Run | None = None
-        """That of the block that is due first."""
+        """The run whose next block is due first."""
         self._reading: Any = None
         self.closed = False
 
@@ -77,7 +77,7 @@ class DelayIndex:
 
     @property
     def first_wanted_ms(self) -> int | None:
-        """When something is to be done next: a record is due, or a block to be read."""
+        """The time of the next action: a record is due, or a block has to be read."""
         found: int | None = None
         if self._next is not None and self._reading is None and not self._has_enough():
             found = (self._next.due or 0) - _AHEAD_MS
@@ -95,12 +95,12 @@ class DelayIndex:
     # Reading runs
 
     def read_due(self, cutoff_ms: int) -> None:
-        """Begins to read what is due soon."""
+        """Starts to read the blocks that are due soon."""
         if self._reading is None and not self.closed and self._next_run(cutoff_ms) is not None:
             self._reading = self._side.io.loop.create_task(self._read_due(cutoff_ms))
 
     def _next_run(self, cutoff_ms: int) -> Run | None:
-        """That of the block that is due first, if it is to be read."""
+        """Returns the run whose next block is due first, if that has to be read."""
         found = self._next
         if found is None or self._has_enough() or (found.due or 0) > cutoff_ms + _AHEAD_MS:
             return None
@@ -134,7 +134,7 @@ class DelayIndex:
     # Writing
 
     async def write_run(self, records: Sequence[int]) -> Run:
-        """Writes records, which ascend, to a run of their own.
+        """Writes records, in ascending order, to a new run.
 
         :raises LedgerError: it cannot be written
         """
@@ -154,17 +154,18 @@ class DelayIndex:
         return Run(await self._side.write(entries()), fences)
 
     async def delete_run(self, run: Run) -> None:
-        """Nothing names it."""
+        """Deletes a run that no property names."""
         await self._side.delete((run.ledger_id,))
 
     async def save(
         self, version: int, waiting: WaitingPositions, unsaved: Callable[[], WaitingPositions]
     ) -> None:
-        """Writes what is known now, so that it is found again; runs that are used up go.
+        """Saves the state of the index for the next load; runs that are no longer needed are deleted.
 
-        :param unsaved: those of ``waiting`` that are in no run, now
-        :param version: how often the cursor was set elsewhere
-        :raises LedgerError, MetadataError, ManagedLedgerError: it was not written; what was before counts
+        :param unsaved: returns those of ``waiting`` that are in no run at the moment
+        :param version: how often the cursor was moved by other means than acknowledgements
+        :raises LedgerError, MetadataError, ManagedLedgerError: the state was not written; the previous one
+            stays valid
         """
         for run in self.runs:
             run.settle(self.near[0] if self.near else None)
@@ -173,7 +174,7 @@ class DelayIndex:
         used_up = {run.ledger_id for run in self.runs if run.is_used_up}
         self.runs = [run for run in self.runs if not run.is_used_up]
         await self._side.delete(used_up - set(self._side.all))
-        # First what is wanted of the runs, then what waits: to have what goes meanwhile in both does no harm.
+        # First the runs, then what waits: an entry that is delivered in between may be in both without harm.
         runs = [Run(run.ledger_id, run.fences, run.wanted_from) for run in self.runs]
         if not runs:
             if PROPERTY in self._side.properties:
@@ -193,7 +194,7 @@ class DelayIndex:
         state = encode_state(SavedState(self.covers, version, runs, marks))
         ledger_id = await self._side.write(_one_by_one(state))
         if self.closed:
-            # Another one may have been begun.
+            # A new index may have been started.
             await self._side.delete((ledger_id,))
             return
         ledgers = [ledger_id, *(run.ledger_id for run in runs)]
@@ -205,10 +206,10 @@ class DelayIndex:
             raise
 
     async def load(self, state: AcknowledgedState, version: int) -> WaitingPositions | None:
-        """Takes up what was saved; which entries wait, None when there is nothing to go by.
+        """Loads the saved state; returns the entries that wait, None if there is no usable state.
 
-        :param state: what the cursor has consumed
-        :raises LedgerError: it cannot be read now
+        :param state: the acknowledgements of the cursor
+        :raises LedgerError: the state cannot be read now
         """
         described = self._side.described(PROPERTY)
         if described is None:
@@ -247,7 +248,7 @@ class DelayIndex:
         return waiting
 
     async def forget(self) -> None:
-        """It is not to be found again, and its ledgers go; one that cannot be let go is void all the same."""
+        """Removes the cursor's property and deletes the ledgers; their state is invalid in any case."""
         runs, self.runs = self.runs, []
         self.near = []
         self._find_next()

@@ -1,4 +1,4 @@
-"""Which entries of a topic wait for their time: a byte for each entry of the ledgers that have any."""
+"""The set of a topic's entries that wait for their delivery time, with a byte per entry."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.position import Position
 
 _ROOM = 4096
-"""Entries that a ledger's marks grow by."""
+"""Entries by which the marks of a ledger grow."""
 
 
 class WaitingPositions:
@@ -17,7 +17,7 @@ class WaitingPositions:
     def __init__(self) -> None:
         self._marks: dict[int, bytearray] = {}
         self._counts: dict[int, int] = {}
-        """By ledger, those marked in it; none is 0."""
+        """The number of marked entries by ledger; never 0."""
         self.count = 0
 
     def __contains__(self, position: Position) -> bool:
@@ -25,7 +25,7 @@ class WaitingPositions:
         return marks is not None and position[1] < len(marks) and marks[position[1]] == 1
 
     def add(self, ledger_id: int, entry_id: int) -> bool:
-        """Whether it was not there before."""
+        """Adds a position; returns whether it is new."""
         marks = self._marks.get(ledger_id)
         if marks is None:
             marks = self._marks[ledger_id] = bytearray()
@@ -40,7 +40,7 @@ class WaitingPositions:
         return True
 
     def discard(self, ledger_id: int, entry_id: int) -> bool:
-        """Whether it was there."""
+        """Removes a position; returns whether it was in the set."""
         if (ledger_id, entry_id) not in self:
             return False
         self._marks[ledger_id][entry_id] = 0
@@ -56,18 +56,18 @@ class WaitingPositions:
             del self._counts[ledger_id], self._marks[ledger_id]
 
     def has_any_of(self, run: EntryRun, first: int, end: int) -> bool:
-        """Whether any of entries [first, end) of a run is in it."""
+        """Whether any of entries [first, end) of a run is in the set."""
         marks = self._marks.get(run.ledger_id)
         base = run.first_entry_id
         return marks is not None and marks.find(1, base + first, base + end) >= 0
 
     def marks_of(self, ledger_id: int, first: int, end: int) -> bytes | bytearray:
-        """The marks of entries [first, end) of a ledger, as far as there are any."""
+        """Returns the marks of entries [first, end) of a ledger, possibly fewer."""
         marks = self._marks.get(ledger_id)
         return b"" if marks is None else marks[first:end]
 
     def drop_through(self, last: Position) -> None:
-        """Takes out everything at or below a position."""
+        """Removes everything at or below a position."""
         for ledger_id in [each for each in self._marks if each <= last[0]]:
             marks = self._marks[ledger_id]
             end = len(marks) if ledger_id < last[0] else min(last[1] + 1, len(marks))
@@ -78,11 +78,11 @@ class WaitingPositions:
 
     @property
     def ledgers(self) -> list[int]:
-        """The ledgers of which there are any."""
+        """The ledgers that have positions in the set."""
         return list(self._marks)
 
     def marks_without(self, ledger_id: int, others: WaitingPositions) -> bytes:
-        """A byte, 0 or 1, for each entry of a ledger, without those that are in ``others``."""
+        """Returns a byte, 0 or 1, for each entry of a ledger, without those that are in ``others``."""
         marks = self._marks.get(ledger_id, bytearray())
         other = others._marks.get(ledger_id)
         if other is None:
@@ -91,7 +91,7 @@ class WaitingPositions:
         return (mine & ~theirs).to_bytes(len(marks), "little")
 
     def take_marks(self, ledger_id: int, marks: bytearray) -> None:
-        """Adds those of a ledger of which there are none yet."""
+        """Adds the marks of a ledger that has none in the set."""
         count = marks.count(1)
         if count:
             self._marks[ledger_id] = marks
@@ -99,7 +99,7 @@ class WaitingPositions:
             self.count += count
 
     def add_all(self, other: WaitingPositions) -> None:
-        """Adds what is in another set."""
+        """Adds the positions of another set."""
         for ledger_id, marks in other._marks.items():
             mine = self._marks.pop(ledger_id, bytearray())
             self.count -= self._counts.pop(ledger_id, 0)
@@ -113,5 +113,5 @@ class WaitingPositions:
         self.count = 0
 
     def size(self) -> int:
-        """Bytes of its marks."""
+        """The bytes of its marks."""
         return sum(map(len, self._marks.values()))

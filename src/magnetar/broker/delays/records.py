@@ -1,4 +1,4 @@
-"""What is kept of an entry that waits: one number, so that many of them take little and sort by time.
+"""The record of a delayed entry: a single number, so that many records take little memory and sort by time.
 
 From the highest bits down: the delivery time in ms since 1970, ledger id, entry id, and the hash of the key.
 """
@@ -17,11 +17,11 @@ _ENTRY = (1 << _ENTRY_BITS) - 1
 _LEDGER = (1 << _LEDGER_BITS) - 1
 
 RECORD_BYTES = 56
-"""What one takes in memory, with its place in a list."""
+"""Memory of one record with its place in a list."""
 
 
 LATEST_MS = (1 << 48) - 1
-"""In the year 10889: what is to be delivered later is delivered then."""
+"""In the year 10889, the latest possible delivery time."""
 
 
 def pack(deliver_at: int, ledger_id: int, entry_id: int, key_hash: int) -> int:
@@ -47,5 +47,5 @@ def hash_of(record: int) -> int:
 
 
 def behind(deliver_at: int) -> int:
-    """A number above all records due at ``deliver_at`` or before, and below all later ones."""
+    """Returns a number above all records due at ``deliver_at`` or before, and below all later ones."""
     return (deliver_at + 1) << _TIME_SHIFT

@@ -1,4 +1,4 @@
-"""Sorted runs of records in ledgers: blocks, that are in memory only when they begin to become due."""
+"""Runs: ledgers of sorted records in blocks, which are read into memory only shortly before they are due."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _RECORD_SIZE = 24
 
 
 class DamagedIndex(Exception):
-    """What was written of an index does not read back as an index."""
+    """The ledgers of an index do not contain a valid index."""
 
 
 def encode_block(records: Sequence[int]) -> bytes:
-    """One entry of a run's ledger."""
+    """Returns the block as one entry of the run's ledger."""
     return zlib.compress(b"".join(record.to_bytes(_RECORD_SIZE, "big") for record in records), 1)
 
 
 def decode_block(entry: bytes) -> list[int]:
-    """:raises DamagedIndex: it is no block"""
+    """:raises DamagedIndex: the entry is not a block"""
     try:
         data = zlib.decompress(entry)
     except zlib.error as error:
@@ -41,8 +41,8 @@ def blocks_of(records: Sequence[int]) -> Iterator[Sequence[int]]:
 class Run:
     """One ledger of records in ascending order.
 
-    :param fences: when the first record of each block is due, ms since 1970
-    :param next_block: the first block that is still wanted
+    :param fences: the time at which the first record of each block is due, ms since 1970
+    :param next_block: the first block that is still needed
     """
 
     __slots__ = ("_read", "fences", "ledger_id", "next_block")
@@ -51,28 +51,28 @@ class Run:
         self.ledger_id = ledger_id
         self.fences = fences
         self.next_block = next_block
-        """The first one that was not read."""
+        """The first block that was not read."""
         self._read: deque[int] = deque()
-        """Last records of the blocks that were read, of which some may still wait in memory."""
+        """The last record of each block that was read and may have records waiting in memory."""
 
     @property
     def due(self) -> int | None:
-        """When the next block begins to be due; None when there is none."""
+        """The time at which the next block begins to be due; None if no block is left."""
         return self.fences[self.next_block] if self.next_block < len(self.fences) else None
 
     def was_read(self, records: Sequence[int]) -> None:
-        """The records of the next block are in memory from now on."""
+        """Called when the records of the next block are in memory."""
         self.next_block += 1
         self._read.append(records[-1])
 
     def settle(self, first: int | None) -> None:
-        """:param first: the first record that is in memory; all before it are gone for good. None: all are"""
+        """:param first: the first record in memory; earlier ones are no longer needed. None: there is none"""
         while self._read and (first is None or self._read[0] < first):
             self._read.popleft()
 
     @property
     def wanted_from(self) -> int:
-        """The first block of which something may still wait."""
+        """The first block that may have waiting records."""
         return self.next_block - len(self._read)
 
     @property

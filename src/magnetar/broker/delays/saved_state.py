@@ -1,5 +1,5 @@
-"""What an index is after a restart: its runs, and which entries of the topic they hold. The first of the
-ledgers that a cursor's property names has it."""
+"""The saved state of an index: its runs, and the entries of the topic that they hold. It is stored in the
+first of the ledgers that the cursor's property names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from magnetar.managed_ledger.position import Position
 
 _FORMAT = 1
 _PART = 256 * 1024
-"""Bytes of one entry, at most."""
+"""Largest size of one entry, in bytes."""
 _TO_TEXT = bytes.maketrans(b"\x00\x01", b"01")
 _TO_MARKS = bytes.maketrans(b"01", b"\x00\x01")
 
@@ -22,16 +22,16 @@ _TO_MARKS = bytes.maketrans(b"01", b"\x00\x01")
 @dataclass(slots=True)
 class SavedState:
     covers: Position
-    """Up to here the topic was read when it was written: behind it nothing is in it."""
+    """How far the topic had been read when the state was written: the runs have no later entries."""
     version: int
-    """How often the cursor had been set elsewhere."""
+    """How often the cursor had been moved by other means than acknowledgements."""
     runs: list[Run]
     marks: dict[int, bytes]
-    """By ledger of the topic: the entries that wait, as :func:`pack_marks` makes them."""
+    """The waiting entries by ledger of the topic, as :func:`pack_marks` returns them."""
 
 
 def pack_marks(marks: bytes | bytearray) -> bytes:
-    """A bit for each byte that is 0 or 1."""
+    """Packs bytes that are 0 or 1 into bits."""
     if not marks:
         return b""
     bits = int(bytes(marks[::-1]).translate(_TO_TEXT), 2)
@@ -39,7 +39,7 @@ def pack_marks(marks: bytes | bytearray) -> bytes:
 
 
 def unpack_marks(packed: bytes) -> bytearray:
-    """:raises DamagedIndex: it was not packed as here"""
+    """:raises DamagedIndex: it was not packed by :func:`pack_marks`"""
     try:
         bits = zlib.decompress(packed) if packed else b""
     except zlib.error as error:
@@ -49,7 +49,7 @@ def unpack_marks(packed: bytes) -> bytearray:
 
 
 def encode_state(state: SavedState) -> list[bytes]:
-    """The entries of a ledger."""
+    """Returns the entries of the ledger."""
     fences = array("q")
     runs = []
     for run in state.runs:
@@ -69,7 +69,7 @@ def encode_state(state: SavedState) -> list[bytes]:
 
 
 def decode_state(entries: Sequence[bytes]) -> SavedState:
-    """:raises DamagedIndex: it is none, or of another format"""
+    """:raises DamagedIndex: the entries are not a saved state of the known format"""
     body = b"".join(entries)
     try:
         at = 4 + int.from_bytes(body[:4], "big")

@@ -1,4 +1,4 @@
-"""Entries of one subscription that wait for their delivery time, and the timer that tells when one is due."""
+"""Tracks the delayed entries of one subscription, with a timer for the first that is due."""
 
 from __future__ import annotations
 
@@ -28,41 +28,41 @@ from magnetar.metadata.interface import MetadataError
 log = logging.getLogger(__name__)
 
 _LONGEST_SLEEP = 60.0
-"""Seconds. Delivery times are those of the wall clock, which may be set while a timer runs."""
+"""Seconds. Delivery times refer to the wall clock, which may be set while a timer runs."""
 _SAVE_SECONDS = 60.0
-"""Between two times that is written what has become of what lies in ledgers."""
+"""Seconds between saves of the index after entries of its ledgers were delivered."""
 _RETRY_SECONDS = 10.0
-"""After which it is tried again to write something."""
+"""Seconds until a failed write is repeated."""
 _MOST_IN_MEMORY = 2
-"""Reading pauses when so many times ``in_memory`` records are there that could not be written."""
+"""Reading pauses when this multiple of ``in_memory`` records is in memory because writing fails."""
 _BLOCKS_AT_ONCE = 500
-"""Blocks of entries over which reading leaps at a time."""
+"""Blocks of entries that are skipped at a time."""
 _WORTH_SAVING = 10_000
-"""So many that wait are written when the topic is closed; fewer are read again as quickly."""
+"""The index is saved on closing if this many entries wait; reading fewer again is as fast."""
 
 
 @dataclass(frozen=True, slots=True)
 class DelaySettings:
     active: bool = True
-    """Whether messages may wait at all."""
+    """Whether delayed delivery is enabled."""
     tick_ms: int = 1000
-    """How often it is looked, at most, what has become due."""
+    """The shortest time between two checks for entries that are due."""
     strict: bool = True
-    """Nothing goes before its time; else up to a tick before it."""
+    """No entry is delivered before its time; otherwise up to a tick earlier."""
     look_ahead: int = 50_000
-    """When so many wait, all with the same delay, nothing more is read before the first is due; 0: it is."""
+    """When so many entries wait, all with the same delay, reading pauses until one is due; 0: never."""
     in_memory: int = 30_000
-    """Of so many that wait the times are kept in memory, the others' in ledgers."""
+    """The number of waiting entries kept in memory; further ones are written to ledgers."""
 
 
 class DelayTracker:
-    """Whoever reads entries in order gives those to it whose time is to come, and leaps over them later.
+    """Takes the entries with a future delivery time from a dispatcher, which skips them from then on.
 
-    What is in memory alone is lost with the process: it is read again. Of what lies in ledgers the next life
-    knows without reading the topic.
+    Entries that are only in memory are lost with the process, and found again by reading the topic. The index
+    in ledgers is loaded without reading the topic.
 
-    :param due: called when something may be due
-    :param lost: called when nothing is known any more of what waits: it is to be read again
+    :param due: called when entries may be due
+    :param lost: called when the index was lost, so that the topic has to be read again
     """
 
     def __init__(
@@ -84,40 +84,40 @@ class DelayTracker:
         self._lost = lost
         self.waiting = WaitingPositions()
         self._handed_out = WaitingPositions()
-        """What became due before it was read: it is not to be delivered once more when it is."""
+        """Entries handed out before the cursor read them; it must skip them when it does."""
         self._heap: list[int] = []
-        """Records of what waits and is in no ledger, and of some that do not wait any more."""
+        """Records that are in no ledger, including some that no longer wait."""
         self._unsaved = WaitingPositions()
         """The positions in the heap."""
         storage = cursor.storage
         self._index = DelayIndex(storage.side, self._told) if storage is not None else None
         self._working: Any = None
         self._next_save = self._not_before = -1e9
-        """When what has become of ledgers is written; and when anything is, after something failed."""
+        """The time of the next save, and the earliest time of the next write after a failure."""
         self.not_written = ""
-        """Why ledgers could not be brought up to date the last time; empty: they could."""
+        """The error of the last attempt to write the index; empty: it succeeded."""
         self._retry: Any = None
         self._changed = False
-        """Something became due since what lies in ledgers was written."""
+        """An entry of the index's ledgers was delivered since the last save."""
         self._closed = False
         self._timer: Any = None
         self._timer_for = 0
         self._last_look = -1e9
         self._same_delay = True
-        """Whether each became due after the one that was read before it."""
+        """Whether each entry is due after the one that was read before it."""
         self._latest = 0
 
     def __len__(self) -> int:
-        """Entries that wait."""
+        """The number of waiting entries."""
         return self.waiting.count
 
     def use(self, settings: DelaySettings) -> None:
-        """Goes by other settings from now on; what waits already goes on waiting."""
+        """Applies other settings; entries that wait already go on waiting."""
         self._settings = settings
         self._arm()
 
     def size(self) -> int:
-        """Bytes in memory, roughly."""
+        """Returns the approximate bytes in memory."""
         marks = self.waiting.size() + self._handed_out.size() + self._unsaved.size()
         index = 0 if self._index is None else self._index.size()
         return marks + index + len(self._heap) * RECORD_BYTES
@@ -126,10 +126,10 @@ class DelayTracker:
         now = self._clock.wall_ms()
         return now if self._settings.strict else now + self._settings.tick_ms
 
-    # What is read
+    # Reading
 
     def add(self, deliver_at: int, ledger_id: int, entry_id: int, key_hash: int) -> bool:
-        """Whether the entry waits from now on; else it is to be delivered now.
+        """Adds an entry; returns False if it is not to wait but to be delivered now.
 
         :param deliver_at: ms since 1970
         """
@@ -156,39 +156,39 @@ class DelayTracker:
 
     @property
     def is_full(self) -> bool:
-        """Whether so much is in memory that could not be written that nothing more is read."""
+        """Whether reading has to stop because too many records in memory cannot be written."""
         return self._index is not None and len(self._heap) > _MOST_IN_MEMORY * self._settings.in_memory
 
     def passed_by(self) -> None:
-        """An entry was read that does not wait."""
+        """Notes that an entry was read that does not wait."""
         if self.waiting.count:
             self._same_delay = False
 
     @property
     def pauses_reading(self) -> bool:
-        """Whether whatever is read next would wait longer than all that waits, or has no room in memory
-        before what is there was written."""
+        """Whether to pause reading: the next entries would wait longer than all known ones, or there is no
+        room in memory for them until records were written."""
         if (self.is_full or (self._working is not None and self._is_too_much)) and not self.is_due():
             return True
         most = self._settings.look_ahead
         return 0 < most <= self.waiting.count and self._same_delay and not self.is_due()
 
     def knows_any_of(self, run: EntryRun, first: int, end: int) -> bool:
-        """Whether :meth:`knows` any of entries [first, end) of a run."""
+        """Whether :meth:`knows` applies to any of entries [first, end) of a run."""
         handed_out = self._handed_out
         return self.waiting.has_any_of(run, first, end) or handed_out.has_any_of(run, first, end)
 
     def knows(self, position: Position) -> bool:
-        """Whether an entry that is read is not to be delivered for that: it waits, or has gone its way."""
+        """Whether an entry that is read must be skipped: it waits, or was handed out."""
         return position in self.waiting or position in self._handed_out
 
     def behind(self, position: Position, consumed: EntryRanges | None) -> Position:
-        """The first position at or behind ``position``, in its ledger, that is to be read; or, where that is
-        far, one on the way there.
+        """Returns the first position at or after ``position`` in its ledger that is to be read; if that is
+        far away, a position on the way to it.
 
-        What lies before ``position`` has been read.
+        Everything before ``position`` has been read.
 
-        :param consumed: entries of the ledger that are
+        :param consumed: the acknowledged entries of the ledger
         """
         ledger_id, entry_id = position
         if self._handed_out.count:
@@ -199,7 +199,7 @@ class DelayTracker:
         for block in range(number, number + _BLOCKS_AT_ONCE):
             first = block * BLOCK_ENTRIES
             end = first + BLOCK_ENTRIES
-            # Bytes of 0 and 1, the first lowest: they do not carry over into each other.
+            # The bytes are 0 or 1, the first one lowest.
             known = int.from_bytes(self.waiting.marks_of(ledger_id, first, end), "little")
             known |= int.from_bytes(self._handed_out.marks_of(ledger_id, first, end), "little")
             if consumed is not None:
@@ -210,39 +210,39 @@ class DelayTracker:
         return ledger_id, (number + _BLOCKS_AT_ONCE) * BLOCK_ENTRIES
 
     def hand_out(self, position: Position) -> None:
-        """It is held by somebody, or waits for delivery: it is not to be delivered when it is read."""
+        """Marks an entry that a consumer holds, or that is in the replay list: the cursor must skip it."""
         self._handed_out.add(*position)
 
     def rewound(self) -> None:
-        """Everything is read anew, but what waits: nobody holds any of it."""
+        """Called when the cursor goes back: everything but the waiting entries is read again."""
         self._handed_out.clear()
-        # What is read again may not wait at all.
+        # Entries that are read again may have no delay.
         self.passed_by()
 
-    # What is due, or consumed
+    # Entries that are due or acknowledged
 
     def is_due(self) -> bool:
-        """Whether :meth:`take_due` may find something."""
+        """Whether :meth:`take_due` may return entries."""
         first = self._first()
         return first is not None and time_of(first) <= self._cutoff_ms()
 
     def _first(self) -> int | None:
-        """The first record in memory."""
+        """Returns the first record in memory."""
         near = self._index.near if self._index is not None else None
         if near and (not self._heap or near[0] < self._heap[0]):
             return near[0]
         return self._heap[0] if self._heap else None
 
     def next_due_ms(self) -> int | None:
-        """When the first of what waits is due, in ms since 1970; None: nothing waits, or that is on disk."""
+        """When the first waiting entry is due, in ms since 1970; None: none waits, or none in memory."""
         first = self._first()
         return None if first is None else time_of(first)
 
     def take_due(self, limit: int, unread: Position, *, ahead: bool) -> list[tuple[Position, int]]:
-        """Takes out up to ``limit`` entries whose time has come, with the hashes of their keys.
+        """Removes and returns up to ``limit`` entries that are due, with the hashes of their keys.
 
-        :param unread: from here on entries are still to be read
-        :param ahead: whether those are taken out, too; else they are delivered when they are read
+        :param unread: the cursor has not read the entries from here on
+        :param ahead: return those too; otherwise they are delivered when they are read
         """
         found: list[tuple[Position, int]] = []
         last = behind(self._cutoff_ms())
@@ -273,20 +273,20 @@ class DelayTracker:
         self._arm()
 
     def discard(self, position: Position) -> None:
-        """It was consumed while it waited."""
+        """Called when a waiting entry was acknowledged."""
         if self.waiting.discard(*position):
             self._taken()
 
     def drop_through(self, last: Position) -> None:
-        """Everything at or below a position was consumed."""
+        """Called when everything at or below a position was acknowledged."""
         if self.waiting.count:
             self.waiting.drop_through(last)
             self._taken()
 
-    # What lies in ledgers
+    # The index in ledgers
 
     async def load(self) -> None:
-        """Takes up what the life before left; without it everything is read again."""
+        """Loads the saved index; without one the topic is read again."""
         if self._index is None or self._cursor.storage is None:
             return
         waiting = await self._index.load(self._cursor.state, self._cursor.storage.moves)
@@ -297,7 +297,7 @@ class DelayTracker:
         self._arm()
 
     def _forget_if_empty(self) -> None:
-        """Lets ledgers go when nothing waits that they know of."""
+        """Deletes the ledgers when no entry waits."""
         if not self.waiting.count and self._index is not None and self._index.runs and not self._closed:
             self._forget()
 
@@ -310,7 +310,7 @@ class DelayTracker:
         self._arm()
 
     def _forget(self) -> None:
-        """Nothing of what waits is known any more."""
+        """Discards the index with all waiting entries."""
         self.waiting.clear()
         self._heap.clear()
         self._unsaved.clear()
@@ -324,7 +324,7 @@ class DelayTracker:
             self._working = None
 
     def _work(self) -> None:
-        """Brings ledgers up to date, if nobody does so already and it is time."""
+        """Starts to update the index, unless an update is running or a failed one is too recent."""
         if self._index is None or self._working is not None or self._closed:
             return
         if self._clock.monotonic() >= self._not_before:
@@ -358,7 +358,7 @@ class DelayTracker:
         self._arm()
 
     def _write_later(self) -> None:
-        """Tries again after a while: nothing may be read until then that would ask for it."""
+        """Schedules another attempt: reading may be paused, and then nothing else would cause one."""
         if self._retry is not None:
             self._retry.cancel()
         self._retry = self._wheel.schedule(_RETRY_SECONDS + 0.1, self._write_again)
@@ -371,7 +371,7 @@ class DelayTracker:
             self.not_written = ""
 
     async def _write_run(self, index: DelayIndex, side: SideLedgers) -> None:
-        """Moves all records in the heap to a run."""
+        """Moves all records of the heap to a run."""
         heap, self._heap = self._heap, []
         unsaved, self._unsaved = self._unsaved, WaitingPositions()
         records: list[int] = []
@@ -397,7 +397,7 @@ class DelayTracker:
         index.add_run(run)
 
     async def finish(self) -> None:
-        """Writes what is worth it, for the next life; whoever calls closes it then."""
+        """Saves the index if it is large enough; the caller closes the tracker afterwards."""
         if self._index is None:
             return
         while self._working is not None:
@@ -409,9 +409,9 @@ class DelayTracker:
     # The timer
 
     def _arm(self) -> None:
-        """Sees to it that whoever delivers hears of the first that becomes due.
+        """Sets the timer for the first entry that becomes due.
 
-        Of what is due already they heard: they ask when they can deliver.
+        For entries that are due already no timer is needed: dispatchers ask for them when they can deliver.
         """
         if self._closed:
             return
@@ -428,7 +428,7 @@ class DelayTracker:
         if self._timer is not None and first >= self._timer_for:
             return
         now_ms = self._clock.wall_ms()
-        # What is due is asked for; it is not due any more when the clock goes back.
+        # Due entries need no timer, unless the wall clock is set back.
         seconds = (first - now_ms + 1) / 1000 if first > now_ms else _LONGEST_SLEEP
         next_look = self._last_look + self._settings.tick_ms / 1000 - self._clock.monotonic()
         seconds = min(max(seconds, next_look), _LONGEST_SLEEP)
@@ -439,7 +439,7 @@ class DelayTracker:
             self._timer = self._wheel.schedule(seconds, self._look)
 
     def _sleep(self) -> None:
-        """Nobody is told for now."""
+        """Cancels the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -452,9 +452,9 @@ class DelayTracker:
         self._arm()
 
     def close(self, *, forget: bool = False) -> None:
-        """Tells nobody any more.
+        """Stops the timer and all callbacks.
 
-        :param forget: the cursor was set elsewhere: nothing of this is found again
+        :param forget: the cursor was moved: delete the index
         """
         self._closed = True
         if self._retry is not None:
@@ -467,7 +467,7 @@ class DelayTracker:
         self._sleep()
 
     def check(self) -> None:
-        """:raises BrokenInvariant: something waits that never becomes due"""
+        """:raises BrokenInvariant: an entry waits that would never become due"""
         must(self.waiting.count >= 0, "fewer than none wait")
         if self._index is None:
             known = {position_of(record) for record in self._heap}

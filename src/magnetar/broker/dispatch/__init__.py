@@ -1,1 +1,1 @@
-"""Who gets an entry next: a dispatcher for each type of subscription."""
+"""Dispatchers, one for each type of subscription: they choose the consumer of each entry."""

@@ -1,4 +1,4 @@
-"""Which consumer of a Failover subscription is served."""
+"""The choice of the active consumer of a Failover subscription."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _POINTS = 100
 
 
 def in_order(consumers: Sequence[AnyConsumer]) -> list[AnyConsumer]:
-    """By priority level, then name as Java compares strings."""
+    """Sorts by priority level, then by name as Java compares strings."""
     return sorted(consumers, key=lambda c: (c.priority, c.name.encode("utf-16-be", "surrogatepass")))
 
 
 def pick_active(
     consumers: Sequence[AnyConsumer], topic: str, partition: int, *, consistent_hashing: bool
 ) -> AnyConsumer:
-    """The consumer to serve: of those of the best priority level, by partition index or by the topic's name.
+    """Returns the active consumer: one of the best priority, by partition index or the topic's name.
 
     :param consumers: at least one, in the order of :func:`in_order`
     :param topic: the full name
-    :param partition: -1 for a topic without partitions
+    :param partition: -1 for a topic that is not partitioned
     """
     best = consumers[0].priority
     eligible = [consumer for consumer in consumers if consumer.priority == best]

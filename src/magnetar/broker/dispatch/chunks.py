@@ -1,5 +1,5 @@
-"""The chunks of one message go to one consumer of a shared subscription: only who has all of them can put the
-message together (PIP-37; as Pulsar's ``SharedConsumerAssignor`` has it since 2.11)."""
+"""Sends the chunks of one message to one consumer of a shared subscription, as a consumer needs all of them
+to reassemble the message (PIP-37; as Pulsar's ``SharedConsumerAssignor`` does since 2.11)."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from magnetar.protocol.errors import EntryError
 from magnetar.protocol.metadata import chunks_follow, metadata_of
 
 _MOST_MESSAGES = 10_000
-"""Of which some chunks were sent: what a producer did not finish is not remembered for ever."""
+"""The most messages with some chunks sent that are remembered, as a producer may never send the rest."""
 
 _Message = tuple[str, str]
-"""Its producer's name, and its uuid."""
+"""The producer's name and the uuid of the message."""
 
 
 class ChunkHolders:
-    """Who got the first chunks of which message, and which chunks wait because that one takes no more."""
+    """The consumers that got the first chunks of messages, and the chunks that wait for them."""
 
     def __init__(self) -> None:
         self._holders: dict[_Message, Any] = {}
         self.waiting: dict[Any, set[Position]] = {}
-        """Chunks that wait, by the consumer that is to get them."""
+        """Waiting chunks by consumer."""
 
     def __iter__(self) -> Iterator[Position]:
-        """Whatever waits."""
+        """Yields all waiting chunks."""
         return chain.from_iterable(self.waiting.values())
 
     def receiver(
         self, run: EntryRun, indexes: Sequence[int], offered: AnyConsumer
     ) -> tuple[AnyConsumer, int]:
-        """Who gets the first one of these entries, and how many from it on; 0: it is to :meth:`wait`.
+        """Returns the consumer of the first of these entries, and how many it gets; 0: use :meth:`wait`.
 
         :param indexes: of entries in the run, at least one
-        :param offered: who gets what is no chunk, and chunks of messages that nobody has yet
+        :param offered: the consumer for other entries, and for chunks of messages that no consumer has yet
         """
         consumer = self._of(run, indexes[0], offered)
         if not consumer.ready or consumer in self.waiting:
@@ -62,39 +62,39 @@ class ChunkHolders:
         return holder
 
     def sent(self, run: EntryRun, indexes: Sequence[int]) -> None:
-        """These entries were sent: of whose message that was the last chunk nothing more comes."""
+        """Notes that these entries were sent; messages whose last chunk is among them are complete."""
         for index in indexes:
             found = _chunk_at(run, index)
             if found is not None and found[2]:
                 self._holders.pop(found[0], None)
 
     def wait(self, consumer: AnyConsumer, position: Position) -> None:
-        """A chunk is to be sent to this consumer when it takes more."""
+        """Lets a chunk wait until its consumer is ready."""
         self.waiting.setdefault(consumer, set()).add(position)
 
     def take_ready(self) -> list[Position]:
-        """Chunks whose consumer takes more by now: they wait no longer."""
+        """Removes and returns the waiting chunks whose consumers are ready."""
         return [
             each for consumer in tuple(self.waiting) if consumer.ready for each in self.waiting.pop(consumer)
         ]
 
     def take_all(self) -> list[Position]:
-        """What waits, and waits no longer."""
+        """Removes and returns all waiting chunks."""
         waiting, self.waiting = list(self), {}
         return waiting
 
     def left(self, consumer: AnyConsumer) -> set[Position]:
-        """The consumer has gone: its chunks may go to anybody, those of this answer among them."""
+        """Called when a consumer has left: others may get its chunks. Returns those that waited."""
         self._holders = {message: each for message, each in self._holders.items() if each is not consumer}
         return self.waiting.pop(consumer, set())
 
     def discard(self, position: Position) -> None:
-        """It was consumed."""
+        """Called when a chunk was acknowledged."""
         if self.waiting:
             self._keep({each for each in self if each != position})
 
     def drop_through(self, last: Position) -> None:
-        """Everything at or below a position was consumed."""
+        """Called when everything at or below a position was acknowledged."""
         if self.waiting:
             self._keep({each for each in self if each > last})
 
@@ -103,17 +103,17 @@ class ChunkHolders:
         self.waiting = {consumer: waiting for consumer, waiting in kept.items() if waiting}
 
     def clear(self) -> None:
-        """The cursor was moved."""
+        """Called when the cursor was moved."""
         self._holders.clear()
         self.waiting.clear()
 
 
 def _chunk_at(run: EntryRun, index: int) -> tuple[_Message, bool, bool] | None:
-    """Of which message an entry is a chunk, whether the first one, and whether the last; None: it is none."""
+    """Returns the message of a chunk, and whether it is the first and the last chunk; None: not a chunk."""
     try:
         metadata = metadata_of(run.buffer, run.starts[index], run.ends[index])
     except EntryError:
-        # It is delivered as it is: the client says what is wrong with it.
+        # It is delivered as it is: the client reports what is wrong with it.
         return None
     if not metadata.HasField("chunk_id"):
         return None

@@ -1,4 +1,4 @@
-"""What both kinds of dispatchers share: their settings, and what they ask of a subscription."""
+"""What both kinds of dispatchers share: their settings, and what they need of a subscription."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from magnetar.managed_ledger.position import Position
 from magnetar.naming.topic_name import TopicName
 
 AnyConsumer: TypeAlias = Consumer[Any]
-"""A consumer of whatever subscription: dispatchers do not ask which."""
+"""A consumer of any kind of subscription: dispatchers do not depend on the kind."""
 
 
 @dataclass(frozen=True)
@@ -39,29 +39,29 @@ class DispatchSettings:
     key_shared_points: int = 100
     """Points of each consumer on the ring of a Key_Shared subscription; 0: ranges are halved instead."""
     look_ahead_per_consumer: int = 2_000
-    """Entries of a Key_Shared subscription that may wait, for each of its consumers; 0: any number."""
+    """Waiting entries of a Key_Shared subscription per consumer at which reading pauses; 0: no limit."""
     filters: Sequence[EntryFilter] = ()
-    """Say which entries are sent; usually there are none."""
+    """Decide which entries are sent; usually empty."""
     filter_again_seconds: float = 1.0
-    """After which a filter is asked again about an entry that it put off."""
+    """Time until an entry that a filter put off is passed to the filters again."""
     look_ahead_per_subscription: int = 20_000
-    """The same for all of its consumers together; 0: any number."""
+    """The same limit for all of its consumers together; 0: no limit."""
     throttle_filtered: bool = False
-    """What filters reject counts for rates of dispatch as if it had been sent."""
+    """Entries that filters reject count for dispatch rates as if they had been sent."""
     throttle_by_message: bool = True
-    """A batch counts as its messages where dispatch has a rate; else as one."""
+    """For dispatch rates a batch counts as its number of messages; otherwise as one."""
     pause_on_ack_state: bool = False
-    """Nothing new is sent while the cursor cannot be written with all that was acknowledged."""
+    """Nothing new is sent while the cursor has more individual acknowledgements than can be stored."""
     throttle_caught_up: bool = True
-    """Rates of dispatch bound subscriptions that are near the end of their topic, too."""
+    """Dispatch rates also limit subscriptions that are near the end of their topic."""
     delays: DelaySettings = field(default_factory=DelaySettings)
-    """Of Shared and Key_Shared subscriptions: on others nothing waits."""
+    """Of Shared and Key_Shared subscriptions; others do not delay messages."""
 
 
 def filter_verdict(
     subscription: DispatchedSubscription, consumer: AnyConsumer, run: EntryRun, index: int, messages: int
 ) -> FilterResult:
-    """What the subscription's filters say of an entry that would be sent to a consumer."""
+    """Returns the filters' verdict on an entry that is about to be sent to a consumer."""
     filters = subscription.filters
     if filters is None:
         return FilterResult.ACCEPT
@@ -79,15 +79,15 @@ def filter_verdict(
 def charge_rejected(
     subscription: DispatchedSubscription, settings: DispatchSettings, run: EntryRun, index: int, messages: int
 ) -> None:
-    """Counts an entry that a filter rejected for rates of dispatch, where the settings say so."""
+    """Counts an entry that a filter rejected for dispatch rates, if the settings say so."""
     if settings.throttle_filtered and subscription.throttle is not None:
         subscription.throttle.take(1, messages, run.ends[index] - run.starts[index])
 
 
 def bits_left(remaining: int | None, size: int) -> int | None:
-    """What is still to be delivered of a batch of ``size`` messages; None for all of it.
+    """Returns the bits of the messages of a batch that are still to be delivered; None: all ``size`` of them.
 
-    What the cursor keeps is what clients said, and they may have spoken of more messages than there are.
+    The cursor keeps what clients acknowledged, which may be more messages than the batch has.
     """
     if remaining is None or remaining.bit_length() <= size:
         return remaining
@@ -95,7 +95,7 @@ def bits_left(remaining: int | None, size: int) -> int | None:
 
 
 class DispatchTopic(Protocol):
-    """The topic behind a subscription, whether it stores anything or not; a room above has both kinds."""
+    """The topic of a subscription, persistent or not; a layer above this one implements both."""
 
     name: TopicName
     full_name: str
@@ -107,7 +107,7 @@ class DispatchTopic(Protocol):
     fenced: bool
     budget: LoopBudget
     moved: Assigned | None
-    """The cluster in which clients find the topic from now on; None: this one."""
+    """The cluster to which clients of the topic migrate; None: they stay."""
 
     @property
     def terminated(self) -> bool: ...
@@ -116,7 +116,7 @@ class DispatchTopic(Protocol):
     def dispatched(self, messages: int, size: int) -> None: ...
     async def unsubscribe(self, name: str) -> None: ...
     def forget_subscription(self, subscription: Any) -> None:
-        """Drops one that is not durable; it is of the topic's kind."""
+        """Removes a non-durable subscription of the topic."""
         ...
 
 
@@ -128,14 +128,14 @@ class StoredTopic(DispatchTopic, Protocol):
     unacked_limit: UnackedLimit | None
 
     def throttle_of(self, subscription: Any, known: Throttle | None) -> Throttle | None:
-        """What bounds how fast a subscription of its kind is sent; None: nothing does.
+        """Returns the dispatch limits of a subscription; None: there are none.
 
-        :param known: what bounded it until now
+        :param known: its limits until now
         """
         ...
 
     def keep_for_return(self, subscription: Any) -> None:
-        """Keeps one that is not durable a little longer: its consumer may come back."""
+        """Keeps a non-durable subscription a little longer, as its consumer may reconnect."""
         ...
 
     async def position_at(self, publish_time_ms: int) -> Position: ...
@@ -143,7 +143,7 @@ class StoredTopic(DispatchTopic, Protocol):
 
 
 class EntrySource(Protocol):
-    """What a dispatcher reads: a cursor, or what stands in for one; a room above this one has the others."""
+    """What a dispatcher reads: a cursor or a replacement for one, which layers above this one implement."""
 
     def has_more(self) -> bool: ...
     def read_cached(self, max_entries: int, max_bytes: int) -> EntryRun | None: ...
@@ -154,12 +154,12 @@ class EntrySource(Protocol):
 
 class CompactedSource(EntrySource, Protocol):
     def close(self) -> None:
-        """It is not read on."""
+        """Called when it is not read any more."""
         ...
 
 
 class Replay(Protocol):
-    """Positions that wait to be delivered again, or for the first time."""
+    """Positions that wait to be delivered, again or for the first time."""
 
     def __len__(self) -> int: ...
     def __contains__(self, position: Position) -> bool: ...
@@ -170,36 +170,36 @@ class Replay(Protocol):
 
 
 class DispatchedSubscription(Protocol):
-    """The subscription of a dispatcher: a room above this one has subscriptions."""
+    """The subscription of a dispatcher; a layer above this one implements it."""
 
     name: str
     cursor: Cursor
     properties: dict[str, str]
     filters: EntryFilters | None
     throttle: Throttle | None
-    """What bounds how fast it is sent; usually nothing does."""
+    """Its dispatch limits; usually None."""
     awaits_acks: bool
-    """Nothing new is sent until enough was acknowledged; its dispatcher says so."""
+    """Whether dispatch pauses until enough was acknowledged; set by the dispatcher."""
 
     @property
     def topic(self) -> StoredTopic: ...
 
     def read_compacted(self) -> CompactedSource:
-        """Stands in for the cursor, for a consumer that reads compacted."""
+        """Returns the replacement of the cursor for a consumer that reads compacted."""
         ...
 
     def meets_marker(self, run: EntryRun, index: int) -> None:
-        """An entry is a marker, which brokers write for each other and no consumer gets."""
+        """Handles an entry that is a marker, which brokers write for each other and consumers never get."""
         ...
 
     def filtered_out(self, before: Position) -> None:
-        """Entries were rejected by a filter and are acknowledged; the mark-delete position was ``before``."""
+        """Called after filters rejected entries; ``before`` is the previous mark-delete position."""
         ...
 
     def go_on(self) -> None:
-        """Dispatching goes on in this turn of the loop, after the last one had enough."""
+        """Continues dispatching in this turn of the loop, if the loop budget permits it."""
         ...
 
     def read_failed(self, error: Exception) -> None:
-        """Entries cannot be read now; the dispatcher tries again."""
+        """Called when entries cannot be read; the dispatcher tries again."""
         ...

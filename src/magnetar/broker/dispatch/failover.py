@@ -1,4 +1,4 @@
-"""Dispatching to the active consumer of a Failover subscription; the others wait to take over."""
+"""Dispatching to the active consumer of a Failover subscription; the others are on standby."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from magnetar.managed_ledger.position import Position
 
 
 class FailoverDispatcher(SingleConsumerDispatcher):
-    """Whoever becomes active is served after a delay, from the first message on that is not acknowledged: its
-    predecessor may still be working and acknowledging."""
+    """A consumer that becomes active is served after a delay, from the first unacknowledged message on,
+    because its predecessor may still be processing and acknowledging messages."""
 
     def __init__(self, subscription: DispatchedSubscription) -> None:
         super().__init__(subscription)
@@ -42,7 +42,7 @@ class FailoverDispatcher(SingleConsumerDispatcher):
         self._serve(None)
 
     def _pick(self) -> bool:
-        """Chooses the active consumer; returns whether it is another one."""
+        """Chooses the active consumer; returns whether it has changed."""
         topic = self._subscription.topic
         picked = pick_active(
             self.consumers,
@@ -77,7 +77,7 @@ class FailoverDispatcher(SingleConsumerDispatcher):
             self._takeover = None
 
     def redeliver_all(self, consumer: AnyConsumer) -> None:
-        """Only who is served can ask for it: what the others had goes to the active one anyway."""
+        """Only for the active consumer: messages of the others are delivered to it anyway."""
         if consumer is self._served:
             super().redeliver_all(consumer)
 

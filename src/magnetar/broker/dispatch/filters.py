@@ -1,7 +1,7 @@
-"""Filters of entries: code of an operator that says which entries a subscription's consumers get.
+"""Entry filters: code of an operator that decides which entries a subscription's consumers get.
 
-They see each entry when it is about to be sent to a consumer, and again when it is sent again. With none of
-them nothing is asked.
+A filter sees each entry when it is about to be sent to a consumer, and again when it is redelivered. Without
+filters there is no extra work.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ log = logging.getLogger(__name__)
 
 
 class FilterResult(Enum):
-    """What becomes of an entry."""
+    """A filter's verdict on an entry."""
 
     ACCEPT = "accept"
-    """It is sent."""
+    """The entry is sent."""
     REJECT = "reject"
-    """It is acknowledged for the subscription and not sent."""
+    """The entry is acknowledged for the subscription and not sent."""
     RESCHEDULE = "reschedule"
-    """It is not sent now; a filter is asked again later."""
+    """The entry is not sent now; the filter is asked again later."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilterContext:
-    """To whom an entry would be sent. The mappings are not to be changed."""
+    """The consumer to which an entry would be sent. Filters must not change the mappings."""
 
     topic: str
-    """Full name."""
+    """Full name of the topic."""
     subscription: str
     subscription_properties: Mapping[str, str]
     consumer: str
@@ -44,44 +44,44 @@ class FilterContext:
 
 @dataclass(frozen=True, slots=True)
 class FilteredEntry:
-    """An entry: a message, or a whole batch."""
+    """A message, or a whole batch."""
 
     position: tuple[int, int]
-    """Ledger id, entry id."""
+    """Ledger id and entry id."""
     data: bytes
-    """As its producer sent it."""
+    """The entry as its producer sent it."""
     metadata: MessageMetadata
 
 
 class EntryFilter(Protocol):
-    """Made once a broker, without arguments; asked in the broker's loop: it must not wait for anything."""
+    """Created once per broker, without arguments. Called in the broker's event loop: it must not block."""
 
     def filter_entry(self, entry: FilteredEntry, context: FilterContext) -> FilterResult: ...
 
 
 class UnknownFilter(LookupError):
-    """There is no filter of that name, or none that policies may name."""
+    """The filter does not exist, or policies may not name it."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"Entry filter '{name}' not found")
 
 
 FindFilters = Callable[[Sequence[str]], Sequence[EntryFilter]]
-"""The filters of these names.
+"""Returns the filters of these names.
 
-:raises UnknownFilter: there is none of one of them
+:raises UnknownFilter: one of them does not exist
 """
 
 
 def no_filters(names: Sequence[str]) -> Sequence[EntryFilter]:
-    """Where policies may name none."""
+    """The function to use where policies may not name filters."""
     for name in names:
         raise UnknownFilter(name)
     return ()
 
 
 class EntryFilters:
-    """All filters of one subscription, and how many messages went through them."""
+    """All filters of one subscription, with counts of the messages they judged."""
 
     def __init__(self, filters: Sequence[EntryFilter]) -> None:
         self.filters = filters
@@ -93,11 +93,11 @@ class EntryFilters:
     def judge(
         self, position: tuple[int, int], data: bytes, messages: int, context: FilterContext
     ) -> FilterResult:
-        """One that rejects an entry decides; one that wants it later decides over those that accept it.
+        """Combines the filters: any REJECT decides, then any RESCHEDULE; otherwise ACCEPT.
 
-        What has no readable metadata is sent. What a filter cannot judge is asked again later.
+        An entry whose metadata cannot be parsed is accepted. One on which a filter fails is rescheduled.
 
-        :param messages: how many the entry has
+        :param messages: the number of messages in the entry
         """
         self.processed += messages
         result = self.ask(position, data, context)
@@ -110,11 +110,11 @@ class EntryFilters:
         return result
 
     def ask(self, position: tuple[int, int], data: bytes, context: FilterContext) -> FilterResult:
-        """Like :meth:`judge`, and counts nothing."""
+        """Like :meth:`judge`, without counting."""
         try:
             metadata = parse_entry(data, verify_checksum=False).metadata
         except EntryError:
-            # Its sizes were checked when it was published; what its producer wrote between them was not.
+            # The broker checked its sizes when it was published, but not the metadata between them.
             return FilterResult.ACCEPT
         entry = FilteredEntry(position, data[broker_metadata_size(data, 0) :], metadata)
         found = FilterResult.ACCEPT

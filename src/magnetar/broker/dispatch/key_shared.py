@@ -1,8 +1,8 @@
-"""Dispatching to the consumers of a Key_Shared subscription: all messages of a key go to one, in order.
+"""Dispatching of a Key_Shared subscription: all messages of a key go to one consumer, in order.
 
-Keys are hashed to slots, and each consumer has some of the slots. What cannot be sent now waits, and so does
-what comes behind it: entries wait for permits of the consumer that has their slot, for a slot to drain (it
-has changed hands and its former holder still has unacknowledged messages of it), or for somebody to have it.
+Keys are hashed to slots, and each consumer has some of the slots. An entry that cannot be sent now waits, and
+so do later entries of its slot: for permits of the slot's consumer, for the slot to drain (it was reassigned
+and its former holder still has unacknowledged messages of it), or for a consumer that takes the slot.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from magnetar.protocol.hot_codec import (
 
 
 class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
-    """The first consumer says how slots are divided; all others must ask for the same."""
+    """The first consumer determines how slots are divided; all others must ask for the same."""
 
     replay: KeyedReplay
     _delivers_ahead = False
-    """Else it might overtake what is read later and has the same key."""
+    """Because an entry might overtake one of the same key that has not been read yet."""
 
     def __init__(self, subscription: DispatchedSubscription) -> None:
         super().__init__(subscription, KeyedReplay())
@@ -57,12 +57,12 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         self._routing = KeyRouting()
         self._next = 0
 
-    # Consumers come and go
+    # Consumers
 
     def add(self, consumer: AnyKeyed) -> None:
-        """:raises ConsumerBusy: it asks for another way of dividing than those that are here
+        """:raises ConsumerBusy: it asks for another division than the present consumers
 
-        :raises ConsumerAssignFailure: its ranges are taken, or there is nothing left for it
+        :raises ConsumerAssignFailure: its ranges are taken, or no slots are left for it
         """
         self.division.join(consumer, self.consumers, self._settings.key_shared_points)
         if not self.consumers:
@@ -93,14 +93,14 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         self.read_more()
 
     def _divide(self) -> None:
-        """Takes note of who has which slots now."""
+        """Assigns the slots to the consumers."""
         self.division.divide(self.consumers)
         if not self.division.policy.allow_out_of_order:
             self.draining.recount(((each, each.slots()) for each in self.consumers), self._owner)
         self.replay.arrange(self._owner, self.draining.blocks)
 
     def ranges_of(self, consumer: AnyKeyed) -> list[Range]:
-        """The slots a consumer has."""
+        """Returns the slots of a consumer."""
         return self.division.ranges_of(consumer)
 
     def _owner(self, slot: int) -> AnyKeyed | None:
@@ -148,7 +148,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
                 return
 
     def _has_work(self) -> bool:
-        """Whether anybody takes anything, waiting or new."""
+        """Whether a consumer can be sent anything, waiting or new."""
         return self._left is not None or any(consumer.ready for consumer in self.consumers)
 
     def _go_on_with_drained(self) -> None:
@@ -157,7 +157,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         self.draining.drained.clear()
 
     def _send_waiting(self) -> bool:
-        """Sends what waits for one of the consumers that are ready; False when nothing is at hand."""
+        """Sends waiting entries of one ready consumer; returns False if they are not in the cache."""
         if not self.replay:
             return False
         count = len(self.consumers)
@@ -170,7 +170,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             assert position is not None
             last = self._subscription.topic.managed_ledger.max_read_position
             max_bytes = consumer.read_bytes(self._settings.max_read_bytes)
-            # Of what lies together about as much is for each of them.
+            # A run of neighbouring entries has about as many for each consumer.
             entries = self._settings.max_read_entries * count
             reader = self._subscription.topic.managed_ledger.reader
             run = reader.read_cached(position, last, entries, max_bytes)
@@ -197,7 +197,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         self.read_more()
 
     def _send_waiting_of(self, consumer: AnyKeyed, run: EntryRun) -> None:
-        """Sends the entries of a run that wait for a consumer; the run begins with the first of them."""
+        """Sends the waiting entries of a run to their consumer; the run begins with the first of them."""
         limit = min(consumer.permits, self._settings.max_read_entries)
         taken = self.replay.take(consumer, (run.ledger_id, run.last_entry_id), limit)
         if len(self._sizes) < run.count:
@@ -207,14 +207,15 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         if self._subscription.throttle is not None:
             share = share.only(range(self._subscription.throttle.fitting_of(run, share.chosen, share.sizes)))
         state = self._cursor.state
-        # What is consumed does not wait any more, but for what is consumed from outside.
+        # Acknowledged entries do not wait any more, except those below a mark-delete position moved by other
+        # means.
         plain = not self.redelivery_counts and not state.batches and state.mark_delete < taken[0][0]
         sent = self._deliver(consumer, run, share, plain=plain)
         for position, slot in taken[sent:]:
             self.replay.add(position, slot, consumer, blocked=False)
 
     def _send_new(self) -> bool:
-        """Sends or sets aside the next entries; False when there are none at hand, or nobody takes any."""
+        """Sends or sets aside the next entries; False if none are in the cache, or no consumer takes any."""
         left = self._left
         if self._must_wait_for_acks():
             return False
@@ -229,7 +230,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             if not takers:
                 self.waits.because(NOBODY_READY if self._retry is None else READ_FAILED)
                 return False
-            # Of what lies together about as much is for each of them.
+            # A run of neighbouring entries has about as many for each consumer.
             entries = self._settings.max_read_entries * len(takers)
             entries = min(entries, sum(c.permits for c in takers))
             if self._subscription.throttle is not None:
@@ -249,7 +250,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         return True
 
     def _looks_far_enough(self) -> bool:
-        """Whether so much waits that nothing more is read."""
+        """Whether so many entries wait that no more are read."""
         per_consumer = self._settings.look_ahead_per_consumer
         per_subscription = self._settings.look_ahead_per_subscription
         waiting = len(self.replay)
@@ -259,12 +260,12 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         )
 
     def _route(self, run: EntryRun, first: int, end: int) -> None:
-        """Gives entries [first, end) to those who have their slots; what cannot be sent now waits."""
+        """Sends entries [first, end) to the holders of their slots; those that cannot be sent now wait."""
         count = end - first
         routing = self._routing
         if routing.capacity < count:
             routing = self._routing = KeyRouting(count)
-        # Chunks of one message have one key.
+        # All chunks of a message have the same key, so chunks need no special treatment.
         timed = batch_sizes(run.buffer, run.starts, run.ends, first, count, routing.sizes) & ~CHUNKED
         kept = timed >= MARKED
         if kept:
@@ -302,7 +303,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
                 self.replay.add(position, share.slot(place), consumer, blocked=False)
 
     def _takes(self, consumer: AnyKeyed) -> bool:
-        """Whether something new may be sent to it: nothing waits for it that comes first."""
+        """Whether new entries may be sent to a consumer: none wait for it that have to be sent first."""
         return consumer.ready and not self.blocked and not self.replay.waits_for(consumer)
 
     def _unconsumed(self, run: EntryRun, share: KeyedShare) -> KeyedShare:
@@ -312,7 +313,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         )
 
     def _without_draining(self, run: EntryRun, share: KeyedShare) -> KeyedShare:
-        """Leaves out, and lets wait, what belongs to slots that drain."""
+        """Removes entries of draining slots, which wait, and returns the others."""
         keep = []
         for place, entry_id in enumerate(share.ids):
             slot = share.slot(place)
@@ -324,9 +325,9 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         return share.only(keep)
 
     def _deliver(self, consumer: AnyKeyed, run: EntryRun, share: KeyedShare, *, plain: bool) -> int:
-        """Sends entries of a run as long as there are permits; returns how many of the share that were.
+        """Sends entries of a run within the consumer's permits; returns how many of the share were sent.
 
-        :param plain: none was delivered before, is consumed, or is a batch in part
+        :param plain: no entry was delivered before, is acknowledged, or is a partly acknowledged batch
         """
         allowed = self._allowance(consumer)
         count = consumer.entries_within_permits(share.sizes, len(share), allowed)

@@ -1,5 +1,4 @@
-"""Positions of a Key_Shared subscription that wait: for permits of the consumer that has their slot, for a
-slot to drain, or for somebody to have the slot at all."""
+"""The waiting positions of a Key_Shared subscription, with their slots."""
 
 from __future__ import annotations
 
@@ -11,15 +10,15 @@ from magnetar.managed_ledger.position import Position
 
 
 class KeyedReplay:
-    """A set of positions with their slots, in order for each consumer. Whoever changes who has which slot
-    calls :meth:`arrange`."""
+    """A set of positions with their slots, in order for each consumer. After every reassignment of slots
+    :meth:`arrange` has to be called."""
 
     __slots__ = ("_blocked", "_heaps", "_slots")
 
     def __init__(self) -> None:
         self._slots: dict[Position, int] = {}
         self._heaps: dict[KeyedMember, list[tuple[Position, int]]] = {}
-        """With slots: what was taken out and comes back with another slot waits for that one only."""
+        """With slots: a position that was taken out may come back with another slot, which counts."""
         self._blocked: dict[int, list[Position]] = {}
 
     def __len__(self) -> int:
@@ -32,9 +31,9 @@ class KeyedReplay:
         return iter(self._slots)
 
     def add(self, position: Position, slot: int, owner: KeyedMember | None, *, blocked: bool) -> None:
-        """:param owner: who has the slot; None for nobody
+        """:param owner: the consumer that has the slot; None: no consumer
 
-        :param blocked: the slot drains
+        :param blocked: the slot is draining
         """
         if position in self._slots:
             return
@@ -45,11 +44,11 @@ class KeyedReplay:
             heapq.heappush(self._heaps.setdefault(owner, []), (position, slot))
 
     def discard(self, position: Position) -> None:
-        """Takes a position out; its place in a heap is dropped when it comes to the front."""
+        """Removes a position; its element in a heap is skipped when it comes to the front."""
         self._slots.pop(position, None)
 
     def front(self, owner: KeyedMember) -> Position | None:
-        """The lowest position that waits for a consumer, and for nothing else."""
+        """Returns the lowest position that only waits for permits of a consumer."""
         heap = self._heaps.get(owner)
         if heap is None:
             return None
@@ -62,16 +61,16 @@ class KeyedReplay:
         return None
 
     def lowest(self) -> Position | None:
-        """The lowest position of those that wait for permits."""
+        """Returns the lowest of all positions that wait for permits."""
         fronts = [front for owner in list(self._heaps) if (front := self.front(owner)) is not None]
         return min(fronts, default=None)
 
     def waits_for(self, owner: KeyedMember) -> bool:
-        """Whether anything waits for a consumer."""
+        """Whether any position waits for a consumer."""
         return owner in self._heaps and self.front(owner) is not None
 
     def take(self, owner: KeyedMember, last: Position, limit: int) -> list[tuple[Position, int]]:
-        """Takes out the lowest ``limit`` positions that wait for a consumer, up to ``last``, with slots."""
+        """Removes and returns up to ``limit`` positions not above ``last`` of a consumer, with slots."""
         found: list[tuple[Position, int]] = []
         while len(found) < limit and (position := self.front(owner)) is not None and position <= last:
             heapq.heappop(self._heaps[owner])
@@ -87,7 +86,7 @@ class KeyedReplay:
         )
 
     def blocked(self) -> dict[int, int]:
-        """How many positions wait for slots to drain; by slot."""
+        """Returns the number of positions that wait for slots to drain, by slot."""
         found = {}
         for slot, positions in self._blocked.items():
             waiting = sum(self._slots.get(position) == slot for position in positions)
@@ -96,13 +95,13 @@ class KeyedReplay:
         return found
 
     def unblock(self, slot: int, owner: KeyedMember | None) -> None:
-        """A slot has drained: what waited for that waits for its owner now."""
+        """Called when a slot has drained: its positions wait for its owner from now on."""
         for position in self._blocked.pop(slot, ()):
             if self._slots.get(position) == slot and owner is not None:
                 heapq.heappush(self._heaps.setdefault(owner, []), (position, slot))
 
     def arrange(self, owner_of: Callable[[int], KeyedMember | None], blocks: Callable[[int], bool]) -> None:
-        """Puts everything anew where it belongs."""
+        """Sorts all positions again by the owners of their slots."""
         self._heaps.clear()
         self._blocked.clear()
         for position in sorted(self._slots):
@@ -115,7 +114,7 @@ class KeyedReplay:
                 self._heaps.setdefault(owner, []).append((position, slot))
 
     def drop_through(self, last: Position) -> None:
-        """Takes out everything at or below a position."""
+        """Removes everything at or below a position."""
         for position in [each for each in self._slots if each <= last]:
             del self._slots[position]
 

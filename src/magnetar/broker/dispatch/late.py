@@ -1,4 +1,4 @@
-"""Entries that wait for their delivery time, in dispatchers to several consumers."""
+"""Delayed delivery in dispatchers to several consumers."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ from magnetar.protocol.hot_codec import deliver_at, key_hash
 C = TypeVar("C", bound=AnyConsumer)
 
 _LEAPS_AT_ONCE = 100
-"""Ledgers, or large parts of them, that are left out at a time because all in them waits or is consumed."""
+"""Ledgers, or large parts of them, that are skipped at a time."""
 DUE_AT_ONCE = 5000
-"""Entries whose time has come that are to be delivered are taken so many at a time: what lies close together
-is read together."""
+"""The number of due entries that are taken at a time, so that neighbouring ones are read together."""
 _DUE_AGAIN = 100
-"""The next ones are taken when no more than so many are left."""
+"""The next ones are taken when at most this many are left."""
 
 
 class LateDelivery(ABC, Generic[C]):
-    """What a dispatcher has of entries before it sends them, and which of these wait for their time."""
+    """The part of a dispatcher that knows which entries wait for their delivery time."""
 
     _delivers_ahead = True
-    """Whether what has become due may be delivered before what lies in front of it was read."""
+    """Whether due entries may be delivered before the entries in front of them were read."""
 
     def __init__(self, subscription: DispatchedSubscription, replay: Replay) -> None:
         self._subscription = subscription
@@ -39,16 +38,16 @@ class LateDelivery(ABC, Generic[C]):
         self.consumers: list[C] = []
         self.replay = replay
         self.delays: DelayTracker | None = None
-        """Entries that wait for their time; None until the first one comes."""
+        """The waiting entries; None until the first one is found."""
         self._put_off: dict[Position, None] = {}
-        """What a filter wants to be asked about again."""
+        """Entries that a filter put off."""
         self._left: tuple[EntryRun, int, int] | None = None
         self._reading: Any = None
         self._closed = False
         self.waits = Waiting(subscription.topic.clock)
 
     def _begin_delays(self) -> None:
-        """Nothing is read before it is known what waits."""
+        """Starts loading a saved index; nothing is read until it is loaded."""
         storage = self._cursor.storage
         if storage is not None and DELAY_INDEX in storage.side.properties:
             self._reading = self._subscription.topic.loop.create_task(self._load_delays())
@@ -67,7 +66,7 @@ class LateDelivery(ABC, Generic[C]):
         )
 
     async def _load_delays(self) -> None:
-        """Takes up what the last life knew of what waits."""
+        """Loads the saved index of waiting entries."""
         delays = self._new_tracker()
         try:
             await delays.load()
@@ -81,7 +80,7 @@ class LateDelivery(ABC, Generic[C]):
         self._subscription.go_on()
 
     def _delays_lost(self) -> None:
-        """What waits is not known any more: everything is read again but what is delivered or about to be."""
+        """Rewinds after the index was lost; what is delivered or about to be is not read again."""
         delays = self.delays
         if delays is None:
             return
@@ -96,29 +95,29 @@ class LateDelivery(ABC, Generic[C]):
         self._subscription.go_on()
 
     def forget_delays(self, *, moved: bool) -> None:
-        """Nothing waits for its time any more.
+        """Discards the waiting entries.
 
-        :param moved: the cursor is elsewhere, and what lies there is read anew
+        :param moved: the cursor was moved, and reads from there on again
         """
         if self.delays is not None:
             self.delays.close(forget=moved)
             self.delays = None
 
     async def save_delays(self) -> None:
-        """Writes what the next life is to know of what waits."""
+        """Saves the index of waiting entries for the next load."""
         if self.delays is not None:
             await self.delays.finish()
 
     def let_go_waiting(self, position: Position) -> None:
-        """It was consumed, and is held by nobody: then it does not wait for delivery either."""
+        """Called when an entry was acknowledged that no consumer holds: it no longer waits."""
         self.replay.discard(position)
         if self.delays is not None:
             self.delays.discard(position)
 
     def _keep_back(self, run: EntryRun, first: int, count: int, sizes: array[int], timed: int) -> bool:
-        """Lets those of ``count`` entries wait whose time is to come: their sizes become 0.
+        """Keeps back those of ``count`` entries whose delivery time is in the future: their sizes become 0.
 
-        So do those of what waits already, or became due and was delivered before it was read.
+        The same happens to entries that are waiting already, or were due and delivered before they were read.
 
         :param sizes: messages of the entries, that of entry ``first`` at 0
         :param timed: how many of them have a delivery time
@@ -151,7 +150,7 @@ class LateDelivery(ABC, Generic[C]):
         return kept
 
     def _leap_over_waiting(self) -> bool:
-        """Sees to it that what is read next does not wait already; whether anything is to be read now."""
+        """Moves the read position over waiting entries; returns whether anything is to be read now."""
         delays = self.delays
         if delays is None:
             return True
@@ -167,13 +166,13 @@ class LateDelivery(ABC, Generic[C]):
         return True
 
     def _nothing_new(self) -> Reason:
-        """Why nothing is sent although nothing is left to be read."""
+        """Returns the reason why nothing is sent although everything was read."""
         if self.delays is not None and self.delays.waiting.count:
             return DELAYED
         return FILTER if self._put_off else AT_END
 
     def _take_due(self) -> None:
-        """Lets what has become due wait for delivery, as long as not much waits for it."""
+        """Moves due entries to the replay list, unless that has many already."""
         delays = self.delays
         if delays is None or not delays.is_due() or len(self.replay) > _DUE_AGAIN:
             return
@@ -187,7 +186,7 @@ class LateDelivery(ABC, Generic[C]):
 
     @abstractmethod
     def _wait_as_due(self, position: Position, hashed: int) -> None:
-        """Lets an entry whose time has come wait for delivery.
+        """Adds a due entry to the replay list.
 
         :param hashed: hash of its key
         """

@@ -1,4 +1,4 @@
-"""What dispatchers to several consumers share: reads, limits of what is unacknowledged, redelivery."""
+"""What dispatchers to several consumers share: reads, limits of unacknowledged messages, redelivery."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ C = TypeVar("C", bound=AnyConsumer)
 
 
 class ManyConsumersDispatcher(LateDelivery[C]):
-    """Each consumer holds what it has not acknowledged; ``unacked`` messages are held by all together."""
+    """Each consumer holds its unacknowledged entries; ``unacked`` messages are held by all together."""
 
     def __init__(self, subscription: DispatchedSubscription, replay: Replay) -> None:
         super().__init__(subscription, replay)
@@ -50,20 +50,20 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         self.redelivery_counts: dict[Position, int] = {}
         self.unacked = 0
         self.blocked = False
-        """By too much that is outstanding: here, or on all subscriptions of the broker."""
+        """Too many messages are unacknowledged, of this subscription or of all of the broker."""
         self._over = False
         self._held = False
         self._filters = subscription.filters
         self._filter_timers: dict[Any, None] = {}
         self._all_unacked = subscription.topic.unacked_limit
         self._reads_again = False
-        """Whether the read under way, or the last one, is of what was read before."""
+        """Whether the present or last read is a repeated one."""
         self._retry: Any = None
         self._sizes = array("i", bytes(4 * 256))
         self._begin_delays()
 
     def use(self, settings: DispatchSettings) -> None:
-        """Goes by other settings from now on; what blocks only by the former ones goes on."""
+        """Applies other settings, and ends blocks that they no longer require."""
         self._settings = settings
         self._filters = self._subscription.filters
         cap = settings.max_unacked_per_consumer
@@ -84,17 +84,17 @@ class ManyConsumersDispatcher(LateDelivery[C]):
 
     @property
     def is_reading(self) -> bool:
-        """Whether a read of new entries from the ledger store is under way."""
+        """Whether new entries are being read from the ledger store."""
         return self._reading is not None and not self._reads_again
 
     @property
     def is_reading_again(self) -> bool:
-        """Whether a read of entries that were read before is under way."""
+        """Whether entries that were read before are being read again."""
         return self._reading is not None and self._reads_again
 
     @property
     def is_waiting(self) -> bool:
-        """Whether somebody would take new entries and there are none."""
+        """Whether a consumer would take new entries and there are none."""
         return (
             not self.blocked
             and self._left is None
@@ -103,12 +103,12 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         )
 
     def why_not(self) -> Reason:
-        """Why nothing is sent now."""
+        """Returns why nothing is sent now."""
         found = self.waits.reason
         if found not in WHATEVER_IS_LEFT and not self._has_more():
             return self._nothing_new()
         if found is NOBODY_READY:
-            # They may have become ready while a read was on its way.
+            # Consumers may have become ready during a read.
             return lack_of_all(self.consumers) if self._reading is None else READING
         return found
 
@@ -120,7 +120,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
 
     @abstractmethod
     def remove(self, consumer: C) -> None:
-        """What it has not acknowledged goes to the others."""
+        """Removes a consumer; its unacknowledged messages go to the others."""
 
     @abstractmethod
     def read_more(self) -> None:
@@ -128,14 +128,14 @@ class ManyConsumersDispatcher(LateDelivery[C]):
 
     @abstractmethod
     def _wait_again(self, consumer: C, position: Position) -> int | None:
-        """Takes a position from the consumer that holds it and lets it wait for delivery; its messages, None
-        when the consumer does not hold it."""
+        """Moves a position from the consumer that holds it to the replay list. Returns its messages; None if
+        the consumer does not hold it."""
 
     def flow(self, _consumer: C) -> None:
         self.read_more()
 
     def rewound(self) -> None:
-        """The cursor was moved: nothing is kept of what was read or sent before."""
+        """Discards everything that was read or sent, after the cursor was moved."""
         self.replay.clear()
         self.redelivery_counts.clear()
         if self.delays is not None:
@@ -160,7 +160,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         return len(self.replay) > 0 or self._left is not None or self._cursor.has_more()
 
     def _must_wait_for_acks(self) -> bool:
-        """Whether more is acknowledged out of order than can be kept, and nothing new is to be sent."""
+        """Whether to pause because the cursor has more individual acknowledgements than can be stored."""
         storage = self._cursor.storage
         if not self._settings.pause_on_ack_state or storage is None or storage.keeps_all:
             return False
@@ -169,7 +169,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         return True
 
     def _entries_at_once(self) -> int:
-        """How many new entries are read."""
+        """Returns how many new entries to read."""
         throttle, most = self._subscription.throttle, self._settings.max_read_entries
         return most if throttle is None else max(1, min(most, throttle.messages))
 
@@ -193,17 +193,17 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         self._reading = None
         if run is not None:
             if self.consumers:
-                # It may wait long: then not with a buffer much larger than itself.
+                # It may be kept long, so it should not keep a much larger buffer in memory.
                 self._left = (lasting_run(run), 0, run.count)
             else:
                 self._cursor.rewind()
-        # It had its turn when it began to read.
+        # The read used up this turn.
         self._subscription.go_on()
 
     async def _read_again(
         self, position: Position, last: Position, count: int, max_bytes: int
     ) -> EntryRun | None:
-        """Entries that were read before; None when they are gone, or cannot be read now."""
+        """Reads entries again; None if they were deleted or cannot be read now."""
         reader = self._subscription.topic.managed_ledger.reader
         ledgers = self._subscription.topic.managed_ledger.ledgers
         if not ledgers.exists(position):
@@ -215,7 +215,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         except (LedgerError, ManagedLedgerError) as error:
             trimmed = isinstance(error, NoSuchLedger) and position[0] not in ledgers
             if trimmed or self._cursor.skip_lost(position, error):
-                # It was consumed and trimmed while the read was on its way; or it is lost.
+                # The entry was acknowledged and trimmed during the read, or is lost.
                 self.replay.discard(position)
                 self._reading = None
             else:
@@ -237,10 +237,10 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         self._retry = None
         self.read_more()
 
-    # What of a run is to be delivered
+    # The deliverable part of a run
 
     def _is_untouched(self, run: EntryRun, first: int) -> bool:
-        """Nothing from entry ``first`` of a run on is consumed, a batch in part, or put off."""
+        """Whether nothing from entry ``first`` of a run on is acknowledged (even in part) or put off."""
         if self._put_off:
             return False
         state = self._cursor.state
@@ -251,9 +251,9 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         return ranges is None or ranges.end() <= entry_id
 
     def _remaining(self, ledger_id: int, entry_id: int, size: int) -> tuple[int, int | None] | None:
-        """Messages of an entry that are to be delivered, and which of a batch they are (None: all).
+        """Returns the number of messages of an entry to deliver, and their bits in a batch (None: all).
 
-        None when there are none: the entry is consumed then, or a filter put it off.
+        None if there are none: the entry is acknowledged, or a filter put it off.
         """
         cursor = self._cursor
         if cursor.is_consumed(ledger_id, entry_id) or (ledger_id, entry_id) in self._put_off:
@@ -265,7 +265,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         return (size, None) if remaining is None else (remaining.bit_count(), remaining)
 
     def _consume_markers(self, run: EntryRun, first: int, count: int, sizes: Sequence[int]) -> None:
-        """Consumes those of ``count`` entries that are markers of brokers: their sizes are 0.
+        """Acknowledges those of ``count`` entries that are markers, recognized by their size 0.
 
         :param sizes: messages of the entries, that of entry ``first`` at 0
         """
@@ -281,11 +281,11 @@ class ManyConsumersDispatcher(LateDelivery[C]):
     def _filter(
         self, consumer: C, run: EntryRun, indexes: Sequence[int], sizes: Sequence[int], slots: Sequence[int]
     ) -> bool:
-        """Asks the filters about entries that are about to be sent; whether all of them are.
+        """Passes entries that are about to be sent to the filters; returns whether all are accepted.
 
-        What they reject is consumed; what they put off waits for a while.
+        Rejected entries are acknowledged; rescheduled ones wait for a while.
 
-        :param slots: those of the entries, where the subscription goes by slots; else empty
+        :param slots: slots of the entries in a Key_Shared subscription; otherwise empty
         """
         cursor, before = self._cursor, self._cursor.mark_delete
         put_off: list[tuple[Position, int]] = []
@@ -329,12 +329,12 @@ class ManyConsumersDispatcher(LateDelivery[C]):
 
     @abstractmethod
     def _wait_for_filter(self, position: Position, slot: int) -> None:
-        """Lets what a filter put off wait for delivery."""
+        """Adds an entry that a filter put off to the replay list."""
 
     # Limits
 
     def _allowance(self, consumer: C) -> int | None:
-        """How many messages may be outstanding besides those that are; None for any number."""
+        """Returns how many more messages may be unacknowledged; None: no limit."""
         per_consumer = self._settings.max_unacked_per_consumer
         per_subscription = self._settings.max_unacked_per_subscription
         allowed = per_consumer - consumer.unacked if per_consumer else None
@@ -354,7 +354,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
             self._all_unacked.changed(self)
 
     def _unblock(self) -> None:
-        """Consumers and the subscription go on at half their limit."""
+        """Unblocks the consumer and the subscription at half their limits."""
         if self._all_unacked is not None:
             self._all_unacked.changed(self)
         half = self._settings.max_unacked_per_consumer // 2
@@ -366,7 +366,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
             self.blocked = self._held
 
     def hold(self) -> None:
-        """The broker has too much outstanding, and this subscription more than its share of it."""
+        """Blocks the subscription, as the broker's limit is reached and this one has more than its share."""
         self._held = self.blocked = True
 
     def let_go_on(self) -> None:
@@ -377,12 +377,12 @@ class ManyConsumersDispatcher(LateDelivery[C]):
     # Redelivery and acknowledgement
 
     def redeliver_all(self, consumer: C) -> None:
-        """Everything this consumer has not acknowledged goes back to the subscription."""
+        """Moves all unacknowledged messages of a consumer to the replay list."""
         positions = [(ledger, entry) for ledger, held in consumer.pending.items() for entry in held]
         self.redeliver(consumer, positions)
 
     def redeliver(self, consumer: C, positions: Sequence[Position]) -> None:
-        """These positions, where this consumer holds them, are delivered again, to anybody."""
+        """Moves these positions to the replay list if the consumer holds them; any consumer may get them."""
         for position in positions:
             messages = self._wait_again(consumer, position)
             if messages is None:
@@ -394,7 +394,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         self.read_more()
 
     def acknowledged(self, messages: int) -> None:
-        """So many messages less are outstanding."""
+        """Counts messages that are no longer unacknowledged."""
         self.unacked -= messages
         if self._all_unacked is not None:
             self._all_unacked.changed(self)
@@ -404,8 +404,8 @@ class ManyConsumersDispatcher(LateDelivery[C]):
             self.read_more()
 
     def consumed_elsewhere(self) -> None:
-        """The mark-delete position moved on without acknowledgements: what lies at or below it is held by
-        nobody any more, and waits for nobody."""
+        """Called when the mark-delete position was moved without acknowledgements: what is at or below it is
+        no longer held and does not wait any more."""
         last = self._cursor.mark_delete
         released = 0
         for consumer in self.consumers:
@@ -429,7 +429,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
             self._retry = None
 
     def check(self) -> None:
-        """:raises BrokenInvariant: its counts and its consumers' differ, or somebody holds what waits"""
+        """:raises BrokenInvariant: counts differ from those of consumers, or a waiting entry is also held"""
         for consumer in self.consumers:
             consumer.check()
             must(not consumer.closed, consumer.name, "is connected and closed")

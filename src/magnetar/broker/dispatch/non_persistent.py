@@ -1,4 +1,4 @@
-"""Dispatching what is stored nowhere: to whoever has permits and room at this moment, and to nobody later."""
+"""Dispatching of non-persistent messages, to consumers that have permits and room at that moment."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ C = TypeVar("C", bound=AnyConsumer)
 
 
 class NonPersistentDispatcher(ABC, Generic[C]):
-    """Consumers of one type; what none of them takes is dropped."""
+    """Dispatches to consumers of one type; what none of them takes is dropped."""
 
     def __init__(self, topic: DispatchTopic) -> None:
         self._topic = topic
         self._settings = topic.dispatch_settings
         self.consumers: list[C] = []
         self.waits = Waiting(topic.clock)
-        """Why something was dropped of the last run, if it was."""
+        """Why messages of the last run were dropped, if any were."""
 
     @property
     def active(self) -> AnyConsumer | None:
@@ -47,25 +47,25 @@ class NonPersistentDispatcher(ABC, Generic[C]):
             self.consumers.remove(consumer)
 
     def flow(self, _consumer: C) -> None:
-        """It has more permits."""
+        """Called when the consumer has more permits; there is nothing to send."""
 
     def use(self, settings: DispatchSettings) -> None:
-        """Goes by other settings from now on."""
+        """Applies other settings."""
         self._settings = settings
 
     def close(self) -> None:
-        """Nobody gets anything any more."""
+        """Stops dispatching."""
         self.consumers = []
 
     def why_not(self) -> Reason:
-        """Why something was dropped of what was published last; at the end, if nothing was."""
+        """Returns why messages were dropped from the last run; AT_END if none were."""
         if not self.consumers:
             return NO_CONSUMER
         found = self.waits.reason
         return AT_END if found is NO_CONSUMER else found
 
     def deliver(self, run: NonPersistentRun) -> int:
-        """Sends each entry to the consumer whose turn it is; returns how many messages were dropped."""
+        """Sends each entry to a consumer; returns how many messages were dropped."""
         dropped = self._deliver(run)
         if not dropped:
             self.waits.because(AT_END)
@@ -73,10 +73,10 @@ class NonPersistentDispatcher(ABC, Generic[C]):
 
     @abstractmethod
     def _deliver(self, run: NonPersistentRun) -> int:
-        """Does so, and says why something was dropped."""
+        """Does so, and sets the reason if messages were dropped."""
 
     def _deliver_part(self, consumer: C, part: NonPersistentRun) -> int:
-        """Sends what a consumer takes of its entries; returns how many messages were dropped."""
+        """Sends a consumer as many of the entries as it takes; returns how many messages were dropped."""
         stop = takes(consumer, part, 0, part.count)
         messages = part.messages_in(0, stop)
         if stop:
@@ -87,9 +87,9 @@ class NonPersistentDispatcher(ABC, Generic[C]):
 
 
 def takes(consumer: AnyConsumer, run: NonPersistentRun, first: int, end: int) -> int:
-    """Where of the entries [first, end) a consumer stops for want of permits or of room in its connection.
+    """Returns the end of those of entries [first, end) that a consumer has permits and room for.
 
-    The entry that uses up permits or room may overdraw them.
+    The entry that uses up permits or room may exceed them.
     """
     if consumer.permits <= 0:
         return first
@@ -109,7 +109,7 @@ def takes(consumer: AnyConsumer, run: NonPersistentRun, first: int, end: int) ->
 
 
 class NonPersistentExclusive(NonPersistentDispatcher[AnyConsumer]):
-    """All goes to the one consumer."""
+    """Sends everything to the one consumer."""
 
     @property
     def active(self) -> AnyConsumer | None:
@@ -121,13 +121,13 @@ class NonPersistentExclusive(NonPersistentDispatcher[AnyConsumer]):
             self.waits.because(NO_CONSUMER)
             return run.messages
         if isinstance(consumer, RangedConsumer):
-            # What it does not want is nobody's loss.
+            # Keys that the consumer did not ask for do not count as dropped.
             run = run.only(consumer.wanted(run, 0, run.count))
         return self._deliver_part(consumer, run)
 
 
 class NonPersistentFailover(NonPersistentExclusive):
-    """All goes to the active consumer, at once when it changes: nothing was left to be acknowledged."""
+    """Sends everything to the active consumer, immediately after a change, as nothing is unacknowledged."""
 
     def __init__(self, topic: DispatchTopic) -> None:
         super().__init__(topic)
@@ -148,7 +148,7 @@ class NonPersistentFailover(NonPersistentExclusive):
             self._pick()
 
     def _pick(self) -> bool:
-        """Chooses the active consumer; returns whether it is another one, and all of them were told."""
+        """Chooses the active consumer, and tells all if it has changed; returns whether it has."""
         picked = None
         if self.consumers:
             picked = pick_active(
@@ -166,7 +166,7 @@ class NonPersistentFailover(NonPersistentExclusive):
 
 
 class NonPersistentShared(NonPersistentDispatcher[AnyConsumer]):
-    """Each consumer gets as many as the others, those of the best priority level first."""
+    """Divides entries evenly among the consumers, those of the best priority level first."""
 
     def __init__(self, topic: DispatchTopic) -> None:
         super().__init__(topic)
@@ -187,7 +187,7 @@ class NonPersistentShared(NonPersistentDispatcher[AnyConsumer]):
         return 0
 
     def _takers(self) -> Sequence[AnyConsumer]:
-        """Those of the best priority level that take anything."""
+        """Returns the consumers of the best priority level that take anything."""
         best: list[AnyConsumer] = []
         for consumer in self.consumers:
             if best and consumer.priority != best[0].priority:
@@ -199,7 +199,7 @@ class NonPersistentShared(NonPersistentDispatcher[AnyConsumer]):
         return best
 
     def _share(self, run: NonPersistentRun, first: int, takers: Sequence[AnyConsumer]) -> int:
-        """Gives each of them its part of the entries from ``first`` on; returns where it stopped."""
+        """Sends each its part of the entries from ``first`` on; returns the index after the last one."""
         count = len(takers)
         each, more = divmod(run.count - first, count)
         begin = self._next % count
@@ -217,7 +217,7 @@ class NonPersistentShared(NonPersistentDispatcher[AnyConsumer]):
 
 
 class NonPersistentKeyShared(NonPersistentDispatcher[AnyKeyed]):
-    """Each entry goes to the consumer that has the slot of its key."""
+    """Sends each entry to the consumer that has the slot of its key."""
 
     def __init__(self, topic: DispatchTopic) -> None:
         super().__init__(topic)
@@ -225,9 +225,9 @@ class NonPersistentKeyShared(NonPersistentDispatcher[AnyKeyed]):
         self._routing = KeyRouting()
 
     def add(self, consumer: AnyKeyed) -> None:
-        """:raises ConsumerBusy: it asks for another way of dividing than those that are here
+        """:raises ConsumerBusy: it asks for another division than the present consumers
 
-        :raises ConsumerAssignFailure: its ranges are taken, or there is nothing left for it
+        :raises ConsumerAssignFailure: its ranges are taken, or no slots are left for it
         """
         self.division.join(consumer, self.consumers, self._settings.key_shared_points)
         self.consumers.append(consumer)

@@ -1,4 +1,4 @@
-"""Positions of a shared subscription that are to be delivered again, in order."""
+"""The replay list of a shared subscription: positions to be delivered again, in order."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections.abc import Iterator
 from magnetar.managed_ledger.position import Position
 
 _TRIMMED = 1000
-"""Of what lies in front of the first position so much is kept, at most, before it is thrown away."""
+"""At this many unused elements before the first position the list is trimmed."""
 
 _FEW = 100
-"""What is less than this part of the row is put into it one by one."""
+"""If fewer than this fraction of the list are added, they are inserted one by one."""
 
 
 class ReplayPositions:
-    """A set of positions that gives out its lowest ones."""
+    """A set of positions that returns its lowest ones."""
 
     __slots__ = ("_begin", "_row", "_set", "_unsorted")
 
     def __init__(self) -> None:
         self._set: set[Position] = set()
         self._row: list[Position] = []
-        """In order, from ``_begin`` on; some of them were taken out."""
+        """Sorted from ``_begin`` on; some of them have been removed from the set."""
         self._begin = 0
         self._unsorted: list[Position] = []
-        """The others, some of them taken out and some of them twice."""
+        """Added since the last sort, possibly removed from the set or twice."""
 
     def __len__(self) -> int:
         return len(self._set)
@@ -42,16 +42,16 @@ class ReplayPositions:
             self._unsorted.append(position)
 
     def discard(self, position: Position) -> None:
-        """Takes a position out; its place in the row is passed over."""
+        """Removes a position; its element in the list is skipped."""
         self._set.discard(position)
         if not self._set:
             self.clear()
 
     def lowest(self, limit: int, gap: int) -> list[Position]:
-        """The lowest positions in order, at most ``limit``, all in one ledger, of which each has an entry id
-        at most ``gap`` above that of the one before it.
+        """Returns the lowest positions in order, at most ``limit``, all in one ledger, each with an entry id
+        at most ``gap`` above the previous one.
 
-        :raises IndexError: it is empty
+        :raises IndexError: the set is empty
         """
         if self._unsorted:
             self._sort()
@@ -75,7 +75,7 @@ class ReplayPositions:
         return found
 
     def _sort(self) -> None:
-        """Puts what was added into the row, where nothing is to be twice."""
+        """Merges added positions into the sorted list, without duplicates."""
         added, self._unsorted = sorted(set(self._unsorted)), []
         row = self._row
         if self._begin == len(row) or row[-1] < added[0]:
@@ -90,7 +90,7 @@ class ReplayPositions:
             row[at:] = sorted({*row[at:], *added})
 
     def drop_through(self, last: Position) -> None:
-        """Takes out everything at or below a position."""
+        """Removes everything at or below a position."""
         self._set = {each for each in self._set if each > last}
         if not self._set:
             self.clear()

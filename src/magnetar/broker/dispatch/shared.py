@@ -1,5 +1,5 @@
-"""Dispatching to the consumers of a shared subscription: round robin, by priority level and permits;
-chunks of one message to one of them."""
+"""Dispatching to the consumers of a shared subscription: round robin, by priority level and permits. The
+chunks of one message go to one consumer."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import CHUNKED, MARKED, batch_sizes
 
 _GAP_BYTES = 16 * 1024
-"""To read so much more costs less than another read."""
+"""Reading this many bytes more costs less than another read."""
 
 
 class SharedDispatcher(ManyConsumersDispatcher[Any]):
-    """Gives each consumer a few entries a turn; what comes back is delivered before anything new."""
+    """Gives each consumer a few entries per turn; redelivered entries go before new ones."""
 
     replay: ReplayPositions
 
@@ -80,7 +80,7 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
             self.replay.add(position)
 
     def _next_consumer(self) -> AnyConsumer | None:
-        """The next in turn of the best priority level that has one ready."""
+        """Returns the next consumer of the best priority level that has a ready one."""
         consumers = self.consumers
         count = len(consumers)
         best: AnyConsumer | None = None
@@ -91,7 +91,7 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
             if (best is None or consumer.priority < best.priority) and consumer.ready:
                 best, best_index = consumer, index
                 if consumer.priority == consumers[0].priority:
-                    # They are sorted: nobody has a better one.
+                    # They are sorted: the others have no better priority.
                     break
         if best is not None:
             self._next = (best_index + 1) % count
@@ -128,7 +128,7 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
                 return
 
     def _send_new(self, consumer: AnyConsumer, limit: int) -> bool:
-        """Sends up to ``limit`` entries; False when there are none at hand."""
+        """Sends up to ``limit`` entries; returns False if none are in the cache."""
         left = self._left
         if self._must_wait_for_acks():
             return False
@@ -151,7 +151,7 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
         return True
 
     def _send(self, consumer: AnyConsumer, run: EntryRun, first: int, end: int) -> int:
-        """Sends entries [first, end) as long as there are permits; returns where it stopped."""
+        """Sends entries [first, end) within the permits; returns the index after the last one sent."""
         ledger_id = run.ledger_id
         count = end - first
         if len(self._sizes) < count:
@@ -191,9 +191,9 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
         return end
 
     def _send_mixed(self, consumer: AnyConsumer, run: EntryRun, first: int, end: int, *, kept: bool) -> None:
-        """Entries of which some are consumed, delivered before, or batches in part.
+        """Sends entries of which some are acknowledged, at least in part, or were delivered before.
 
-        :param kept: some are kept back, or are markers: their sizes are 0
+        :param kept: some are kept back or are markers: their sizes are 0
         """
         sizes, ledger_id, counts = self._sizes, run.ledger_id, self.redelivery_counts
         plain_from = first
@@ -225,8 +225,7 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
     # Redelivery
 
     def _send_replay(self, consumer: AnyConsumer, limit: int) -> bool:
-        """Sends up to ``limit`` of the entries that wait, with one look at the cache; False when they are not
-        there."""
+        """Sends up to ``limit`` entries of the replay list; returns False if they are not cached."""
         max_bytes = consumer.read_bytes(self._settings.max_read_bytes)
         gap = self._gap()
         waiting = self.replay.lowest(limit, gap)
@@ -234,7 +233,7 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
         reader = self._subscription.topic.managed_ledger.reader
         run = reader.read_cached(first, last, last[1] - first[1] + 1, max_bytes)
         if run is None:
-            # What will be sent next is brought into the cache by the same read.
+            # The same read brings entries into the cache that will be sent next.
             last = self.replay.lowest(DUE_AT_ONCE, gap)[-1]
             self._start(self._read_replay(first, last, max_bytes), consumer, max_bytes, again=True)
             return False
@@ -242,7 +241,7 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
         return True
 
     def _gap(self) -> int:
-        """Entries between two that wait that are rather read than left out."""
+        """Returns how many entries between two waiting ones are read rather than skipped."""
         ledgers = self._subscription.topic.managed_ledger.ledgers
         summary = ledgers.get(self.replay.lowest(1, 0)[0][0])
         if summary is None or not summary.size:
@@ -260,7 +259,7 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
         self.read_more()
 
     def _replay_run(self, consumer: AnyConsumer, run: EntryRun, waiting: Sequence[Position]) -> None:
-        """Sends entries of a run that wait, as long as there are permits; the run begins with the first."""
+        """Sends waiting entries of a run, which begins with the first of them, within the permits."""
         chosen = array("q", [p[1] - run.first_entry_id for p in waiting if p[1] <= run.last_entry_id])
         sizes, size = array("i"), array("i", [0])
         chunked = 0
@@ -290,7 +289,7 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
     def _send_chosen(
         self, consumer: AnyConsumer, run: EntryRun, chosen: array[int], sizes: array[int]
     ) -> None:
-        """Entries by their indexes; of each as much as is not consumed."""
+        """Sends entries, given by their indexes, without their acknowledged messages."""
         ledger_id, counts = run.ledger_id, self.redelivery_counts
         plain, messages = array("q"), 0
         for index, size in zip(chosen, sizes, strict=False):

@@ -1,4 +1,4 @@
-"""Dispatching to the one consumer of an exclusive subscription, in order."""
+"""Dispatching to the one consumer of an Exclusive subscription, in order."""
 
 from __future__ import annotations
 
@@ -44,31 +44,31 @@ from magnetar.protocol.hot_codec import batch_sizes
 
 
 class SingleConsumerDispatcher:
-    """Reads on while the consumer has permits and its socket takes more."""
+    """Reads on while the consumer has permits and its connection has room."""
 
     def __init__(self, subscription: DispatchedSubscription) -> None:
         self._subscription = subscription
         self._cursor = subscription.cursor
         self._source: EntrySource = self._cursor
         self._compacted: CompactedSource | None = None
-        """Stands in for the cursor when the consumer reads compacted."""
+        """Replaces the cursor when the consumer reads compacted."""
         self._settings = subscription.topic.dispatch_settings
         self._budget = subscription.topic.budget
         self.consumers: list[AnyConsumer] = []
         self._served: AnyConsumer | None = None
-        """Who gets messages now."""
+        """The consumer that is served now."""
         self._reading: Any = None
         self._sizes = array("i", bytes(4 * 256))
         self._retry: Any = None
         self._filters = subscription.filters
         self._put_off: Any = None
-        """Timer: entries that a filter put off are delivered again then, with all that is unacknowledged."""
+        """Timer: entries that a filter put off are then delivered again with all unacknowledged ones."""
         self._left: EntryRun | None = None
-        """Read, and not sent because permits or room ended."""
+        """Entries that were read and not sent, because permits or room ran out."""
         self.waits = Waiting(subscription.topic.clock)
 
     def use(self, settings: DispatchSettings) -> None:
-        """Goes by other settings from now on."""
+        """Applies other settings."""
         self._settings = settings
         self._filters = self._subscription.filters
 
@@ -78,12 +78,12 @@ class SingleConsumerDispatcher:
 
     @property
     def is_reading(self) -> bool:
-        """Whether a read from the ledger store is under way."""
+        """Whether entries are being read from the ledger store."""
         return self._reading is not None
 
     @property
     def is_reading_again(self) -> bool:
-        """Always false: what is delivered again is read like what is new."""
+        """Always false: repeated reads are not distinguished from others here."""
         return False
 
     @property
@@ -98,7 +98,7 @@ class SingleConsumerDispatcher:
         )
 
     def why_not(self) -> Reason:
-        """Why nothing is sent now."""
+        """Returns why nothing is sent now."""
         found = self.waits.reason
         return found if found in WHATEVER_IS_LEFT or self.has_unread() else self._nothing_new()
 
@@ -106,7 +106,7 @@ class SingleConsumerDispatcher:
         return AT_END if self._put_off is None else FILTER
 
     def has_unread(self) -> bool:
-        """Whether there is something that its consumer was not sent yet."""
+        """Whether there are entries that were not sent to the consumer yet."""
         return self._left is not None or self._source.has_more()
 
     def add(self, consumer: AnyConsumer) -> None:
@@ -119,7 +119,7 @@ class SingleConsumerDispatcher:
             self._serve(None)
 
     def _serve(self, consumer: AnyConsumer | None) -> None:
-        """From now on, from the first message on that is not consumed."""
+        """Serves a consumer from the first unacknowledged message on."""
         self._leave_compacted()
         self._served = consumer
         if consumer is not None and consumer.read_compacted:
@@ -172,7 +172,7 @@ class SingleConsumerDispatcher:
                 return
             self._send(consumer, run)
             if self._left is None and not self._source.has_more():
-                # So it ends nearly always: whether there is room for more need not be known.
+                # The usual end; whether there is room for more need not be determined.
                 self.waits.because(self._nothing_new())
                 return
 
@@ -203,11 +203,11 @@ class SingleConsumerDispatcher:
         self._reading = None
         if run is not None:
             if self._served is not None:
-                # It may wait long: then not with a buffer much larger than itself.
+                # It may be kept long, so it should not keep a much larger buffer in memory.
                 self._left = lasting_run(run)
             else:
                 self._rewind()
-        # It had its turn when it began to read.
+        # The read used up this turn.
         self._subscription.go_on()
 
     def _try_again(self) -> None:
@@ -238,12 +238,12 @@ class SingleConsumerDispatcher:
                 self._left = slice_run(run, run.first_entry_id + stop, run.count)
                 return
             if throttle is not None and part_end < run.count:
-                # What it may send is asked again for each part.
+                # The limits are checked again for each part.
                 self._left = slice_run(run, run.first_entry_id + part_end, run.count)
                 return
 
     def _send_one_by_one(self, consumer: AnyConsumer, run: EntryRun, first: int, end: int) -> int:
-        """Sends entries [first, end) as long as there are permits; returns where it stopped."""
+        """Sends entries [first, end) within the permits; returns the index after the last one sent."""
         before, stop = self._cursor.mark_delete, end
         for index in range(first, end):
             if consumer.permits <= 0:
@@ -267,7 +267,7 @@ class SingleConsumerDispatcher:
             consumer.send_again(run, index, remaining.bit_count(), 0, remaining)
 
     def _send_chosen(self, consumer: AnyConsumer, run: EntryRun, first: int, end: int) -> int:
-        """The same, of what filters and the consumer's own ranges leave."""
+        """Like :meth:`_send_one_by_one`, for the entries left by filters and the consumer's own ranges."""
         before = self._cursor.mark_delete
         indexes = range(first, end)
         self._budget.spend((end - first) * LOOK_PRICE)
@@ -279,7 +279,7 @@ class SingleConsumerDispatcher:
                 break
             messages = self._sizes[index - first]
             if not messages:
-                # A marker of brokers is nothing that filters could judge.
+                # Filters never see markers.
                 self._subscription.meets_marker(run, index)
                 self._cursor.delete(run.ledger_id, run.first_entry_id + index)
                 continue
@@ -303,7 +303,7 @@ class SingleConsumerDispatcher:
         self.read_more()
 
     def redeliver_all(self, consumer: AnyConsumer) -> None:
-        """Everything not acknowledged again, in order, from the mark-delete position on."""
+        """Delivers everything unacknowledged again, in order from the mark-delete position on."""
         self._rewind()
         self.read_more()
 
@@ -311,7 +311,7 @@ class SingleConsumerDispatcher:
         self.redeliver_all(consumer)
 
     def rewound(self) -> None:
-        """The cursor was moved: nothing is kept of what was read before."""
+        """Discards everything that was read, after the cursor was moved."""
         self._left = None
         if self._compacted is not None:
             self._compacted.rewind()
@@ -326,7 +326,7 @@ class SingleConsumerDispatcher:
             self._put_off = None
 
     def check(self) -> None:
-        """:raises BrokenInvariant: it serves nobody of its consumers, or they contradict themselves"""
+        """:raises BrokenInvariant: it serves none of its consumers, or their states are inconsistent"""
         must(self._served is None or self._served in self.consumers, "one is served who is not connected")
         nobody = self.waits.reason is NO_CONSUMER
         must(nobody == (not self.consumers), self._subscription.name, "waits:", self.waits.reason)

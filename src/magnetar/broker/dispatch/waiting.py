@@ -1,8 +1,8 @@
-"""Why a dispatcher sends nothing: said by itself, at the place where it decides so.
+"""The reasons why a dispatcher sends nothing, recorded where it decides so.
 
-A decision is one of the constants here, so that it costs a store and a comparison for each run of entries and
-nothing for a message; only another decision than the last one looks at the clock. What belongs to it (which
-consumer, how many, until when) is a function of the dispatcher's state and worked out when somebody asks.
+A decision is one of the constants here: it costs a store and a comparison for each run of entries, and
+nothing per message. The clock is only read when the decision changes. Details (which consumer, how many,
+until when) follow from the dispatcher's state and are determined on request.
 """
 
 from __future__ import annotations
@@ -19,45 +19,46 @@ class Reason(Enum):
     """Why nothing is sent to a subscription; the value is its name in answers and metrics."""
 
     NO_CONSUMER = "no_consumer"
-    """Nobody is connected."""
+    """No consumer is connected."""
     TAKEOVER = "takeover"
-    """The active consumer of a Failover subscription has changed: the next one is served after a delay."""
+    """The active consumer of a Failover subscription has changed: the new one is served after a delay."""
     NO_PERMITS = "no_permits"
-    """Consumers asked for no more messages: they are slow, paused, or have not received what they got."""
+    """Consumers have no permits: they are slow, paused, or have not received what was sent."""
     CONNECTION_FULL = "connection_full"
-    """A consumer has permits, and does not read what was written to its connection."""
+    """A consumer has permits, but does not read what was written to its connection."""
     UNACKED_CONSUMER = "unacked_consumer"
-    """A consumer holds as many unacknowledged messages as it may. So do the next two in their turn."""
+    """A consumer has reached its limit of unacknowledged messages. The next two are the limits of the
+    subscription and of the broker."""
     UNACKED_SUBSCRIPTION = "unacked_subscription"
     UNACKED_BROKER = "unacked_broker"
     KEY_HELD = "key_held"
-    """Keys have changed hands, and their former consumer has not acknowledged all it holds of them."""
+    """Keys were reassigned, and their former consumer has not acknowledged all its messages of them."""
     KEY_UNASSIGNED = "key_unassigned"
     """No consumer takes these keys."""
     LOOK_AHEAD = "look_ahead"
-    """So many messages wait for single consumers of a Key_Shared subscription that no more are read."""
+    """Too many messages wait for single consumers of a Key_Shared subscription to read more."""
     RATE_LIMIT = "rate_limit"
-    """Dispatch has a rate, and it is used up."""
+    """A dispatch rate is used up."""
     DELAYED = "delayed"
-    """All that is left has a delivery time that is to come."""
+    """All remaining messages have a delivery time in the future."""
     ACK_STATE = "ack_state"
-    """More is acknowledged out of order than can be kept, and dispatch pauses until it is less."""
+    """More is acknowledged out of order than can be stored, and dispatch pauses until that has changed."""
     FILTER = "filter"
-    """Entry filters put off what is left."""
+    """Entry filters put off the remaining messages."""
     READING = "reading"
-    """A read from the ledger store is on its way."""
+    """A read from the ledger store is in progress."""
     READ_FAILED = "read_failed"
-    """Entries cannot be read; it is tried again."""
+    """Entries cannot be read; the dispatcher tries again."""
     TURN = "turn"
-    """The loop has others to serve first; it goes on in one of its next turns."""
+    """The loop budget of this turn is used up; dispatching goes on in one of the next turns."""
     MOVING = "moving"
-    """The subscription is being moved or ended, or its topic is."""
+    """The subscription is being moved or deleted, or its topic closed."""
     AT_END = "at_end"
-    """All was delivered."""
+    """Everything was delivered."""
     NOBODY_READY = "nobody_ready"
-    """None of several consumers takes more; asked why, it is one of those that say of a consumer why."""
+    """None of several consumers takes more; reported as the reason of one of the consumers."""
     KEYS_WAIT = "keys_wait"
-    """All was read, and what was not sent waits for single consumers; likewise."""
+    """Everything was read, and the unsent entries wait for single consumers; reported likewise."""
 
 
 NO_CONSUMER = Reason.NO_CONSUMER
@@ -85,11 +86,11 @@ KEYS_WAIT = Reason.KEYS_WAIT
 WHATEVER_IS_LEFT = frozenset(
     {NO_CONSUMER, TAKEOVER, READING, READ_FAILED, TURN, FILTER, DELAYED, AT_END, MOVING}
 )
-"""These hold whether there is anything to send or not; the others are the reason only if there is."""
+"""These apply whether there is anything to send or not; the others only if there is."""
 
 
 class Waiting:
-    """The decision that a dispatcher made last, and since when it is this one."""
+    """The last decision of a dispatcher, and since when it holds."""
 
     __slots__ = ("_clock", "reason", "since_ms")
 
@@ -97,24 +98,24 @@ class Waiting:
         self._clock = clock
         self.reason = NO_CONSUMER
         self.since_ms = clock.wall_ms()
-        """Since 1970."""
+        """Ms since 1970."""
 
     def because(self, reason: Reason) -> None:
-        """Nothing more is sent now, for this reason."""
+        """Records why nothing more is sent now."""
         if reason is not self.reason:
             self.reason = reason
             self.since_ms = self._clock.wall_ms()
 
 
 def lack_of(consumer: Consumer[Any]) -> Reason:
-    """Why a consumer that is not ready is sent nothing."""
+    """Returns why a consumer that is not ready is sent nothing."""
     if consumer.permits <= 0:
         return NO_PERMITS
     return UNACKED_CONSUMER if consumer.blocked else CONNECTION_FULL
 
 
 def lack_of_all(consumers: Iterable[Consumer[Any]]) -> Reason:
-    """Why none of several is sent anything: what is the matter with one that has permits, if there is one."""
+    """Returns why several consumers are sent nothing: the reason of one with permits, if possible."""
     found = NO_PERMITS
     for consumer in consumers:
         lack = lack_of(consumer)

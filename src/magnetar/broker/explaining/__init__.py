@@ -1,1 +1,1 @@
-"""Why nothing arrives: what dispatchers and topics say of themselves, in words and figures, and a command."""
+"""Explains why nothing is delivered or published, with sentences, figures and commands."""

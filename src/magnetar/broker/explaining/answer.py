@@ -1,4 +1,4 @@
-"""What an explanation is made of."""
+"""The parts of an explanation."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from magnetar.lazy_dataclass import dataclass
 Json = Mapping[str, Any]
 
 MOST_NAMED = 20
-"""So many consumers, keys or refusals are named in one explanation."""
+"""The most consumers, keys or refusals that an explanation lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Of one side of a topic: its producers, or one subscription."""
+    """Explains one side of a topic: its producers, or one subscription."""
 
     reason: str
     """A value of ``Reason`` or ``Hindrance``."""
     sentence: str
     since_ms: int | None = None
-    """Since 1970; None: nobody knows."""
+    """Ms since 1970; None: unknown."""
     figures: Json = field(default_factory=dict)
     attempt: str = ""
-    """The command that puts an end to it; empty: there is none."""
+    """A command that resolves it; empty: there is none."""
     look: str = ""
-    """The command that shows more of it; empty: there is none."""
+    """A command that shows details; empty: there is none."""
 
     def json(self, now_ms: int) -> dict[str, Any]:
         found: dict[str, Any] = {"reason": self.reason, "sentence": self.sentence}
@@ -44,17 +44,17 @@ class Explanation:
 
 
 def command(*words: str | int) -> str:
-    """A command as it is typed into a shell."""
+    """Returns a command as it is typed into a shell."""
     return shlex.join(str(word) for word in words)
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """A number with its noun, like ``1 message`` or ``2 messages``."""
+    """Returns a number with its noun, like ``1 message`` or ``2 messages``."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def waits(number: int) -> str:
-    """Of messages: how many wait."""
+    """Says how many messages wait."""
     return (
         "no messages wait"
         if not number

@@ -1,6 +1,7 @@
-"""Why nothing can be published to a topic.
+"""Explains why nothing can be published to a topic.
 
-What holds now is asked of whoever decides it; else what was refused last says so (``publishing.hindrances``).
+The present state is asked of the part that decides; otherwise the last refusals count
+(``publishing.hindrances``).
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from magnetar.broker.upkeep.backlog_quotas import Quota, backlog_bytes, slowest
 from magnetar.ledger.interface import LedgerError
 
 _LATELY_MS = 60_000
-"""What was refused so long ago may still be the reason; what is older is told beside it."""
+"""A refusal counts as the reason for this long; older ones are only listed."""
 
 
 async def explain_producers(broker: BrokerService, topic: AnyTopic) -> Explanation:
-    """What keeps producers from publishing now, else what they were refused for lately."""
+    """Explains what stops producers now or, if nothing does, what they were recently refused for."""
     found = await _holding(broker, topic)
     if found is None:
         found = _refused_lately(topic)
@@ -38,7 +39,7 @@ async def explain_producers(broker: BrokerService, topic: AnyTopic) -> Explanati
 
 
 def refusals_of(topic: AnyTopic) -> list[dict[str, Any]]:
-    """All that was refused since the topic was loaded, the last first."""
+    """Returns all refusals since the topic was loaded, the last first."""
     known = topic.refusals.known.items() if topic.refusals is not None else ()
     return [
         {
@@ -53,7 +54,7 @@ def refusals_of(topic: AnyTopic) -> list[dict[str, Any]]:
 
 
 async def _holding(broker: BrokerService, topic: AnyTopic) -> Explanation | None:
-    """What holds now, whether anybody was refused for it or not."""
+    """Returns what stops producers now, whether or not any was refused for it."""
     if topic.closing or topic.fenced:
         sentence = (
             "Another broker has taken over the topic; clients look it up again and find it there."
@@ -90,7 +91,7 @@ def _known(topic: AnyTopic, kind: Hindrance) -> Refusal | None:
 
 
 def _since(topic: AnyTopic, kind: Hindrance) -> int | None:
-    """When somebody was refused for it first."""
+    """Returns when a producer was first refused for it."""
     known = _known(topic, kind)
     return None if known is None else known.first_ms
 
@@ -99,7 +100,7 @@ async def _quota(broker: BrokerService, topic: Topic) -> Explanation | None:
     try:
         exceeded = await broker.quotas.holding(topic)
     except LedgerError:
-        # Then it is not known how old the backlog is, and producers are told so when they come.
+        # The age of the backlog is unknown, and producers that connect get that error.
         return None
     behind = slowest(topic)
     if exceeded is None or behind is None:
@@ -131,7 +132,7 @@ async def _quota(broker: BrokerService, topic: Topic) -> Explanation | None:
 
 
 def _rate(broker: BrokerService, topic: AnyTopic) -> Explanation | None:
-    """The bound for which connections are not read now."""
+    """Explains the rate limit for which connections are not read now."""
     limits: list[tuple[str, str, PublishLimiter | None]] = [
         ("Topic", "the topic", topic.publish_limiter),
         ("ResourceGroup", "its resource group", None if topic.group is None else topic.group.publish),
@@ -178,7 +179,7 @@ def _in_flight(broker: BrokerService, topic: AnyTopic) -> Explanation | None:
 
 
 def _caps(topic: AnyTopic) -> Explanation | None:
-    """Who is connected keeps others out; only where somebody was kept out."""
+    """Explains which connected producers keep others out, if any was refused."""
     cap, count = topic.policies.max_producers, len(topic.local_producers())
     known = _known(topic, Hindrance.MAX_PRODUCERS)
     if known is not None and cap and count >= cap:
@@ -205,7 +206,7 @@ def _caps(topic: AnyTopic) -> Explanation | None:
 
 
 def _refused_lately(topic: AnyTopic) -> Explanation | None:
-    """The last of what was refused a short while ago, where nothing tells whether it would be again."""
+    """Explains the last recent refusal of a kind that can only be noticed by the next attempt."""
     known = topic.refusals.known if topic.refusals is not None else {}
     after = topic.clock.wall_ms() - _LATELY_MS
     lately = {kind: known[kind] for kind in _TOLD if kind in known and known[kind].last_ms >= after}

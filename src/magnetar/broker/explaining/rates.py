@@ -1,4 +1,4 @@
-"""Rates that are used up: whose, how much they allow, and what raises them."""
+"""Explains rate limits that are used up: whose they are, how much they allow, and what raises them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.naming.topic_name import TopicName
 
 _MORE = 10
-"""Times what it is: as much as a command suggests."""
+"""The factor by which suggested commands raise a limit."""
 
 _OWNERS = {
     LimitedBy.SUBSCRIPTION: "this subscription",
@@ -23,7 +23,7 @@ _OWNERS = {
 def of_dispatch(
     subscription: Subscription, limiter: DispatchLimiter | None
 ) -> tuple[str, dict[str, Any], str, str]:
-    """Sentence, figures, command that raises it, command that shows it."""
+    """Returns the sentence, the figures, a command that raises the limit, and a command that shows it."""
     if limiter is None:
         return "The dispatch rate is used up.", {}, "", ""
     rate = limiter.rate
@@ -73,7 +73,7 @@ def _raised(amount: int) -> int:
 
 
 def bounds_of(messages: float, size: float) -> str:
-    """Both bounds in words, of those that there are."""
+    """Returns the limits that are set, in words."""
     found = [f"{int(messages):,} messages"] if messages > 0 else []
     found += [f"{int(size):,} bytes"] if size > 0 else []
     return " and ".join(found)

@@ -1,4 +1,4 @@
-"""Why a topic does not arrive in another cluster, in words."""
+"""Explains why a topic does not arrive in another cluster."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from magnetar.naming.replicators import remote_cluster_of
 
 
 class Replicated(Enum):
-    """How it stands with a topic in another cluster."""
+    """The state of a topic's replication to or from another cluster."""
 
     AT_END = "at_end"
     REPLICATING = "replicating"
     RESTING = "resting"
-    """Everything has arrived, and the topic is not used."""
+    """Everything was replicated, and the topic is not in use."""
     HINDERED = "not_replicated"
     PASSING_ON = "passing_on"
-    """Of a non-persistent topic: what is published goes there."""
+    """A non-persistent topic: messages are passed on as they are published."""
     DUPLICATES = "duplicates"
-    """Of what comes from another cluster: the last messages were dropped as duplicates."""
+    """From another cluster: the last messages were dropped as duplicates."""
 
 
 def explain_replication(replicator: Replicating) -> Explanation:
-    """Of a topic's replicator to one other cluster."""
+    """Explains a topic's replicator to one other cluster."""
     where, backlog = replicator.where, replicator.backlog()
     figures = {
         "backlog": backlog,
@@ -52,7 +52,7 @@ def explain_replication(replicator: Replicating) -> Explanation:
 
 
 def explain_passing_on(replicator: PassingOn) -> Explanation:
-    """Of a non-persistent topic's replicator to one other cluster."""
+    """Explains a non-persistent topic's replicator to one other cluster."""
     where, dropped = replicator.where, replicator.dropped.messages
     figures = {"connected": replicator.connected, "dropped": dropped}
     lost = f"Dropped since the topic was loaded: {counted(dropped, 'message')}."
@@ -66,7 +66,7 @@ def explain_passing_on(replicator: PassingOn) -> Explanation:
 
 
 def explain_dropped(topic: Topic) -> dict[str, Explanation]:
-    """Clusters whose last messages were dropped as duplicates here, by their names."""
+    """Returns explanations for the clusters whose last messages were dropped here as duplicates, by name."""
     known = topic.deduplication
     if known is None:
         return {}

@@ -1,6 +1,6 @@
-"""Why the consumers of a subscription get nothing.
+"""Explains why the consumers of a subscription receive nothing.
 
-The reason is what its dispatcher decided last (``broker.dispatch.waiting``); here it gets its words, the
+The reason is the dispatcher's last decision (``broker.dispatch.waiting``). This module adds a sentence, the
 figures that belong to it, and a command.
 """
 
@@ -22,7 +22,7 @@ from magnetar.broker.subscriptions.persistent import Subscription
 _MOST_IN_SENTENCE = 3
 
 Parts = tuple[str, dict[str, Any], str, str]
-"""Sentence, figures beside those of every subscription, command that mends it, command that shows more."""
+"""Sentence, additional figures, command that resolves it, command that shows details."""
 
 
 def explain_subscription(subscription: BaseSubscription) -> Explanation:
@@ -47,7 +47,7 @@ def explain_subscription(subscription: BaseSubscription) -> Explanation:
 
 
 def _figures(subscription: BaseSubscription) -> dict[str, Any]:
-    """Those that belong to any reason."""
+    """Returns the figures that every explanation has."""
     found: dict[str, Any] = {
         "type": None if subscription.type is None else subscription.type.name,
         "consumers": len(subscription.consumers),
@@ -58,7 +58,7 @@ def _figures(subscription: BaseSubscription) -> dict[str, Any]:
 
 
 def _waits(messages: int) -> str:
-    """At the beginning of a sentence."""
+    """Says how many messages wait, at the beginning of a sentence."""
     return waits(messages).capitalize()
 
 
@@ -67,7 +67,7 @@ def _topic(subscription: BaseSubscription) -> str:
 
 
 def _policies(subscription: BaseSubscription) -> str:
-    """Whose policies are those of the topic: a partition's are those of the whole."""
+    """Returns the topic whose policies apply: for a partition its partitioned topic."""
     return str(subscription.topic.name.base)
 
 
@@ -84,7 +84,7 @@ def _named(consumers: Iterable[AnyConsumer]) -> list[dict[str, Any]]:
 
 
 def _names(found: list[dict[str, Any]]) -> str:
-    """Some of them, in a sentence."""
+    """Lists some of them, for a sentence."""
     some = ", ".join(f"{each['name']} at {each['address']}" for each in found[:_MOST_IN_SENTENCE])
     return some if len(found) <= _MOST_IN_SENTENCE else f"{some} and others"
 
@@ -94,7 +94,7 @@ def _stats(subscription: BaseSubscription) -> str:
 
 
 def _lacking(subscription: Subscription, reason: Reason) -> list[dict[str, Any]]:
-    """The consumers to which a reason applies."""
+    """Returns the consumers to which a reason applies."""
     dispatcher = subscription.dispatcher
     consumers = subscription.consumers
     if dispatcher is not None and dispatcher.active is not None:
@@ -102,7 +102,7 @@ def _lacking(subscription: Subscription, reason: Reason) -> list[dict[str, Any]]
     return _named(each for each in consumers if not each.ready and lack_of(each) is reason)
 
 
-# Of topics that store
+# Persistent topics
 
 
 def _no_consumer(subscription: Subscription) -> Parts:
@@ -353,7 +353,7 @@ _STORED: Mapping[Reason, Callable[[Subscription], Parts]] = {
 }
 
 
-# Of topics that store nothing
+# Non-persistent topics
 
 _UNSTORED: Mapping[Reason, str] = {
     Reason.NO_CONSUMER: "No consumer is connected: published messages are dropped.",

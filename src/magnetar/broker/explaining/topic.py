@@ -1,4 +1,4 @@
-"""The explanation of a topic that is served here: both sides of it."""
+"""Explains both sides of a topic that is served here."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import SubscriptionNotFound
 
 _OF_TOPICS = ("pulsar-admin topics set-", "pulsar-admin topicPolicies ")
-"""Commands that are of no use where topics have no policies of their own."""
+"""Commands that are left out where topic policies are disabled."""
 
 
 async def explain_topic(broker: BrokerService, topic: AnyTopic, subscription: str | None) -> dict[str, Any]:
     """:param subscription: only this one; None: all of them
 
-    :raises SubscriptionNotFound: there is none of that name
+    :raises SubscriptionNotFound: no such subscription
     """
-    # The others are the broker's own, and have no consumers.
+    # The others are the broker's own cursors, and have no consumers.
     chosen = {name: each for name, each in topic.subscriptions.items() if each.kind is SUBSCRIPTION}
     if subscription is not None:
         if subscription not in chosen:

@@ -377,8 +377,7 @@ async def close_consumer(connection: Connection, request: Any) -> None:
 
 
 async def seek(connection: Connection, request: CommandSeek) -> None:
-    """SEEK → CLOSE_CONSUMER for all consumers, then SUCCESS: they reconnect and read from the new
-    position."""
+    """SEEK → CLOSE_CONSUMER for all consumers, then SUCCESS: they reconnect and read from there."""
     consumer = _consumer(connection, request.consumer_id)
     subscription = consumer.subscription
     if not isinstance(subscription, Subscription):
@@ -400,8 +399,7 @@ async def seek(connection: Connection, request: CommandSeek) -> None:
 async def _position_at(
     consumer: Consumer[BaseSubscription], subscription: Subscription, time_ms: int
 ) -> Position:
-    """Returns where to go on after a seek to a publish time, possibly at a message that only compaction
-    kept."""
+    """Returns where a seek to a publish time leads, possibly to a message that only compaction kept."""
     topic = subscription.topic
     position = await topic.position_at(time_ms)
     compacted = topic.compaction.current
@@ -430,8 +428,7 @@ async def last_message_id(connection: Connection, request: Any) -> None:
 
 
 async def _last_of(consumer: Consumer[BaseSubscription], subscription: Subscription) -> tuple[Position, int]:
-    """Returns the position of the last message that a consumer will get, and its index in its batch, -1
-    outside of one."""
+    """Returns the last message that a consumer will get, and its index in its batch (-1: no batch)."""
     topic = subscription.topic
     position, batch_size = await topic.last_message()
     compacted = topic.compaction.current

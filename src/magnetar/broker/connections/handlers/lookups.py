@@ -62,8 +62,7 @@ async def lookup(connection: Connection, request: CommandLookupTopic) -> None:
 
 
 async def topics_of_namespace(connection: Connection, request: CommandGetTopicsOfNamespace) -> None:
-    """GET_TOPICS_OF_NAMESPACE → the topics that match, or all; without them if the client's hash is
-    current."""
+    """GET_TOPICS_OF_NAMESPACE → the topics that match, or all; none if the client's hash is current."""
     with connection.broker.lookup_in_progress():
         async with connection.requests.large_answer():
             if not connection.closed:
