@@ -1,1 +1,1 @@
-"""How much flows: budgets of a turn, of memory, of rates; nothing here knows a topic."""
+"""Flow control: budgets of a turn of the loop, of memory and of rates. Nothing here depends on topics."""

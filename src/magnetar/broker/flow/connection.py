@@ -1,4 +1,4 @@
-"""A client's connection as the rooms see it that hold it back, or watch over it."""
+"""A client's connection as seen by the layers that pause or watch it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
 
 class ClientConnection(Protocol):
-    """``connections.connection.Connection``: a room above this one has it."""
+    """``connections.connection.Connection``, in a layer above this one."""
 
     outgoing: Outgoing
 
@@ -24,34 +24,34 @@ class ClientConnection(Protocol):
     def pending_publishes(self) -> int: ...
     @property
     def held_back(self) -> bool:
-        """Whether it is not read for a reason that is not its client's."""
+        """Whether reading is paused for a reason on the broker's side."""
         ...
 
     @property
     def throttled(self) -> bool:
-        """Whether it is not read because its client has published beyond a rate."""
+        """Whether reading is paused because the client exceeds a publish rate."""
         ...
 
     @property
     def greeted(self) -> bool:
-        """Whether it is known who its client is, and no longer asked."""
+        """Whether the client is authenticated."""
         ...
 
     async def authenticate_again(self, methods: frozenset[str] | None) -> None:
-        """What clients are let in by has changed: those that came by one of ``methods``; None: all."""
+        """Authenticates the client again if it used one of the changed ``methods``; None: all methods."""
         ...
 
     async def ask_again(self, touched: frozenset[NamespaceName | str] | None) -> None:
-        """What is allowed has changed, in namespaces and tenants (by name); None: everywhere.
+        """Checks permissions again in the changed namespaces and tenants (by name); None: everywhere.
 
-        :raises MetadataFailure: it cannot be known now
+        :raises MetadataFailure: the permissions cannot be read
         """
         ...
 
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
     def read_on(self) -> None:
-        """Takes apart what it holds, then what comes; unless it has been stopped again, or has gone."""
+        """Handles what was read already, then reads on, unless the connection was paused again or closed."""
         ...
 
     def send(self, command: BaseCommand) -> None: ...

@@ -1,4 +1,4 @@
-"""Clients of topics that go to another broker: they are told when it is known where they find them."""
+"""Unloading with redirection: clients of a topic are told its new broker once that is known."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 
 class Assigned(NamedTuple):
-    """Where a topic is served from now on; empty: not in that way."""
+    """The addresses of the broker that serves a topic from now on; empty: it has no such address."""
 
     url: str
     url_tls: str
 
 
 class Departure:
-    """Of the topics of one bundle: nothing is taken of their clients any more, and they wait to be told."""
+    """Topics of one bundle that are leaving: input of their clients is ignored until they are told."""
 
     def __init__(self) -> None:
         self._farewells: list[Callable[[Assigned | None], None]] = []
@@ -28,7 +28,7 @@ class Departure:
         return len(self._farewells)
 
     def tell(self, assigned: Assigned | None) -> None:
-        """:param assigned: None: they look their topics up"""
+        """:param assigned: None: clients look their topics up"""
         farewells, self._farewells = self._farewells, []
         for farewell in farewells:
             farewell(assigned)

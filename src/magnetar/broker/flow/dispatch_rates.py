@@ -1,8 +1,8 @@
-"""Bounds on what is sent to consumers in a second: of a subscription, a topic, a group of them, the broker.
+"""Limits on what is sent to consumers per second: for a subscription, a topic, a resource group, the broker.
 
-Tokens are taken once for a run of entries, after it was sent: what was sent beyond them is paid by waiting.
-Who finds a limiter empty waits in its row, and the limiter has one timer for all that wait. They come in the
-order of the row, so that nobody who is asked to send more often gets more.
+Tokens are taken once per run of entries, after it was sent; a debt is paid by waiting. A dispatcher that
+finds a limiter empty joins its queue, and the limiter has one timer for the queue. Dispatchers are served in
+the order of the queue, so that asking more often does not get more.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.entry_run import EntryRun
 
 _STEP_SECONDS = 0.005
-"""Tokens come at most so often: what comes while a run is being sent is sent with the next one."""
+"""Tokens are added at most this often: those of the time in which a run is sent go to the next run."""
 
 _SAMPLE_SECONDS = 1.0
-"""Over which it is measured at least how fast a topic is published to."""
+"""The shortest time over which the publish rate of a topic is measured, for relative rates."""
 
 _ANY = 1 << 62
 
 
 class LimitedBy(Enum):
-    """Whose limit it is, by its name in statistics."""
+    """What a limit belongs to, by its name in statistics."""
 
     SUBSCRIPTION = "Subscription"
     TOPIC = "Topic"
@@ -39,11 +39,11 @@ class LimitedBy(Enum):
 
 
 Published = Callable[[], tuple[int, int]]
-"""Messages and bytes that were published to a topic since it was loaded."""
+"""Returns the messages and bytes that were published to a topic since it was loaded."""
 
 
 class DispatchLimiter:
-    """A bucket for messages and one for bytes, and the row of those who wait for either."""
+    """A token bucket for messages and one for bytes, with a queue of dispatchers that wait for either."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class DispatchLimiter:
         rate: DispatchRate,
         published: Published | None = None,
     ) -> None:
-        """:param published: for rates that are relative to it"""
+        """:param published: for rates that are relative to the publish rate"""
         self._wheel = wheel
         self._clock = clock
         self.kind = kind
@@ -69,7 +69,7 @@ class DispatchLimiter:
         self._set(0.0, 0.0)
 
     def use(self, rate: DispatchRate) -> None:
-        """Goes by another rate from now on, as if nothing had been sent; who waits is asked again soon."""
+        """Applies another rate, with full buckets; waiting dispatchers are checked again soon."""
         if rate == self._rate:
             return
         self._rate = rate
@@ -79,23 +79,23 @@ class DispatchLimiter:
 
     @property
     def limited(self) -> bool:
-        """Whether there is a bound at all."""
+        """Whether there is a limit at all."""
         return self._messages is not None or self._bytes is not None
 
     @property
     def rate(self) -> DispatchRate:
-        """By what it goes."""
+        """The present rate."""
         return self._rate
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """The number of waiting dispatchers."""
         return len(self._row)
 
     def _set(self, messages_more: float, bytes_more: float) -> None:
-        """Fits the buckets to the rate.
+        """Sets the buckets to the rate.
 
-        :param messages_more: a second; what is published, where the rate is relative to it
+        :param messages_more: per second; the publish rate, if the rate is relative to it
         """
         rate, now = self._rate, self._clock.monotonic()
         self._messages = self._fitted(self._messages, rate.messages, messages_more, now)
@@ -119,32 +119,32 @@ class DispatchLimiter:
         self._set((self._sample[0] - former[0]) / passed, (self._sample[1] - former[1]) / passed)
 
     def room(self, now: float) -> tuple[float, float]:
-        """Messages and bytes that may be sent now; below 1: none."""
+        """Returns the messages and bytes that may be sent now; below 1: none."""
         self._follow_publishers(now)
         messages = _ANY if self._messages is None else self._messages.available(now)
         size = _ANY if self._bytes is None else self._bytes.available(now)
         return messages, size
 
     def take(self, messages: int, size: int) -> None:
-        """So much was sent."""
+        """Takes tokens for what was sent."""
         if self._messages is not None:
             self._messages.take(messages)
         if self._bytes is not None:
             self._bytes.take(size)
 
-    # Those who wait
+    # The queue
 
     def wait(self, throttle: Throttle) -> None:
-        """Has it go on when there is room again, behind those who wait already."""
+        """Adds a throttle at the end of the queue; it goes on when there is room again."""
         self._row[throttle] = None
         if self._timer is None and not self._serving:
             self._plan()
 
     def leave(self, throttle: Throttle) -> None:
-        """It does not wait any more."""
+        """Removes a throttle from the queue."""
         self._row.pop(throttle, None)
         if not self._row and self._timer is not None:
-            # It may be far off, and would keep what it wakes.
+            # Its time may be far off, and it would keep the dispatcher in memory.
             self._timer.cancel()
             self._timer = None
 
@@ -174,18 +174,18 @@ class DispatchLimiter:
                 throttle.serve()
         finally:
             self._serving = False
-            # Whatever one of them has met with: the others wait for nothing else.
+            # After an error in one of them too: the others wait only for this timer.
             self._plan()
 
     def check(self) -> None:
-        """:raises BrokenInvariant: somebody waits whom nobody will wake"""
+        """:raises BrokenInvariant: a throttle waits without a timer"""
         must(not self._row or self._timer is not None, self.kind.value, "keeps", len(self._row), "waiting")
 
 
 class Throttle:
-    """All limiters that bound what one subscription is sent.
+    """All limiters that apply to one subscription.
 
-    :param go_on: has its dispatcher send what it can
+    :param go_on: makes its dispatcher send what it can
     :param caught_up: whether the subscription is near the end of its topic
     """
 
@@ -202,30 +202,30 @@ class Throttle:
         self._go_on = go_on
         self._caught_up = caught_up
         self.count_messages = count_messages
-        """A batch counts as its messages; else as one."""
+        """A batch counts as its number of messages; otherwise as one."""
         self.bound_if_caught_up = bound_if_caught_up
         self.limiters: Sequence[DispatchLimiter] = ()
         self.in_turn = False
-        """It has waited, and is being served."""
+        """It was taken from the queue and is being served."""
         self._bound = True
         self.messages = 0
-        """How many messages, or batches, may be sent now: as of the last time it was admitted."""
+        """The messages, or batches, that may be sent, as of the last call of :meth:`admits`."""
         self.size = 0
         """The same in bytes."""
         self.held_back: dict[tuple[LimitedBy, bool], int] = {}
-        """How often, by whose limit, and whether it was that on messages."""
+        """How often it was held back, by the kind of limit and whether that on messages was reached."""
         self.held_by: DispatchLimiter | None = None
-        """Whose row it waits in, or waited in last."""
+        """The limiter in whose queue it waits or waited last."""
 
     def use(self, limiters: Sequence[DispatchLimiter]) -> None:
-        """From now on these bound it."""
+        """Replaces the limiters."""
         for limiter in self.limiters:
             if limiter not in limiters:
                 limiter.leave(self)
         self.limiters = tuple(limiters)
 
     def serve(self) -> None:
-        """Its turn has come."""
+        """Called when it is at the head of the queue."""
         self.in_turn = True
         try:
             self._go_on()
@@ -233,7 +233,7 @@ class Throttle:
             self.in_turn = False
 
     def admits(self) -> bool:
-        """Whether anything may be sent now, and how much; if not, it goes on by itself when something may."""
+        """Whether anything may be sent now, and how much. If not, the dispatcher is called when it may."""
         self._bound = self.bound_if_caught_up or not self._caught_up()
         messages = size = float(_ANY)
         if self._bound:
@@ -255,14 +255,14 @@ class Throttle:
         return True
 
     def fitting(self, run: EntryRun, first: int, count: int, sizes: Sequence[int]) -> int:
-        """How many of the entries [first, first + count) are sent now, at least one; the last may be much.
+        """Returns how many of the entries [first, first + count) to send now: at least one.
 
         :param sizes: messages of each, from ``first`` on
         """
         return self.fitting_of(run, range(first, first + count), sizes) if self._bound else count
 
     def fitting_of(self, run: EntryRun, chosen: Sequence[int], sizes: Sequence[int]) -> int:
-        """The same of the entries with these indexes."""
+        """Does the same for the entries with these indexes."""
         count = len(chosen)
         if not self._bound:
             return count
@@ -274,7 +274,7 @@ class Throttle:
         return max(1, _within(lengths, count, self.size))
 
     def take(self, entries: int, messages: int, size: int) -> None:
-        """So much was sent."""
+        """Takes tokens for what was sent."""
         if not self._bound:
             return
         counted = messages if self.count_messages else entries
@@ -282,13 +282,13 @@ class Throttle:
             limiter.take(counted, size)
 
     def close(self) -> None:
-        """Nothing is sent any more."""
+        """Leaves the queue for good."""
         for limiter in self.limiters:
             limiter.leave(self)
 
 
 def _within(amounts: Sequence[int], count: int, most: int) -> int:
-    """How many of the first ``count`` amounts are begun before ``most`` is used up."""
+    """Returns how many of the first ``count`` amounts begin before ``most`` is used up."""
     if sum(amounts[:count]) <= most:
         return count
     for index in range(count):

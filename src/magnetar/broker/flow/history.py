@@ -1,4 +1,4 @@
-"""How much went in and out lately: a small ring of numbers for each topic that was busy."""
+"""Recent rates in and out: a small ring of numbers for each topic that was busy."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from array import array
 from collections.abc import Sequence
 
 WINDOWS = 60
-"""Of statistics (``statsUpdateFrequencyInSecs``) that are kept."""
+"""Statistics windows (``statsUpdateFrequencyInSecs``) that are kept."""
 
 MOST_KEPT = 8192
-"""Topics with a ring of less than 1 KiB each, its name included: 8 MiB for all together."""
+"""Topics that are kept; a ring takes less than 1 KiB with its name, so all together less than 8 MiB."""
 
 ALL = ""
-"""In place of a topic: all of the broker's together."""
+"""In place of a topic: the whole broker."""
 
 
 class _Ring:
@@ -23,7 +23,7 @@ class _Ring:
         self.values = array("f", bytes(4 * 2 * WINDOWS))
 
     def go_to(self, window: int) -> None:
-        """The windows that nobody told of were idle."""
+        """Moves on to a window; those in between without rates count as idle."""
         for missed in range(max(self.newest + 1, window - WINDOWS + 1), window + 1):
             at = missed % WINDOWS * 2
             self.values[at] = self.values[at + 1] = 0.0
@@ -31,25 +31,25 @@ class _Ring:
 
 
 class RateHistory:
-    """Rates of the last :data:`WINDOWS` windows, by topic; topics that were idle all the time have none."""
+    """Rates of the last :data:`WINDOWS` windows by topic, without topics that were idle all the time."""
 
     def __init__(self) -> None:
         self._rings: dict[str, _Ring] = {}
         self._window = -1
-        """Before the first."""
+        """The number of the window; -1 before the first."""
 
     def __len__(self) -> int:
         return len(self._rings)
 
     def new_window(self) -> None:
-        """From now on rates are those of the next window. Rings without any news are let go."""
+        """Begins the next window, and removes rings that are idle in all windows."""
         self._window += 1
         if self._window % WINDOWS == 0:
             oldest = self._window - WINDOWS
             self._rings = {name: ring for name, ring in self._rings.items() if ring.newest > oldest}
 
     def add(self, topic: str, rate_in: float, rate_out: float) -> None:
-        """Messages a second of the window, added to what is there; left aside while there are too many."""
+        """Adds messages per second to the present window; ignores new topics while there are too many."""
         ring = self._rings.get(topic)
         if ring is None:
             if len(self._rings) >= MOST_KEPT:
@@ -62,12 +62,12 @@ class RateHistory:
         ring.values[at + 1] += rate_out
 
     def of(self, topic: str) -> tuple[Sequence[float], Sequence[float]]:
-        """Messages a second in and out, oldest first, as far back as there are windows; none: it was idle."""
+        """Returns messages per second in and out, the oldest first, for the known windows; empty if idle."""
         ring = self._rings.get(topic)
         if ring is None:
             return (), ()
         ring.go_to(self._window)
-        # What follows the newest is the oldest.
+        # The oldest follows the newest.
         first = (self._window + 1) % WINDOWS * 2
         values = ring.values[first:] + ring.values[:first]
         known = min(WINDOWS, self._window + 1)

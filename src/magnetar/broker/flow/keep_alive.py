@@ -1,4 +1,4 @@
-"""Whether a client is alive: PING when it is silent, and when somebody wants what it holds."""
+"""Keep-alive: PING when a client is silent, or when another client waits for what it holds."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class KeepAliveSettings:
     """In seconds."""
 
     interval: float
-    """Between two looks; a client that is silent for two of them is closed."""
+    """Time between two checks; a client that is silent for two of them is disconnected."""
     liveness_timeout: float
-    """For an answer to a PING on which somebody else waits; 0 and below: never asked."""
+    """Timeout of a PING on which another client waits; 0 or below: no such PING is sent."""
 
 
 class KeepAlive:
-    """Of one connection; it is told of all that arrives, and aborts the connection of a dead client."""
+    """The keep-alive of one connection: it is told of all input, and aborts dead connections."""
 
     __slots__ = (
         "_check_timer",
@@ -60,13 +60,13 @@ class KeepAlive:
         self._check_timer = self._wheel.schedule(self._settings.interval, self._check)
 
     def heard(self) -> None:
-        """Something arrived."""
+        """Called when anything arrives."""
         self._traffic = True
         if self._waiting:
             self._answer(alive=True)
 
     def stop(self) -> None:
-        """The connection has gone."""
+        """Called when the connection is closed."""
         if self._check_timer is not None:
             self._check_timer.cancel()
         self._answer(alive=False)
@@ -74,29 +74,30 @@ class KeepAlive:
     def _check(self) -> None:
         connection = self._connection
         if connection.closed:
-            # It was closed an interval ago, and its client did not even take what it was still to get.
+            # The connection was closed an interval ago, and its client has not even read what was still to be
+            # sent.
             connection.abort()
             return
         if not connection.greeted:
             log.info("closing a connection without a CONNECT", extra={"peer": connection.address})
             connection.abort()
             return
-        # A client that is not read because of what the broker still does for it cannot show that it lives.
+        # A client whose input is not read because the broker is busy for it cannot show that it is alive.
         silent = not self._traffic and not connection.held_back
         if silent and self._ping_sent:
             log.info("closing a connection that is silent", extra={"peer": connection.address})
             connection.abort()
             return
         self._ping_sent = silent
-        # A client that is throttled gets no answer to its own PING meanwhile: this one tells it that the
-        # broker lives. Its answer lies in the socket, and nobody waits for it.
+        # A throttled client gets no answer to its own PING meanwhile; this one shows it that the broker is
+        # alive. Its answer stays in the socket, and nothing waits for it.
         if silent or connection.throttled:
             connection.send(BaseCommand(type=BaseCommand.PING, ping={}))
         self._traffic = False
         self._schedule()
 
     async def ask(self) -> bool:
-        """Pings the client; False when nothing came back in time: the connection is closed then."""
+        """Pings the client; returns False if nothing arrives in time: the connection is closed then."""
         connection = self._connection
         if connection.closed:
             return False

@@ -1,4 +1,4 @@
-"""What all connections share: connection counts, publishes in flight, partial frames."""
+"""Limits over all connections: their number, publishes in flight, partial frames."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ log = logging.getLogger(__name__)
 
 
 class ConnectionCounts:
-    """All connections, with Pulsar's caps: in all, and from one address; 0 for none."""
+    """All connections, with Pulsar's limits on their total and on those from one address; 0: no limit."""
 
     def __init__(self, max_connections: int, max_per_address: int) -> None:
         self._max = max_connections
         self._max_per_address = max_per_address
         self.all: dict[ClientConnection, None] = {}
-        """In the order they came: a set's order would differ from run to run."""
+        """In order of arrival, as the order of a set would differ between runs."""
         self._per_address: dict[str, int] = {}
         self.created = 0
         self.closed_count = 0
         self.handshakes = 0
         self.unauthenticated = 0
-        """Clients that were not authenticated."""
+        """Failed authentications of clients."""
         self.refused = 0
 
     def opened(self, connection: ClientConnection) -> BrokerError | None:
-        """Counts a connection; returns why it must be closed, if it must."""
+        """Counts a connection; returns an error if it exceeds a limit and must be closed."""
         self.created += 1
         self.all[connection] = None
         count = self._per_address.get(connection.host, 0) + 1
@@ -53,14 +53,14 @@ class ConnectionCounts:
             self._per_address.pop(connection.host, None)
 
     def check(self) -> None:
-        """:raises BrokenInvariant: connections are counted that are not there"""
+        """:raises BrokenInvariant: the counts differ from the connections"""
         counts = self._per_address.values()
         must(sum(counts) == len(self.all), sum(counts), "connections of addresses,", len(self.all), "in all")
         must(all(count > 0 for count in counts), "an address without a connection is kept")
 
 
 class PublishBuffer:
-    """Bytes of publishes that are not durable yet; beyond the limit those who publish are not read."""
+    """Bytes of publishes that are not durable yet; above the limit, connections that publish are not read."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max = max_bytes
@@ -68,12 +68,12 @@ class PublishBuffer:
         self._paused: dict[ClientConnection, None] = {}
 
     def use(self, max_bytes: int) -> None:
-        """Another limit counts from now on."""
+        """Changes the limit."""
         self._max = max_bytes
         self.shrank(0)
 
     def holds(self, connection: ClientConnection) -> bool:
-        """Whether a connection is not read because of the limit."""
+        """Whether reading of a connection is paused because of the limit."""
         return connection in self._paused
 
     def grew(self, connection: ClientConnection, size: int) -> None:
@@ -97,11 +97,11 @@ class PublishBuffer:
 
 
 class PartialFrames:
-    """Bytes of frames that have not arrived whole.
+    """Bytes of incomplete frames.
 
-    Beyond the limit the connections with the oldest of them are not read. What these hold already stays with
-    them, and newer ones, which may be well-behaved, go on and add to it: at one and a half times the limit
-    the oldest are closed. A connection that waits is silent and ends by its keep-alive at the latest.
+    Above the limit the connections with the oldest incomplete frames are not read. They keep what they hold,
+    while newer ones, which may be well-behaved, go on and add to it: at one and a half times the limit the
+    oldest are closed. A paused connection is silent, and ends by its keep-alive at the latest.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -146,6 +146,6 @@ class PartialFrames:
             oldest.resume_reading()
 
     def check(self) -> None:
-        """:raises BrokenInvariant: the bytes of all are not those of each"""
+        """:raises BrokenInvariant: the total is not the sum over the connections"""
         must(self.used == sum(self._sizes.values()), self.used, "bytes of", sum(self._sizes.values()))
         must(self._paused.keys() <= self._sizes.keys(), "a connection waits that holds nothing")

@@ -1,4 +1,4 @@
-"""How lookups ended, and how long they took."""
+"""Outcomes and durations of lookups."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from magnetar.broker.flow.rates import SECONDS_BOUNDS, Distribution, Timings
 
 
 class LookupEnd(Enum):
-    """The value is its name in telemetry, as Pulsar has it."""
+    """The value is the name in telemetry, as in Pulsar."""
 
     BROKER = "broker"
-    """The broker that serves the topic was told."""
+    """The client was told the broker that serves the topic."""
     REDIRECT = "redirect"
-    """Another broker is to be asked."""
+    """The client was told to ask another broker."""
     FAILURE = "failure"
 
 
 class LookupTimes:
-    """Since the start."""
+    """Counted since the start."""
 
     def __init__(self) -> None:
         self.answered = Timings()
-        """Of those that did not fail."""
+        """Durations of those that did not fail."""
         self.by_end = {end: Distribution(SECONDS_BOUNDS) for end in LookupEnd}
 
     def add(self, end: LookupEnd, seconds: float) -> None:

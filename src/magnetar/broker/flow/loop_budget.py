@@ -1,9 +1,9 @@
-"""How much is begun in one turn of the loop, over all connections; what is left goes on in the next turns.
+"""The loop budget: how much is begun in one turn of the event loop, over all connections.
 
-A thousand consumers that start on a backlog, or a connection full of requests, would each alone be quick
-enough; together they would keep everybody else waiting. So whoever dispatches or handles frames asks before
-each run. It counts bytes, with a price for what costs whatever its size, and it looks at the clock: bytes,
-because they are written to sockets later in the same turn, where no clock is asked.
+A thousand consumers that start on a backlog, or a connection full of requests, are each quick enough alone;
+together they would keep all others waiting. So dispatchers and readers of frames ask for admission before
+each run. The budget counts bytes, with a price for work whose cost does not depend on size, and looks at the
+clock: bytes, because they are written to sockets later in the same turn, where no clock is checked.
 """
 
 from __future__ import annotations
@@ -14,53 +14,53 @@ from typing import Protocol
 from magnetar.io.interfaces import Clock, Loop
 
 TURN_SECONDS = 0.004
-"""After so long in a turn nothing more is begun."""
+"""After this time in a turn nothing more is begun."""
 
 TURN_BYTES = 2 * 1024 * 1024
-"""And after so much."""
+"""Nor after this many bytes."""
 
 STEP_BYTES = 128 * 1024
-"""What those that wait get at a time: the next one in the row comes then."""
+"""The share of a waiting taker, after which the next one in the queue is served."""
 
 FIRST_STEP_BYTES = 16 * 1024
-"""What they get the first time, so that many who come at once do not keep one waiting who wants little."""
+"""The share of a first turn: small, so that many at once do not keep one waiting that has little to do."""
 
 RUN_PRICE = 4 * 1024
-"""A run of entries for one consumer, beside its bytes."""
+"""Of a run of entries for one consumer, in addition to its bytes."""
 
 FRAMES_PRICE = 16 * 1024
-"""A few dozen frames that are handled without a protobuf object, or runs of them."""
+"""Of a few dozen frames, or runs of them, that are handled without a protobuf object."""
 
 READ_PRICE = 128 * 1024
-"""Beginning a read from the ledger store."""
+"""Of starting a read from the ledger store."""
 
 LOOK_PRICE = 256
-"""Looking at an entry that may not be sent."""
+"""Of looking at an entry that may not be sent."""
 
 FILTER_PRICE = 16 * 1024
-"""Asking the filters about an entry."""
+"""Of applying the filters to an entry."""
 
 REQUEST_PRICE = 64 * 1024
-"""A command that is not per message."""
+"""Of a command that is not per message."""
 
 
 _FIRSTS = STEP_BYTES // FIRST_STEP_BYTES
 
 
 class BudgetTaker(Protocol):
-    """Whoever has more to do than fits into a turn."""
+    """A part of the broker that may have more to do than fits into a turn."""
 
     def go_on(self) -> None:
-        """Does more of it, and asks :meth:`LoopBudget.admits` on the way."""
+        """Continues, asking :meth:`LoopBudget.admits` on the way."""
         ...
 
 
 class LoopBudget:
-    """The budget of the turn that runs, and the rows of those who wait for another one.
+    """The budget of the present turn, and the queues of those who wait for another one.
 
-    Who was turned away without having had its share waits in a row of its own, which takes turns with the row
-    of those who come again and again: so a client that wants little waits for few others, and nobody waits
-    for ever. The rows get half of a turn, and what comes meanwhile may use the other half.
+    A taker that was turned away without having had its share waits in a queue of its own, which alternates
+    with the queue of those that return again and again. So a client with little to do waits for few others,
+    and no client waits forever. The queues get half of a turn; new work may use the other half.
     """
 
     __slots__ = (
@@ -83,25 +83,25 @@ class LoopBudget:
         self._loop = loop
         self._clock = clock
         self._planned = False
-        """Whether a turn is counted, and the next one planned."""
+        """Whether a turn is being counted, with the next one scheduled."""
         self._left = 0
         self._floor = 0
-        """What of the budget is not for the one that is being served."""
+        """What the taker that is being served has to leave of the budget."""
         self._ends = 0.0
         self._served: BudgetTaker | None = None
         self._waiting: set[BudgetTaker] = set()
         self._first: deque[BudgetTaker] = deque()
         self._again: deque[BudgetTaker] = deque()
         self._firsts = 0
-        """How many of that row came since one of the other."""
+        """Takers of the first queue that were served since the last one of the other queue."""
         self.step_bytes = STEP_BYTES
-        """How much to read at a time for whoever was admitted."""
+        """How much a taker that was admitted should read at a time."""
         self.put_off = 0
-        """How often something had to wait for another turn."""
+        """How often work had to wait for another turn."""
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """The number of waiting takers."""
         return len(self._waiting)
 
     def admits(self, taker: BudgetTaker) -> bool:
@@ -118,7 +118,7 @@ class LoopBudget:
         return False
 
     def spend(self, size: int) -> None:
-        """So many bytes, or their worth, were used."""
+        """Charges bytes, or the price of other work."""
         self._left -= size
 
     def _begin(self) -> None:
@@ -128,7 +128,7 @@ class LoopBudget:
         self._loop.call_soon(self._next)
 
     def _next(self) -> None:
-        """A new turn: those who wait come first, and get half of it."""
+        """Begins a turn: waiting takers come first, with half of the turn."""
         self._planned = False
         if not self._waiting:
             return
@@ -146,7 +146,7 @@ class LoopBudget:
             self.step_bytes = STEP_BYTES
 
     def _serve_one(self) -> None:
-        """The next of one row; both rows get as many bytes."""
+        """Serves the next taker of one of the queues, which share the bytes equally."""
         if self._first and (self._firsts < _FIRSTS or not self._again):
             self._firsts += 1
             self.step_bytes = FIRST_STEP_BYTES

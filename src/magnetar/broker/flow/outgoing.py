@@ -1,4 +1,4 @@
-"""What a connection has to send: gathered over one turn of the loop, and held within bounds."""
+"""The sending half of a connection: frames gathered over a turn, and limits on unsent bytes."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from magnetar.io.waiting import settle
 log = logging.getLogger(__name__)
 
 MESSAGES_HIGH_WATER = 1024 * 1024
-"""Unsent bytes beyond which no messages are written to a connection."""
+"""Unsent bytes at which no more messages are written to a connection."""
 
 REQUESTS_HIGH_WATER = 16 * 1024 * 1024
-"""Unsent bytes beyond which a connection is not read, either: its client does not take its answers."""
+"""Unsent bytes at which reading is paused too, as the client does not read its answers."""
 
 TIGHT_HIGH_WATER = 64 * 1024
-"""In place of :data:`MESSAGES_HIGH_WATER` while all connections together are over their budget."""
+"""Replaces :data:`MESSAGES_HIGH_WATER` while all connections together exceed their budget."""
 
 TIGHT_REQUESTS_HIGH_WATER = 256 * 1024
-"""In place of :data:`REQUESTS_HIGH_WATER` then."""
+"""Replaces :data:`REQUESTS_HIGH_WATER` likewise."""
 
 UNSENT_BUDGET = 64 * 1024 * 1024
-"""Unsent bytes of all connections together beyond which each may have little."""
+"""Unsent bytes of all connections at which the limits of each are tightened."""
 
 _END = 4
-"""Beyond so many budgets the connections with most are closed: what many have together is too much, too."""
+"""At this multiple of the budget the connections with most unsent bytes are closed."""
 
 _RECOUNT_SECONDS = 0.1
 
 
 class UnsentBytes:
-    """What all connections have queued or unsent: an upper bound, counted again before it restricts."""
+    """The queued or unsent bytes of all connections: an upper bound, updated before it restricts anything."""
 
     __slots__ = ("_budget", "_clock", "_counted_at", "members", "used")
 
@@ -47,7 +47,7 @@ class UnsentBytes:
         self.used = 0
 
     def expect(self, reading: Any, size: int) -> None:
-        """Counts bytes that are being read until the read has ended: they are queued then."""
+        """Counts bytes that are being read from the ledger store until the read ends and they are queued."""
         self.used += size
         reading.add_done_callback(lambda _ended: self._came(size))
 
@@ -55,7 +55,7 @@ class UnsentBytes:
         self.used -= size
 
     def over(self) -> bool:
-        """Whether it is more than the budget."""
+        """Whether the budget is exceeded."""
         if self.used <= self._budget:
             return False
         now = self._clock.monotonic()
@@ -74,7 +74,7 @@ class UnsentBytes:
             member.give_up()
 
     def check(self) -> None:
-        """:raises BrokenInvariant: less is counted than connections have queued"""
+        """:raises BrokenInvariant: the total is less than the sum over the connections"""
         queued = sum(member.counted for member in self.members)
         must(self.used >= queued >= 0, self.used, "bytes are counted, and connections have", queued)
 
@@ -105,9 +105,9 @@ class Outgoing:
         on_overfull: Callable[[bool], None],
         unsent: UnsentBytes,
     ) -> None:
-        """:param on_room: messages may be written again
+        """:param on_room: called when messages may be written again
 
-        :param on_overfull: called with True when reading is to stop, with False when it may go on
+        :param on_overfull: called with True when reading has to stop, with False when it may go on
         """
         self._loop = loop
         self._on_room = on_room
@@ -121,11 +121,11 @@ class Outgoing:
         self._tight = False
         self.unsent = unsent
         self._counted = 0
-        """What of ``unsent`` is its own, beside what is queued."""
+        """Its part of ``unsent``, without what is queued."""
         self._takers: list[Any] = []
 
     def use(self, transport: Any) -> None:
-        """From now on frames go there; None drops them."""
+        """Sends frames to a transport; None drops them."""
         self._transport = transport
         if transport is None:
             self.unsent.members.discard(self)
@@ -139,7 +139,7 @@ class Outgoing:
 
     @property
     def room(self) -> int:
-        """Bytes of messages that may be queued now; 0 and below: none."""
+        """Bytes of messages that may be queued now; 0 or below: none."""
         if self._paused:
             return 0
         if self.unsent.over():
@@ -148,19 +148,19 @@ class Outgoing:
         return MESSAGES_HIGH_WATER - self._size
 
     def _tighten(self) -> None:
-        """From now on the transport says at less that it has enough, and when it has room again."""
+        """Lowers the limits at which the transport pauses and resumes."""
         if not self._tight and self._transport is not None:
             self._tight = True
             self._transport.set_write_buffer_limits(high=TIGHT_HIGH_WATER, low=TIGHT_HIGH_WATER // 2)
 
     def count_again(self) -> None:
-        """Takes note of what its socket has taken meanwhile."""
+        """Updates the count of bytes that are unsent in the socket."""
         unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
         self.unsent.used += unsent - self._counted
         self._counted = unsent
 
     def queue(self, frames: Buffer) -> None:
-        """Sends frames, which nobody changes any more, together with everything else of this turn."""
+        """Sends frames with everything else of this turn; the caller must not change them."""
         size = len(frames)
         self._frames.append(frames)
         self._size += size
@@ -189,11 +189,11 @@ class Outgoing:
             self._overfull = True
             self._on_overfull(True)
         if size >= (TIGHT_HIGH_WATER if self._tight else MESSAGES_HIGH_WATER) and not self._paused:
-            # What stopped at the bound of one turn, and not for the socket, goes on in the next.
+            # Messages that stopped at the limit of one turn, not for the socket, go on in the next turn.
             self._on_room()
 
     def _is_too_much(self, unsent: int) -> bool:
-        """Whether requests of a client that has so much to take are not read."""
+        """Whether the unsent bytes are so many that requests of the client are not read."""
         if unsent > REQUESTS_HIGH_WATER:
             return True
         if self.unsent.over():
@@ -202,7 +202,7 @@ class Outgoing:
         return False
 
     async def taken(self) -> None:
-        """Returns when the client has taken most of what it was sent, or is gone."""
+        """Returns when the client has received most of what was sent, or is disconnected."""
         if self._size and not self._paused:
             self.flush()
         if self.unsent.over():
@@ -219,21 +219,21 @@ class Outgoing:
 
     @property
     def paused(self) -> bool:
-        """Whether the client takes less than it is sent."""
+        """Whether the client reads more slowly than the broker sends."""
         return self._paused
 
     @property
     def unsent_in_socket(self) -> int:
-        """Bytes that were written and, when they were counted last, not sent."""
+        """Bytes that were written and not sent, as of the last count."""
         return self._counted
 
     @property
     def counted(self) -> int:
-        """Its part of what all connections have unsent."""
+        """Its part of the total."""
         return self._size + self._counted
 
     def give_up(self) -> None:
-        """Ends the connection of a client that took too little of what it asked for."""
+        """Closes the connection of a client that reads too little of what it asked for."""
         log.warning("closing a connection with too much unsent", extra={"bytes": self._counted})
         self.unsent.used -= self._counted
         self._counted = 0
@@ -241,17 +241,17 @@ class Outgoing:
             self._transport.abort()
 
     def make_room(self) -> int:
-        """Writes what is queued now, for what cannot wait; returns :attr:`room`."""
+        """Writes what is queued, for messages that cannot wait; returns :attr:`room`."""
         if self._size and not self._paused:
             self.flush()
         return self.room
 
     def pause(self) -> None:
-        """The transport has more unsent than it wants."""
+        """Called when the transport has reached its limit of unsent bytes."""
         self._paused = True
 
     def resume(self) -> None:
-        """Half of it is sent."""
+        """Called when half of them have been sent."""
         self._paused = False
         self.count_again()
         if self._tight and self._transport is not None and not self.unsent.over():

@@ -1,11 +1,11 @@
-"""Bounds on what is published in a second: a bucket of tokens for messages and one for bytes."""
+"""Limits on what is published per second: a token bucket for messages and one for bytes."""
 
 from __future__ import annotations
 
 from magnetar.broker.flow.token_bucket import TokenBucket
 
 _BURST_SECONDS = 1.0
-"""What may come at once after a pause: as much as in so many seconds."""
+"""After a pause as much as in this time is admitted at once."""
 
 
 def _bucket(rate: float, now: float) -> TokenBucket | None:
@@ -13,27 +13,27 @@ def _bucket(rate: float, now: float) -> TokenBucket | None:
 
 
 class PublishLimiter:
-    """What comes is never refused: whoever sends beyond the rate is not read for a while.
+    """Never refuses anything: connections that exceed the rate are not read for a while.
 
-    :param messages: a second; 0 or below for any number
-    :param size: bytes a second; likewise
+    :param messages: per second; 0 or below: no limit
+    :param size: bytes per second; likewise
     :param now: monotonic seconds
     """
 
     def __init__(self, messages: float, size: float, now: float) -> None:
         self.use(messages, size, now)
         self.exceeded = 0
-        """How often somebody was made to wait."""
+        """How often a connection was paused."""
         self.held_since = self.held_until = now
-        """From when until when somebody has to wait, or had to last; monotonic seconds."""
+        """The beginning and the end of the present or last pause; monotonic seconds."""
 
     def use(self, messages: float, size: float, now: float) -> None:
-        """Other bounds count from now on."""
+        """Changes the limits."""
         self._messages = _bucket(messages, now)
         self._bytes = _bucket(size, now)
 
     def take(self, messages: int, size: int, now: float) -> float:
-        """Counts what was published; returns for how many seconds its connection is not to be read."""
+        """Counts what was published; returns for how many seconds the connection has to be paused."""
         for bucket, amount in ((self._messages, messages), (self._bytes, size)):
             if bucket is not None:
                 bucket.available(now)
@@ -57,11 +57,11 @@ class PublishLimiter:
 
     @property
     def rates(self) -> tuple[float, float]:
-        """Messages and bytes a second; 0 for any number."""
+        """Messages and bytes per second; 0: no limit."""
         messages, size = self._messages, self._bytes
         return (0.0 if messages is None else messages.rate, 0.0 if size is None else size.rate)
 
 
 def publish_limiter(messages: float, size: float, now: float) -> PublishLimiter | None:
-    """None where there is no bound."""
+    """Returns None if there is no limit."""
     return PublishLimiter(messages, size, now) if messages > 0 or size > 0 else None

@@ -1,10 +1,10 @@
-"""Counters whose rates per second are worked out once a window, for whatever was busy."""
+"""Counters with rates per second, calculated once per statistics window for those that were busy."""
 
 from __future__ import annotations
 
 
 class Rate:
-    """A counter of messages and bytes; ``tick`` turns what came since the last one into rates."""
+    """A counter of messages and bytes; ``tick`` turns the counts since the last tick into rates."""
 
     __slots__ = ("_last_bytes", "_last_messages", "bytes", "bytes_per_second", "messages", "per_second")
 
@@ -23,7 +23,7 @@ class Rate:
         self._last_bytes = self.bytes
 
     def average_size(self) -> float:
-        """Bytes a message in the last window; 0 when it was idle."""
+        """Average bytes per message in the last window; 0 if it was idle."""
         return self.bytes_per_second / self.per_second if self.per_second else 0.0
 
 
@@ -32,7 +32,7 @@ ENTRY_SIZE_BOUNDS = (128, 512, 1024, 2048, 4096, 16384, 102400, 1048576)
 
 
 class Distribution:
-    """Counts per bound, one more for what lies above, and the sum."""
+    """A histogram: a count per bucket, one more for values above all bounds, and the sum."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -53,7 +53,7 @@ class Distribution:
 
 _FINE_SECONDS = (0.0005, 0.001, 0.0025)
 SECONDS_BOUNDS = (*_FINE_SECONDS, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
-"""Those that OpenTelemetry recommends for durations of requests, and three below."""
+"""The bounds that OpenTelemetry recommends for durations of requests, with three smaller ones."""
 
 
 class Timings:

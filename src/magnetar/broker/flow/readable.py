@@ -1,8 +1,8 @@
-"""Connections that may be read on: they are, in the loop's next turn, never by whoever makes room for them.
+"""Connections whose reading resumes: in the loop's next turn, never within the call that makes room for them.
 
-What the disk has taken, or an answer that has gone out, is told in the middle of the work of others: a ledger
-goes through all entries of a commit then, a topic through its subscriptions. Taking input apart there would
-publish to the same ledgers before they are done.
+Completed writes and sent answers are reported in the middle of other work: a ledger goes through all entries
+of a commit then, a topic through its subscriptions. Handling input there would publish to the same ledgers
+before they are done.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from magnetar.io.telling import report
 
 
 class Readable:
-    """The row of those connections: one call of the loop a turn serves all, in the order they came."""
+    """The queue of those connections: one callback per turn serves all, in the order of arrival."""
 
     __slots__ = ("_loop", "_row")
 
@@ -22,7 +22,7 @@ class Readable:
         self._row: dict[ClientConnection, None] = {}
 
     def add(self, connection: ClientConnection) -> None:
-        """Has a connection read on in the next turn; once, however often it is said."""
+        """Resumes a connection in the next turn; repeated calls have no effect."""
         if not self._row:
             self._loop.call_soon(self._serve)
         self._row[connection] = None
@@ -32,5 +32,5 @@ class Readable:
         for connection in row:
             try:
                 connection.read_on()
-            except Exception as error:  # noqa: BLE001 - reported; the others are read on all the same
+            except Exception as error:  # noqa: BLE001 - reported; the other connections are still read
                 report(self._loop, connection.read_on, error)

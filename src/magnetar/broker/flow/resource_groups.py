@@ -1,4 +1,4 @@
-"""Resource groups: namespaces that share bounds on what is published and sent, and what they used of it."""
+"""Resource groups: namespaces that share limits on what is published and sent, with counts of their use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from magnetar.lazy_dataclass import dataclass
 
 
 class GroupDispatchLimiter(DispatchLimiter):
-    """Counts what is sent, whether it is bounded or not."""
+    """Counts what is sent even if there is no limit."""
 
     def __init__(self, wheel: TimerWheel, clock: Clock) -> None:
         super().__init__(wheel, clock, LimitedBy.GROUP, DispatchRate())
@@ -28,7 +28,7 @@ class GroupDispatchLimiter(DispatchLimiter):
 
 
 class GroupPublishLimiter(PublishLimiter):
-    """The same of what is published."""
+    """The same for what is published."""
 
     messages_used = 0
     bytes_used = 0
@@ -40,7 +40,7 @@ class GroupPublishLimiter(PublishLimiter):
 
 
 class ResourceGroup:
-    """The bounds of one group in this broker, and what its topics used here."""
+    """The limits of one group in this broker, and the use by its topics here."""
 
     def __init__(self, name: str, wheel: TimerWheel, clock: Clock) -> None:
         self.name = name
@@ -51,7 +51,7 @@ class ResourceGroup:
         self.updates = 0
 
     def use(self, rates: GroupRates) -> None:
-        """Goes by these from now on."""
+        """Changes the limits."""
         if rates == self.rates:
             return
         self.rates = rates
@@ -61,7 +61,7 @@ class ResourceGroup:
 
 
 class ResourceGroups:
-    """All that are defined, or named by a namespace: a group that is not defined (yet) bounds nothing."""
+    """All groups that are defined, or named by a namespace: a group that is not defined has no limits."""
 
     def __init__(self, wheel: TimerWheel, clock: Clock) -> None:
         self._wheel = wheel
@@ -73,14 +73,14 @@ class ResourceGroups:
         return self._by_name
 
     def of(self, name: str) -> ResourceGroup:
-        """The group of that name."""
+        """Returns the group of that name."""
         found = self._by_name.get(name)
         if found is None:
             found = self._by_name[name] = ResourceGroup(name, self._wheel, self._clock)
         return found
 
     def define(self, defined: Mapping[str, GroupRates]) -> None:
-        """These are all that are defined now; others bound nothing any more."""
+        """Replaces all definitions; other groups have no limits any more."""
         for name, rates in defined.items():
             self.of(name).use(rates)
         for name, group in self._by_name.items():
@@ -90,15 +90,15 @@ class ResourceGroups:
 
 @dataclass(slots=True)
 class RefusedByLimits:
-    """What limits of topics have refused since the start."""
+    """Refusals because of topic limits since the start."""
 
     subscriptions: int = 0
-    """Their topic had as many as it may."""
+    """Refused because their topic had the maximum number."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedLimits:
-    """What bounds all topics of the broker, or of a group of namespaces, together."""
+    """Limits shared by all topics of the broker, or of a group of namespaces."""
 
     dispatch: DispatchLimiter
     groups: ResourceGroups

@@ -1,4 +1,4 @@
-"""What was asked of the schema registry, by namespace: how long it took, and how it ended."""
+"""Operations of the schema registry by namespace: durations and outcomes."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from magnetar.broker.schemas.operations import SchemaOperation
 from magnetar.io.interfaces import Clock
 
 MOST_NAMESPACES = 1000
-"""Where more have schemas, the one that was asked about longest ago is forgotten, and begins anew."""
+"""With more namespaces than this, the one that was used longest ago is forgotten and starts from zero."""
 
 
 class OfNamespace:
-    """Since the start."""
+    """Counts of one namespace since the start."""
 
     __slots__ = ("compatible", "incompatible", "times")
 
     def __init__(self) -> None:
         self.times: dict[tuple[SchemaOperation, bool], Distribution] = {}
-        """Of those that succeeded, and of those that failed."""
+        """Durations by operation and success."""
         self.compatible = 0
-        """Schemas that were compared with those before them, and may follow."""
+        """Schemas that were found compatible with those before them."""
         self.incompatible = 0
 
 
 class SchemaOperations:
-    """Of one registry."""
+    """Counts of one registry."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -36,7 +36,7 @@ class SchemaOperations:
 
     @contextmanager
     def measured(self, operation: SchemaOperation, schema_id: str) -> Iterator[None]:
-        """Around one; it failed when an exception leaves it."""
+        """Measures one operation; it has failed if an exception leaves the block."""
         started = self._clock.monotonic()
         succeeded = False
         try:
@@ -50,7 +50,7 @@ class SchemaOperations:
             found.add(self._clock.monotonic() - started)
 
     def compared(self, schema_id: str, *, compatible: bool) -> None:
-        """A schema was, with those before it."""
+        """Counts a comparison of a schema with those before it."""
         found = self._of(schema_id)
         if compatible:
             found.compatible += 1

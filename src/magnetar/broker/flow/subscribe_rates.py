@@ -1,4 +1,4 @@
-"""Bounds on how often one consumer subscribes: whoever comes back too fast is refused for a while."""
+"""Limits on how often one consumer subscribes: one that subscribes too often is refused for a while."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from magnetar.broker.flow.token_bucket import TokenBucket
 from magnetar.broker.policies.values import SubscribeRate
 
 _MOST = 1_000
-"""Consumers that are remembered before those are forgotten that may subscribe as often as a new one."""
+"""Consumers that are remembered; above it, those that may subscribe as often as new ones are forgotten."""
 
 Consumer = tuple[str, str, int]
-"""Its host, its name, its id: a client gives them again when it comes back."""
+"""Host, name and id of a consumer, which are the same after it reconnects."""
 
 
 class SubscribeLimiter:
-    """Of one topic.
+    """Limits the consumers of one topic.
 
-    :param now: seconds of the monotonic clock; so is every ``now`` below
+    :param now: seconds of the monotonic clock, as in the methods
     """
 
     def __init__(self, rate: SubscribeRate) -> None:
@@ -25,11 +25,11 @@ class SubscribeLimiter:
         self.refused = 0
 
     def __len__(self) -> int:
-        """Consumers that are remembered."""
+        """The number of remembered consumers."""
         return len(self._consumers)
 
     def admits(self, consumer: Consumer, now: float) -> bool:
-        """Whether it may subscribe now; counts that it does."""
+        """Whether the consumer may subscribe now; if so it is counted."""
         bucket = self._consumers.get(consumer)
         if bucket is None:
             if len(self._consumers) >= _MOST:
@@ -48,10 +48,10 @@ class SubscribeLimiter:
             each: bucket for each, bucket in self._consumers.items() if bucket.available(now) < most
         }
         if len(self._consumers) >= _MOST:
-            # More than any topic has: the one that came first is forgotten, and starts anew.
+            # More than any topic has: the oldest is forgotten, and starts with a full bucket.
             del self._consumers[next(iter(self._consumers))]
 
 
 def subscribe_limiter(rate: SubscribeRate) -> SubscribeLimiter | None:
-    """None where there is no bound."""
+    """Returns None if there is no limit."""
     return SubscribeLimiter(rate) if rate.limited else None

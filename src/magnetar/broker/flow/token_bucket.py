@@ -1,16 +1,16 @@
-"""A bucket of tokens: what may flow in a second. Whoever takes more than there is pays by waiting."""
+"""A token bucket: a rate limit whose overdraft is paid by waiting."""
 
 from __future__ import annotations
 
 
 class TokenBucket:
-    """Tokens come with time, up to a capacity; taking may leave a debt.
+    """Tokens are added over time, up to a capacity; taking may leave a debt.
 
-    :param rate: tokens a second, above 0
-    :param capacity: what may be there at most, above 0; so much is there at first
-    :param now: seconds of the monotonic clock; so is every ``now`` below
-    :param step: seconds that pass at least between two fillings: whoever takes all that is there, again and
-        again, would else go on with ever less of it
+    :param rate: tokens per second, above 0
+    :param capacity: the most tokens, above 0; also the initial number
+    :param now: seconds of the monotonic clock, as in the methods
+    :param step: the shortest time between two refills, in seconds: without it, taking all tokens repeatedly
+        would get fewer and fewer at a time
     """
 
     __slots__ = ("_capacity", "_filled_at", "_rate", "_step", "_tokens")
@@ -24,11 +24,11 @@ class TokenBucket:
 
     @property
     def rate(self) -> float:
-        """Tokens a second."""
+        """Tokens per second."""
         return self._rate
 
     def use(self, rate: float, capacity: float, now: float) -> None:
-        """From now on they come at another rate; a debt stays."""
+        """Changes the rate; a debt stays."""
         self._fill(now)
         self._rate = rate
         self._capacity = capacity
@@ -39,17 +39,17 @@ class TokenBucket:
         self._filled_at = now
 
     def available(self, now: float) -> float:
-        """Tokens that are there; below 0 for a debt."""
+        """Returns the tokens available; below 0: a debt."""
         if now - self._filled_at >= self._step:
             self._fill(now)
         return self._tokens
 
     def take(self, amount: float) -> None:
-        """Takes tokens, whether they are there or not."""
+        """Takes tokens, also more than are available."""
         self._tokens -= amount
 
     def seconds_until(self, amount: float, now: float) -> float:
-        """When so many are there, at most the capacity; 0: they are."""
+        """Returns the seconds until that many tokens (at most the capacity) are available; 0: they are."""
         missing = min(amount, self._capacity) - self._tokens
         if missing <= 0:
             return 0.0

@@ -1,7 +1,7 @@
-"""The bound on messages that are outstanding on all shared subscriptions of the broker together.
+"""The limit on unacknowledged messages of all shared subscriptions of the broker together.
 
-When it is reached, those that have more than their share of it outstanding are sent nothing more, until
-less than half of the bound, or of their share, is outstanding.
+Once it is reached, subscriptions with more than their share of it are sent nothing more, until less than half
+of the limit, or of their share, is unacknowledged.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from magnetar.invariants import must
 
 
 class CountedDispatcher(Protocol):
-    """``dispatch.many.ManyConsumersDispatcher``: a room above this one has it."""
+    """``dispatch.many.ManyConsumersDispatcher``, in a layer above this one."""
 
     unacked: int
 
     def hold(self) -> None:
-        """Sends nothing more."""
+        """Stops sending."""
         ...
 
     def let_go_on(self) -> None:
-        """Sends again, from the loop's next turn on."""
+        """Resumes sending, in the loop's next turn at the earliest."""
         ...
 
 
 class UnackedLimit:
-    """Each dispatcher tells it when it has more or less outstanding than before."""
+    """Dispatchers report every change of their unacknowledged messages."""
 
     def __init__(self, most: int, share: float) -> None:
         """:param most: messages, above 0
 
-        :param share: the part of it that a subscription may have outstanding when it is reached, 0 … 1
+        :param share: the part of it that one subscription may have once it is reached, 0 to 1
         """
         self.most = most
         self._per_dispatcher = int(most * share)
@@ -41,7 +41,7 @@ class UnackedLimit:
         self.reached = False
 
     def changed(self, dispatcher: CountedDispatcher) -> None:
-        """Takes note of what a dispatcher has outstanding now."""
+        """Updates the count of a dispatcher."""
         now = dispatcher.unacked
         self.total += now - self._counted.pop(dispatcher, 0)
         if now:
@@ -70,7 +70,7 @@ class UnackedLimit:
         dispatcher.let_go_on()
 
     def check(self) -> None:
-        """:raises BrokenInvariant: what all have outstanding is not what each has"""
+        """:raises BrokenInvariant: the total is not the sum over the dispatchers"""
         must(self.total == sum(self._counted.values()), self.total, "of", sum(self._counted.values()))
         for dispatcher, counted in self._counted.items():
             must(dispatcher.unacked == counted, counted, "are counted of", dispatcher.unacked)

@@ -1,1 +1,1 @@
-"""Load of a cluster's brokers: what they report, where bundles go, which of them move, which are split."""
+"""Load balancing: reports of brokers, placement of bundles, load shedding, splitting of bundles."""

@@ -1,4 +1,4 @@
-"""What went through bundles and brokers over time, as leaders keep it in ``/loadbalance``."""
+"""Averages of the traffic of bundles and brokers, as leaders keep them in ``/loadbalance``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from magnetar.lazy_dataclass import dataclass
 SHORT_SAMPLES = 10
 LONG_SAMPLES = 1000
 UNSEEN = BundleStats(50.0, 50_000.0, 50.0, 50_000.0)
-"""What is assumed of a bundle that nobody has told of yet, as in Pulsar."""
+"""The assumed traffic of a bundle without reports, as in Pulsar."""
 _BUNDLES = "/loadbalance/bundle-data"
 BROKERS = "/loadbalance/broker-time-average"
 
@@ -26,10 +26,10 @@ def broker_path(broker_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Average:
-    """``TimeAverageMessageData``: the first samples count alike, later ones fade."""
+    """``TimeAverageMessageData``: the first samples count equally, later on old ones fade."""
 
     most: int
-    """Samples at which it begins to forget."""
+    """Number of samples at which old ones begin to fade."""
     samples: int = 0
     throughput_in: float = 0.0
     throughput_out: float = 0.0
@@ -58,7 +58,7 @@ class Average:
 
     @classmethod
     def assumed(cls, most: int, stats: BundleStats, samples: int = 0) -> Average:
-        """What counts until there are samples; with ``samples``, as if there had been so many."""
+        """Returns an initial value that samples replace; with ``samples``, one that weighs as many."""
         return cls(most, samples, stats.throughput_in, stats.throughput_out, stats.rate_in, stats.rate_out)
 
     @classmethod
@@ -87,7 +87,7 @@ class Average:
 
 @dataclass(frozen=True, slots=True)
 class BundleHistory:
-    """``BundleData``: a bundle over its last 10 and its last 1000 samples."""
+    """``BundleData``: the traffic of a bundle over its last 10 and its last 1000 samples."""
 
     short: Average
     long: Average
@@ -99,7 +99,7 @@ class BundleHistory:
 
     @classmethod
     def by_quota(cls, quota: BundleStats) -> BundleHistory:
-        """Of a bundle for which operators have said what to expect: as if it had always been so."""
+        """Returns the history of a bundle with a quota, as if that had always been its traffic."""
         return cls(
             Average.assumed(SHORT_SAMPLES, quota, SHORT_SAMPLES),
             Average.assumed(LONG_SAMPLES, quota, LONG_SAMPLES),
@@ -126,7 +126,7 @@ class BundleHistory:
 
 @dataclass(frozen=True, slots=True)
 class BrokerAverages:
-    """``TimeAverageBrokerData``: what a broker's bundles come to."""
+    """``TimeAverageBrokerData``: the sums over a broker's bundles."""
 
     short: Average
     long: Average

@@ -1,4 +1,4 @@
-"""What goes through each bundle that is served here, from the rates that topics have anyway."""
+"""The traffic of each bundle that is served here, from the rates that topics measure anyway."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ class _Sums:
 
 
 async def bundle_stats(served: ServedTopics) -> Mapping[str, BundleStats]:
-    """By the full names of bundles; those without a loaded topic are missing, as in Pulsar."""
+    """Returns statistics by full name of bundle; bundles without a loaded topic are missing, as in Pulsar."""
     topics = list(served.topics.values())
     divided: dict[NamespaceName, Bundles] = {}
     for namespace in dict.fromkeys(topic.name.namespace_name for topic in topics):
         try:
             divided[namespace] = await served.bundles.of_namespace(namespace)
         except BrokerError:
-            # Its topics are on their way out with it, or nobody can say now how it is divided.
+            # The bundle is being unloaded, or the namespace's bundles cannot be read now.
             continue
     sums: dict[str, _Sums] = {}
 

@@ -1,4 +1,4 @@
-"""Which brokers may take a bundle, and why the others may not."""
+"""Determines which brokers may take a bundle, and why the others may not."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _VERSION = re.compile(r"([0-9]+)\.([0-9]+)\.([0-9]+)(?:[-+].*)?")
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What operators have said of where bundles may be."""
+    """What operators have configured about the placement of bundles."""
 
     isolation: Isolation = field(default_factory=Isolation)
     domains: Mapping[str, str] = field(default_factory=dict)
-    """The failure domain of each broker that is in one."""
+    """The failure domain by broker, for brokers that are in one."""
     groups: Mapping[str, str] = field(default_factory=dict)
-    """The anti-affinity group of each namespace that is in one, in small letters."""
+    """The anti-affinity group by namespace, for namespaces that are in one; in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kinds:
-    """Which topics of a bundle are wanted."""
+    """The kinds of topics that a bundle has."""
 
     persistent: bool = True
     non_persistent: bool = False
@@ -39,7 +39,7 @@ class Kinds:
 
 @dataclass(slots=True)
 class Candidates:
-    """Brokers that are left, and what was said against each of the others."""
+    """The remaining brokers, and the reasons against each of the others."""
 
     brokers: set[str]
     against: dict[str, str] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Candidates:
         self.against[broker_id] = why
 
     def prefer(self, better: Collection[str], why: str) -> None:
-        """Leaves those; as long as there is one."""
+        """Keeps only these, unless none of them is left."""
         kept = self.brokers & set(better)
         if not kept:
             return
@@ -60,7 +60,7 @@ class Candidates:
 
 
 def allowed(bundle: str, kinds: Kinds, load: ClusterLoad, rules: Rules, settings: LoadSettings) -> Candidates:
-    """Those that policies allow; nobody else gets the bundle, whatever happens."""
+    """Returns the brokers that policies allow; no other broker gets the bundle in any case."""
     found = Candidates(set(load.brokers))
     policy = rules.isolation.of(namespace_of(bundle))
     for broker_id, broker in sorted(load.brokers.items()):
@@ -100,7 +100,7 @@ def allowed(bundle: str, kinds: Kinds, load: ClusterLoad, rules: Rules, settings
 def preferred(
     bundle: str, kinds: Kinds, load: ClusterLoad, rules: Rules, settings: LoadSettings
 ) -> Candidates:
-    """The best of those that are allowed: what is only wanted never leaves nobody."""
+    """Returns the best of the allowed brokers: a preference never leaves none."""
     found = allowed(bundle, kinds, load, rules, settings)
     few = [each for each in found.brokers if load.brokers[each].topics() <= settings.max_topics]
     found.prefer(few, f"it has more than {settings.max_topics} topics")
@@ -116,7 +116,7 @@ def preferred(
 
 
 def _count(load: ClusterLoad, broker_id: str, namespace: str, bundle: str) -> int:
-    """Other bundles of a namespace: that one comes or stays, whoever has it now."""
+    """Counts the other bundles of a namespace at a broker; the bundle itself is not counted."""
     broker = load.brokers[broker_id]
     has = bundle in broker.report.bundles or bundle in broker.pending
     return broker.namespaces[namespace] - int(has)
@@ -128,7 +128,7 @@ def _prefer_least(found: Candidates, counts: Mapping[str, int], why: str) -> Non
 
 
 def neighbours(namespace: str, bundle: str, load: ClusterLoad, rules: Rules) -> Mapping[str, int] | None:
-    """How many namespaces of the same anti-affinity group each broker serves; None: it is in no group."""
+    """Counts namespaces of the same anti-affinity group by broker; None: the namespace is in no group."""
     group = rules.groups.get(namespace)
     if group is None:
         return None
@@ -166,7 +166,7 @@ def _keep_apart(
 def may_leave(
     bundle: str, source: str, kinds: Kinds, load: ClusterLoad, rules: Rules, settings: LoadSettings
 ) -> str:
-    """Why a bundle cannot be taken from a broker that serves it; empty: it can."""
+    """Returns why a bundle cannot be taken from the broker that serves it; empty: it can."""
     others = allowed(bundle, kinds, load, rules, settings).brokers - {source}
     if not others:
         return "no other broker may serve it"
@@ -177,7 +177,7 @@ def may_leave(
 
 
 def _prefer_later_versions(found: Candidates, load: ClusterLoad) -> None:
-    """Where each tells a version that can be compared; as Apache's filter otherwise does nothing."""
+    """Only if every broker reports a comparable version; otherwise it does nothing, as in Pulsar."""
     versions = {
         each: _VERSION.fullmatch(load.brokers[each].report.identity.version) for each in found.brokers
     }

@@ -1,4 +1,4 @@
-"""The load of a whole cluster as its leader knows it: reports, histories, and what was given away since."""
+"""The load of a cluster as its leader knows it: reports, histories, and placements since the reports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HEARTBEAT = re.compile(r"(pulsar|sla-monitor)/(?:[^/]+/)?[^/]+:[0-9]+/0x[0-9a-f
 
 
 def namespace_of(bundle: str) -> str:
-    """Of ``tenant/namespace/0xSTART_0xEND``."""
+    """Returns the namespace in ``tenant/namespace/0xSTART_0xEND``."""
     return bundle.rpartition("/")[0]
 
 
@@ -22,12 +22,12 @@ def range_of(bundle: str) -> str:
 
 
 def belongs_to_a_broker(bundle: str) -> bool:
-    """Whether it is there to try one broker, which keeps it: heartbeats and what watches over brokers."""
+    """Whether the bundle is used to test one broker, which keeps it: heartbeat and monitoring namespaces."""
     return _HEARTBEAT.fullmatch(bundle) is not None
 
 
 class BrokerLoad:
-    """One broker."""
+    """The load of one broker."""
 
     __slots__ = ("averages", "namespaces", "pending", "report")
 
@@ -35,15 +35,15 @@ class BrokerLoad:
         self.report = report
         self.averages = BrokerAverages.of(())
         self.pending: dict[str, BundleHistory] = {}
-        """Bundles that it was given since it last told what it has."""
+        """Bundles that were placed there since its last report."""
         self.namespaces: Counter[str] = Counter()
-        """How many bundles of each it has, those it was given included."""
+        """The number of its bundles by namespace, including the pending ones."""
 
     def topics(self) -> int:
         return self.report.total.topics + sum(each.topics for each in self.pending.values())
 
     def rate(self) -> float:
-        """Messages a second to expect of it in the long run."""
+        """The expected long-term messages per second."""
         return self.averages.long.rate + sum(each.long.rate for each in self.pending.values())
 
     def count_namespaces(self) -> None:
@@ -56,18 +56,18 @@ class ClusterLoad:
         self.brokers: dict[str, BrokerLoad] = {}
         self.bundles: dict[str, BundleHistory] = {}
         self.moved: dict[str, float] = {}
-        """When each bundle was moved last, on a clock of the caller."""
+        """When each bundle was last moved, on a clock of the caller."""
         self._reporters: defaultdict[str, set[str]] = defaultdict(set)
-        """Who tells of a bundle: for a moment there may be two."""
+        """The brokers that report a bundle: for a moment there may be two."""
 
     def unknown(self, report: BrokerReport) -> Iterator[str]:
-        """Bundles in it whose histories are needed."""
+        """Yields the reported bundles whose histories are needed."""
         return (bundle for bundle in report.stats if bundle not in self.bundles)
 
     def take(self, broker_id: str, report: BrokerReport, histories: Mapping[str, BundleHistory]) -> None:
-        """One more report; the same one again changes nothing.
+        """Takes a report; the same one again changes nothing.
 
-        :param histories: of bundles not seen before, as far as there are any
+        :param histories: of bundles not seen before, if there are any
         """
         known = self.brokers.get(broker_id)
         if known is None:
@@ -92,19 +92,19 @@ class ClusterLoad:
         known.count_namespaces()
 
     def keep_only(self, broker_ids: Collection[str]) -> Collection[str]:
-        """Forgets brokers that are not there any more, and answers which."""
+        """Forgets brokers that are no longer live, and returns them."""
         gone = self.brokers.keys() - set(broker_ids)
         for broker_id in gone:
             self._forget(broker_id, self.brokers.pop(broker_id).report.stats.keys())
         return gone
 
     def _forget(self, broker_id: str, bundles: Collection[str]) -> None:
-        """Its bundles have gone from it; where nobody tells of one, the history goes a report later."""
+        """Removes a broker's bundles; a history that no broker reports is dropped a report later."""
         for bundle in bundles:
             self._reporters[bundle].discard(broker_id)
 
     def drop_unused(self) -> Collection[str]:
-        """Forgets the histories of bundles that nobody tells of or was given, and answers which."""
+        """Forgets the histories of bundles that are neither reported nor pending, and returns them."""
         given = {bundle for broker in self.brokers.values() for bundle in broker.pending}
         unused = [b for b in self.bundles if not self._reporters.get(b) and b not in given]
         for bundle in unused:
@@ -113,12 +113,12 @@ class ClusterLoad:
         return unused
 
     def forget_bundle(self, bundle: str) -> None:
-        """It is no more: it was split."""
+        """Called when a bundle was split."""
         self.bundles.pop(bundle, None)
         self._reporters.pop(bundle, None)
 
     def give(self, broker_id: str, bundle: str) -> None:
-        """Notes that a broker was chosen, so that the next choice counts with it."""
+        """Notes the choice of a broker, so that the next choice takes it into account."""
         broker = self.brokers.get(broker_id)
         if broker is None or bundle in broker.report.bundles:
             return
@@ -129,11 +129,11 @@ class ClusterLoad:
         broker.namespaces[namespace_of(bundle)] += 1
 
     def history(self, bundle: str) -> BundleHistory:
-        """What is known of it, or assumed."""
+        """Returns the known history, or the assumed one."""
         return self.bundles.get(bundle) or BundleHistory.unseen()
 
     def movable(self, broker_id: str) -> list[tuple[str, BundleHistory]]:
-        """A broker's bundles that may go elsewhere, by name: those not moved of late."""
+        """Returns a broker's bundles that may be moved, by name: those not moved recently."""
         report = self.brokers[broker_id].report
         return [
             (bundle, self.bundles[bundle])
@@ -142,5 +142,5 @@ class ClusterLoad:
         ]
 
     def forgive(self, before: float) -> None:
-        """Bundles that were moved before then may move again."""
+        """Permits moving again the bundles that were last moved before that time."""
         self.moved = {bundle: when for bundle, when in self.moved.items() if when >= before}

@@ -1,4 +1,4 @@
-"""What of a broker's load others in the process ask for."""
+"""What other parts of the process need of a broker's load management."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from magnetar.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
-    # A broker without others beside it has none, and reads none of their modules.
+    # A standalone broker does not import these modules.
     from magnetar.broker.load.manager import LoadManager
     from magnetar.broker.load.reporter import Reporter
 
 
 @dataclass(frozen=True, slots=True)
 class LoadDesk:
-    """Of a broker that has others beside it."""
+    """The load management of a broker in a cluster."""
 
     manager: LoadManager
     reporter: Reporter

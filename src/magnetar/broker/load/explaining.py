@@ -1,4 +1,4 @@
-"""Why a bundle is where it is, and what would move it: in words, with figures."""
+"""Explains why a bundle is where it is, and what would move it, with figures."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _MIB = 1024 * 1024
 class PlacementExplanation:
     bundle: str
     owner: str | None
-    """Who tells that it serves it; None: nobody."""
+    """The broker that reports it; None: none does."""
     here: Sequence[str]
-    """Why it is there, or where it would go; sentences."""
+    """Sentences: why it is there, or where it would go."""
     brokers: Mapping[str, str]
-    """What speaks for and against each."""
+    """What speaks for and against each broker."""
     moves: Sequence[str]
     """What would move it."""
 
@@ -38,7 +38,7 @@ class PlacementExplanation:
 
 
 def explain(placer: Placer, bundle: str, kinds: Kinds, now: float) -> PlacementExplanation:
-    """:param placer: one that leaves no trace
+    """:param placer: a copy whose use changes no state
 
     :param now: on the clock of ``ClusterLoad.moved``
     """

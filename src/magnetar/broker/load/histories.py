@@ -1,4 +1,4 @@
-"""Histories of bundles and averages of brokers in the metadata: what a new leader begins with."""
+"""Histories of bundles and averages of brokers in the metadata store, from which a new leader starts."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Histories:
         self._written: dict[str, BundleHistory] = {}
 
     async def of(self, bundles: Iterable[str]) -> Mapping[str, BundleHistory]:
-        """What is known of bundles, or what operators say to expect of them; others are missing.
+        """Returns histories of bundles, or their quotas; bundles without either are missing.
 
-        :raises MetadataError: the store cannot answer now
+        :raises MetadataError: the store does not answer now
         """
         found: dict[str, BundleHistory] = {}
         for bundle in bundles:
@@ -32,14 +32,14 @@ class Histories:
                     continue
                 quota = await self._quotas.set_for(bundle)
             except MetadataFailure:
-                # Nobody can read it: it is as if nothing were known.
+                # A history that cannot be parsed counts as missing.
                 continue
             if quota is not None:
                 found[bundle] = BundleHistory.by_quota(quota.expected())
         return found
 
     async def write(self, load: ClusterLoad) -> None:
-        """What has changed since it was written last.
+        """Writes what has changed since the last time.
 
         :raises MetadataError: the store refused; the rest is written the next time
         """
@@ -51,11 +51,15 @@ class Histories:
             await self._metadata.put(broker_path(broker_id), encode(broker.averages.to_json()))
 
     async def brokers_but(self, known: Collection[str]) -> Collection[str]:
-        """Brokers of which averages are kept, others than those. :raises MetadataError: the store refused"""
+        """Returns the brokers with stored averages that are not in ``known``.
+
+        :raises MetadataError: the store refused"""
         return set(await self._metadata.children(BROKERS)) - set(known)
 
     async def forget(self, bundles: Collection[str], broker_ids: Collection[str] = ()) -> None:
-        """Those are no more. :raises MetadataError: the store refused"""
+        """Deletes the histories and averages of these.
+
+        :raises MetadataError: the store refused"""
         for path in (*map(bundle_path, bundles), *map(broker_path, broker_ids)):
             try:
                 await self._metadata.delete(path)

@@ -1,4 +1,4 @@
-"""What a machine has, and how much of it is in use."""
+"""The resources of a machine, and their use."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ _KBIT_BYTES = 125
 
 @dataclass(frozen=True, slots=True)
 class HostSample:
-    """Counters of a machine, as they are now."""
+    """The present counters of a machine."""
 
     processor_seconds: float
-    """Of all cores, spent on anything, since whenever."""
+    """Of all cores, for any work, from an arbitrary start."""
     cores: float
     resident_bytes: int
     """Of this process."""
     memory_bytes: int
-    """That it may take."""
+    """The most that the process may use."""
     received_bytes: int = 0
     sent_bytes: int = 0
     nic_kbits: float = 0.0
-    """Of all network cards together, a second; 0: not known."""
+    """Speed of all network cards together, per second; 0: unknown."""
 
 
 class Host(Protocol):
-    """The machine; a real one, and one of tests."""
+    """The machine; tests have another implementation."""
 
     def sample(self) -> HostSample: ...
 
 
 class Meter:
-    """From counters to usage.
+    """Calculates usage from counters.
 
-    The processor counts as the larger of two shares: of the machine, and of the one thread that serves
-    everybody. When that one has no time left the broker is full, whatever other cores do. Asking it costs a
-    system call for each look, nothing for a message.
+    The CPU usage is the larger of two: that of the machine, and that of the thread of the event loop. When
+    that thread has no time left the broker is saturated, whatever the other cores do. Measuring it costs a
+    system call per look, and nothing per message.
     """
 
     def __init__(self, clock: Clock, host: Host) -> None:
@@ -54,9 +54,9 @@ class Meter:
         self._thread = Usage(0.0, 100.0)
 
     def take(self, host_seconds: float) -> Resources:
-        """Of the time since it was last asked; called in the loop.
+        """Returns the usage since the last call; called in the event loop.
 
-        :param host_seconds: the machine is looked at when that has passed since it was
+        :param host_seconds: the machine is measured again after this time
         """
         now, used = self._clock.monotonic(), self._clock.processor()
         before, used_before = self._loop

@@ -1,4 +1,4 @@
-"""Which brokers a namespace may be served by: isolation policies, as a cluster's record has them."""
+"""Isolation policies, as stored in a cluster's record: which brokers may serve a namespace."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _ALL = 100
 
 
 def host_of(broker_id: str) -> str:
-    """Of ``host:port``; the host is what policies name."""
+    """Returns the host in ``host:port``; policies name hosts."""
     host = broker_id.rpartition(":")[0]
     return host.removeprefix("[").removesuffix("]")
 
 
 def _compile(expression: str) -> Callable[[str], bool]:
-    """Matches whole names, in linear time.
+    """Compiles an expression that matches whole names in linear time.
 
-    :raises InvalidRequest: it is no expression, or needs more than linear time
+    :raises InvalidRequest: it is not valid, or needs more than linear time
     """
-    # Loaded with the first policy: most clusters never see one.
+    # Imported with the first policy: most clusters have none.
     import re2
 
     options = re2.Options()
@@ -46,21 +46,21 @@ def _lists(record: Mapping[str, Any], name: str, *, needed: bool = True) -> Sequ
 
 @dataclass(frozen=True, slots=True)
 class IsolationPolicy:
-    """``NamespaceIsolationData``; its expressions match whole names of namespaces, and hosts of brokers."""
+    """``NamespaceIsolationData``; its expressions match whole names of namespaces and hosts of brokers."""
 
     name: str
     namespaces: Sequence[str]
     primary: Sequence[str]
     secondary: Sequence[str]
     min_available: int
-    """With fewer primary brokers than that secondary ones are taken, too."""
+    """With fewer available primary brokers than this, secondary ones are used too."""
     usage_threshold: int
-    """Primary brokers whose usage, in percent, is not below it do not count as available; 100: all do."""
+    """Primary brokers at or above this usage, in percent, do not count as available; 100: all do."""
     _matchers: Mapping[str, Sequence[Callable[[str], bool]]]
 
     @classmethod
     def from_json(cls, name: str, record: Mapping[str, Any]) -> IsolationPolicy:
-        """:raises InvalidRequest: it is no such policy; the text says what is wrong"""
+        """:raises InvalidRequest: the record is not a valid policy; the text says what is wrong"""
         lists = {
             "namespaces": _lists(record, "namespaces"),
             "primary": _lists(record, "primary"),
@@ -104,7 +104,7 @@ class IsolationPolicy:
 
 
 def _whole(parameters: Mapping[str, Any], name: str) -> int:
-    """:raises InvalidRequest: it is missing, or no number"""
+    """:raises InvalidRequest: the parameter is missing, or not a number"""
     try:
         return int(str(parameters[name]))
     except (KeyError, ValueError) as error:
@@ -113,7 +113,7 @@ def _whole(parameters: Mapping[str, Any], name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """All policies of a cluster; of several that match a namespace the first one counts."""
+    """All policies of a cluster; the first one that matches a namespace applies."""
 
     policies: Sequence[IsolationPolicy] = ()
 
@@ -121,5 +121,5 @@ class Isolation:
         return next((policy for policy in self.policies if policy.is_for(namespace)), None)
 
     def is_shared(self, broker_id: str) -> bool:
-        """Whether namespaces without a policy may go there: it is nobody's primary broker."""
+        """Whether namespaces without a policy may use a broker: it is the primary broker of no policy."""
         return not any(policy.is_primary(broker_id) for policy in self.policies)

@@ -1,4 +1,4 @@
-"""The load manager of one broker: it tells its own load, and where it leads it places, moves and splits."""
+"""The load manager of one broker: reports its load and, as the leader, places, moves and splits bundles."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ SHEDDERS: Mapping[str, Callable[[], Shedder]] = {
 }
 
 _HALVES_SECONDS = 60.0
-"""For so long its broker may still tell of a bundle that was split."""
+"""How long a broker may still report a bundle after it was split."""
 _MOST_KINDS = 100_000
 
 CountBundles = Callable[[NamespaceName], Awaitable[int]]
@@ -68,13 +68,13 @@ CountBundles = Callable[[NamespaceName], Awaitable[int]]
 
 @dataclass(slots=True)
 class Done:
-    """What was done since the start, while this broker led."""
+    """Actions since the start, while this broker was the leader."""
 
     moved_bundles: int = 0
     relieved_brokers: int = 0
     splits: int = 0
     last_moves: Mapping[str, str] = field(default_factory=dict)
-    """Why bundles moved the last time any did."""
+    """The reasons of the last moves, by bundle."""
 
 
 class LoadManager:
@@ -109,26 +109,26 @@ class LoadManager:
         self._destinations = Destinations(io.clock, brokers)
         self._kinds: dict[str, Kinds] = {}
         self._halves: dict[str, float] = {}
-        """Bundles that were split, and until when nobody is surprised to hear of them."""
+        """Bundles that were split, and until when reports of them are ignored."""
         self._timers: dict[str, Any] = {}
         self._tasks: dict[str, Any] = {}
         self._asked: dict[tuple[Bundle, frozenset[str]] | None, Any] = {}
-        """What several may wait for: where a bundle is to go; None: that reports are taken."""
+        """Shared work: the placement of a bundle, or, with the key None, taking reports."""
         self._raws: dict[str, Mapping[str, Any]] = {}
         brokers.listen(self._brokers_changed)
         leadership.listen(self._leader_changed)
 
     @property
     def settings(self) -> LoadSettings:
-        """As they are now."""
+        """The present settings."""
         return self._settings()
 
-    # Life
+    # Start and stop
 
     def start(self, count_bundles: CountBundles) -> None:
-        """Moves and splits from now on, while this broker leads; bundles are placed anyway.
+        """Starts moving and splitting while this broker is the leader; placement works without it.
 
-        :param count_bundles: of a namespace; raises BrokerError
+        :param count_bundles: counts those of a namespace; raises BrokerError
         """
         self._count_bundles = count_bundles
         settings = self._settings()
@@ -137,7 +137,7 @@ class LoadManager:
         self._leader_changed()
 
     def stop(self) -> None:
-        """Does nothing more by itself; a broker that stops still asks where its bundles are to go."""
+        """Stops the timers; a broker that stops still asks where its bundles are to go."""
         asked, self._asked = self._asked, {}
         for pending in (*self._timers.values(), *self._tasks.values(), *asked.values()):
             pending.cancel()
@@ -153,7 +153,7 @@ class LoadManager:
         self._timers[kind] = self._wheel.schedule(seconds(), run)
 
     def _begin(self, kind: str, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        """Skipped while the last one of its kind is not through."""
+        """Starts work, unless the previous one of its kind is still running."""
         if kind in self._tasks:
             return
 
@@ -172,7 +172,7 @@ class LoadManager:
         key: tuple[Bundle, frozenset[str]] | None,
         work: Callable[[], Coroutine[Any, Any, Any]],
     ) -> Any:
-        """What comes of work that is begun once for all who ask for it meanwhile."""
+        """Returns the result of work that is started once for all who ask for it meanwhile."""
         asked = self._asked.get(key)
         if asked is None:
             begun = self._asked
@@ -197,14 +197,15 @@ class LoadManager:
         await self.take_reports()
         await self.split()
 
-    # What is known
+    # Reports
 
     async def take_reports(self) -> None:
-        """Takes what brokers have told since; only a leader remembers it.
+        """Takes the reports of brokers since the last time; only a leader keeps them.
 
         :raises MetadataError: histories cannot be read now
         """
-        # A new leader reads the history of every bundle while all who lost their broker ask for another.
+        # Shared, as a new leader reads the history of every bundle while all clients of a lost broker ask for
+        # another.
         await self._shared(None, self._take_reports)
 
     async def _take_reports(self) -> None:
@@ -236,9 +237,9 @@ class LoadManager:
             shedder.brokers_changed(ids)
 
     async def placer(self, bundle: str, *, pure: bool = False) -> Placer:
-        """All that the choice of a broker for a bundle depends on.
+        """Returns everything that the choice of a broker for a bundle depends on.
 
-        :param pure: asking it leaves no trace
+        :param pure: using it changes no state
         """
         namespaces = {name for broker in self.load.brokers.values() for name in broker.namespaces}
         rules = await self._rules.of(namespace_of(bundle), namespaces)
@@ -253,7 +254,7 @@ class LoadManager:
     # Placement
 
     def wants(self, bundle: Bundle, persistent: bool) -> None:
-        """Somebody looks for a topic of that kind in a bundle."""
+        """Notes that a client looks up a topic of that kind in a bundle."""
         if len(self._kinds) >= _MOST_KINDS:
             self._kinds.clear()
         self._kinds[str(bundle)] = Kinds(persistent, not persistent)
@@ -277,7 +278,7 @@ class LoadManager:
             self.load.bundles.update(await self._histories.of([name]))
         placer = await self.placer(name)
         kinds = self.kinds_of(name)
-        # Nothing is waited for from here on: who comes meanwhile hears the same.
+        # No await from here on: concurrent requests get the same answer.
         known = self._destinations.of(bundle, exclude)
         if known in allowed(name, kinds, self.load, placer.rules, placer.settings).brokers:
             self.load.give(known, name)
@@ -294,7 +295,7 @@ class LoadManager:
     # Moving
 
     async def shed(self) -> None:
-        """Looks for brokers that have too much to do, and moves some of it.
+        """Finds overloaded brokers, and moves some of their bundles.
 
         :raises MetadataError: policies cannot be read now
         """
@@ -333,7 +334,7 @@ class LoadManager:
             "a bundle moves",
             extra={"bundle": move.bundle, "from": move.source, "to": move.target, "why": move.why},
         )
-        # It tells clients where to go. Apache's brokers would send the request back to the one that leads.
+        # Makes it tell clients where to go. Apache's brokers would redirect the request to the leader.
         query = {"destinationBroker": move.target} if source.is_magnetar else None
         bundle = Bundle.parse(move.bundle)
         self.prefer(bundle, move.target)
@@ -350,7 +351,7 @@ class LoadManager:
     # Splitting
 
     async def split(self) -> None:
-        """Splits bundles that are above a bound.
+        """Splits bundles that exceed a limit.
 
         :raises MetadataError: policies cannot be read now
         """
@@ -392,10 +393,10 @@ class LoadManager:
         kinds = self.kinds_of(split.bundle)
         return bool(may_leave(split.bundle, split.broker_id, kinds, self.load, rules, settings))
 
-    # Keeping
+    # Averages
 
     async def write_averages(self) -> None:
-        """What the next leader begins with.
+        """Writes the averages from which the next leader starts.
 
         :raises MetadataError: the store refused; the rest is written the next time
         """
@@ -407,7 +408,7 @@ class LoadManager:
 
 
 def bundle_address(bundle: str) -> str:
-    """Below which a bundle is administered; names of version 1 have addresses of their own."""
+    """Returns the path of a bundle's administration; legacy names have different paths."""
     namespace = namespace_of(bundle)
     version = "/admin/v2" if namespace.count("/") == 1 else "/admin"
     return f"{version}/namespaces/{namespace}/{range_of(bundle)}"

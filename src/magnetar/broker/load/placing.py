@@ -1,4 +1,4 @@
-"""Which of several brokers gets a bundle."""
+"""Placement strategies: which of several brokers gets a bundle."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from magnetar.broker.load.settings import LoadSettings
 from magnetar.lazy_dataclass import dataclass
 
 Below = Callable[[int], int]
-"""A whole number in [0, bound), at random."""
+"""Returns a random integer in [0, bound)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     broker_id: str
     why: str
-    """In words, with figures."""
+    """The reason, with figures."""
     scores: Mapping[str, float]
-    """Of each candidate; less is better."""
+    """The score of each candidate; the lowest is best."""
 
 
 class PlacementStrategy(Protocol):
@@ -32,16 +32,16 @@ class PlacementStrategy(Protocol):
         settings: LoadSettings,
         below: Below,
     ) -> Choice | None:
-        """None: there is no candidate. For equal input and chance the answer is the same."""
+        """Returns None if there is no candidate. Equal input and random numbers give equal answers."""
         ...
 
     def brokers_changed(self, broker_ids: Collection[str]) -> None:
-        """Others are there now: what is remembered of those that went is forgotten."""
+        """Called when brokers have come or gone; forgets those that have gone."""
         ...
 
 
 class LeastLongTermMessageRate:
-    """The one with the fewest messages a second over long; not one that is overloaded."""
+    """Chooses the broker with the fewest messages per second in the long term, without overloaded ones."""
 
     def choose(
         self,
@@ -81,15 +81,15 @@ def _rate_score(broker: BrokerLoad | None, settings: LoadSettings) -> float:
 
 
 class UsageHistory:
-    """The usage of brokers, smoothed: what was counts for much of what is."""
+    """The usage of brokers, smoothed exponentially."""
 
     def __init__(self) -> None:
         self.usage: dict[str, float] = {}
 
     def add(self, broker_id: str, now: float, history: float, *, anew: bool = False) -> float:
-        """:param history: the share of what was
+        """:param history: the weight of the previous value
 
-        :param anew: what was counts no more
+        :param anew: ignore the previous value
         """
         before = None if anew else self.usage.get(broker_id)
         usage = now if before is None else before * history + (1 - history) * now
@@ -102,7 +102,7 @@ class UsageHistory:
 
 
 class LeastResourceUsageWithWeight:
-    """One of those whose usage is well below the average of the candidates."""
+    """Chooses one of the brokers whose usage is well below the average of the candidates."""
 
     def __init__(self) -> None:
         self._history = UsageHistory()
@@ -135,7 +135,7 @@ class LeastResourceUsageWithWeight:
         if broker is None:
             return 0.0
         report = broker.report
-        # A broker that has just come says nothing with what it was like in an earlier life.
+        # The previous life of a broker that has just started says nothing about it.
         anew = not report.bundles or report.total.rate == 0
         usage = report.resources.weighed(settings.weights)
         return self._history.add(broker_id, usage, settings.shed.history, anew=anew)
@@ -145,7 +145,7 @@ class LeastResourceUsageWithWeight:
 
 
 class RoundRobin:
-    """One after the other; of Apache's it is ``RoundRobinBrokerSelector``."""
+    """Chooses one after the other, like Apache's ``RoundRobinBrokerSelector``."""
 
     def __init__(self) -> None:
         self._given = 0
@@ -170,7 +170,7 @@ class RoundRobin:
 
 
 class Anywhere:
-    """Anybody, at random: what goes with AvgShedder, which says itself where bundles go that it moves."""
+    """Chooses at random; for AvgShedder, which itself determines the targets of its moves."""
 
     def choose(
         self,

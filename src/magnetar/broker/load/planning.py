@@ -1,4 +1,4 @@
-"""From what strategies want to what is done: where a bundle goes, and which moves gain anything."""
+"""From wishes of strategies to actions: where a bundle goes, and which moves are worth it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from magnetar.broker.load.shedding import Move
 from magnetar.lazy_dataclass import dataclass
 
 KindsOf = Callable[[str], Kinds]
-"""Which topics a bundle has, as far as it is known."""
+"""Returns the kinds of topics of a bundle, as far as known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +21,12 @@ class PlacementPlan:
     moves: Sequence[Move]
     """Each with its target."""
     refused: Mapping[str, str]
-    """Bundles that were to move and stay, and why."""
+    """Bundles that should move and stay, with the reasons."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placer:
-    """All that a choice depends on."""
+    """Everything that a choice depends on."""
 
     load: ClusterLoad
     rules: Rules
@@ -37,9 +37,9 @@ class Placer:
     def place(
         self, bundle: str, kinds: Kinds, exclude: Collection[str] = ()
     ) -> tuple[Choice | None, Candidates]:
-        """The broker for a bundle, and what was said against others.
+        """Returns the broker for a bundle, and the reasons against others.
 
-        :param exclude: brokers that shall not have it
+        :param exclude: brokers that must not get it
         """
         found = preferred(bundle, kinds, self.load, self.rules, self.settings)
         found = self._without(found, exclude, bundle, kinds)
@@ -57,7 +57,7 @@ class Placer:
         return rest
 
     def plan(self, wanted: Iterable[Move], kinds_of: KindsOf) -> PlacementPlan:
-        """Finds targets for bundles that are to move; each counts with those before it."""
+        """Finds targets for bundles that are to move; each choice takes those before it into account."""
         moves: list[Move] = []
         refused: dict[str, str] = {}
         expected = _Expected(self.load)
@@ -95,14 +95,14 @@ class _Traffic:
 
 
 class _Expected:
-    """What brokers have to do once the moves planned so far are done."""
+    """The expected load of brokers after the moves planned so far."""
 
     def __init__(self, load: ClusterLoad) -> None:
         self._load = load
         self._now = {broker_id: _now(broker) for broker_id, broker in load.brokers.items()}
 
     def gains(self, bundle: str, source: str, target: str) -> bool:
-        """Whether the target then has less to do than the source has now, in one respect at least."""
+        """Whether the target would have less load than the source has now, in at least one respect."""
         cost = self._cost(bundle, source, target)
         giver, taker = self._now[source], self._now[target]
         return (
@@ -123,7 +123,7 @@ class _Expected:
         taker.usage += cost.usage
 
     def _cost(self, bundle: str, source: str, broker_id: str) -> _Traffic:
-        """Of a bundle at a broker: machines differ in what a byte costs them."""
+        """Returns the load of a bundle at a broker: the cost per byte differs between machines."""
         short = self._load.history(bundle).short
         known = self._now[broker_id]
         if known.throughput <= 0 or known.usage <= 0:

@@ -1,4 +1,4 @@
-"""What operators say to expect of bundles: ``/loadbalance/resource-quota``."""
+"""Resource quotas of bundles, set by operators: ``/loadbalance/resource-quota``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FIELDS = ("msgRateIn", "msgRateOut", "bandwidthIn", "bandwidthOut", "memory")
 
 @dataclass(frozen=True, slots=True)
 class ResourceQuota:
-    """Rates a second, bandwidth in bytes a second, memory in MiB."""
+    """Rates per second, bandwidth in bytes per second, memory in MiB."""
 
     rate_in: float = 40.0
     rate_out: float = 120.0
@@ -26,7 +26,7 @@ class ResourceQuota:
     bandwidth_out: float = 300_000.0
     memory: float = 80.0
     dynamic: bool = True
-    """Whether load managers may replace it by what they see; those of today never do."""
+    """Whether load managers may replace it by measured values; none does so at present."""
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> ResourceQuota:
@@ -38,7 +38,7 @@ class ResourceQuota:
 
     @classmethod
     def checked(cls, record: Mapping[str, Any]) -> ResourceQuota:
-        """:raises InvalidRequest: a figure is missing, none, or negative"""
+        """:raises InvalidRequest: a number is missing, invalid or negative"""
         for name in _FIELDS:
             value = record.get(name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
@@ -58,7 +58,7 @@ class Quotas:
         self._metadata = metadata
 
     async def default(self) -> ResourceQuota:
-        """:raises MetadataFailure: the record is no JSON"""
+        """:raises MetadataFailure: the record is not valid JSON"""
         record = await read(self._metadata, _DEFAULT)
         return ResourceQuota() if record is None else ResourceQuota.from_json(record)
 
@@ -66,7 +66,9 @@ class Quotas:
         await self._metadata.put(_DEFAULT, encode(quota.to_json()))
 
     async def set_for(self, bundle: str) -> ResourceQuota | None:
-        """None: nothing is said of that bundle. :raises MetadataFailure: the record is no JSON"""
+        """None: the bundle has no quota of its own.
+
+        :raises MetadataFailure: the record is not valid JSON"""
         record = await read(self._metadata, f"{_BUNDLES}/{bundle}")
         return None if record is None else ResourceQuota.from_json(record)
 
@@ -77,7 +79,7 @@ class Quotas:
         await self._metadata.put(f"{_BUNDLES}/{bundle}", encode(quota.to_json()))
 
     async def reset(self, bundle: str) -> None:
-        """The default counts again."""
+        """Removes the quota of a bundle, so that the default applies."""
         try:
             await self._metadata.delete(f"{_BUNDLES}/{bundle}")
         except NodeMissing:

@@ -1,4 +1,4 @@
-"""A broker's record among those of its cluster, written anew when what it tells has changed."""
+"""A broker's load report in the metadata store, written when its content has changed enough."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Record = Mapping[str, Any]
 
 
 class Reporter:
-    """Looks at an interval; writes what differs enough, and whatever there is after a longer one."""
+    """Measures at an interval; writes if the values differ enough, or after a longer interval in any case."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Reporter:
         stats: Callable[[], Awaitable[Mapping[str, BundleStats]]],
         write: Callable[[Record], Awaitable[None]],
     ) -> None:
-        """:param write: puts the record where others see it; raises MetadataError"""
+        """:param write: stores the record for other brokers; raises MetadataError"""
         self._io = io
         self._wheel = wheel
         self._meter = meter
@@ -46,13 +46,13 @@ class Reporter:
         self._task: Any = None
 
     def first_record(self) -> Record:
-        """What is told before anything is served."""
+        """Returns the record before anything is served."""
         self._latest = self._written = self._report({})
         return self._written.to_json()
 
     @property
     def latest(self) -> BrokerReport:
-        """As of the last look, written or not."""
+        """Returns the last measurement, written or not."""
         return self._latest or self._report({})
 
     def start(self) -> None:
@@ -78,9 +78,9 @@ class Reporter:
             self._schedule()
 
     async def look(self, *, write: bool = False) -> bool:
-        """Measures, and writes if there is a reason; answers whether it did.
+        """Measures, and writes if there is a reason; returns whether it did.
 
-        :param write: in any case
+        :param write: write in any case
         :raises MetadataError: the record cannot be written; the next look tries again
         """
         report = self._latest = self._report(await self._stats())
@@ -111,7 +111,7 @@ class Reporter:
 
 
 def _change(before: float, now: float) -> float:
-    """As a share of what was."""
+    """Returns the change as a fraction of the former value."""
     if before:
         return abs((before - now) / before)
     return inf if now else 0.0

@@ -1,4 +1,4 @@
-"""What a broker tells of its load: ``LocalBrokerData`` in ``/loadbalance/brokers``, with Apache's fields."""
+"""A broker's load report: ``LocalBrokerData`` in ``/loadbalance/brokers``, with Apache's fields."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RESOURCES = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut")
 
 
 def number(value: object) -> float:
-    """A figure of somebody's record; what is none, or not finite, counts as 0."""
+    """Returns a number of another broker's record; an invalid or infinite one counts as 0."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0.0
     try:
@@ -36,7 +36,7 @@ def _texts(value: object) -> frozenset[str]:
 
 
 def _are_bundles(names: Iterable[str]) -> frozenset[str]:
-    """Those that are full names of bundles: what is kept of them has paths with these names."""
+    """Returns the full names of bundles among them: these names become parts of paths."""
     ranges = defaultdict[str, list[str]](list)
     for name in names:
         namespace, _, told = name.rpartition("/")
@@ -64,11 +64,11 @@ def _object(value: object) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Of one resource, in units of its own: percent of a core, MiB, kbit/s."""
+    """The use of one resource, in its unit: percent of a core, MiB, kbit/s."""
 
     usage: float = 0.0
     limit: float = 0.0
-    """0 or less: not known, and then nothing of it is in use."""
+    """0 or less: unknown, in which case the use counts as zero."""
 
     @property
     def percent(self) -> float:
@@ -85,7 +85,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class BundleStats:
-    """``NamespaceBundleStats``: what goes through a bundle; rates a second, throughput in bytes."""
+    """``NamespaceBundleStats``: the traffic of a bundle; rates per second, throughput in bytes per second."""
 
     rate_in: float = 0.0
     throughput_in: float = 0.0
@@ -133,7 +133,7 @@ class BundleStats:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """How much each resource counts in the usage of a broker (``loadBalancer…ResourceWeight``)."""
+    """The weight of each resource in the usage of a broker (``loadBalancer…ResourceWeight``)."""
 
     cpu: float = 1.0
     memory: float = 0.0
@@ -145,23 +145,23 @@ class Weights:
 @dataclass(frozen=True, slots=True)
 class Resources:
     cpu: Usage = field(default_factory=Usage)
-    """Percent of a core; the limit is 100 for each core."""
+    """Percent of a core; the limit is 100 per core."""
     memory: Usage = field(default_factory=Usage)
     """MiB."""
     direct_memory: Usage = field(default_factory=Usage)
     """MiB."""
     bandwidth_in: Usage = field(default_factory=Usage)
-    """Kbit a second; so is the next."""
+    """Kbit per second; also for the next one."""
     bandwidth_out: Usage = field(default_factory=Usage)
 
     @property
     def most(self) -> float:
-        """The usage of what is used most, 1.0 for all of it; memory does not count, as in Pulsar."""
+        """The highest usage of a resource, 1.0 for all of it; memory does not count, as in Pulsar."""
         used = (self.cpu, self.direct_memory, self.bandwidth_in, self.bandwidth_out)
         return max(0.0, *(each.percent for each in used)) / 100
 
     def weighed(self, weights: Weights) -> float:
-        """The same with each resource weighed; the weight of memory is one that Pulsar ignores by now."""
+        """Returns the same with weighted resources; the weight of memory is not used, as in Pulsar."""
         return (
             max(
                 0.0,
@@ -174,17 +174,17 @@ class Resources:
         )
 
     def named(self) -> Mapping[str, Usage]:
-        """By the names of records."""
+        """Returns the resources by their names in records."""
         values = (self.cpu, self.memory, self.direct_memory, self.bandwidth_in, self.bandwidth_out)
         return dict(zip(RESOURCES, values, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What of a record does not change while a broker runs."""
+    """The part of a record that does not change while a broker runs."""
 
     addresses: Mapping[str, str] = field(default_factory=dict)
-    """``webServiceUrl`` and so on; what there is not is missing."""
+    """``webServiceUrl`` and so on; missing if the broker has no such address."""
     persistent_topics: bool = True
     non_persistent_topics: bool = True
     version: str = ""
@@ -199,7 +199,7 @@ _ADDRESSES = ("webServiceUrl", "webServiceUrlTls", "pulsarServiceUrl", "pulsarSe
 
 @dataclass(frozen=True, slots=True)
 class BrokerReport:
-    """``LocalBrokerData``; fields that nobody here knows are left alone and lost."""
+    """``LocalBrokerData``; unknown fields are ignored and not kept."""
 
     identity: Identity
     resources: Resources = field(default_factory=Resources)
@@ -207,16 +207,16 @@ class BrokerReport:
     """By the full names of bundles, ``tenant/namespace/0xSTART_0xEND``."""
     bundles: frozenset[str] = frozenset()
     gains: frozenset[str] = frozenset()
-    """Bundles that came since the report before; ``losses`` are those that went."""
+    """Bundles that are new since the previous report; ``losses`` are those that are gone."""
     losses: frozenset[str] = frozenset()
     updated_ms: int = 0
-    """Wall clock of the broker that wrote it."""
+    """Wall clock of the broker that wrote the report."""
     total: BundleStats = field(default_factory=BundleStats)
     """Of all bundles together."""
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> BrokerReport:
-        """Takes what is there; what is missing or of another shape is as if nothing were told."""
+        """Parses a record; fields that are missing or malformed count as not reported."""
         told, has = _object(record.get("lastStats")), _texts(record.get("bundles"))
         known = _are_bundles(has | told.keys())
         stats = {name: BundleStats.from_json(value) for name, value in told.items() if name in known}
@@ -288,7 +288,7 @@ def _total(record: Mapping[str, Any]) -> BundleStats:
 
 
 def sum_of(stats: Mapping[str, BundleStats]) -> BundleStats:
-    """What goes through several bundles."""
+    """Returns the traffic of several bundles together."""
     names = [each.name for each in fields(BundleStats)]
     return BundleStats(*(sum(getattr(each, name) for each in stats.values()) for name in names))
 
@@ -300,10 +300,10 @@ def new_report(
     before: BrokerReport | None,
     now_ms: int,
 ) -> BrokerReport:
-    """A broker's report of what it is like now.
+    """Makes a new report.
 
-    :param stats: of each bundle that it serves
-    :param before: its last one; None: this is its first
+    :param stats: of each bundle that the broker serves
+    :param before: its previous report; None: this is its first
     """
     bundles = frozenset(stats)
     earlier = before.bundles if before is not None else frozenset()

@@ -1,4 +1,4 @@
-"""What operators have said of where bundles may be, remembered until it changes."""
+"""Placement rules of operators, cached until they change."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def local_policies_path(namespace: NamespaceName) -> str:
 
 
 def isolation_of(record: Mapping[str, Any]) -> Isolation:
-    """Policies that cannot be understood are left out, which is logged: no topic stands still for them."""
+    """Policies that cannot be parsed are logged and left out: a damaged policy must not stop topics."""
     found = []
     for name, value in record.items():
         try:
@@ -56,10 +56,10 @@ class KeptRules:
         metadata.listen(domains_path(cluster), lambda _change: self._domains.forget_all())
 
     async def of(self, namespace: str, others: Iterable[str]) -> Rules:
-        """What counts for a bundle of a namespace.
+        """Returns the rules for a bundle of a namespace.
 
-        :param others: namespaces that brokers serve; they matter when that one is in a group
-        :raises MetadataError: it cannot be read now
+        :param others: namespaces that brokers serve; they matter if the namespace is in a group
+        :raises MetadataError: the rules cannot be read now
         """
         isolation = await self._isolation.get(isolation_path(self._cluster))
         group = await self._group(namespace)
@@ -70,7 +70,7 @@ class KeptRules:
         return Rules(isolation, domains, {name: found for name, found in groups.items() if found})
 
     async def of_all(self, namespaces: Iterable[str]) -> Rules:
-        """What counts for bundles of several; raises as :meth:`of` does."""
+        """Returns the rules for bundles of several namespaces; raises as :meth:`of` does."""
         isolation = await self._isolation.get(isolation_path(self._cluster))
         domains = await self._domains.get(domains_path(self._cluster))
         groups = {name: await self._group(name) for name in sorted(namespaces)}
@@ -91,11 +91,11 @@ class KeptRules:
         return found
 
     async def _read_group(self, path: str) -> str:
-        """Empty: none."""
+        """Returns an empty text if the namespace is in no group."""
         return str((await self._readable(path)).get(GROUP) or "").lower()
 
     async def _readable(self, path: str) -> Record:
-        """Empty: there is none, or nobody can read it: no topic stands still for that, as with Pulsar."""
+        """Returns an empty record if it is missing or damaged: that must not stop topics, as in Pulsar."""
         try:
             return await read(self._metadata, path) or {}
         except MetadataFailure as error:

@@ -1,4 +1,4 @@
-"""What brokers are told of how load is measured and spread; by Pulsar's names in configuration files."""
+"""Settings of load balancing, with Pulsar's names in configuration files."""
 
 from __future__ import annotations
 
@@ -18,28 +18,29 @@ class ShedderSettings:
     above_average: float = 0.10
     """loadBalancerBrokerThresholdShedderPercentage"""
     history: float = 0.9
-    """loadBalancerHistoryResourcePercentage: how much of what was counts in what is."""
+    """loadBalancerHistoryResourcePercentage: the weight of the previous value in the smoothed one."""
     min_throughput: float = 10.0 * 1024 * 1024
-    """Bytes a second; ThresholdShedder moves no less (loadBalancerBundleUnloadMinThroughputThreshold)."""
+    """Bytes per second; ThresholdShedder moves at least this
+    (loadBalancerBundleUnloadMinThroughputThreshold)."""
     lower_boundary: bool = False
-    """Whether a broker far below the average is enough (lowerBoundarySheddingEnabled)."""
+    """Whether a broker far below the average is enough reason (lowerBoundarySheddingEnabled)."""
     rate_difference: float = 0.5
-    """Of UniformLoadShedder, as a share of the lowest (loadBalancerMsgRateDifferenceShedderThreshold)."""
+    """For UniformLoadShedder, as a share of the lowest (loadBalancerMsgRateDifferenceShedderThreshold)."""
     throughput_factor: float = 4.0
     """loadBalancerMsgThroughputMultiplierDifferenceShedderThreshold"""
     min_unload_rate: float = 1000.0
-    """Messages a second (minUnloadMessage)."""
+    """Messages per second (minUnloadMessage)."""
     min_unload_throughput: float = 1048576.0
-    """Bytes a second (minUnloadMessageThroughput)."""
+    """Bytes per second (minUnloadMessageThroughput)."""
     max_unload_share: float = 0.2
     """Of the difference between two brokers (maxUnloadPercentage)."""
     max_bundles: int = -1
-    """Of UniformLoadShedder at a time; -1: any number (maxUnloadBundleNumPerShedding)."""
+    """For UniformLoadShedder, per round; -1: no limit (maxUnloadBundleNumPerShedding)."""
     low: float = 15.0
-    """Points between brokers that AvgShedder counts (loadBalancerAvgShedderLowThreshold); so is the next."""
+    """Percentage points, for AvgShedder (loadBalancerAvgShedderLowThreshold); also the next one."""
     high: float = 40.0
     hits_low: int = 8
-    """How often in a row (loadBalancerAvgShedderHitCountLowThreshold); so is the next."""
+    """How many times in a row (loadBalancerAvgShedderHitCountLowThreshold); also the next one."""
     hits_high: int = 2
 
 
@@ -48,58 +49,59 @@ class SplitSettings:
     enabled: bool = True
     """loadBalancerAutoBundleSplitEnabled"""
     unload: bool = True
-    """Whether halves may go elsewhere at once (loadBalancerAutoUnloadSplitBundlesEnabled)."""
+    """Whether the parts may be unloaded at once (loadBalancerAutoUnloadSplitBundlesEnabled)."""
     max_topics: int = 1000
     """Of a bundle (loadBalancerNamespaceBundleMaxTopics)."""
     max_sessions: int = 1000
-    """Producers and consumers of a bundle; 0 and less: any number."""
+    """Producers and consumers of a bundle; 0 or less: no limit."""
     max_rate: float = 30_000.0
-    """Messages a second, in and out."""
+    """Messages per second, in and out."""
     max_throughput: float = 100.0 * 1024 * 1024
-    """Bytes a second, in and out."""
+    """Bytes per second, in and out."""
     max_bundles: int = 128
     """Of a namespace (loadBalancerNamespaceMaximumBundles)."""
     algorithm: str = DEFAULT
-    """Where nobody says how (defaultNamespaceBundleSplitAlgorithm)."""
+    """If a request names none (defaultNamespaceBundleSplitAlgorithm)."""
     supported: tuple[str, ...] = tuple(ALGORITHMS)
     """Others are refused (supportedNamespaceBundleSplitAlgorithms)."""
     tolerance: float = 0.1
-    """What is above the two rates by less is not divided by them (flowOrQpsDifferenceThresholdPercentage)."""
+    """Rates exceeded by a smaller fraction do not determine the split
+    (flowOrQpsDifferenceThresholdPercentage)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportSettings:
     change: float = 0.10
-    """A figure that changed by more than this share is told (loadBalancerReportUpdateThresholdPercentage)."""
+    """A larger change of a value is reported (loadBalancerReportUpdateThresholdPercentage)."""
     min_seconds: float = 5.0
     max_seconds: float = 900.0
     host_seconds: float = 60.0
-    """How often the host is measured (loadBalancerHostUsageCheckIntervalMinutes)."""
+    """Interval of measuring the host (loadBalancerHostUsageCheckIntervalMinutes)."""
     quota_seconds: float = 900.0
-    """How often the leader writes averages (loadBalancerResourceQuotaUpdateIntervalMinutes)."""
+    """Interval of writing averages by the leader (loadBalancerResourceQuotaUpdateIntervalMinutes)."""
     nic_gbps: float | None = None
-    """Of all cards together; None: what the host says (loadBalancerOverrideBrokerNicSpeedGbps)."""
+    """Of all cards together; None: as reported by the host (loadBalancerOverrideBrokerNicSpeedGbps)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
     enabled: bool = True
-    """loadBalancerEnabled; else bundles go wherever they are first asked for."""
+    """loadBalancerEnabled; if false, a bundle goes to the broker where it is first looked up."""
     placement: str = "LeastLongTermMessageRate"
     shedder: str = "ThresholdShedder"
     shedding: bool = True
     """loadBalancerSheddingEnabled"""
     shedding_seconds: float = 60.0
     grace_seconds: float = 1800.0
-    """A bundle that was moved is not moved again for so long (loadBalancerSheddingGracePeriodMinutes)."""
+    """A bundle is not moved again within this time (loadBalancerSheddingGracePeriodMinutes)."""
     spread_namespaces: bool = True
-    """Each namespace's bundles evenly (loadBalancerDistributeBundlesEvenlyEnabled)."""
+    """Spread each namespace's bundles evenly (loadBalancerDistributeBundlesEvenlyEnabled)."""
     max_topics: int = 50_000
     """Of a broker (loadBalancerBrokerMaxTopics)."""
     average_difference: float = 0.10
     """loadBalancerAverageResourceUsageDifferenceThresholdPercentage, as a share."""
     unload_seconds: float = 60.0
-    """In which the topics of a bundle have to be closed (namespaceBundleUnloadingTimeoutMs)."""
+    """Time limit for closing the topics of a bundle (namespaceBundleUnloadingTimeoutMs)."""
     failure_domains: bool = False
     """failureDomainsEnabled"""
     later_versions: bool = False

@@ -1,4 +1,4 @@
-"""Which bundles leave their brokers, so that load is spread."""
+"""Load shedding: which bundles leave their brokers to spread the load."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from magnetar.broker.load.settings import LoadSettings
 from magnetar.lazy_dataclass import dataclass
 
 _MARGIN = 0.05
-"""How far below its threshold a broker is brought."""
+"""How far below its threshold the usage of a broker is brought."""
 _LOWER_MARGIN = 0.5
 _TOLERANCE = 1000
-"""By how much a bundle may be above what is still to go."""
+"""By how much a bundle may exceed what remains to be moved."""
 _NOTHING = 1e-6
 _MIB = 1024 * 1024
 
@@ -27,18 +27,18 @@ class Move:
     bundle: str
     source: str
     why: str
-    """In words, with figures."""
+    """The reason, with figures."""
     target: str | None = None
-    """Where it should go; None: wherever bundles are placed."""
+    """The target; None: chosen by placement."""
 
 
 class Shedder(Protocol):
     def find(self, load: ClusterLoad, settings: LoadSettings) -> Sequence[Move]:
-        """What to move now; may count how often it was asked. For equal input the answer is the same."""
+        """Returns what to move now; may count its calls. Equal input gives equal answers."""
         ...
 
     def brokers_changed(self, broker_ids: Collection[str]) -> None:
-        """Others are there now: what is remembered of those that went is forgotten."""
+        """Called when brokers have come or gone; forgets those that have gone."""
         ...
 
 
@@ -58,7 +58,7 @@ def _largest_first(
 
 
 def _enough(load: ClusterLoad, broker_id: str, wanted: float) -> Iterable[str]:
-    """The largest ones until ``wanted`` bytes a second go; at least one, and never all: somebody stays."""
+    """Yields the largest bundles up to ``wanted`` bytes per second: at least one, and never all."""
     left = wanted
     candidates = _largest_first(load, broker_id, _throughput)
     most = len(load.brokers[broker_id].report.bundles) - 1
@@ -70,7 +70,7 @@ def _enough(load: ClusterLoad, broker_id: str, wanted: float) -> Iterable[str]:
 
 
 class ThresholdShedder:
-    """Relieves brokers whose usage, smoothed, is above the average by a threshold."""
+    """Relieves brokers whose smoothed usage exceeds the average by a threshold."""
 
     def __init__(self) -> None:
         self._history = UsageHistory()
@@ -99,7 +99,7 @@ class ThresholdShedder:
     def _to_idle(
         self, load: ClusterLoad, settings: LoadSettings, usage: dict[str, float], average: float
     ) -> list[Move]:
-        """Somebody is far below the average: the busiest one gives."""
+        """If a broker is far below the average, the busiest one gives up bundles."""
         threshold = settings.shed.above_average
         idle = min(usage, key=lambda broker_id: (usage[broker_id], broker_id))
         if usage[idle] >= average - threshold:
@@ -114,7 +114,7 @@ class ThresholdShedder:
     def _moves(
         self, load: ClusterLoad, settings: LoadSettings, broker_id: str, share: float, why: str
     ) -> list[Move]:
-        """:param share: of its throughput"""
+        """:param share: of the broker's throughput"""
         report = load.brokers[broker_id].report
         wanted = report.total.throughput * share
         if wanted < settings.shed.min_throughput or len(report.bundles) < 2:
@@ -147,7 +147,7 @@ class OverloadShedder:
 
 
 class UniformLoadShedder:
-    """Brings the broker with the most messages (or bytes) nearer to the one with the fewest."""
+    """Moves load from the broker with the most messages (or bytes) towards the one with the fewest."""
 
     def find(self, load: ClusterLoad, settings: LoadSettings) -> Sequence[Move]:
         shed = settings.shed
@@ -178,7 +178,7 @@ class UniformLoadShedder:
 
 
 def _some(lowest: float) -> float:
-    """What nothing is compared with."""
+    """Replaces zero, by which the comparison could not divide."""
     return lowest if lowest > _NOTHING else 1.0
 
 
@@ -194,7 +194,7 @@ def _down_to(
     most: int,
     why: str,
 ) -> list[Move]:
-    """The largest ones that fit into what is to go."""
+    """Returns moves of the largest bundles that fit into what is to be moved."""
     if len(load.brokers[broker_id].report.bundles) < 2:
         return []
     moves: list[Move] = []
@@ -208,9 +208,9 @@ def _down_to(
 
 
 class AvgShedder:
-    """Pairs the busiest broker with the idlest, the next with the next, and moves from one to the other.
+    """Pairs the busiest broker with the least busy one, and so on, and moves bundles between them.
 
-    Only after a difference was seen several times in a row. It says where bundles go, too.
+    Acts only on a difference seen several times in a row. It also determines the targets.
     """
 
     def __init__(self) -> None:

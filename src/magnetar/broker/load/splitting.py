@@ -1,4 +1,4 @@
-"""Which bundles have become too large for one broker's good."""
+"""Finds bundles that have become too large."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Split:
 
 
 def too_large(load: ClusterLoad, settings: SplitSettings) -> Sequence[Split]:
-    """Bundles above a bound that can be divided."""
+    """Returns bundles that exceed a limit and can be split."""
     found = []
     for broker_id, broker in sorted(load.brokers.items()):
         for bundle, stats in sorted(broker.report.stats.items()):
@@ -51,9 +51,9 @@ def _reasons(stats: BundleStats, history: BundleHistory | None, settings: SplitS
 def within_bounds(
     splits: Sequence[Split], settings: SplitSettings, counts: Mapping[str, int]
 ) -> Sequence[Split]:
-    """Those for which their namespaces may have one more bundle each.
+    """Returns the splits for which their namespaces may have one more bundle each.
 
-    :param counts: how many bundles each namespace has; one that is missing is left alone
+    :param counts: the number of bundles by namespace; missing namespaces are left alone
     """
     planned: Counter[str] = Counter()
     found = []

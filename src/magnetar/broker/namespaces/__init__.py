@@ -1,1 +1,1 @@
-"""Which namespaces and topics there are, and who may make more."""
+"""The existing namespaces and topics, and the creation of topics."""

@@ -1,4 +1,4 @@
-"""What a fresh standalone cluster holds: itself, ``global``, and tenants ``public`` and ``sample``."""
+"""The initial metadata of a standalone cluster: clusters, and tenants ``public`` and ``sample``."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ async def bootstrap(
     http_url_tls: str = "",
     broker_url_tls: str = "",
 ) -> None:
-    """Writes what is missing; what is there stays, but for the cluster's own addresses.
+    """Writes what is missing; existing records stay, except for the cluster's own addresses.
 
-    :param bundles: into how many a new namespace is divided, 1 … 65536
+    :param bundles: of a new namespace, 1 to 65536
     :raises MetadataError: the store refused, or the cluster's record is damaged
     """
     urls = {"serviceUrl": http_url, "brokerServiceUrl": broker_url}
     if http_url_tls or broker_url_tls:
         urls |= {"serviceUrlTls": http_url_tls, "brokerServiceUrlTls": broker_url_tls}
     await _put_cluster(metadata, cluster, urls)
-    # It has no addresses: legacy namespaces that belong to all clusters have its name.
+    # It has no addresses: it is the cluster in the names of legacy namespaces that belong to all clusters.
     await _put_new(metadata, "/admin/clusters/global", _new_cluster())
     tenant = {"adminRoles": [], "allowedClusters": [cluster]}
     for name in ("public", "sample"):
@@ -43,7 +43,7 @@ async def bootstrap(
 
 
 async def _put_cluster(metadata: MetadataStore, cluster: str, urls: Mapping[str, str]) -> None:
-    """The addresses may have changed since the last start; whatever else was set stays."""
+    """Updates the addresses, which may have changed since the last start; other fields stay."""
     path = f"/admin/clusters/{cluster}"
     node = await metadata.get(path)
     known = _known_cluster(path, node.value) if node is not None and node.value else _new_cluster()
@@ -73,14 +73,14 @@ def _new_cluster() -> dict[str, Any]:
 
 
 async def _put_new(metadata: MetadataStore, path: str, value: Mapping[str, Any]) -> None:
-    """Writes a node that has no value yet: none is there, or one that was only made as a parent."""
+    """Writes a node that does not exist, or was only created as a parent and has no value."""
     node = await metadata.get(path)
     if node is not None and node.value:
         return
     try:
         await metadata.put(path, _encoded(value), MUST_NOT_EXIST if node is None else node.version)
     except BadVersion:
-        # Somebody else wrote it in between: theirs counts.
+        # Another broker wrote it meanwhile, and its value counts.
         return
 
 

@@ -1,4 +1,4 @@
-"""How many topics namespaces and tenants have, for those that may have so many only."""
+"""Numbers of topics of namespaces and tenants, for limits."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from magnetar.metadata.interface import Change, ChangeKind, MetadataStore, Sessi
 from magnetar.naming.namespace_name import NamespaceName
 
 _MOST_NAMES = 1_000_000
-"""Held in memory at most; beyond it all are forgotten, and counted again when somebody asks."""
+"""Names in memory; beyond it all are dropped, and listed again when needed."""
 
 _SYSTEM = "__"
 _PERSISTENT = "persistent"
 
 
 class TopicCounts:
-    """Each namespace is listed once; what is made and deleted from then on is told by the metadata."""
+    """Lists each namespace once, and then follows the metadata store's notifications."""
 
     def __init__(self, metadata: MetadataStore) -> None:
         self._metadata = metadata
         self._known: dict[str, set[str]] = {}
         self._early: dict[str, list[Change]] = {}
-        """What happened to namespaces that are being listed."""
+        """Notifications for namespaces that are being listed."""
         self._held = 0
         self._tenants: dict[str, int] = {}
-        """Persistent topics of tenants all of whose namespaces are known."""
+        """Persistent topics by tenant, for tenants all of whose namespaces are known."""
         self._unknown = 0
-        """Topics that were made in namespaces that had not been listed."""
+        """Topics that were created in namespaces that were not listed."""
         metadata.listen(ROOT, self._changed)
         metadata.listen_session(self._session_changed)
 
     async def persistent(self, namespace: NamespaceName) -> int:
-        """Persistent topics, each partition one, without the system's own."""
+        """Persistent topics without system topics; each partition counts as one."""
         path = f"{ROOT}/{namespace.path}/persistent"
         while path not in self._known:
             await self._list(path)
         return len(self._known[path])
 
     async def of_tenant(self, tenant: str) -> int:
-        """Persistent topics of all namespaces of a tenant, each partition one, without the system's own."""
+        """Persistent topics of a tenant, without system topics; each partition counts as one."""
         count = self._tenants.get(tenant)
         if count is not None:
             return count
@@ -53,7 +53,7 @@ class TopicCounts:
         return count
 
     async def _paths_of(self, tenant: str) -> list[str]:
-        """Where the persistent topics of a tenant are listed; names with a cluster lie one level deeper."""
+        """The paths that list a tenant's persistent topics; those of legacy names are one level deeper."""
         root = f"{ROOT}/{tenant}"
         found = []
         for first in await self._metadata.children(root):
@@ -71,7 +71,7 @@ class TopicCounts:
             if not early_is_over:
                 del self._early[path]
         if early_is_over:
-            # Somebody else who listed it was first; what happened since then is not in this list.
+            # Another listing finished first; this list lacks the changes since then.
             return
         names = {child for child in children if not child.startswith(_SYSTEM)}
         for change in early:
@@ -80,7 +80,7 @@ class TopicCounts:
             self._forget()
         self._held += len(names)
         self._known[path] = names
-        # It may be new to its tenant.
+        # The namespace may be new in its tenant.
         self._tenants.pop(_tenant_of(path), None)
 
     def _forget(self) -> None:
@@ -109,7 +109,7 @@ class TopicCounts:
 
     def _session_changed(self, event: SessionEvent) -> None:
         if event is not SessionEvent.CONNECTED:
-            # Nobody knows what was not told.
+            # Notifications may have been lost.
             self._forget()
 
 
@@ -118,7 +118,7 @@ def _tenant_of(path: str) -> str:
 
 
 def _apply(names: set[str], change: Change) -> int:
-    """Takes note of a topic that was made or deleted; returns how many there are more."""
+    """Applies the creation or deletion of a topic; returns the change in the number of topics."""
     name = change.path.rpartition("/")[2]
     before = len(names)
     if change.kind is ChangeKind.DELETED:

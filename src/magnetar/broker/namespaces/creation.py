@@ -1,4 +1,4 @@
-"""Whether topics may be made, on use or by an operator, and what is made on use."""
+"""Creation of topics, on use or by an operator: whether it is permitted, and what is created on use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from magnetar.security.principal import BROKER, Principal
 log = logging.getLogger(__name__)
 
 _MOST_PARTITIONS = 2**31 - 1
-"""What Pulsar's records and clients have room for."""
+"""The largest number in Pulsar's records and clients."""
 
 
 class CreationLimits(Protocol):
@@ -29,12 +29,12 @@ class CreationLimits(Protocol):
 
     @property
     def max_partitions(self) -> int:
-        """Partitions of one topic, 0 for any number."""
+        """Partitions of one topic; 0: no limit."""
         ...
 
     @property
     def max_topics_per_tenant(self) -> int:
-        """Each partition is one; 0 for any number."""
+        """Each partition counts as one; 0: no limit."""
         ...
 
 
@@ -48,17 +48,17 @@ class TopicCreation:
         counts: TopicCounts,
         limits: Callable[[], CreationLimits],
     ) -> None:
-        """:param live: loaded topics by their full names: non-persistent ones are nowhere else
+        """:param live: loaded topics by their full names; non-persistent ones exist only there
 
-        :param limits: as they are now
+        :param limits: returns the present limits
         """
         self._limits = limits
         self._non_persistent: dict[str, int] = {}
         """Loaded non-persistent topics by tenant."""
         self.refused_partitions = 0
-        """How often more partitions were asked for than a topic may have."""
+        """How often a number of partitions was refused as too large."""
         self.refused_topics = 0
-        """How often more topics were asked for than a tenant may have."""
+        """How often a topic was refused because of the limit of its tenant."""
         self._namespaces = namespaces
         self._policies = policies
         self._managed_ledgers = managed_ledgers
@@ -66,12 +66,12 @@ class TopicCreation:
         self._counts = counts
 
     def loaded(self, name: TopicName) -> None:
-        """A topic was loaded."""
+        """Called when a topic was loaded."""
         if not name.persistent:
             self._non_persistent[name.tenant] = self._non_persistent.get(name.tenant, 0) + 1
 
     def unloaded(self, name: TopicName) -> None:
-        """A topic that was loaded is not any more."""
+        """Called when a loaded topic was unloaded."""
         if not name.persistent:
             left = self._non_persistent[name.tenant] - 1
             if left:
@@ -80,25 +80,25 @@ class TopicCreation:
                 del self._non_persistent[name.tenant]
 
     async def exists(self, name: TopicName) -> bool:
-        """Whether there is such a topic, itself without partitions."""
+        """Whether the topic exists and is not partitioned."""
         if name.persistent:
             return await self._managed_ledgers.exists(name.path)
         return str(name) in self._live or await self.is_partition(name)
 
     async def is_partition(self, name: TopicName) -> bool:
-        """Whether it is one of the partitions of a topic: it may be made when somebody wants it."""
+        """Whether it is one of the partitions of a topic, so that it may be created on use."""
         index = name.partition_index
         if index < 0 or index >= await self._namespaces.partitions(name.base):
             return False
         return not await self._namespaces.is_being_deleted(name.base)
 
     async def is_beyond(self, name: TopicName) -> bool:
-        """Whether it has the name of a partition that its topic does not have: nobody would look there."""
+        """Whether it is named as a partition beyond those of its topic, which no client looks up."""
         index = name.partition_index
         count = await self._namespaces.partitions(name.base) if index >= 0 else 0
         if not count or index < count:
             return False
-        # Another broker may have added it a moment ago.
+        # Another broker may just have added it.
         return index >= await self._namespaces.partitions_now(name.base)
 
     async def check_not_deleted(self, name: TopicName) -> None:
@@ -107,7 +107,7 @@ class TopicCreation:
             raise TopicNotFound(f"Topic {name.base} is being deleted")
 
     async def source_of(self, name: TopicName) -> TopicName | None:
-        """The topic that one is the shadow of, whichever broker serves it; None: it is missing, or none."""
+        """Returns the source of a shadow topic, on any broker; None: it is missing, or not a shadow."""
         if not name.persistent:
             return None
         properties = await self._managed_ledgers.properties(name.path)
@@ -116,8 +116,8 @@ class TopicCreation:
         return shadow_source(properties, name)
 
     async def inherited(self, name: TopicName) -> Mapping[str, str] | None:
-        """The properties that a partition which is about to be made has from its topic: the source, where
-        that is a shadow. None: there are none."""
+        """Returns the properties that a new partition inherits from its topic: the source, if that is a
+        shadow. None: there are none."""
         if name.partition_index < 0 or not name.persistent or name.reserved:
             return None
         record = await self._namespaces.partitioned(name.base)
@@ -125,16 +125,16 @@ class TopicCreation:
         return {SHADOW_SOURCE: str(source)} if source is not None else None
 
     def non_persistent(self, namespace: NamespaceName) -> list[TopicName]:
-        """The non-persistent topics of a namespace."""
+        """Returns the non-persistent topics of a namespace."""
         live = (topic.name for topic in self._live.values())
         return [name for name in live if not name.persistent and name.namespace_name == namespace]
 
     async def partitions_or_create(self, name: TopicName, principal: Principal = BROKER) -> int:
-        """The number of partitions; a topic that is missing is made with partitions where policies say so.
+        """Returns the number of partitions; creates a missing topic with partitions if policies permit it.
 
-        :param principal: who asks
-        :raises TopicNotFound: it is missing and topics are not made on use
-        :raises NotAllowed: the namespace has as many topics as it may
+        :param principal: of the client
+        :raises TopicNotFound: it is missing and topics are not created on use
+        :raises NotAllowed: the namespace has reached its limit of topics
         :raises PartitionCountRefused: the policies ask for more partitions than a topic may have
         """
         await self._namespaces.check(name.namespace_name)
@@ -158,9 +158,9 @@ class TopicCreation:
         return rule.partitions
 
     async def existing_partitions(self, name: TopicName, principal: Principal) -> int:
-        """The number of partitions of a topic that is there; 0 when it has none.
+        """Returns the number of partitions of an existing topic; 0 if it is not partitioned.
 
-        :param principal: who asks
+        :param principal: of the client
         :raises TopicNotFound: it is missing
         """
         await self._namespaces.check(name.namespace_name)
@@ -170,13 +170,14 @@ class TopicCreation:
         return count
 
     async def may_create(self, name: TopicName, policies: EffectivePolicies) -> bool:
-        """Whether a missing topic is made on use: by policy, or because it is a partition of one that exists.
+        """Whether a missing topic is created on use: by policy, or as a partition of an existing topic.
 
-        :raises NotAllowed: the namespace or its tenant has as many topics as it may
+        :raises NotAllowed: the namespace or its tenant has reached its limit of topics
         """
         if await self.is_partition(name):
-            # The namespace has let its partitioned topic in with all of them. The tenant's topics are counted
-            # as they are made: else topics whose partitions nobody has used would be let in without end.
+            # The namespace's limit was checked for the whole partitioned topic. The tenant's topics are
+            # counted as they are created: otherwise any number of topics whose partitions are unused would be
+            # admitted.
             await self._check_tenant(name, 1)
             return True
         if await self.is_beyond(name):
@@ -187,8 +188,8 @@ class TopicCreation:
     def check_partitions(self, count: int) -> None:
         """Checks a number of partitions that an operator or a policy asks for.
 
-        :raises PartitionCountRefused: below 1, or above ``maxNumPartitionsPerPartitionedTopic`` or, where
-            that is 0, ``magnetarMaxPartitionsPerTopic``
+        :raises PartitionCountRefused: below 1, or above ``maxNumPartitionsPerPartitionedTopic`` or, if that
+            is 0, ``magnetarMaxPartitionsPerTopic``
         """
         cap = self._limits().max_partitions
         if count < 1:
@@ -202,9 +203,9 @@ class TopicCreation:
             raise PartitionCountRefused(f"Number of partitions should be less than or equal to {cap}")
 
     async def check_room(self, name: TopicName, more: int) -> None:
-        """:param more: topics to be made, each partition one
+        """:param more: topics to be created, each partition counted as one
 
-        :raises NotAllowed: the namespace or its tenant would have more topics than it may
+        :raises NotAllowed: the namespace or its tenant would exceed its limit of topics
         """
         if name.reserved:
             return
@@ -218,9 +219,9 @@ class TopicCreation:
         await self._check_tenant(name, more)
 
     async def check_use(self, name: TopicName) -> None:
-        """Checks a non-persistent partition that is about to be loaded, which makes it.
+        """Checks a non-persistent partition that is about to be loaded, which creates it.
 
-        :raises NotAllowed: its tenant has as many topics as it may
+        :raises NotAllowed: its tenant has reached its limit of topics
         """
         if await self.is_partition(name):
             await self._check_tenant(name, 1)

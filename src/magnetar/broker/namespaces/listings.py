@@ -1,4 +1,4 @@
-"""Lists of the names of topics, made once for all who ask at the same time."""
+"""Lists of topic names, made once for all that ask at the same time."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from magnetar.naming.namespace_name import NamespaceName
 
 
 class ListedNames(NamedTuple):
-    """What is listed."""
+    """Identifies a list."""
 
     namespace: NamespaceName
     mode: str
     """``PERSISTENT``, ``NON_PERSISTENT`` or ``ALL``."""
     system: bool
-    """The system's own topics too."""
+    """Include system topics."""
 
 
 class NameListings:
-    """Of the same names one list at a time is made.
+    """Makes at most one list of the same names at a time.
 
-    Who asks while it is being made gets the next one, with all others who do so: a list holds whatever was
-    there when it was asked for.
+    A request that arrives meanwhile shares the next list with others like it: a list contains everything that
+    existed when it was requested.
     """
 
     def __init__(self, loop: Loop, make: Callable[[ListedNames], Awaitable[Sequence[str]]]) -> None:
@@ -34,9 +34,9 @@ class NameListings:
         self._next: dict[ListedNames, Any] = {}
 
     async def names(self, listed: ListedNames) -> Sequence[str]:
-        """The list; it is shared.
+        """Returns the list, which is shared.
 
-        :raises Exception: what making it raises
+        :raises Exception: the error of making it
         """
         listing = self._next.get(listed)
         if listing is None:

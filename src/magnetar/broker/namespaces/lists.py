@@ -1,7 +1,7 @@
-"""Lists of topics that clients watch: which of a namespace match a pattern, what comes and goes (PIP-145).
+"""Lists of topics that clients watch: those of a namespace that match a pattern, with updates (PIP-145).
 
-Watchers of the same pattern in the same namespace share one list. The metadata tells of each topic that is
-made or deleted; only lists of its namespace look at it, and nothing is listed again.
+Watchers of the same pattern in the same namespace share one list. The metadata store reports each topic that
+is created or deleted; only lists of its namespace look at it, and nothing is listed again.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from magnetar.security.principal import BROKER, Principal
 log = logging.getLogger(__name__)
 
 SECONDS_PER_NAME = 1e-6
-"""An update waits so long for further ones, for each name in its list: the hash over all of them, which it
-carries, then takes a few hundredths of the time at most."""
+"""Delay of an update, to gather changes, per name in its list: the hash over all names, which an update
+carries, then takes a few percent of the time at most."""
 
 MAX_HELD = 4_000_000
-"""Names in all lists together. What a list and a watcher cost besides is counted as so many names:"""
+"""Names in all lists together. The other costs of a list and of a watcher count as this many names:"""
 _LIST_PRICE = 100
 _WATCHER_PRICE = 30
 
 _RETRY_SECONDS = 1.0
-"""Until a list is tried again that could not be made anew."""
+"""Time until updating a list is tried again after an error."""
 
 
 class WatchingConnection(Protocol):
-    """The connection of watchers, which has topic lists: a room above this one has it."""
+    """The connection of watchers, in a layer above this one."""
 
     @property
     def closed(self) -> bool: ...
@@ -67,25 +67,25 @@ class TopicList:
         """Sorted."""
         self.watchers: dict[Watcher, None] = {}
         self.users = 0
-        """Watchers, and those who are about to be."""
+        """Present and prospective watchers."""
         self.early: list[tuple[str, bool]] | None = []
-        """What happened while the list is being made."""
+        """Changes while the list is being made."""
         self.loading: Any = None
         self.renewing: Any = None
-        """Comparing it with what there is, for changes may not have been told."""
+        """Task that compares it with the existing topics, as notifications may have been lost."""
         self.flushing: Any = None
         self._new: dict[str, None] = {}
         self._deleted: dict[str, None] = {}
 
     def change(self, name: str, exists: bool) -> int:
-        """Takes note of a topic; returns how many names there are more."""
+        """Applies a change of a topic; returns the change in the number of names."""
         index = bisect_left(self.names, name)
         known = index < len(self.names) and self.names[index] == name
         if known == exists:
             return 0
         appears, vanishes = (self._new, self._deleted) if exists else (self._deleted, self._new)
         if name in vanishes:
-            # Nobody was told of it yet.
+            # No watcher has been told of it yet.
             del vanishes[name]
         else:
             appears[name] = None
@@ -103,7 +103,7 @@ class TopicList:
         return sorted_topic_list_hash(self.names)
 
     def flush(self) -> None:
-        """Tells all watchers what changed since the last time."""
+        """Tells all watchers what has changed since the last time."""
         if self.flushing is not None:
             self.flushing.cancel()
             self.flushing = None
@@ -145,12 +145,12 @@ class TopicLists:
         self._lists: dict[tuple[str, str], TopicList] = {}
         self._by_path: dict[str, dict[TopicList, None]] = {}
         self.held = 0
-        """Names in all lists, with what lists and watchers cost besides."""
+        """Names in all lists, including the costs of lists and watchers."""
         metadata.listen(ROOT, self._changed)
         metadata.listen_session(self._session_changed)
 
     def matcher(self, pattern: str) -> Matches | None:
-        """None when the client is to filter by itself: too long a pattern, or not of the broker's kind."""
+        """Returns None if the client has to filter: the pattern is too long, or not supported here."""
         if not self.enabled or len(pattern) > self._max_pattern_length:
             return None
         return compile_pattern(pattern)
@@ -163,12 +163,12 @@ class TopicLists:
         pattern: str,
         principal: Principal = BROKER,
     ) -> TopicList | None:
-        """The list of a new watcher, who hears of all that happens to it from now on.
+        """Adds a watcher, which is told all changes from now on, and returns its list.
 
         None when the connection or the watcher was closed meanwhile. An id that is taken keeps its list.
 
-        :param principal: who asks
-        :raises NotAllowed: the broker does not watch topics, or not by such a pattern
+        :param principal: of the client
+        :raises NotAllowed: the broker does not support watching topics, or not with that pattern
         :raises TooManyRequests: too much is watched already
         """
         if connection.closed:
@@ -188,7 +188,7 @@ class TopicLists:
             raise
         if connection.topic_watchers.get(watcher_id) is not found:
             return None
-        # Those who are here already hear first of what the newcomer sees.
+        # The present watchers are first told what the new one gets with the list.
         found.flush()
         found.watchers[connection, watcher_id] = None
         return found
@@ -209,7 +209,7 @@ class TopicLists:
             return known
         matches = compile_pattern(pattern)
         if matches is None:
-            # Clients that hear this go on by asking for the list from time to time; of others they try again.
+            # On this error clients request the list from time to time; on others they retry watching.
             raise NotAllowed(
                 f"Unable to create topic list watcher: the pattern is not valid in RE2: {pattern}"
             )
@@ -240,14 +240,14 @@ class TopicLists:
         early, found.early = found.early or (), None
         for name, exists in early:
             found.change(name, exists)
-        # Nobody was told of anything yet.
+        # No watcher has been told anything yet.
         found.forget_news()
         if found.users:
             self.held += len(found.names)
         found.loading = None
 
     def close(self, connection: WatchingConnection, watcher_id: int) -> None:
-        """A watcher hears of nothing more; an unknown one never did."""
+        """Removes a watcher; does nothing for an unknown one."""
         found = connection.topic_watchers.pop(watcher_id, None)
         if found is None:
             return
@@ -270,11 +270,11 @@ class TopicLists:
             found.renewing.cancel()
 
     def close_all(self, connection: WatchingConnection) -> None:
-        """The connection is gone."""
+        """Called when the connection is closed."""
         for watcher_id in list(connection.topic_watchers):
             self.close(connection, watcher_id)
 
-    # What happens to topics
+    # Changes of topics
 
     def _session_changed(self, event: SessionEvent) -> None:
         if event is not SessionEvent.RECONNECTED:
@@ -286,11 +286,11 @@ class TopicLists:
             found.renewing = self._io.loop.create_task(self._renew(found))
 
     async def _renew(self, found: TopicList) -> None:
-        """Tells watchers of what came and went while nobody told of it."""
+        """Tells watchers what has changed while there were no notifications."""
         try:
             if found.loading is not None:
                 await finished(self._io.loop, found.loading)
-            # What happens from here on is told after the comparison.
+            # Changes from here on are applied after the comparison.
             early: list[tuple[str, bool]] = []
             found.early = early
             try:

@@ -1,4 +1,4 @@
-"""Which namespaces, topics and partitioned topics there are, as the metadata store has them."""
+"""The namespaces, topics and partitioned topics in the metadata store."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _MAX_KNOWN = 100_000
 
 
 class Namespaces:
-    """Answers from memory where it can: what it knows is dropped when the metadata changes."""
+    """Answers from memory if possible; cached records are dropped when the metadata change."""
 
     def __init__(self, io: Io, metadata: MetadataStore) -> None:
         self._io = io
         self._metadata = metadata
         self._existing = MetadataCache(metadata, _POLICIES, self._check, most=_MAX_KNOWN)
-        # Clients may ask for any name: what is remembered of them is bounded.
+        # Clients may ask for any name, so the cache is bounded.
         self._partitions = MetadataCache(metadata, _PARTITIONED, self._count, most=_MAX_KNOWN)
 
     async def check(self, namespace: NamespaceName) -> None:
-        """:raises NamespaceNotFound: there is no such namespace"""
+        """:raises NamespaceNotFound: the namespace does not exist"""
         if heartbeat_of(namespace) is not None:
             return
         await self._existing.get(f"{_POLICIES}/{namespace.path}")
@@ -47,11 +47,11 @@ class Namespaces:
     # Partitioned topics
 
     async def partitions(self, topic: TopicName) -> int:
-        """How many partitions a topic has; 0 for one without, or none."""
+        """Returns the number of partitions of a topic; 0 if it is not partitioned or does not exist."""
         return await self._partitions.get(f"{_PARTITIONED}/{topic.path}")
 
     async def partitions_now(self, topic: TopicName) -> int:
-        """:meth:`partitions` as the metadata have it, whatever is remembered of it."""
+        """Returns the same from the metadata store, not from the cache."""
         self._partitions.forget(f"{_PARTITIONED}/{topic.path}")
         return await self.partitions(topic)
 
@@ -67,7 +67,7 @@ class Namespaces:
     async def create_partitioned(
         self, topic: TopicName, partitions: int, properties: Mapping[str, str]
     ) -> None:
-        """:raises AlreadyExists: there is one of that name"""
+        """:raises AlreadyExists: a partitioned topic of that name exists"""
         value: dict[str, Any] = {"partitions": partitions, "deleted": False}
         if properties:
             value["properties"] = dict(properties)
@@ -80,7 +80,7 @@ class Namespaces:
         self._partitions.forget(f"{_PARTITIONED}/{topic.path}")
 
     async def partitioned(self, topic: TopicName) -> dict[str, Any]:
-        """``PartitionedTopicMetadata`` as stored; empty when there is none."""
+        """Returns ``PartitionedTopicMetadata`` as stored; empty if it does not exist."""
         node = await self._metadata.get(f"{_PARTITIONED}/{topic.path}")
         return decode(node) if node is not None else {}
 
@@ -91,9 +91,9 @@ class Namespaces:
         partitions: int | None = None,
         properties: Mapping[str, str | None] | None = None,
     ) -> None:
-        """Sets the number of partitions, merges properties (None removes one).
+        """Sets the number of partitions and merges properties (None removes one).
 
-        :raises TopicNotFound: there is no such partitioned topic
+        :raises TopicNotFound: no such partitioned topic
         """
 
         def work(record: Record) -> None:
@@ -108,9 +108,9 @@ class Namespaces:
         self._partitions.forget(f"{_PARTITIONED}/{topic.path}")
 
     async def mark_deleted(self, topic: TopicName, *, deleted: bool) -> None:
-        """Says in the record of a partitioned topic that it is being deleted, or that it is not after all.
+        """Marks the record of a partitioned topic as being deleted, or removes the mark.
 
-        :raises TopicNotFound: there is no such partitioned topic
+        :raises TopicNotFound: no such partitioned topic
         """
 
         def work(record: Record) -> None:
@@ -120,11 +120,11 @@ class Namespaces:
         await change(self._metadata, f"{_PARTITIONED}/{topic.path}", work, missing)
 
     async def is_being_deleted(self, topic: TopicName) -> bool:
-        """Whether a partitioned topic is marked so: by a deletion under way, or one that was cut short."""
+        """Whether a partitioned topic has the mark: its deletion is in progress or was interrupted."""
         return bool((await self.partitioned(topic)).get("deleted"))
 
     async def delete_partitioned(self, topic: TopicName) -> bool:
-        """False when there was none."""
+        """Returns False if it did not exist."""
         try:
             await self._metadata.delete(f"{_PARTITIONED}/{topic.path}")
         except NodeMissing:
@@ -135,11 +135,11 @@ class Namespaces:
     async def partitioned_topics(
         self, namespace: NamespaceName, domain: Domain = Domain.PERSISTENT
     ) -> list[str]:
-        """Full names, sorted."""
+        """Returns full names, sorted."""
         return await self._names(_PARTITIONED, namespace, domain)
 
     async def persistent_topics(self, namespace: NamespaceName) -> list[str]:
-        """Full names of all persistent topics that exist, partitions one by one, sorted."""
+        """Returns the full names of all persistent topics, each partition on its own, sorted."""
         return await self._names(MANAGED_LEDGERS, namespace, Domain.PERSISTENT)
 
     async def _names(self, root: str, namespace: NamespaceName, domain: Domain) -> list[str]:

@@ -1,4 +1,4 @@
-"""Which clusters serve the topics of a namespace: those it lists (PIP-321), and peers of the local one."""
+"""The clusters that serve the topics of a namespace: those it lists (PIP-321), and peers of the local one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from magnetar.naming.namespace_name import NamespaceName
 
 
 class OtherCluster(NamedTuple):
-    """Where clients and administrators reach a cluster; None: not in that way."""
+    """The addresses of a cluster for clients and administrators; None: it has no such address."""
 
     name: str
     binary: str | None
@@ -28,7 +28,7 @@ class OtherCluster(NamedTuple):
     http_tls: str | None
 
     def redirect(self) -> ServedElsewhere:
-        """What sends administrators there.
+        """Returns the exception that redirects administrators there.
 
         :raises PreconditionFailed: the record of the cluster has no URL for administration
         """
@@ -45,26 +45,26 @@ class OtherCluster(NamedTuple):
 def lists(policies: EffectivePolicies, cluster: str) -> bool:
     """Whether a namespace lists a cluster as one that serves its topics.
 
-    :param policies: those of the namespace, without any that a topic has of its own
+    :param policies: those of the namespace, without the policies of single topics
     """
     return cluster in policies.replication_clusters or cluster in policies.allowed_clusters
 
 
 class ServingClusters:
-    """A namespace that does not list the local cluster is refused service here; its data stays."""
+    """Refuses service for namespaces that do not list the local cluster; their data stay."""
 
     def __init__(self, policies: PolicyStore, cluster: str) -> None:
-        """:param cluster: the local one, by its name"""
+        """:param cluster: name of the local cluster"""
         self._policies = policies
         self._cluster = cluster
         self.by_names = False
-        """Legacy namespaces with a cluster in their names are served there alone; in Pulsar where
+        """Legacy namespaces with a cluster in their names are served only there; in Pulsar if
         ``authorizationEnabled`` is true."""
 
     async def include(self, namespace: NamespaceName) -> bool:
         """Whether the local cluster serves the topics of a namespace.
 
-        :raises NamespaceNotFound: there is no such namespace
+        :raises NamespaceNotFound: the namespace does not exist
         :raises MetadataFailure: its record cannot be read
         """
         if heartbeat_of(namespace) is not None:
@@ -74,21 +74,21 @@ class ServingClusters:
         return lists(await self._policies.of_namespace(namespace), self._cluster)
 
     async def still_include(self, namespace: NamespaceName) -> bool:
-        """Like :meth:`include`; a namespace that is gone leaves its topics to whoever deletes it."""
+        """Like :meth:`include`, but true for a deleted namespace, whose topics the deletion closes."""
         try:
             return await self.include(namespace)
         except NamespaceNotFound:
             return True
 
     async def other(self, namespace: NamespaceName) -> OtherCluster | None:
-        """The cluster that clients of a namespace are sent to; None: the local one serves it.
+        """Returns the cluster to which clients of a namespace are sent; None: the local one serves it.
 
         That is the cluster in a legacy name, or else the first of the local cluster's peers
         (``peerClusterNames``) that the namespace lists.
 
         :raises NotInThisCluster: the namespace lists neither the local cluster nor a peer
-        :raises ClusterNotFound: there is no record of the cluster in the name, or of the peer
-        :raises NamespaceNotFound: there is no such namespace
+        :raises ClusterNotFound: the cluster in the name, or the peer, has no record
+        :raises NamespaceNotFound: the namespace does not exist
         :raises MetadataFailure: a record cannot be read
         """
         if await self.include(namespace):
@@ -119,7 +119,7 @@ class ServingClusters:
         except ClusterNotFound:
             return found
         if found.binary and found.binary == own.binary:
-            # The broker was started with another clusterName: clients would be sent back for ever.
+            # The broker was started with another clusterName: clients would be redirected forever.
             raise NotInThisCluster(
                 f"The records of cluster {cluster} and of the local cluster {self._cluster} have the same "
                 f"brokerServiceUrl {found.binary}"
@@ -127,7 +127,9 @@ class ServingClusters:
         return found
 
     async def named(self, cluster: str) -> OtherCluster:
-        """Where another cluster is. :raises ClusterNotFound: there is no record of it"""
+        """Returns the addresses of another cluster.
+
+        :raises ClusterNotFound: the cluster has no record"""
         record = await self._policies.clusters.get(cluster)
         fields = ("brokerServiceUrl", "brokerServiceUrlTls", "serviceUrl", "serviceUrlTls")
         return OtherCluster(cluster, *(record.get(field) or None for field in fields))
@@ -136,7 +138,7 @@ class ServingClusters:
         """:raises NotInThisCluster: the namespace lists neither the local cluster nor a peer
 
         :raises ServedElsewhere: a peer serves it
-        :raises NamespaceNotFound: there is no such namespace
+        :raises NamespaceNotFound: the namespace does not exist
         :raises MetadataFailure: a record cannot be read
         """
         other = await self.other(namespace)
