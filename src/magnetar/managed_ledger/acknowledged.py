@@ -1,7 +1,8 @@
-"""What a cursor has consumed: the mark-delete position, holes above it, and bits inside batches.
+"""The acknowledgements of a cursor: mark-delete position, individually deleted entries, and bits inside
+batches.
 
-What is consumed is kept per ledger, so that a subscription whose consumers acknowledge roughly in order costs
-little, however many messages it has behind it (``hot_ranges``).
+Entries are kept per ledger, so that a subscription whose consumers acknowledge roughly in order takes little
+memory, however many messages it has acknowledged (``hot_ranges``).
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ _RANGE_FRAME = 8
 
 
 def varint_size(value: int) -> int:
-    """Bytes of a number in a protobuf record."""
+    """Returns the bytes of a number in a protobuf record."""
     return max(1, (value.bit_length() + 6) // 7) if value >= 0 else 10
 
 
 class AcknowledgedState:
-    """Positions consumed by one cursor. Knows nothing of which entries exist: its owner checks that."""
+    """The positions that one cursor has consumed. Whether entries exist is checked by its owner."""
 
     __slots__ = ("batches", "mark_delete", "ranges")
 
@@ -32,10 +33,10 @@ class AcknowledgedState:
         self.mark_delete = mark_delete
         self.ranges: dict[int, EntryRanges] = {}
         self.batches: dict[Position, int] = {}
-        """Bits of batches acknowledged in part: bit i set = message i is still to be delivered."""
+        """Bits of partly acknowledged batches: bit i set = message i is still to be delivered."""
 
     def add_range(self, ledger_id: int, start: int, end: int) -> int:
-        """Marks entries [start, end) of a ledger as consumed; returns how many were not before."""
+        """Marks entries [start, end) of a ledger as consumed; returns how many of them are new."""
         if ledger_id < self.mark_delete[0]:
             return 0
         if ledger_id == self.mark_delete[0]:
@@ -51,7 +52,7 @@ class AcknowledgedState:
         return added
 
     def add_each(self, ledger_id: int, entry_ids: array[int], first: int, stop: int, limit: int) -> int:
-        """Marks entries ``entry_ids[first:stop]`` below ``limit`` as consumed; how many were not before."""
+        """Marks entries ``entry_ids[first:stop]`` below ``limit`` as consumed; returns how many are new."""
         lowest = 0
         mark_ledger, mark_entry = self.mark_delete
         if ledger_id <= mark_ledger:
@@ -86,7 +87,7 @@ class AcknowledgedState:
         return ranges is not None and ranges.contains(entry_id)
 
     def move_mark_delete(self, position: Position) -> None:
-        """Sets the mark-delete position, back or forth, and drops what is at or below it."""
+        """Sets the mark-delete position, forward or back, and drops what is at or below it."""
         self.mark_delete = position
         ledger_id, entry_id = position
         for other in [i for i in self.ranges if i <= ledger_id]:
@@ -100,19 +101,19 @@ class AcknowledgedState:
                 del self.batches[found]
 
     def clear_above(self) -> None:
-        """Forgets everything above the mark-delete position."""
+        """Drops everything above the mark-delete position."""
         self.ranges.clear()
         self.batches.clear()
 
     def forget_ledgers_before(self, ledger_id: int) -> None:
-        """Drops what is consumed above the mark-delete position in older ledgers: they are gone."""
+        """Drops what is consumed above the mark-delete position in older ledgers, which were deleted."""
         for other in [i for i in self.ranges if i < ledger_id]:
             del self.ranges[other]
         for found in [p for p in self.batches if p[0] < ledger_id]:
             del self.batches[found]
 
     def forget_behind(self, position: Position) -> None:
-        """Drops what is consumed behind a position: it is lost, or another ledger has it now."""
+        """Drops what is consumed after a position, where the entries are lost or in another ledger."""
         ledger_id, entry_id = position
         for other in [i for i in self.ranges if i >= ledger_id]:
             ranges = self.ranges[other]
@@ -125,11 +126,12 @@ class AcknowledgedState:
             del self.batches[found]
 
     def block_count(self) -> int:
-        """How costly it is to look at all ranges."""
+        """Returns the number of blocks, a measure of how costly it is to look at all ranges."""
         return sum(ranges.block_count() for ranges in self.ranges.values())
 
     def add_words(self, ledger_id: int, words: array[int]) -> None:
-        """Marks the entries of a ledger as consumed whose bits are set; none of it may be marked yet."""
+        """Marks the entries of a ledger whose bits are set as consumed; none of the ledger may be marked
+        yet."""
         if ledger_id < self.mark_delete[0] or ledger_id in self.ranges:
             return
         ranges = EntryRanges()
@@ -143,18 +145,18 @@ class AcknowledgedState:
         return sum(ranges.range_count() for ranges in self.ranges.values())
 
     def ranges_size(self, limit: int) -> int:
-        """Bytes that the first ``limit`` ranges take in a cursor's record."""
+        """Returns the bytes that the first ``limit`` ranges take in a cursor's record."""
         return sum(
             _RANGE_FRAME + 2 * varint_size(ledger_id) + varint_size(start - 1) + varint_size(end - 1)
             for ledger_id, start, end in self.ranges_in_order(limit)
         )
 
     def individually_deleted(self) -> int:
-        """Entries consumed above the mark-delete position."""
+        """Returns the number of entries consumed above the mark-delete position."""
         return sum(ranges.count() for ranges in self.ranges.values())
 
     def individually_deleted_up_to(self, position: Position) -> int:
-        """Entries consumed above the mark-delete position, at or below ``position``."""
+        """Returns the number of entries consumed above the mark-delete position, at or below ``position``."""
         limit, last = position
         count = 0
         for ledger_id, start, end in self._all_ranges():
@@ -170,7 +172,7 @@ class AcknowledgedState:
                 yield ledger_id, start, end
 
     def ranges_in_order(self, limit: int) -> Iterator[tuple[int, int, int]]:
-        """The first ``limit`` ranges as (ledger id, start, end)."""
+        """Yields the first ``limit`` ranges as (ledger id, start, end)."""
         return islice(self._all_ranges(), limit)
 
     def batches_in_order(self, limit: int) -> list[tuple[Position, int]]:
@@ -194,7 +196,7 @@ class AcknowledgedState:
         return other
 
     def describe_ranges(self) -> str:
-        """As Pulsar prints them: ``[(3:4..3:7],(5:-1..5:0]]``."""
+        """Returns the ranges in Pulsar's notation: ``[(3:4..3:7],(5:-1..5:0]]``."""
         inner = ",".join(
             f"({ledger}:{start - 1}..{ledger}:{end - 1}]" for ledger, start, end in self._all_ranges()
         )

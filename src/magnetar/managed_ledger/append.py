@@ -1,4 +1,4 @@
-"""Calls of append on their way to becoming durable, and who is told."""
+"""Appends that are not durable yet, and the listener for their outcomes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from magnetar.managed_ledger.position import Position
 class Append:
     """Entries ``buffer[starts[i]:ends[i]]`` for i in [first, first + count).
 
-    Held until they are durable, because a failed ledger means writing them again. ``context`` is the
-    caller's; a split leaves it with both parts, and ``first`` tells which of the caller's slots a part
+    Kept until they are durable, because after a failure of the ledger they are written again. ``context`` is
+    the caller's; after a split both parts have it, and ``first`` says which of the caller's slots a part
     covers.
     """
 
@@ -68,7 +68,7 @@ class Append:
         return rest
 
     def as_run(self) -> EntryRun:
-        """The entries as they were written."""
+        """Returns the entries as they were written."""
         end = self.first + self.count
         return EntryRun(
             self.ledger_id,
@@ -81,7 +81,7 @@ class Append:
 
 
 class AppendQueue:
-    """Appends that are not durable yet, in order: those that a ledger was given, then those that wait."""
+    """Appends that are not durable yet, in order: those passed to a ledger, then those that wait for one."""
 
     __slots__ = ("waiting", "written")
 
@@ -97,7 +97,8 @@ class AppendQueue:
         yield from self.waiting
 
     def durable_through(self, last_entry_id: int) -> list[Append]:
-        """Takes out what the ledger has up to an entry; one that it has a part of is split."""
+        """Removes and returns what the ledger has up to an entry; an append it has only a part of is
+        split."""
         written = self.written
         done: list[Append] = []
         while written:
@@ -112,12 +113,12 @@ class AppendQueue:
         return done
 
     def write_again(self) -> None:
-        """What was given to a ledger waits for the next one."""
+        """Puts what was passed to a ledger back in front of the waiting appends."""
         self.waiting.extendleft(reversed(self.written))
         self.written.clear()
 
     def check(self, name: str, durable: Position) -> None:
-        """:raises BrokenInvariant: what was written is not behind ``durable`` in order"""
+        """:raises BrokenInvariant: the written appends do not follow ``durable`` in order"""
         after = durable
         for append in self.written:
             where = (append.ledger_id, append.first_entry_id)
@@ -127,16 +128,16 @@ class AppendQueue:
 
 
 class AppendListener(Protocol):
-    """The owner of a managed ledger; called in the loop."""
+    """The owner of a managed ledger; called in the event loop."""
 
     def on_durable(self, appends: Sequence[Append]) -> None:
-        """These are durable, in the order of their positions. Once a commit."""
+        """Called once per commit with the appends that are durable, in the order of their positions."""
         ...
 
     def on_failed(self, appends: Sequence[Append], error: Exception) -> None:
-        """These will not be stored."""
+        """Called with appends that will not be stored."""
         ...
 
     def on_fenced(self) -> None:
-        """Somebody else owns the managed ledger now; it takes no more appends."""
+        """Called when another broker owns the managed ledger, which accepts no more appends."""
         ...

@@ -1,4 +1,4 @@
-"""The ledger of a managed ledger that entries are appended to."""
+"""The ledger of a managed ledger to which entries are appended."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ log = logging.getLogger(__name__)
 
 
 class _Nobody:
-    """Hears what a writer tells after the end of its managed ledger."""
+    """The listener of a writer after its managed ledger was closed."""
 
     def on_durable(self, ledger_id: int, last_entry_id: int) -> None:
-        """It is of no interest any more."""
+        """The result is no longer of interest."""
 
     def on_failed(self, ledger_id: int, first_entry_id: int, reason: LedgerError) -> None:
-        """Whoever appended was told so."""
+        """The appends were reported as failed before."""
 
 
 _NOBODY = _Nobody()
 
 
 class CurrentLedger:
-    """One after another has this place; before the first append there is none."""
+    """Holds one ledger after another; none before the first append."""
 
     __slots__ = ("_clock", "_name", "_store", "entries", "made_ms", "size", "summary", "writer")
 
@@ -37,28 +37,28 @@ class CurrentLedger:
         self._store = store
         self._name = name
         self.writer: LedgerWriter | None = None
-        """None, too, when it has failed, or is closed."""
+        """None also after it has failed or was closed."""
         self.summary: LedgerSummary | None = None
-        """As the managed ledger lists it: what is durable."""
+        """The entry in the managed ledger's list: what is durable."""
         self.entries = 0
-        """Appended, durable or not; counted by whoever appends, once for a run."""
+        """Entries appended, durable or not; updated by the caller, once per run."""
         self.size = 0
-        """Bytes of these."""
+        """Bytes of these entries."""
         self.made_ms = 0
 
     def begin(self, writer: LedgerWriter, summary: LedgerSummary, made_ms: int) -> None:
-        """Another one takes the place."""
+        """Replaces the ledger."""
         self.writer, self.summary, self.made_ms = writer, summary, made_ms
         self.entries = self.size = 0
 
     def room(self, settings: ManagedLedgerSettings) -> int:
-        """Entries that may still go to it."""
+        """Returns how many more entries the ledger takes."""
         return settings.room(self.entries, self.size, self._clock.wall_ms() - self.made_ms)
 
     async def close(self) -> None:
-        """Closes it at its last acknowledged entry; without one there is nothing to do.
+        """Closes the ledger at its last acknowledged entry; without a ledger there is nothing to do.
 
-        :raises LedgerError: it cannot even be recovered
+        :raises LedgerError: the ledger can neither be closed nor recovered
         """
         writer, summary = self.writer, self.summary
         if summary is None or summary.closed_ms:
@@ -72,15 +72,16 @@ class CurrentLedger:
             else:
                 summary.entries, summary.size = last + 1, length
         if writer is None:
-            # What the failed ledger holds behind the last acknowledged entry is never read: its count says
-            # so.
+            # Entries of the failed ledger after the last acknowledged one are never read, because of its
+            # stored count.
             reader = await self._store.open(summary.ledger_id, recover=True)
             reader.close()
         summary.closed_ms = max(self._clock.wall_ms(), 1)
         self.writer = None
 
     async def release(self) -> None:
-        """Its writer ends; it is not listed as closed, and recovered when the managed ledger is opened."""
+        """Ends the writer without closing the ledger, which is recovered when the managed ledger is opened
+        again."""
         writer = self.writer
         if writer is not None:
             try:
@@ -89,7 +90,8 @@ class CurrentLedger:
                 self._told_of(writer, error)
 
     def let_go(self) -> None:
-        """Of the writer, which refers to the managed ledger and may go on for a while, unheard."""
+        """Drops the reference to the writer, which refers to the managed ledger and may still report
+        results."""
         if self.writer is not None:
             self.writer.set_listener(_NOBODY)
             self.writer = None
@@ -101,5 +103,5 @@ class CurrentLedger:
         )
 
     def check(self) -> None:
-        """:raises BrokenInvariant: less was appended to it than nothing"""
+        """:raises BrokenInvariant: a count is negative"""
         must(self.entries >= 0 and self.size >= 0, self._name, "appended less than nothing")

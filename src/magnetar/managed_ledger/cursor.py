@@ -1,4 +1,4 @@
-"""A cursor: what a subscription has read and what it has consumed."""
+"""A cursor: the read position and the acknowledgements of a subscription."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class CursorOwner(Protocol):
-    """What a cursor asks of its managed ledger, which has cursors and so is made of this module."""
+    """What a cursor needs of its managed ledger, which imports this module."""
 
     name: str
     ledgers: LedgerList
@@ -42,7 +42,7 @@ class Cursor:
     """Reads forward from ``read_position``; entries at or below ``state.mark_delete`` or in its ranges are
     consumed.
 
-    :param storage: None for a non-durable cursor, which lives in memory only and holds no ledger
+    :param storage: None for a non-durable cursor, which exists only in memory and keeps no ledger
     """
 
     def __init__(
@@ -57,13 +57,13 @@ class Cursor:
         self._owner = owner
         self.state = state
         self.storage = storage
-        # What was consumed last may be trimmed before it was written, and the process have died then. The
-        # mark-delete position stays: that it has left a ledger which is gone tells that there were entries.
+        # Ledgers may have been trimmed before the last acknowledgements were written, followed by a crash.
+        # The mark-delete position stays even if its ledger was deleted, as a record that there were entries.
         state.forget_ledgers_before(owner.ledgers.first_id())
         self.read_position: Position = owner.ledgers.after(state.mark_delete)
         self._rewinds = 0
         self.read_again_from: Position | None = None
-        """The first position behind the read position that is read once more soon; None: there is none."""
+        """The first position before the read position that is read again soon; None: there is none."""
         self.active = False
         self.messages_consumed = 0
         self._seen_ledger = -1
@@ -82,7 +82,7 @@ class Cursor:
     # Reading
 
     def has_more(self) -> bool:
-        """Whether there is something to read now."""
+        """Whether there is an entry to read now."""
         return self._normalised() <= self._owner.max_read_position
 
     def _normalised(self) -> Position:
@@ -91,7 +91,7 @@ class Cursor:
         return position
 
     def read_cached(self, max_entries: int, max_bytes: int) -> EntryRun | None:
-        """The next entries if they are in memory; moves the read position behind them."""
+        """Returns the next entries if they are in memory; moves the read position past them."""
         position = self._normalised()
         last = self._owner.max_read_position
         if position > last:
@@ -102,7 +102,7 @@ class Cursor:
         return run
 
     async def read(self, max_entries: int, max_bytes: int) -> EntryRun | None:
-        """The next entries; None when there are none, or the read position was moved meanwhile.
+        """Returns the next entries; None when there are none, or the read position was moved meanwhile.
 
         :raises LedgerError: they cannot be read
         """
@@ -114,22 +114,22 @@ class Cursor:
         try:
             run = await self._owner.reader.read(position, last, max_entries, max_bytes)
         except GONE as error:
-            # It was consumed and trimmed while the read was on its way: the next read goes on behind it. Or
+            # The entry was acknowledged and trimmed during the read, and the next read goes on after it; or
             # it is lost.
             if position[0] in self._owner.ledgers and not self.skip_lost(position, error):
                 raise
             return None
         if self.read_position != position or self._rewinds != rewinds:
-            # Somebody else reads from here now, perhaps from the same position.
+            # Another read has started from here meanwhile, perhaps from the same position.
             return None
         self._read(run)
         return run
 
     def skip_lost(self, position: Position, error: Exception) -> bool:
-        """Whether what is at a position is gone for good and the settings let cursors go on: then it is
-        consumed, and, where its ledger is gone, all that follows there.
+        """Skips a position whose entry is lost, if the settings permit that; returns whether it was skipped.
+        The entry counts as consumed then and, if its ledger is gone, so does the rest of the ledger.
 
-        :param error: what reading it came to
+        :param error: the error of reading it
         """
         lost = self._owner.lost_data
         if not lost.skip or not isinstance(error, GONE):
@@ -164,22 +164,22 @@ class Cursor:
         self._owner.read_position_moved(self)
 
     def wanted_from(self) -> Position:
-        """The first position that is read soon."""
+        """Returns the first position that is read soon."""
         again = self.read_again_from
         return self.read_position if again is None or again > self.read_position else again
 
     def next_position(self) -> Position:
-        """What is read next; the read position moves over ledgers that are gone."""
+        """Returns the next position to read; skips ledgers that were deleted."""
         return self._normalised()
 
     def leap_to(self, position: Position) -> None:
-        """Reads on from a position behind the read position: what lies between is not wanted now."""
+        """Moves the read position forward, over entries that are not to be read now."""
         if position != self.read_position:
             self.read_position = self._owner.ledgers.first_at_or_after(position)
             self._owner.read_position_moved(self)
 
     def unconsumed_parts(self, run: EntryRun) -> list[tuple[int, int]]:
-        """Index ranges [first, end) of a run that are not consumed."""
+        """Returns the index ranges [first, end) of a run that are not consumed."""
         ledger_id, first = run.ledger_id, run.first_entry_id
         start = 0
         if (ledger_id, first) <= self.state.mark_delete:
@@ -201,17 +201,17 @@ class Cursor:
         return parts
 
     def rewind(self) -> None:
-        """Reads again from the first entry that is not consumed; a read under way gives nothing."""
+        """Goes back to the first entry that is not consumed; a read in progress returns None."""
         self._rewinds += 1
         self.read_position = self._owner.ledgers.after(self.state.mark_delete)
 
-    # Consuming
+    # Acknowledging
 
     def is_consumed(self, ledger_id: int, entry_id: int) -> bool:
         return self.state.contains(ledger_id, entry_id)
 
     def delete(self, ledger_id: int, entry_id: int) -> bool:
-        """Consumes one entry; False when it was consumed already or does not exist."""
+        """Consumes one entry; returns False if it was consumed already or does not exist."""
         if not self._owner.ledgers.exists((ledger_id, entry_id)):
             return False
         if not self.state.add_range(ledger_id, entry_id, entry_id + 1):
@@ -222,7 +222,7 @@ class Cursor:
         return True
 
     def delete_run(self, ledger_ids: array[int], entry_ids: array[int], count: int) -> int:
-        """Consumes the first ``count`` positions of two arrays; returns how many were not consumed before."""
+        """Consumes the first ``count`` positions of two arrays; returns how many are new."""
         ledgers, state = self._owner.ledgers, self.state
         added = 0
         index = 0
@@ -237,7 +237,7 @@ class Cursor:
                 and not state.batches
                 and ledger_id not in state.ranges
             ):
-                # In order, as most consumers do: no range comes into being.
+                # In order, as from most consumers: no range is created.
                 first = entry_ids[index]
                 stop = consecutive_until(entry_ids, index, stop)
                 end = min(first + stop - index, limit)
@@ -272,10 +272,10 @@ class Cursor:
             self._moved()
 
     def mark_delete_to(self, position: Position) -> int:
-        """Consumes everything up to ``position``; returns how many entries were not consumed before.
+        """Consumes everything up to ``position``; returns how many entries are new.
 
-        A position behind the last entry means the last entry; one at or below the mark-delete position
-        changes nothing.
+        A position after the last entry means the last entry; one at or below the mark-delete position changes
+        nothing.
         """
         stored = self._owner.ledgers.before((position[0], min(position[1], 2**62) + 1))
         position = min(stored, self._owner.max_read_position)
@@ -290,7 +290,7 @@ class Cursor:
         return consumed
 
     def _entries_between(self, start: Position, end: Position) -> int:
-        """Entries in (start, end] that are not consumed; the usual case costs no look at the ledgers."""
+        """Counts entries in (start, end] that are not consumed; usually without a look at the ledgers."""
         if start[0] == end[0] and not self.state.ranges:
             return end[1] - start[1]
         ledgers = self._owner.ledgers
@@ -302,8 +302,8 @@ class Cursor:
     ) -> tuple[int, bool]:
         """Consumes the messages of a batch whose bit in ``remaining`` is clear.
 
-        :param batch_size: 0 when it is not known
-        :return: how many messages were cleared by this call, and whether the whole entry is consumed now
+        :param batch_size: 0 if it is not known
+        :return: how many messages this call has cleared, and whether the whole entry is consumed now
         """
         position = (ledger_id, entry_id)
         if not self._owner.ledgers.exists(position) or self.is_consumed(ledger_id, entry_id):
@@ -322,12 +322,11 @@ class Cursor:
         return cleared, False
 
     def remaining_bits(self, ledger_id: int, entry_id: int) -> int | None:
-        """The messages of a batch still to be delivered, None for all of them."""
+        """Returns the messages of a batch still to be delivered; None: all of them."""
         return self.state.batches.get((ledger_id, entry_id))
 
     def reset(self, position: Position) -> None:
-        """Reads and delivers again from ``position`` on (inclusive), as if nothing behind it had been
-        consumed."""
+        """Goes back to ``position`` (inclusive), as if nothing from there on had been consumed."""
         self._rewinds += 1
         target = self._owner.ledgers.first_at_or_after(position)
         last = self._owner.max_read_position
@@ -348,7 +347,7 @@ class Cursor:
         self._owner.mark_delete_moved(self)
 
     def skip_trimmed(self) -> None:
-        """Goes on behind ledgers that are gone: what it consumed there counts no more."""
+        """Moves forward to the first existing ledger; acknowledgements in deleted ledgers are dropped."""
         ledgers = self._owner.ledgers
         first = (ledgers.first_id(), -1) if len(ledgers) else self._owner.max_read_position
         if self.state.mark_delete < first:
@@ -357,7 +356,7 @@ class Cursor:
             self._moved()
 
     def left_a_ledger(self) -> bool:
-        """Whether the mark-delete position has left a ledger since this was last asked, or stands at the end
+        """Whether the mark-delete position has entered another ledger since the last call, or is at the end
         of one that is not the last."""
         ledger_id, entry_id = self.state.mark_delete
         if ledger_id != self._seen_ledger:
@@ -372,13 +371,12 @@ class Cursor:
             self.storage.changed()
 
     async def flush(self) -> None:
-        """Returns when the state as it is now is durable."""
+        """Returns when the present state is durable."""
         if self.storage is not None:
             await self.storage.flush()
 
     async def close(self) -> None:
-        """Writes the state for good. A cursor that cannot be written must not keep others from it: it says
-        so in the log."""
+        """Writes the final state. A failure is only logged, so that other cursors are closed too."""
         if self.storage is None:
             return
         try:
@@ -386,29 +384,30 @@ class Cursor:
         except (LedgerError, ManagedLedgerError, MetadataError) as error:
             log.error("cursor not written at the end", extra={"cursor": self.name, "error": str(error)})
 
-    # Figures
+    # Statistics
 
     def backlog(self) -> int:
-        """Entries not consumed."""
+        """Returns the number of entries that are not consumed."""
         count = self._owner.ledgers.entries_after(self.state.mark_delete)
         if self.state.ranges:
             count -= self.state.individually_deleted()
         return max(count, 0)
 
     def backlog_bytes(self) -> int:
-        """Bytes behind the mark-delete position, an estimate inside one ledger."""
+        """Returns the bytes after the mark-delete position, estimated inside a ledger."""
         return self._owner.ledgers.size_after(self.state.mark_delete)
 
     def entries_behind(self) -> int:
-        """Entries between the read position and the end."""
+        """Returns the number of entries between the read position and the end."""
         return self._owner.ledgers.entries_after((self.read_position[0], self.read_position[1] - 1))
 
     def entries_read_ahead(self) -> int:
-        """Entries between the first one not consumed and the read position."""
+        """Returns the number of entries between the first one not consumed and the read position."""
         return self._owner.ledgers.entries_after(self.state.mark_delete) - self.entries_behind()
 
     def nth_unconsumed(self, count: int) -> Position:
-        """The ``count``-th entry (1, 2, …) that is not consumed; the last entry when there are fewer."""
+        """Returns the ``count``-th entry (1, 2, …) that is not consumed; the last entry if there are
+        fewer."""
         start, ledgers = self.state.mark_delete, self._owner.ledgers
         low, high = count, ledgers.entries_after(start)
         while low < high:
@@ -424,7 +423,7 @@ class Cursor:
         return self._owner.ledgers.after(self.state.mark_delete)
 
     def check(self) -> None:
-        """:raises BrokenInvariant: what it has read and consumed does not fit what there is"""
+        """:raises BrokenInvariant: its positions do not fit the ledgers"""
         self.state.check()
         marked, ledgers = self.state.mark_delete, self._owner.ledgers
         must(self.read_position > marked, self.name, "reads", self.read_position, "and consumed", marked)
@@ -438,5 +437,5 @@ class Cursor:
 
 
 def oldest_mark_delete(cursors: Sequence[Cursor]) -> Position | None:
-    """The lowest mark-delete position; None without cursors."""
+    """Returns the lowest mark-delete position; None without cursors."""
     return min((cursor.mark_delete for cursor in cursors), default=None)

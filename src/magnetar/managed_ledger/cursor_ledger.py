@@ -1,4 +1,4 @@
-"""The ledger that a cursor writes its states to."""
+"""The ledger to which a cursor writes its states."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from magnetar.managed_ledger.single_entry import SingleEntries
 class CursorLedger:
     """One ledger of a cursor; its newest entry is the cursor's state.
 
-    :param failed: called once when the ledger takes no more entries
+    :param failed: called once when the ledger accepts no more entries
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class CursorLedger:
         return self._states.count
 
     def append(self, *state: bytes) -> int:
-        """Appends a state, in one part or more; returns the entry id of the last at once.
+        """Appends a state, in one or more parts; returns the entry id of the last one without waiting.
 
         :raises LedgerClosed: the ledger has failed
         """
@@ -39,5 +39,5 @@ class CursorLedger:
         await self._states.append_durably(*state)
 
     async def close(self) -> None:
-        """:raises LedgerError: it had failed"""
+        """:raises LedgerError: the ledger had failed"""
         await self._writer.close()

@@ -1,8 +1,8 @@
-"""Where a durable cursor's state survives: entries of a ledger of its own, or its metadata record.
+"""Storage of a durable cursor's state: entries of a ledger of its own, or its metadata record.
 
-The newest entry of the cursor's ledger wins at recovery; a clean close puts the state into the metadata
-record and drops the ledger. A changed cursor is written once per interval, together with whatever else the
-ledger store commits then; a crash costs at most what was acknowledged since.
+Recovery uses the newest entry of the cursor's ledger. A clean close writes the state to the metadata record
+and deletes the ledger. A changed cursor is written once per interval, in the same commit of the ledger store
+as other writes; a crash loses at most the acknowledgements since then.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ _NO_LEDGER = -1
 _MOVES = "magnetar.moves"
 _RETRY_SECONDS = 1.0
 _COST_TO_PAUSE = 50
-"""Encoding states takes at most one part in so many of the time, for each cursor, within the bound below."""
+"""Encoding states takes at most this fraction (1/n) of the time of a cursor, within the limit below."""
 _LONGEST_PAUSE = 1.0
-"""Seconds between two writes, however costly: a crash loses the acknowledgements of that time."""
+"""The longest time between two writes in seconds, whatever they cost: a crash loses its acknowledgements."""
 
 
 class CursorStorage:
     """Writes and recovers the state of one cursor.
 
-    :param custom: custom metadata of the ledgers made here
+    :param custom: custom metadata of the ledgers created here
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class CursorStorage:
         self._metadata = metadata
         self._settings = settings
         self.path = path
-        """Of its record."""
+        """Path of its record."""
         self._record = OwnedRecord(io.loop, metadata, path, tenure=above.tenure if above else None)
         self._above = above
         self._custom = custom
@@ -81,33 +81,33 @@ class CursorStorage:
         self.properties: dict[str, int] = {}
         self.cursor_properties: dict[str, str] = {}
         own: CursorStorage = weakref.proxy(self)
-        # By then it has ended, or somebody holds it.
+        # The proxy is valid whenever this is called: a caller holds the object, or it has ended.
         self.side = SideLedgers(io, store, settings, custom, deletions, lambda named: own._put(None, named))
-        """Its other ledgers, and the properties that name them."""
+        """The cursor's other ledgers, and the properties that name them."""
         self._rest = b""
-        """What the record has besides, kept for whoever knows it."""
+        """Unknown fields of the record, which are kept."""
         self._ledger: CursorLedger | None = None
         self._ledger_id = _NO_LEDGER
         self._perhaps_named: set[int] = set()
-        """Ledgers that the record may name: a write of it was not answered."""
+        """Ledgers that the record may name, because a write of it was not answered."""
         self._timer: Cancellable | None = None
         self._last_write = -1e9
         self._switch: Any = None
         self._changed_meanwhile = False
-        """A write came due while the ledger was being switched."""
+        """A write was due while the ledger was being replaced."""
         self._told = False
-        """That the state cannot be written now is in the log."""
+        """The log has a warning that the state cannot be written now."""
         self._went_back = False
-        """The cursor was set elsewhere, perhaps while its state was being encoded."""
+        """The cursor was moved back, perhaps while its state was being encoded."""
         self._closed = False
         self._deletion: Any = None
-        """A future while the cursor is being deleted alone."""
+        """A future while the cursor is being deleted on its own."""
         self._abandoned = False
         self._interval = self._pause = 0.0
         self.use_rate(None)
 
     def use_quorums(self, quorums: Quorums) -> None:
-        """For the ledgers that are made from now on."""
+        """Sets the quorums of ledgers created from now on."""
         self._settings = replace(self._settings, quorums=quorums)
         self.side.use_quorums(quorums)
 
@@ -127,7 +127,7 @@ class CursorStorage:
 
     @property
     def keeps_all(self) -> bool:
-        """Whether a write of the state leaves out nothing that was acknowledged."""
+        """Whether a write of the state includes everything that was acknowledged."""
         settings, state = self._settings, self._state
         if len(state.batches) > settings.max_batch_indexes_to_persist:
             return False
@@ -135,19 +135,19 @@ class CursorStorage:
 
     @property
     def _keeps_all_holes(self) -> bool:
-        """Whether holes are written bit by bit where they are many."""
+        """Whether many individually deleted entries are written as bits."""
         return self._settings.holes_as_bits or self._store.cursor_write_interval is not None
 
     @property
     def ledger_id(self) -> int:
-        """The ledger the state is in; -1 when it is in the metadata record."""
+        """The ledger with the state; -1 if the state is in the metadata record."""
         return self._ledger_id
 
     async def create(self, state: AcknowledgedState, cursor_properties: dict[str, str]) -> None:
-        """Makes the cursor's record; durable when this returns.
+        """Creates the cursor's record; durable when this returns.
 
         :raises BadVersion: a cursor of that name exists
-        :raises ManagedLedgerFenced: the managed ledger belongs to somebody else
+        :raises ManagedLedgerFenced: another broker owns the managed ledger
         """
         self._state = state
         self.cursor_properties = users_own(cursor_properties)
@@ -160,11 +160,12 @@ class CursorStorage:
         cursor_properties: dict[str, str],
         other: CursorStorage,
     ) -> None:
-        """Makes the cursor's record of what another storage has recovered, and closes: nothing is open then.
+        """Creates the cursor's record from what another storage has recovered, and closes; nothing stays
+        open.
 
-        :param state: as the positions are here
+        :param state: with the positions of this managed ledger
         :param properties: of the state
-        :param cursor_properties: the user's
+        :param cursor_properties: set by the user
         :raises BadVersion: a cursor of that name exists
         :raises LedgerError: the state cannot be written
         """
@@ -174,10 +175,10 @@ class CursorStorage:
         await self.close()
 
     async def recover(self, sizes: LedgerSizes) -> AcknowledgedState:
-        """The state as last written.
+        """Returns the state as last written.
 
         :param sizes: of the managed ledger's ledgers
-        :raises ManagedLedgerError: there is no record, or it is damaged
+        :raises ManagedLedgerError: the record is missing or damaged
         """
         node = await self._metadata.get(self.path)
         if node is None:
@@ -216,7 +217,7 @@ class CursorStorage:
             reader.close()
 
     def changed(self) -> None:
-        """Sees to it that the state is written within the interval."""
+        """Schedules a write of the state within the interval."""
         if self._timer is not None or self._closed:
             return
         delay = self._last_write + self._pause - self._io.clock.monotonic()
@@ -260,7 +261,7 @@ class CursorStorage:
             self._switched()
 
     def _not_written(self, error: EntryTooLarge) -> None:
-        """What the ledger has of the cursor counts until its state is small enough again."""
+        """The stored state stays valid until the present one is small enough again."""
         log.error("the state of a cursor is too large", extra={"path": self.path, "error": str(error)})
 
     def _switched(self) -> None:
@@ -270,12 +271,13 @@ class CursorStorage:
             self.changed()
 
     def _is_large(self) -> bool:
-        """Whether the state is written bit by bit: all of it, where the store or a setting allows that."""
+        """Whether the state is written as bits, so that nothing is left out; the store or a setting must
+        allow that."""
         most = 0 if self._settings.holes_as_bits else self._settings.max_unacked_ranges_to_persist
         return self._keeps_all_holes and is_large(self._state, most)
 
     async def _encode_all(self) -> list[bytes]:
-        """The state as entries that belong together."""
+        """Returns the state as entries that belong together."""
         while self._is_large():
             self._went_back = False
             entries, cost = await encode_large(
@@ -303,7 +305,8 @@ class CursorStorage:
         return self._ledger.entries if self._ledger is not None else 0
 
     def _encode(self) -> bytes:
-        """The state as an entry. One that is costly is written less often, but once a second."""
+        """Returns the state as one entry. A costly one is written less often, but at least once per
+        second."""
         began = self._io.clock.monotonic()
         entry = encode_position(
             self._state,
@@ -318,11 +321,12 @@ class CursorStorage:
         self._pause = max(self._interval, min(cost * _COST_TO_PAUSE, _LONGEST_PAUSE))
 
     async def _switch_ledger(self) -> None:
-        """Goes on in a new ledger: made, written, then named by the record; only then the old one goes."""
+        """Replaces the ledger: creates and writes the new one, names it in the record, then deletes the old
+        one."""
         try:
             await self._begin_ledger()
         except ManagedLedgerFenced as error:
-            # One that was given up meanwhile ends like this, too, and that is no news.
+            # A cursor that was abandoned meanwhile ends like this too, and that needs no log line.
             if not self._abandoned:
                 log.error("cursor lost to another owner", extra={"path": self.path, "error": str(error)})
                 self.abandon()
@@ -355,7 +359,7 @@ class CursorStorage:
         await self._let_go_of_others(ledger.ledger_id)
 
     async def _let_go_of_others(self, named: int) -> None:
-        """Deletes what the record may have named before it was written for certain."""
+        """Deletes ledgers that the record may have named before the last confirmed write."""
         others, self._perhaps_named = self._perhaps_named - {named, _NO_LEDGER}, set()
         for ledger_id in sorted(others):
             await self._let_go(ledger_id)
@@ -366,7 +370,7 @@ class CursorStorage:
             await self._deletions.delete(ledger_id)
 
     def abandon(self) -> None:
-        """Writes nothing any more: the cursor belongs to somebody else."""
+        """Stops all writes: the cursor belongs to another broker."""
         self._closed = self._abandoned = self.side.ended = True
         self._record.abandon()
         if self._timer is not None:
@@ -376,10 +380,11 @@ class CursorStorage:
     async def _put(
         self, ledger_id: int | None, own: dict[str, str] | None = None, above: OwnedRecord | None = None
     ) -> None:
-        """Writes the record; None leaves the ledger that is named there when its turn has come.
+        """Writes the record.
 
-        :param own: properties that are not the user's; None leaves them, too
-        :param above: the record that must not have changed hands
+        :param ledger_id: None: the ledger that it names when the write begins
+        :param own: properties of the broker's own; None leaves them as they are
+        :param above: the record that must not have changed its owner
         """
 
         def encode() -> bytes:
@@ -408,7 +413,7 @@ class CursorStorage:
         """Writes the state now; durable when this returns.
 
         :raises LedgerError: the cursor's ledger failed
-        :raises ManagedLedgerError: there is no ledger to write to, or it belongs to somebody else
+        :raises ManagedLedgerError: no ledger can be written, or another broker owns the cursor
         """
         await self._settle()
         if self._abandoned:
@@ -433,8 +438,8 @@ class CursorStorage:
     async def close(self) -> None:
         """Writes the state and releases everything. Idempotent.
 
-        A deletion under way comes first: what it does needs a managed ledger that is not closed. If it fails,
-        the state is written.
+        Waits for a deletion in progress, which needs a managed ledger that is not closed. If the deletion
+        fails, the state is written.
         """
         if self._deletion is not None:
             await finished(self._io.loop, self._deletion)
@@ -448,7 +453,7 @@ class CursorStorage:
         self._closed = True
         ledger = self._ledger
         few = self._state.range_count() <= self._settings.max_unacked_ranges_in_metadata
-        # Apache Pulsar writes batches to the metadata as well, but reads them from ledgers only.
+        # Apache Pulsar also writes batches to the metadata, but reads them from ledgers only.
         if few and not self._state.batches:
             self._perhaps_named.add(self._ledger_id)
             await self._put(_NO_LEDGER)
@@ -458,7 +463,7 @@ class CursorStorage:
         self._ledger = None
 
     async def _write_last(self, ledger: CursorLedger | None) -> None:
-        """Leaves the state as the last entry of a closed ledger."""
+        """Writes the state as the last entry of a ledger and closes that."""
         if ledger is not None:
             try:
                 ledger.append(*await self._encode_all())
@@ -471,9 +476,9 @@ class CursorStorage:
             await self._ledger.close()
 
     async def delete(self) -> None:
-        """Removes record and ledger.
+        """Deletes the record and the ledger.
 
-        :raises ManagedLedgerFenced: the managed ledger, or the cursor, belongs to somebody else
+        :raises ManagedLedgerFenced: another broker owns the managed ledger or the cursor
         """
         was_closed = self._closed
         deletion = self._deletion = self._io.loop.create_future()
@@ -484,8 +489,8 @@ class CursorStorage:
                 except NodeMissing:
                     log.info("cursor record was gone already", extra={"path": self.path})
         except (ManagedLedgerError, MetadataError):
-            # It is still there, or may be: what is acknowledged is written on, unless another broker took the
-            # managed ledger meanwhile.
+            # The record exists, or may exist: acknowledgements are written on, unless another broker has
+            # taken the managed ledger meanwhile.
             ended = was_closed or self._abandoned
             self._closed = self.side.ended = ended
             if not ended:
@@ -496,17 +501,18 @@ class CursorStorage:
             settle(deletion)
 
     async def stop(self) -> None:
-        """From now on nothing is written, as before a deletion."""
+        """Stops all writes, before a deletion."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        # At once: its managed ledger may be closing, and would write what is going.
+        # Immediately: its managed ledger may be closing, and would write what is being deleted.
         self._closed = self.side.ended = True
         await self._settle()
 
     @asynccontextmanager
     async def deleting(self) -> AsyncIterator[OwnedRecord]:
-        """Gives the record, stopped, to whoever deletes it; what it has named goes after that."""
+        """Stops writing and yields the record to the caller, which deletes it; then deletes the ledgers it
+        named."""
         await self.stop()
         named = {self._ledger_id, *self.side.all}
         yield self._record
@@ -515,15 +521,15 @@ class CursorStorage:
 
     @property
     def moves(self) -> int:
-        """How often the cursor was set elsewhere while there was a cache of what it had to read."""
+        """How often the cursor was moved while it had side ledgers about the entries to read."""
         return self.properties.get(_MOVES, 0)
 
     def moved(self) -> None:
-        """The cursor is set elsewhere: written with its state, so that what was cached before is void."""
+        """Notes a move of the cursor, written with its state: side ledgers from before are invalid."""
         self._went_back = True
         if self.side.properties:
             self.properties = {**self.properties, _MOVES: self.moves + 1}
 
     def use(self, state: AcknowledgedState) -> None:
-        """The live state that is written from now on."""
+        """Sets the live state that is written from now on."""
         self._state = state

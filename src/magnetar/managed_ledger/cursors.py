@@ -1,4 +1,4 @@
-"""The cursors of a managed ledger, and what of its cache they still want."""
+"""The cursors of a managed ledger, and their use of its cache."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from magnetar.managed_ledger.errors import ManagedLedgerFenced
 from magnetar.managed_ledger.ledger_list import LedgerList
 
 AT_ONCE = 64
-"""Cursors of one managed ledger that are recovered, or closed, at the same time."""
+"""Cursors of one managed ledger that are recovered or closed at the same time."""
 _LOOKED_AT = 16
-"""At how many read positions it looks, on average, when one of many has moved."""
+"""The average number of read positions that are compared after a move of one among many cursors."""
 
 
 class Cursors(Mapping[str, Cursor]):
-    """By name, non-durable ones among them."""
+    """The cursors by name, including non-durable ones."""
 
     def __init__(
         self,
@@ -32,10 +32,10 @@ class Cursors(Mapping[str, Cursor]):
         unneeded: Callable[[], None],
         fenced: Callable[[], None],
     ) -> None:
-        """:param near: entries behind the end from which on a cursor reads what is just being appended
+        """:param near: a cursor with at most this many entries left to read counts as near the end
 
-        :param unneeded: called when there may be ledgers that no cursor needs any more
-        :param fenced: called when one cannot be deleted because somebody else owns the managed ledger
+        :param unneeded: called when ledgers may exist that no cursor needs
+        :param fenced: called when a cursor cannot be deleted because another broker owns the managed ledger
         """
         self._fenced = fenced
         self._loop = loop
@@ -46,10 +46,10 @@ class Cursors(Mapping[str, Cursor]):
         self._by_name: dict[str, Cursor] = {}
         self._active: dict[Cursor, None] = {}
         self._moved_unseen = 0
-        """Moves of read positions since the cache was last told what may go."""
+        """Moves of read positions since the cache was last trimmed, weighted."""
         self._rate: float | None = None
         self.mark_deletes = 0
-        """Moves of mark-delete positions."""
+        """The number of moves of mark-delete positions."""
 
     def __getitem__(self, name: str) -> Cursor:
         return self._by_name[name]
@@ -60,7 +60,7 @@ class Cursors(Mapping[str, Cursor]):
     def __len__(self) -> int:
         return len(self._by_name)
 
-    # Cursors come and go
+    # Adding and deleting
 
     def add(self, cursor: Cursor) -> None:
         self._by_name[cursor.name] = cursor
@@ -68,7 +68,7 @@ class Cursors(Mapping[str, Cursor]):
             cursor.storage.use_rate(self._rate)
 
     def use_rate(self, rate: float | None) -> None:
-        """How often each is written from now on, as :meth:`CursorStorage.use_rate` takes it."""
+        """Sets how often each cursor is written; see :meth:`CursorStorage.use_rate`."""
         if rate != self._rate:
             self._rate = rate
             for cursor in self._by_name.values():
@@ -76,7 +76,7 @@ class Cursors(Mapping[str, Cursor]):
                     cursor.storage.use_rate(rate)
 
     def use_quorums(self, quorums: Quorums) -> None:
-        """For the ledgers that are made for them from now on."""
+        """Sets the quorums of cursor ledgers created from now on."""
         for cursor in self._by_name.values():
             if cursor.storage is not None:
                 cursor.storage.use_quorums(quorums)
@@ -88,9 +88,9 @@ class Cursors(Mapping[str, Cursor]):
         self._unneeded()
 
     async def delete(self, name: str) -> None:
-        """Removes a cursor with its state; one that does not exist is fine.
+        """Deletes a cursor with its state; does nothing if it does not exist.
 
-        :raises ManagedLedgerFenced: the managed ledger belongs to somebody else
+        :raises ManagedLedgerFenced: another broker owns the managed ledger
         """
         cursor = self._by_name.get(name)
         if cursor is None:
@@ -104,37 +104,37 @@ class Cursors(Mapping[str, Cursor]):
         self.remove(cursor)
 
     def set_active(self, cursor: Cursor, active: bool) -> None:
-        """An active cursor has consumers: what it will read soon is kept in memory."""
+        """Marks a cursor as active: it has consumers, and what it will read soon is kept in memory."""
         cursor.active = active
         if active and self._by_name.get(cursor.name) is cursor:
             self._active[cursor] = None
         else:
             self._active.pop(cursor, None)
 
-    # All of them
+    # All cursors
 
     async def close(self) -> None:
-        """Writes their states, a bounded number of them at once."""
+        """Writes the states of all cursors, a limited number at a time."""
         await together(self._loop, list(self._by_name.values()), lambda cursor: cursor.close(), AT_ONCE)
 
     def storages(self) -> list[CursorStorage]:
-        """Of those that are durable."""
+        """Returns the storages of the durable cursors."""
         return [cursor.storage for cursor in self._by_name.values() if cursor.storage is not None]
 
     def forget_all(self) -> None:
-        """Their managed ledger is closed or deleted; they refer to it, and it to none of them any more."""
+        """Drops all cursors of a closed or deleted managed ledger, to which they refer."""
         for cursor in self._by_name.values():
             cursor.active = False
         self._by_name.clear()
         self._active.clear()
 
     def abandon(self) -> None:
-        """They belong to somebody else: none is written any more."""
+        """Stops all writes: the cursors belong to another broker."""
         for cursor in self._by_name.values():
             if cursor.storage is not None:
                 cursor.storage.abandon()
 
-    # They move, and so does the end
+    # Moves of cursors and of the end
 
     def read_position_moved(self, cursor: Cursor) -> None:
         if cursor.active:
@@ -142,25 +142,26 @@ class Cursors(Mapping[str, Cursor]):
             if len(active) == 1:
                 self._cache.drop_before(cursor.wanted_from())
                 return
-            # To look at all of them costs as much as they are many: so not for every move of each.
+            # Comparing all read positions takes time in proportion to their number: not after every move of
+            # each.
             self._moved_unseen += _LOOKED_AT
             if active and self._moved_unseen >= len(active):
                 self._moved_unseen = 0
                 self._cache.drop_before(min(c.wanted_from() for c in active))
 
     def is_near_end(self, cursor: Cursor) -> bool:
-        """Whether a cursor reads what is just being appended, or will soon."""
+        """Whether a cursor reads what is just being appended, or soon will."""
         ledger_id, entry_id = cursor.read_position
         return self._ledgers.entries_after((ledger_id, entry_id - 1)) <= self._near
 
     def mark_delete_moved(self, cursor: Cursor) -> None:
         self.mark_deletes += 1
-        # To look what may go costs a walk over all ledgers and cursors: not for every acknowledgement.
+        # Trimming looks at all ledgers and cursors: not after every acknowledgement.
         if cursor.storage is not None and cursor.left_a_ledger():
             self._unneeded()
 
     def appended(self, appends: Sequence[Append]) -> None:
-        """Caches what a cursor near the end is about to read."""
+        """Caches the appended entries if a cursor near the end is about to read them."""
         if not self._active:
             return
         near = max([cursor.read_position for cursor in self._active])

@@ -1,10 +1,10 @@
-"""What a ledger's own metadata says of the managed ledger or cursor it belongs to."""
+"""The custom metadata of a ledger, which name its managed ledger or cursor."""
 
 from __future__ import annotations
 
 
 def custom_metadata(managed_ledger: str, cursor: str | None = None) -> dict[str, bytes]:
-    """For a ledger of the managed ledger, or of one of its cursors."""
+    """Returns the custom metadata of a ledger of the managed ledger, or of one of its cursors."""
     custom = {
         "component": b"managed-ledger",
         "application": b"pulsar",

@@ -1,4 +1,4 @@
-"""Ledgers that nothing names and that could not be deleted: noted in the metadata until they are gone."""
+"""Unneeded ledgers whose deletion failed: recorded in the metadata store until they are deleted."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from magnetar.metadata.interface import MetadataError, MetadataStore, NodeMissin
 log = logging.getLogger(__name__)
 
 ROOT = "/magnetar/ledgers-to-delete"
-"""A node without a value for each, named by the ledger's id."""
+"""Has a node without a value for each, named by the ledger's id."""
 
 _FIRST_PAUSE = 10.0
 _LONGEST_PAUSE = 600.0
-"""Seconds between two attempts at all that is left; doubled while some fails."""
+"""The longest time between two attempts in seconds; pauses double while deletions fail."""
 
 
 class DeletionQueue:
-    """Deletes ledgers of a store, in this life or the next.
+    """Deletes ledgers of a store, across restarts if necessary.
 
-    Only for ledgers that nothing names for certain: their ids are never used again, so that to delete one
-    twice, or by two brokers, does no harm.
+    Only for ledgers that no record names, now or later: their ids are never reused, so deleting one twice, or
+    by two brokers, does no harm.
     """
 
     def __init__(self, loop: Loop, store: LedgerStore, metadata: MetadataStore) -> None:
@@ -32,18 +32,18 @@ class DeletionQueue:
         self._store = store
         self._metadata = metadata
         self._left: dict[int, bool] = {}
-        """By ledger id, in the order they came: whether the metadata has a note of it."""
+        """By ledger id, in order of arrival: whether the metadata store has a node for it."""
         self._pause = _FIRST_PAUSE
         self._timer: Cancellable | None = None
         self._running: Any = None
         self._stopped = False
 
     def __len__(self) -> int:
-        """Ledgers that are still to be deleted."""
+        """The number of ledgers that are still to be deleted."""
         return len(self._left)
 
     async def delete(self, ledger_id: int) -> None:
-        """Deletes a ledger; what fails is noted and tried again later."""
+        """Deletes a ledger; a failed deletion is recorded and repeated later."""
         try:
             await self._store.delete(ledger_id)
         except LedgerError as error:
@@ -55,9 +55,9 @@ class DeletionQueue:
             self._schedule()
 
     async def resume(self) -> None:
-        """Takes up what earlier lives left.
+        """Continues with the ledgers recorded before the last restart.
 
-        :raises MetadataError: the notes cannot be read
+        :raises MetadataError: the records cannot be read
         """
         for name in await self._metadata.children(ROOT):
             if name.isascii() and name.isdigit():
@@ -68,7 +68,7 @@ class DeletionQueue:
             await finished(self._loop, self._running)
 
     def stop(self) -> None:
-        """Attempts nothing any more; the notes stay."""
+        """Stops all attempts; the records stay."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -80,7 +80,7 @@ class DeletionQueue:
         try:
             await self._metadata.put(f"{ROOT}/{ledger_id}", b"")
         except MetadataError as error:
-            # It is noted at the next attempt, if it is not deleted then.
+            # The next attempt records it, unless that deletes the ledger.
             log.warning("ledger to delete not noted", extra={"ledger": ledger_id, "error": str(error)})
             return
         if ledger_id in self._left:
@@ -114,7 +114,7 @@ class DeletionQueue:
             await self._store.delete(ledger_id)
             await self._metadata.delete(f"{ROOT}/{ledger_id}")
         except NodeMissing:
-            # It was never noted, or somebody else had the same note.
+            # It was never recorded, or another broker had the same record.
             del self._left[ledger_id]
         except (LedgerError, MetadataError) as error:
             log.warning("ledger still not deleted", extra={"ledger": ledger_id, "error": str(error)})

@@ -1,4 +1,4 @@
-"""How a managed ledger ends: terminated for ever, closed by its owner, or deleted."""
+"""The ends of a managed ledger: terminated, closed by its owner, or deleted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class EndingLedger(Protocol):
-    """What an end asks of a managed ledger, which is made of this module."""
+    """What ending needs of a managed ledger, which imports this module."""
 
     name: str
     state: State
@@ -50,12 +50,12 @@ class EndingLedger(Protocol):
 
 
 class Ending:
-    """The ends of one managed ledger, one at a time."""
+    """Ends one managed ledger, in one way at a time."""
 
     def __init__(
         self, managed_ledger: EndingLedger, record: LedgersRecord, current: CurrentLedger, loop: Loop
     ) -> None:
-        # Whoever ends it holds it.
+        # Callers hold a reference.
         self._owner: EndingLedger = weakref.proxy(managed_ledger)
         self._record = record
         self._current = current
@@ -88,7 +88,7 @@ class Ending:
             return end
 
     def _go_on(self) -> None:
-        """Its end could not be made durable."""
+        """Continues after the end could not be made durable."""
         owner = self._owner
         if owner.state is State.TERMINATING:
             owner.state = State.NEEDS_LEDGER
@@ -105,16 +105,16 @@ class Ending:
                 await self._end()
                 await owner.cursors.close()
             finally:
-                # What could not be written now must not be written when somebody else owns it.
+                # A write that failed now must not happen later, when another broker owns it.
                 await self._record.stored.tenure.over()
                 self._let_go()
             owner.reader.close()
 
     def _let_go(self) -> None:
-        """Of whatever refers to the managed ledger in turn: then reference counting frees it.
+        """Drops what refers back to the managed ledger, so that reference counting frees it.
 
-        A managed ledger that was lost may have appends that its last writer has not told of yet. Their
-        publishers wait for that, so nothing is let go of then, and the collector frees it later.
+        A managed ledger that was fenced may have appends whose outcome its last writer has not reported.
+        Their publishers wait for that, so the references are kept, and the garbage collector frees it later.
         """
         owner = self._owner
         if owner.appends.written:
@@ -124,7 +124,7 @@ class Ending:
         owner.listener = None
 
     async def _end(self) -> None:
-        """No append is under way when this returns, and none begins."""
+        """When this returns no append is in progress, and none can begin."""
         owner = self._owner
         await self._settle()
         owned = not owner.lost

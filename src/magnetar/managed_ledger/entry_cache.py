@@ -1,9 +1,9 @@
-"""Entries kept in memory between publish and delivery, and between cursors that read the same ones.
+"""A cache of entries between publish and delivery, and between cursors that read the same entries.
 
 A cache slot is a run of entries in one buffer: the bytes that came from the socket or from one read. The
-cache counts whole buffers, because a buffer lives as long as anything in it does; so that a small run
-cannot hold a large buffer, :meth:`LedgerCache.insert` copies a run out when it makes up less than a quarter
-of its buffer.
+cache counts whole buffers, because a buffer lives as long as anything in it does. So that a small run does
+not hold a large buffer, :meth:`LedgerCache.insert` copies a run that makes up less than a quarter of its
+buffer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Slot:
 
 
 def compact_run(run: EntryRun) -> EntryRun:
-    """The same entries in a buffer that holds nothing else."""
+    """Returns the same entries in a buffer that holds nothing else."""
     parts = [run.buffer[run.starts[i] : run.ends[i]] for i in range(run.count)]
     starts, ends = array("q"), array("q")
     offset = 0
@@ -42,13 +42,13 @@ def compact_run(run: EntryRun) -> EntryRun:
 
 
 def lasting_run(run: EntryRun) -> EntryRun:
-    """The same entries, copied out where they are less than a quarter of their buffer."""
+    """Returns the same entries, copied if they are less than a quarter of their buffer."""
     span = run.ends[run.count - 1] - run.starts[0]
     return compact_run(run) if 4 * span < len(run.buffer) else run
 
 
 class EntryCache:
-    """All cached entries of a process; bounds their bytes and age."""
+    """All cached entries of a process, with limits on their bytes and age."""
 
     def __init__(self, loop: Loop, clock: Clock, settings: EntryCacheSettings) -> None:
         self._loop = loop
@@ -68,7 +68,7 @@ class EntryCache:
         self._timer: Any = None
 
     def use(self, settings: EntryCacheSettings) -> None:
-        """Goes by other bounds from now on."""
+        """Changes the limits."""
         if settings == self.settings:
             return
         self.settings = settings
@@ -104,7 +104,7 @@ class EntryCache:
         return slot
 
     def remove(self, slot: _Slot) -> None:
-        """Takes a slot out; its place in the age queue is dropped when it comes to the front."""
+        """Removes a slot; its element of the age queue is skipped when it comes to the front."""
         run = slot.run
         if run is None:
             return
@@ -117,12 +117,12 @@ class EntryCache:
         self._timer = None
         self.evict()
         if self._slots:
-            # Nothing can be too old before the oldest slot is: sleep until then, not tick by tick.
+            # Nothing expires before the oldest slot: sleep until then, not tick by tick.
             oldest = self._slots[0].inserted + self.settings.max_age_seconds - self._clock.monotonic()
             self._timer = self._loop.call_later(max(self.settings.interval_seconds, oldest), self._tick)
 
     def evict(self) -> None:
-        """Drops what is too old and, beyond the limit, the oldest down to the watermark."""
+        """Drops expired slots and, above the limit, the oldest ones down to the watermark."""
         slots = self._slots
         limit = self._clock.monotonic() - self.settings.max_age_seconds
         target = self.settings.max_bytes
@@ -151,7 +151,7 @@ class LedgerCache:
         self._firsts: dict[int, list[int]] = {}
 
     def insert(self, run: EntryRun) -> None:
-        """Keeps a run; what is already there for some of its entries stays and the run is left out."""
+        """Adds a run, unless some of its entries are cached already."""
         size = run.size()
         if size > self._cache.settings.max_bytes:
             return
@@ -171,7 +171,7 @@ class LedgerCache:
         slot = self._cache.add(self, run, size)
         if slot.run is None:
             return
-        # The add may have evicted slots of this very cache: look the place up again.
+        # The add may have evicted slots of this cache: get the list again.
         slots = self._slots.setdefault(run.ledger_id, [])
         firsts = self._firsts.setdefault(run.ledger_id, [])
         index = bisect_right(firsts, run.first_entry_id)
@@ -184,7 +184,7 @@ class LedgerCache:
         return run.last_entry_id if run is not None else -1
 
     def find(self, ledger_id: int, entry_id: int) -> EntryRun | None:
-        """The cached run that holds the entry."""
+        """Returns the cached run that holds the entry."""
         firsts = self._firsts.get(ledger_id)
         if not firsts:
             return None

@@ -1,4 +1,4 @@
-"""Reading entries of a managed ledger: from the cache, else from its ledgers."""
+"""Reads entries of a managed ledger, from the cache or from its ledgers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from magnetar.managed_ledger.settings import ManagedLedgerSettings
 
 
 def slice_run(run: EntryRun, first_entry_id: int, count: int) -> EntryRun:
-    """The part of a run that begins at ``first_entry_id``; shares its buffer."""
+    """Returns the part of a run that begins at ``first_entry_id``; it shares the buffer."""
     offset = first_entry_id - run.first_entry_id
     count = min(count, run.count - offset)
     if offset == 0 and count == run.count:
@@ -23,7 +23,7 @@ def slice_run(run: EntryRun, first_entry_id: int, count: int) -> EntryRun:
 
 
 def bound_run(run: EntryRun, max_bytes: int) -> EntryRun:
-    """The longest beginning of a run within ``max_bytes``, at least one entry."""
+    """Returns the longest beginning of a run within ``max_bytes``, at least one entry."""
     if len(run.buffer) <= max_bytes:
         return run
     starts, ends = run.starts, run.ends
@@ -47,7 +47,7 @@ class EntryReader:
         self._settings = settings
         self._readers: dict[int, LedgerReader] = {}
         self.confirmed: dict[int, int] = {}
-        """The last entry of a ledger that somebody else writes, where it is known from elsewhere than the
+        """The last entry of a ledger that another broker writes, if it is known from another source than the
         store."""
         self.entries_read = 0
         self.bytes_read = 0
@@ -57,7 +57,7 @@ class EntryReader:
     def read_cached(
         self, position: Position, last: Position, max_entries: int, max_bytes: int
     ) -> EntryRun | None:
-        """Entries from ``position`` on, at most to ``last``, if the first of them is in the cache."""
+        """Returns entries from ``position`` to at most ``last``, if the first of them is in the cache."""
         ledger_id, entry_id = position
         run = self._cache.find(ledger_id, entry_id)
         if run is None:
@@ -74,9 +74,9 @@ class EntryReader:
         return part
 
     async def read(self, position: Position, last: Position, max_entries: int, max_bytes: int) -> EntryRun:
-        """Like :meth:`read_cached`, from the ledger when the cache has nothing; reads ahead into the cache.
+        """Like :meth:`read_cached`, but reads from the ledger if necessary, ahead into the cache.
 
-        :raises NoSuchEntry: nothing stored at ``position``
+        :raises NoSuchEntry: no entry is stored at ``position``
         :raises LedgerError: the ledger cannot be read
         """
         cached = self.read_cached(position, last, max_entries, max_bytes)
@@ -113,9 +113,9 @@ class EntryReader:
         return part
 
     async def read_one(self, position: Position) -> EntryRun:
-        """One entry, for a look at it: what is not in the cache does not get there.
+        """Reads a single entry without adding it to the cache.
 
-        :raises NoSuchEntry: nothing stored at ``position``
+        :raises NoSuchEntry: no entry is stored at ``position``
         :raises LedgerError: the ledger cannot be read
         """
         cached = self.read_cached(position, position, 1, 1)
@@ -150,7 +150,7 @@ class EntryReader:
         return reader
 
     def forget(self, ledger_id: int) -> None:
-        """Closes what is open of a ledger and drops its cached entries."""
+        """Closes the reader of a ledger and drops its cached entries."""
         self.confirmed.pop(ledger_id, None)
         reader = self._readers.pop(ledger_id, None)
         if reader is not None:

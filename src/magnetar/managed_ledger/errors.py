@@ -1,4 +1,4 @@
-"""What can go wrong with a managed ledger."""
+"""Errors of managed ledgers."""
 
 from __future__ import annotations
 
@@ -8,36 +8,37 @@ class ManagedLedgerError(Exception):
 
 
 class ManagedLedgerNotFound(ManagedLedgerError):
-    """There is no managed ledger of that name."""
+    """The managed ledger does not exist."""
 
 
 class ManagedLedgerTerminated(ManagedLedgerError):
-    """The managed ledger was ended for ever; nothing can be appended."""
+    """The managed ledger was terminated; nothing can be appended."""
 
 
 class ManagedLedgerClosed(ManagedLedgerError):
-    """It is closed, or closing."""
+    """The managed ledger is closed or closing."""
 
 
 class ManagedLedgerFenced(ManagedLedgerError):
-    """Somebody else has taken the managed ledger over."""
+    """Another broker owns the managed ledger."""
 
 
 class ManagedLedgerOvertaken(ManagedLedgerFenced):
-    """Likewise; and whether the last change of its record was made before is not known."""
+    """Another broker owns the managed ledger, and whether the last write of the record came before is
+    unknown."""
 
 
 class ShadowReadOnly(ManagedLedgerError):
-    """It is the shadow of another managed ledger: only that one takes entries, and ends."""
+    """A shadow of another managed ledger: only that one can be appended to and terminated."""
 
 
 class CursorNotFound(ManagedLedgerError):
-    """There is no cursor of that name."""
+    """The cursor does not exist."""
 
 
 class MetadataDamaged(ManagedLedgerError):
-    """A record in the metadata store cannot be read; names the path."""
+    """A record in the metadata store cannot be parsed; names the path."""
 
 
 class ManagedLedgerMoving(ManagedLedgerError):
-    """It is being exported: not whole yet, or somewhere else already; says where."""
+    """The managed ledger is being exported: it is incomplete here, or was moved; says where."""

@@ -1,6 +1,7 @@
-"""Topics that go from one pair of stores to another: noted in the metadata of both until they have arrived.
+"""Exports of topics from one pair of stores to another: recorded in the metadata of both until they have
+arrived.
 
-While such a note says so a topic is opened by nobody: it is not whole yet, or it is somewhere else already.
+Topics with such a note cannot be opened: they are incomplete here, or were moved elsewhere.
 """
 
 from __future__ import annotations
@@ -16,30 +17,30 @@ from magnetar.naming.errors import InvalidName
 from magnetar.naming.topic_name import TopicName, decode_path_piece, encode_path_piece
 
 ROOT = "/magnetar/exports"
-"""A node for each topic (with all its partitions), named by its path, encoded once more."""
+"""Has a node for each topic (with all its partitions), named by its path, encoded once more."""
 
 EXPORTER = "/magnetar/exporter"
-"""Ephemeral: an export runs on this metadata, and no broker may serve."""
+"""Ephemeral node: an export runs on this metadata, and brokers must not serve."""
 
 
 class ExportState(Enum):
     INCOMING = "incoming"
-    """Not whole yet: it is being copied to here."""
+    """The topic is incomplete: it is being copied to here."""
     LEFT = "left"
-    """What is here does not count any more."""
+    """The topic was moved away; what is left here no longer counts."""
     ARRIVED = "arrived"
-    """It is whole, and served from here; something is left to be cleaned up."""
+    """The topic is complete and served from here; only the clean-up is not finished."""
 
 
 @dataclass(frozen=True)
 class ExportNote:
     state: ExportState
     peer: str
-    """Which stores the topic comes from, or goes to: their identity."""
+    """Identity of the stores that the topic comes from or goes to."""
     peer_name: str
-    """The same as people are told."""
+    """The same for display."""
     after: int = -1
-    """Ledgers that were made for it here have ids above this one."""
+    """Ledgers created for the topic here have ids above this one."""
 
 
 def note_path(unit: str) -> str:
@@ -53,7 +54,7 @@ def encode_note(note: ExportNote) -> bytes:
 
 
 def decode_note(node: Node) -> ExportNote:
-    """:raises MetadataDamaged: it is no note"""
+    """:raises MetadataDamaged: the value is not a valid note"""
     try:
         found = json.loads(node.value)
         return ExportNote(
@@ -64,9 +65,9 @@ def decode_note(node: Node) -> ExportNote:
 
 
 async def notes(metadata: MetadataStore) -> dict[str, ExportNote]:
-    """All there are, by the paths of their topics.
+    """Returns all notes by the paths of their topics.
 
-    :raises MetadataDamaged: one cannot be read
+    :raises MetadataDamaged: a note cannot be parsed
     """
     found = {}
     for piece in await metadata.children(ROOT):
@@ -77,7 +78,7 @@ async def notes(metadata: MetadataStore) -> dict[str, ExportNote]:
 
 
 class Exports:
-    """Knows the topics that may not be opened; reads the notes once, and again when they change."""
+    """The topics that must not be opened; reads the notes once, and again after changes."""
 
     def __init__(self, metadata: MetadataStore) -> None:
         self._metadata = metadata
@@ -91,9 +92,10 @@ class Exports:
         self._blocked = None
 
     async def check(self, name: str) -> None:
-        """
-        :param name: of a managed ledger
-        :raises ManagedLedgerMoving: it is on its way, or has left
+        """Checks that a managed ledger may be opened.
+
+        :param name: of the managed ledger
+        :raises ManagedLedgerMoving: its topic is being copied here, or was moved away
         """
         blocked = self._blocked
         if blocked is None:
@@ -118,7 +120,7 @@ class Exports:
 
 
 def unit_of(name: str) -> str:
-    """The path of the topic that a managed ledger, perhaps of a partition, belongs to."""
+    """Returns the path of the topic of a managed ledger, without the number of a partition."""
     try:
         return TopicName.from_path(name).base.path
     except InvalidName:

@@ -1,4 +1,4 @@
-"""Opening managed ledgers: recovery of the last ledger and of all cursors."""
+"""Opens managed ledgers, with recovery of the last ledger and of all cursors."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ManagedLedgerFactory:
         self.opened: dict[str, ManagedLedger] = {}
 
     def use(self, cache_settings: EntryCacheSettings, *, skip_lost_data: bool) -> None:
-        """Goes by these from now on; ``skip_lost_data`` as in :class:`ManagedLedgerSettings`."""
+        """Applies other settings; ``skip_lost_data`` as in :class:`ManagedLedgerSettings`."""
         self.cache.use(cache_settings)
         self.lost_data.skip = skip_lost_data
 
@@ -82,16 +82,16 @@ class ManagedLedgerFactory:
         return await self._metadata.exists(f"{ROOT}/{name}")
 
     async def properties(self, name: str) -> Mapping[str, str] | None:
-        """The properties of a managed ledger, whichever broker has it open; None: it does not exist.
+        """Returns the properties of a managed ledger, on any broker; None: it does not exist.
 
-        :raises MetadataDamaged: its record cannot be read
+        :raises MetadataDamaged: its record cannot be parsed
         """
         path = f"{ROOT}/{name}"
         node = await self._metadata.get(path)
         return None if node is None else decode_managed_ledger(node.value, path).properties
 
     async def names(self, below: str) -> Sequence[str]:
-        """URL-encoded names below e.g. ``tenant/namespace/persistent``, sorted."""
+        """Returns URL-encoded names below, for example, ``tenant/namespace/persistent``, sorted."""
         return await self._metadata.children(f"{ROOT}/{below}")
 
     async def open(
@@ -105,18 +105,17 @@ class ManagedLedgerFactory:
         tenure: Tenure | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> ManagedLedger:
-        """Recovers a managed ledger, or makes it.
+        """Recovers a managed ledger, or creates it.
 
-        :param retention: None for that of the settings
-        :param quorums: None for those of the settings
-        :param trims: False: nothing that was stored before goes until ``trimmer.begin`` is called
-        :param tenure: of this owner, who may end it at any time; None: nobody else can own it
-        :param properties: what it has from the first on, if it is made; with ``PULSAR.SHADOW_SOURCE`` it is a
-            shadow
+        :param retention: None: that of the settings
+        :param quorums: None: those of the settings
+        :param trims: False: nothing stored before is trimmed until ``trimmer.begin`` is called
+        :param tenure: of this owner, who may end it at any time; None: there can be no other owner
+        :param properties: initial ones, if it is created; with ``PULSAR.SHADOW_SOURCE`` it is a shadow
         :raises ManagedLedgerNotFound: it does not exist and ``create`` is false
-        :raises ManagedLedgerFenced: somebody else opened it at the same time
+        :raises ManagedLedgerFenced: another broker opened it at the same time
         :raises ManagedLedgerMoving: it is being exported
-        :raises MetadataDamaged: its record cannot be read
+        :raises MetadataDamaged: its record cannot be parsed
         """
         await self._exports.check(name)
         path = f"{ROOT}/{name}"
@@ -148,7 +147,7 @@ class ManagedLedgerFactory:
         )
         source = _shadow_source(record, name)
         if source is not None and record.ledgers:
-            # As a shadow its record would be written without them.
+            # The record of a shadow is written without ledgers.
             raise MetadataDamaged(
                 f"{ROOT}/{name} has {SHADOW_SOURCE} and also {len(record.ledgers)} ledgers of its own: "
                 "remove one of the two"
@@ -174,7 +173,7 @@ class ManagedLedgerFactory:
             )
             await each(self._io, "loading", cursors, ledger.cursors.add)
         except (LedgerError, ManagedLedgerError, MetadataError):
-            # Whoever opens it again recovers its new ledger.
+            # The next opening recovers its new ledger.
             ledger.disown()
             raise
         if isinstance(ledger, ShadowLedger):
@@ -185,10 +184,10 @@ class ManagedLedgerFactory:
         return ledger
 
     async def _recover_last(self, name: str, record: ManagedLedgerRecord) -> int | None:
-        """Fences and closes the last ledger; one without entries leaves the list: its id is returned.
+        """Fences and closes the last ledger. An empty one is removed from the list, and its id returned.
 
-        It is deleted only when the record no longer names it. One that is lost leaves the list, too, where
-        the settings say so.
+        The caller deletes it once the record no longer names it. A lost ledger is removed too if the settings
+        permit that.
         """
         if not record.ledgers or record.ledgers[-1].closed_ms:
             return None
@@ -215,7 +214,7 @@ class ManagedLedgerFactory:
         return last.ledger_id
 
     def _storage(self, ledger: ManagedLedger, name: str, piece: str) -> CursorStorage:
-        """:param piece: the name as the path has it"""
+        """:param piece: the cursor's name as encoded in the path"""
         return CursorStorage(
             self._io,
             self._wheel,
@@ -230,26 +229,25 @@ class ManagedLedgerFactory:
 
     async def _recover_cursor(self, ledger: ManagedLedger, piece: str, sizes: LedgerSizes) -> Cursor:
         name = decode_path_piece(piece)
-        # The path as it is found: whoever wrote it may have encoded other characters.
+        # The path is used as found: another program may have encoded other characters.
         storage = self._storage(ledger, name, piece)
         state = await storage.recover(sizes)
         if isinstance(ledger, ShadowLedger) and not ledger.source_missing:
-            # What was consumed is stored at the source, whether the store tells of it yet or not.
+            # What was acknowledged is stored at the source, even if the store does not report it yet.
             ledger.learn(state.mark_delete)
         state.forget_behind(ledger.last_confirmed)
         if state.mark_delete > ledger.last_confirmed and state.mark_delete[1] >= 0:
-            # Entries that this cursor saw were never acknowledged to their producer and are gone with a
-            # crash.
+            # The crash lost entries that the cursor has passed and whose producer got no receipt.
             state.move_mark_delete(ledger.last_confirmed)
         return Cursor(name, ledger, state, storage, self._io.clock.wall_ms())
 
     async def open_cursor(
         self, ledger: ManagedLedger, name: str, start: Position, properties: dict[str, str]
     ) -> Cursor:
-        """The durable cursor of that name; made at ``start`` (EARLIEST, LATEST or the first entry to read)
-        if missing.
+        """Returns the durable cursor of that name; creates it at ``start`` (EARLIEST, LATEST or the first
+        entry to read) if it is missing.
 
-        :raises ManagedLedgerFenced: the managed ledger belongs to somebody else
+        :raises ManagedLedgerFenced: another broker owns the managed ledger
         """
         cursor = ledger.cursors.get(name)
         if cursor is not None:
@@ -266,8 +264,8 @@ class ManagedLedgerFactory:
         return cursor
 
     def open_reader_cursor(self, ledger: ManagedLedger, name: str, start: Position) -> Cursor:
-        """A non-durable cursor; it lives as long as somebody holds it and keeps no ledger from being
-        trimmed."""
+        """Returns a non-durable cursor, which exists as long as it is referenced and does not prevent
+        trimming."""
         state = AcknowledgedState(start_position(ledger, start))
         cursor = Cursor(name, ledger, state, None, self._io.clock.wall_ms())
         ledger.cursors.add(cursor)
@@ -291,7 +289,7 @@ class ManagedLedgerFactory:
 
 
 def _shadow_source(record: ManagedLedgerRecord, name: str) -> TopicName | None:
-    """:raises MetadataDamaged: the property that names the source names none"""
+    """:raises MetadataDamaged: the property for the source does not contain the name of a topic"""
     if not record.properties:
         return None
     try:
@@ -301,12 +299,13 @@ def _shadow_source(record: ManagedLedgerRecord, name: str) -> TopicName | None:
 
 
 async def _claim(stored: OwnedRecord, value: bytes) -> None:
-    """Writes the record once more: an owner whose ledger is fenced then sees that it is not its own."""
+    """Writes the record again, so that an owner whose ledger gets fenced sees that it has lost the
+    ownership."""
     await stored.put(lambda: value)
 
 
 def start_position(ledger: ManagedLedger, start: Position) -> Position:
-    """The mark-delete position of a cursor that is to read ``start`` first."""
+    """Returns the mark-delete position of a cursor that reads ``start`` first."""
     if start == LATEST:
         return ledger.last_confirmed
     if start == EARLIEST:

@@ -1,8 +1,8 @@
-"""Which entries of a ledger a cursor has consumed.
+"""The entries of a ledger that a cursor has consumed.
 
-A hot module: plain Python that also compiles, with the C types in ``hot_ranges.pxd``. The consumers of a
-Key_Shared subscription acknowledge entries that lie apart, so a hole a message comes and goes in here: blocks
-with holes have a byte for each entry, blocks without are ranges, however many messages are behind them.
+A hot module: plain Python that also compiles, with the C types in ``hot_ranges.pxd``. Consumers of a
+Key_Shared subscription acknowledge entries out of order, so that every message may open and close a gap:
+blocks with gaps have a byte for each entry, blocks without are ranges, however many messages they contain.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sys import byteorder
 _SHIFT = 10
 _SIZE = 1024
 BLOCK_ENTRIES = 1024
-"""Entries of a block."""
+"""Entries per block."""
 _LAST = 1023
 
 _ONES = bytes([1]) * _SIZE
@@ -24,7 +24,7 @@ _START = bytes([0, 1])
 
 
 class _Block:
-    """Entries of one block: a byte is 1 for each that is in it."""
+    """Entries of one block: the byte of an entry in the set is 1."""
 
     def __init__(self) -> None:
         self.marks = bytearray(_SIZE)
@@ -32,7 +32,7 @@ class _Block:
 
 
 class _Runs:
-    """Half-open ranges [start, end) of block numbers, ascending, apart from each other."""
+    """Half-open ranges [start, end) of block numbers, ascending and not adjacent."""
 
     def __init__(self) -> None:
         self.starts: list[int] = []
@@ -48,7 +48,7 @@ class _Runs:
         self.ends[first:last] = [end]
 
     def end_at(self, number: int) -> int:
-        """The end of the range that holds a number; the number itself when none does."""
+        """Returns the end of the range that contains a number; the number itself if none does."""
         index = _at_or_above(self.ends, number + 1)
         if index < len(self.ends) and self.starts[index] <= number:
             return self.ends[index]
@@ -63,7 +63,7 @@ class _Runs:
 
 
 def _at_or_above(values: list[int], wanted: int) -> int:
-    """The index of the first of ascending values that is at least ``wanted``."""
+    """Returns the index of the first of ascending values that is at least ``wanted``."""
     low = 0
     high = len(values)
     while low < high:
@@ -76,16 +76,16 @@ def _at_or_above(values: list[int], wanted: int) -> int:
 
 
 class EntryRanges:
-    """A set of entry ids (0 and up) of one ledger, seen as half-open ranges [start, end)."""
+    """A set of entry ids (0 and up) of one ledger, also seen as half-open ranges [start, end)."""
 
     def __init__(self) -> None:
         self._full = _Runs()
         self._blocks: dict[int, _Block] = {}
         self._numbers: list[int] = []
-        """Those of ``_blocks``, ascending."""
+        """The keys of ``_blocks``, ascending."""
 
     def _open(self, number: int) -> _Block | None:
-        """A block that is to be added to; None when nothing is missing in it."""
+        """Returns a block to add entries to; None if the block is complete."""
         block = self._blocks.get(number)
         if block is None and self._full.end_at(number) == number:
             block = self._blocks[number] = _Block()
@@ -101,7 +101,7 @@ class EntryRanges:
         self._full.add(number, number + 1)
 
     def add(self, start: int, end: int) -> int:
-        """Adds [start, end); returns how many entries were not in it before."""
+        """Adds [start, end); returns how many entries are new."""
         added = 0
         number = start >> _SHIFT
         while start < end:
@@ -143,7 +143,7 @@ class EntryRanges:
         return ((stop - first) << _SHIFT) - known
 
     def add_each(self, entry_ids: array[int], first: int, stop: int, lowest: int, limit: int) -> int:
-        """Adds ``entry_ids[first:stop]`` as far as they are in [lowest, limit); how many were not in it.
+        """Adds those of ``entry_ids[first:stop]`` that are in [lowest, limit); returns how many are new.
 
         :param lowest: at least 0
         """
@@ -173,7 +173,7 @@ class EntryRanges:
         return self._full.end_at(number) != number
 
     def end_of_range_at(self, entry_id: int) -> int:
-        """The end of the range that holds ``entry_id``; ``entry_id`` itself when none does."""
+        """Returns the end of the range that contains ``entry_id``; ``entry_id`` itself if none does."""
         while True:
             number = entry_id >> _SHIFT
             block = self._blocks.get(number)
@@ -189,7 +189,7 @@ class EntryRanges:
             entry_id = end << _SHIFT
 
     def start_of_next_range(self, entry_id: int) -> int | None:
-        """The first start at or above ``entry_id``."""
+        """Returns the first start of a range at or above ``entry_id``."""
         if entry_id > 0 and self.contains(entry_id - 1):
             entry_id = self.end_of_range_at(entry_id)
         number = entry_id >> _SHIFT
@@ -236,7 +236,7 @@ class EntryRanges:
         return not self._numbers and not self._full.starts
 
     def end(self) -> int:
-        """Behind the highest of its entries; 0 when it is empty."""
+        """Returns the id after its highest entry; 0 if it is empty."""
         end = 0
         if self._full.ends:
             end = self._full.ends[len(self._full.ends) - 1] << _SHIFT
@@ -246,13 +246,13 @@ class EntryRanges:
         return end
 
     def count(self) -> int:
-        """How many entries it has."""
+        """Returns the number of entries."""
         full = sum(self._full.ends) - sum(self._full.starts)
         return (full << _SHIFT) + sum([block.count for block in self._blocks.values()])
 
     def range_count(self) -> int:
-        """How many ranges there are, without going through them."""
-        # A range begins where nothing is in front: inside a block, or at its edge.
+        """Returns the number of ranges without going through them."""
+        # A range begins where the entry in front is missing: inside a block, or at its edge.
         found = 0
         for number in self._numbers:
             marks = self._blocks[number].marks
@@ -265,7 +265,7 @@ class EntryRanges:
         return found
 
     def in_order(self) -> Iterator[tuple[int, int]]:
-        """Its ranges, ascending."""
+        """Yields its ranges, ascending."""
         start = self.start_of_next_range(0)
         while start is not None:
             end = self.end_of_range_at(start)
@@ -273,11 +273,11 @@ class EntryRanges:
             start = self.start_of_next_range(end)
 
     def block_count(self) -> int:
-        """Blocks with holes in them: how costly it is to look at all ranges."""
+        """Returns the number of blocks with gaps, a measure of how costly it is to look at all ranges."""
         return len(self._numbers)
 
     def words(self) -> array[int]:
-        """A bit for each entry, in signed 64-bit words, the lowest first: set for those that are in it."""
+        """Returns a bit for each entry, set if it is in the set, in signed 64-bit words, the lowest first."""
         marks = bytearray((self.end() + 63) & ~63)
         for start, end in zip(self._full.starts, self._full.ends, strict=True):
             marks[start << _SHIFT : end << _SHIFT] = _ONES * (end - start)
@@ -295,8 +295,8 @@ class EntryRanges:
         return found
 
     def add_words(self, words: array[int]) -> None:
-        """Adds the entries whose bits are set in signed 64-bit words, the lowest first; nothing of the blocks
-        they are in may be in it yet."""
+        """Adds the entries whose bits are set in signed 64-bit words, the lowest first. Their blocks must be
+        empty."""
         if not words:
             return
         data = words.tobytes() if byteorder == "little" else array("q", reversed(words)).tobytes()
@@ -316,14 +316,14 @@ class EntryRanges:
                 self._numbers.append(number)
 
     def marks_of(self, number: int) -> bytes | bytearray:
-        """A byte for each entry of a block, 1 for those that are in it; nothing when none is."""
+        """Returns a byte for each entry of a block, 1 if it is in the set; nothing if the block is empty."""
         block = self._blocks.get(number)
         if block is not None:
             return block.marks
         return b"" if self._full.end_at(number) == number else _ONES
 
     def clear_in(self, marks: bytearray) -> None:
-        """Sets the bytes of all its entries to 0, as far as there are so many."""
+        """Sets the bytes of all its entries to 0, as far as ``marks`` reaches."""
         size = len(marks)
         for start, end in zip(self._full.starts, self._full.ends, strict=True):
             first, stop = start << _SHIFT, min(end << _SHIFT, size)
@@ -333,7 +333,7 @@ class EntryRanges:
             base = number << _SHIFT
             stop = min(base + _SIZE, size)
             if base < stop:
-                # 1 here takes away what is 1 there; bytes do not carry over into each other.
+                # Subtracts the bits; the bytes are 0 or 1 and do not carry over into each other.
                 mine = int.from_bytes(block.marks[: stop - base], "little")
                 theirs = int.from_bytes(marks[base:stop], "little")
                 marks[base:stop] = (theirs & ~mine).to_bytes(stop - base, "little")
@@ -346,7 +346,7 @@ class EntryRanges:
 
 
 def _mark(block: _Block, place: int) -> bool:
-    """Whether it was not in the block before."""
+    """Marks an entry; returns whether it is new."""
     marks = block.marks
     if marks[place]:
         return False
@@ -356,7 +356,7 @@ def _mark(block: _Block, place: int) -> bool:
 
 
 def same_ledger_until(ledger_ids: array[int], first: int, count: int) -> int:
-    """Up to where, at most ``count``, positions lie in the ledger of the one at ``first``."""
+    """Returns the index up to which, at most ``count``, positions have the ledger of the one at ``first``."""
     index = first + 1
     while index < count and ledger_ids[index] == ledger_ids[first]:
         index += 1
@@ -364,7 +364,7 @@ def same_ledger_until(ledger_ids: array[int], first: int, count: int) -> int:
 
 
 def consecutive_until(entry_ids: array[int], first: int, stop: int) -> int:
-    """Up to where, at most ``stop``, each entry follows the one before."""
+    """Returns the index up to which, at most ``stop``, each entry follows the one before."""
     index = first + 1
     while index < stop and entry_ids[index] == entry_ids[first] + index - first:
         index += 1

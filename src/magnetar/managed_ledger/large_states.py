@@ -1,9 +1,9 @@
-"""States of cursors with many holes: a bit for each entry of a ledger, as Pulsar writes them with
-``managedLedgerPersistIndividualAckAsLongArray``, over several entries of the cursor's ledger.
+"""States of cursors with many individually deleted entries: a bit for each entry of a ledger, in Pulsar's
+format for ``managedLedgerPersistIndividualAckAsLongArray``, over several entries of the cursor's ledger.
 
-Each entry is a ``PositionInfo`` of its own with the same mark-delete position, some of the ledgers, and two
-properties that say which part of how many it is. Parts follow each other; a state of which the last part is
-missing was cut off by a crash, and the one before it counts.
+Each entry is a ``PositionInfo`` with the same mark-delete position, some of the ledgers, and two properties
+with the number of the part and of all parts. Parts follow each other; a state whose last part is missing was
+cut off by a crash, and the one before it counts.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from magnetar.managed_ledger.errors import MetadataDamaged
 from magnetar.managed_ledger.records import LedgerSizes, decode_position, encode_position
 
 _PART_WORDS = 8 * 1024
-"""Words of one entry, at most, but for a ledger that has more; each takes up to ten bytes."""
+"""Most words in one entry, except for a ledger that has more; each takes up to ten bytes."""
 _LARGE_BLOCKS = 64
-"""With more blocks of entries that have holes a state is written bit by bit, in slices."""
+"""A state with more blocks that have gaps is written as bits, in slices."""
 _KIND = "cursor state"
 _PART = "magnetar.part"
 _PARTS = "magnetar.parts"
 
 Read = Callable[[int], Awaitable[bytes]]
-"""An entry of a cursor's ledger, by its id."""
+"""Reads an entry of a cursor's ledger by its id."""
 
 
 def is_large(state: AcknowledgedState, max_ranges: int) -> bool:
-    """Whether it has more holes than are written one by one."""
+    """Whether it has more ranges than may be written one by one."""
     return state.block_count() > _LARGE_BLOCKS or state.range_count() > max_ranges
 
 
 async def encode_large(
     io: Io, state: AcknowledgedState, properties: Callable[[], dict[str, int]], max_batches: int
 ) -> tuple[list[bytes], float]:
-    """The entries of a state, and how many seconds it took to make them.
+    """Returns the entries of a state, and the seconds it took to make them.
 
-    What is consumed meanwhile may be in it or not: the mark-delete position is taken last, so that nothing is
-    missing that has moved from the holes to what lies below it.
+    What is acknowledged meanwhile may be included or not. The mark-delete position is taken last, so that
+    entries that have moved from the individually deleted ones to below it are not missing.
     """
     parts: list[list[bytes]] = [[]]
     room = _PART_WORDS
@@ -57,7 +57,7 @@ async def encode_large(
         room -= len(words)
         info = pb.PositionInfo()
         info.individualDeletedMessageRanges.add(key=ledger_id).values.extend(words)
-        # Fields of one message may come in pieces.
+        # The fields of one message may come in pieces.
         parts[-1].append(info.SerializePartialToString())
         if running.is_over():
             running.end()
@@ -87,11 +87,11 @@ def _joined(
 async def decode_newest(
     io: Io, read: Read, last: int, path: str, sizes: LedgerSizes
 ) -> tuple[AcknowledgedState, dict[str, int]]:
-    """The newest state that is whole, and its properties.
+    """Returns the newest complete state and its properties.
 
     :param last: the last entry of the ledger
     :param sizes: of the ledgers that it may have ranges in
-    :raises MetadataDamaged: there is none, or it cannot be read
+    :raises MetadataDamaged: there is no complete state, or it cannot be parsed
     """
     while last >= 0:
         entry = await read(last)

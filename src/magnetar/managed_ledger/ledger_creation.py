@@ -1,4 +1,4 @@
-"""New ledgers for one managed ledger: their ids ascend, and failures do not follow each other at once."""
+"""Creation of ledgers for one managed ledger, with ascending ids and a back-off after failures."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 10.0
-"""Seconds; doubled from failure to failure, up to what Pulsar waits at once."""
+"""Seconds; pauses double from failure to failure up to this, which Pulsar waits at once."""
 _FRUITLESS = 3
-"""Ledgers in a row that may fail with nothing durable in them before the entries count as the cause."""
+"""After this many ledgers in a row that failed with nothing durable, the entries count as the cause."""
 _TRIES = 5
-"""Ledgers asked for before one whose id follows the last is given up for this time."""
+"""Ledgers created in one attempt to get an id above the last one."""
 
 
 class LedgerCreation:
-    """Makes the ledgers that one managed ledger lists.
+    """Creates the ledgers that one managed ledger lists.
 
     :param name: of the managed ledger
-    :param last_id: the greatest id it ever listed, as far as is known; -1 for none
-    :param delete: deletes a ledger that nothing names
+    :param last_id: the greatest id it ever listed, as far as known; -1: none
+    :param delete: deletes a ledger that no record names
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class LedgerCreation:
         self._fruitless = 0
 
     def listed(self, ledger_id: int) -> None:
-        """From now on new ones have greater ids."""
+        """Notes a listed ledger: new ones must have greater ids."""
         self.last_id = max(self.last_id, ledger_id)
         if self._fruitless < _FRUITLESS:
             self._pause = self._not_before = 0.0
@@ -55,10 +55,10 @@ class LedgerCreation:
     def count_failure(self, durable: int) -> bool:
         """Counts a failed ledger; returns whether it was one of several in a row that stored nothing.
 
-        Then the next one is not made at once, and pauses grow as after :meth:`failed`. Bookies refuse an
-        entry beyond their frame limit in every ledger, and a topic without pauses makes ledgers without end.
+        In that case the next one is delayed, as after :meth:`failed`. Bookies refuse an entry above their
+        frame limit in every ledger, and without pauses such a topic would create ledgers without end.
 
-        :param durable: entries of that ledger that are durable
+        :param durable: the number of durable entries of that ledger
         """
         self._fruitless = 0 if durable else self._fruitless + 1
         if self._fruitless < _FRUITLESS:
@@ -67,20 +67,20 @@ class LedgerCreation:
         return True
 
     def failed(self) -> None:
-        """There is no new ledger: the next is not asked for at once."""
+        """Notes that no ledger could be created, which delays the next attempt."""
         self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE)
         self._not_before = self._loop.time() + self._pause
 
     @property
     def seconds_left(self) -> float:
-        """Until the next ledger should be asked for; 0 for now, at most :data:`_LONGEST_PAUSE`."""
+        """Seconds until the next attempt; 0: now, at most :data:`_LONGEST_PAUSE`."""
         return max(0.0, self._not_before - self._loop.time())
 
     async def make(self, quorums: Quorums) -> LedgerWriter:
-        """Makes a ledger that may follow the last one: positions are ordered by ledger id.
+        """Creates a ledger with an id above the last one, as positions are ordered by ledger id.
 
-        :raises LedgerOutOfOrder: the store goes on giving ids that do not ascend
-        :raises LedgerError: the store makes none
+        :raises LedgerOutOfOrder: the store repeatedly returns ids that do not ascend
+        :raises LedgerError: the store cannot create a ledger
         """
         pause = _FIRST_PAUSE
         for left in reversed(range(_TRIES)):

@@ -1,4 +1,5 @@
-"""The ordered ledgers of a managed ledger: which positions exist, and how many lie between two of them."""
+"""The ledgers of a managed ledger in order: which positions exist, and how many entries are between two of
+them."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ class LedgerList:
         return self._by_id.get(ledger_id)
 
     def last_stored(self) -> Position:
-        """Where the last entry is that the list knows of; before the first one when there is none."""
+        """Returns the position of the last entry in the list; the position before the first one if it is
+        empty."""
         for summary in reversed(list(self)):
             if summary.entries:
                 return (summary.ledger_id, summary.entries - 1)
@@ -39,7 +41,7 @@ class LedgerList:
         return self._by_id[self._ids[-1]] if self._ids else None
 
     def first_id(self) -> int:
-        """The oldest ledger's id; -1 when there is none."""
+        """Returns the id of the oldest ledger; -1 if the list is empty."""
         return self._ids[0] if self._ids else -1
 
     def add(self, summary: LedgerSummary) -> None:
@@ -49,7 +51,7 @@ class LedgerList:
         self._by_id[summary.ledger_id] = summary
 
     def put_back(self, summaries: Iterable[LedgerSummary]) -> None:
-        """Lists ledgers again that were taken out."""
+        """Lists ledgers again that were removed."""
         self._by_id.update((summary.ledger_id, summary) for summary in summaries)
         self._ids = sorted(self._by_id)
 
@@ -64,14 +66,15 @@ class LedgerList:
         return sum(s.size for s in self._by_id.values())
 
     def exists(self, position: Position) -> bool:
-        """Whether an entry is stored there."""
+        """Whether an entry is stored at a position."""
         summary = self._by_id.get(position[0])
         return summary is not None and 0 <= position[1] < summary.entries
 
     def first_at_or_after(self, position: Position) -> Position:
-        """The first position at or after the given one that is readable now or will be appended next.
+        """Returns the first position at or after the given one that is readable now or will be appended next.
 
-        Missing ledgers are skipped; behind the last entry it is the next to be appended to the last ledger.
+        Missing ledgers are skipped; after the last entry it is the next one to be appended to the last
+        ledger.
         """
         ledger_id, entry_id = position
         index = bisect_left(self._ids, ledger_id)
@@ -92,11 +95,11 @@ class LedgerList:
         raise AssertionError("unreachable: the last ledger always answers")
 
     def after(self, position: Position) -> Position:
-        """The first readable position behind the given one."""
+        """Returns the first readable position after the given one."""
         return self.first_at_or_after((position[0], position[1] + 1))
 
     def before(self, position: Position) -> Position:
-        """The last stored position before the given one; (first ledger, -1) when there is none."""
+        """Returns the last stored position before the given one; (first ledger, -1) if there is none."""
         ledger_id, entry_id = position
         index = bisect_right(self._ids, ledger_id) - 1
         if index >= 0:
@@ -113,7 +116,7 @@ class LedgerList:
         return (self.first_id(), -1)
 
     def entries_after(self, position: Position) -> int:
-        """Stored entries behind the given position."""
+        """Returns the number of stored entries after the given position."""
         ledger_id, entry_id = position
         count = 0
         for other in self._ids[bisect_left(self._ids, ledger_id) :]:
@@ -126,7 +129,7 @@ class LedgerList:
         return count
 
     def size_after(self, position: Position) -> int:
-        """Bytes behind the given position; the ledger it lies in counts in proportion to its entries."""
+        """Returns the bytes after the given position; its own ledger counts in proportion to its entries."""
         ledger_id, entry_id = position
         total = 0
         for other in self._ids[bisect_left(self._ids, ledger_id) :]:
@@ -139,7 +142,7 @@ class LedgerList:
         return total
 
     def nth_after(self, position: Position, count: int) -> Position:
-        """The ``count``-th stored entry behind ``position``; the last one when there are fewer."""
+        """Returns the ``count``-th stored entry after ``position``; the last one if there are fewer."""
         current = position
         left = count
         ledger_id, entry_id = position
@@ -156,7 +159,8 @@ class LedgerList:
         return current
 
     def consumed_through(self, position: Position) -> list[LedgerSummary]:
-        """The ledgers, oldest first, whose last entry is at or before ``position``; never the last ledger."""
+        """Returns the ledgers, oldest first, whose last entry is at or before ``position``; never the last
+        ledger."""
         found = []
         for ledger_id in self._ids[:-1]:
             summary = self._by_id[ledger_id]

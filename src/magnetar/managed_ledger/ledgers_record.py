@@ -1,4 +1,4 @@
-"""What the metadata say of a managed ledger: its ledgers, its end, its properties."""
+"""The metadata record of a managed ledger: its ledgers, its termination, its properties."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from magnetar.metadata.interface import MetadataStore
 
 
 class LedgersRecord:
-    """The record as it is to be written, and the ledgers that go once it does not name them."""
+    """The content of the record, and the deletion of ledgers that it no longer names."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class LedgersRecord:
     ) -> None:
         """:param stored: where ``record`` was read, or is to be written
 
-        :param forget: told of each ledger that goes
+        :param forget: called with each ledger that is deleted
         :param owns_ledgers: False: the ledgers belong to another managed ledger; this record does not name
             them, and they are not deleted with it
         """
@@ -43,21 +43,21 @@ class LedgersRecord:
         self._metadata = metadata
         self._deletions = deletions
         self.stored = stored
-        """What cursors are made and deleted below."""
+        """Cursors are created and deleted below this record."""
         self._rest = record.rest
         self._perhaps_named: list[LedgerSummary] = []
-        """Ledgers made in vain, which the record may name: its write was not answered."""
+        """Unused new ledgers that the record may name, because a write of it was not answered."""
         self.ledgers = LedgerList(record.ledgers)
         self.terminated: Position | None = record.terminated
-        """The last position, once its end is durable."""
+        """The last position, once the termination is durable."""
         self._ending: Position | None = None
-        """The last position while its end is being written, whoever writes the record meanwhile."""
+        """The last position while the termination is being written, also by other writes of the record."""
         self.properties: Mapping[str, str] = record.properties
 
     async def put(self) -> None:
-        """Writes it.
+        """Writes the record.
 
-        :raises ManagedLedgerFenced: somebody else wrote it
+        :raises ManagedLedgerFenced: another process has written it
         """
         await self.stored.put(lambda: encode_managed_ledger(self._now()))
         await self._delete_perhaps_named()
@@ -70,12 +70,12 @@ class LedgersRecord:
         return ManagedLedgerRecord(list(self.ledgers), end, properties, self._rest)
 
     async def terminate(self, end: Position) -> None:
-        """Ends it for ever at a position; durable when this returns.
+        """Terminates the managed ledger at a position; durable when this returns.
 
-        When it fails the record may say so all the same, until it is written again.
+        After a failure the stored record may nevertheless be terminated, until it is written again.
 
-        :raises ManagedLedgerFenced: somebody else wrote the record
-        :raises MetadataError: it cannot be written, or was not answered
+        :raises ManagedLedgerFenced: another process has written the record
+        :raises MetadataError: it cannot be written, or the write was not answered
         """
         self._ending = end
         try:
@@ -90,14 +90,14 @@ class LedgersRecord:
             await self.let_go(summary)
 
     def merge(self, changes: Mapping[str, str | None]) -> None:
-        """Other properties, None for one less; they count when the record is written."""
+        """Merges properties, None removes one; they are stored when the record is written."""
         merged = {**self.properties, **changes}
         self.properties = {key: value for key, value in merged.items() if value is not None}
 
     async def not_listed(self, summary: LedgerSummary, error: Exception) -> None:
-        """A ledger was made that the record could not be made to name."""
+        """Handles a new ledger whose listing in the record failed."""
         if perhaps_written(error):
-            # The record may name it: it goes when one has been written for certain that does not.
+            # The record may name it: it is deleted after a confirmed write of a record that does not.
             self._perhaps_named.append(summary)
         else:
             await self.let_go(summary)
@@ -108,26 +108,26 @@ class LedgersRecord:
         await self._deletions.delete(summary.ledger_id)
 
     def abandon(self) -> None:
-        """It belongs to somebody else, or to nobody here: neither it nor a cursor's is written any more."""
+        """Stops all writes of the record and of cursors: they belong to another broker, or to none."""
         self.stored.tenure.end()
 
     async def still_owned(self) -> bool:
-        """Whether the record is as it was last written here.
+        """Whether the stored record is the one last written here.
 
-        :raises MetadataUnavailable: the store does not say
+        :raises MetadataUnavailable: the store does not answer
         """
         return await self.stored.still_owned(self._names_the_last)
 
     def _names_the_last(self, value: bytes) -> bool:
-        """Whether a record of the same version is this one: ids of ledgers are never used again."""
+        """Whether a record of the same version is this one: ids of ledgers are never reused."""
         last = self.ledgers.last()
         found = decode_managed_ledger(value, self.stored.path).ledgers
         return last is None or last.ledger_id in {each.ledger_id for each in found}
 
     async def delete(self, cursors: Sequence[CursorStorage]) -> bool:
-        """Removes it with all ledgers and cursors; whether there was one.
+        """Deletes the record with all ledgers and cursors; returns whether it existed.
 
-        :raises ManagedLedgerFenced: it belongs to somebody else, and so do its cursors
+        :raises ManagedLedgerFenced: another broker owns it with its cursors
         """
         there = await delete_records(self._metadata, self.stored, cursors)
         if self._owns_ledgers:

@@ -1,4 +1,4 @@
-"""What is gone for good, as ledgers are that somebody deleted, and what cursors do that come there."""
+"""Lost data, such as ledgers that were deleted by mistake, and whether cursors skip them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from collections.abc import Mapping
 from magnetar.ledger.interface import EntryLost, NoSuchLedger
 
 GONE = (NoSuchLedger, EntryLost)
-"""What is said of it. Whatever is said else may be otherwise later: servers come back."""
+"""Errors that mean lost data. Any other error may be temporary, as servers come back."""
 
 
 class LostData:
-    """Of all managed ledgers of a process."""
+    """Lost data of all managed ledgers of a process."""
 
     def __init__(self, *, skip: bool) -> None:
         self.skip = skip
-        """Whether cursors go on behind it; else they stay, and say so (autoSkipNonRecoverableData)."""
+        """Whether cursors skip lost data; otherwise they stop there and report it
+        (autoSkipNonRecoverableData)."""
         self.ledgers = 0
-        """Last ones of managed ledgers that were left out."""
+        """The number of lost last ledgers of managed ledgers that were left out."""
         self.entries = 0
-        """That cursors have gone over, each counted for each cursor."""
+        """The number of lost entries that were skipped, counted for each cursor."""
 
     def metrics(self) -> Mapping[str, float]:
         return {

@@ -1,9 +1,9 @@
-"""A managed ledger: an endless sequence of entries, kept in one ledger after another.
+"""A managed ledger: an unlimited sequence of entries, stored in one ledger after another.
 
 Appends go to the last ledger; when it is full a new one follows, and appends that arrive meanwhile wait in
-order. When none can be made those fail; later ones wait until the pause before the next attempt is over. A
-managed ledger belongs to one broker: whoever opens it next fences the last ledger, and the loser's next
-change of the metadata record fails.
+order. If no ledger can be created they fail, and later ones wait until the pause before the next attempt is
+over. A managed ledger belongs to one broker: the next one to open it fences the last ledger, and the former
+owner's next change of the metadata record fails.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 
 
 class ManagedLedger:
-    """Made by :class:`magnetar.managed_ledger.factory.ManagedLedgerFactory`."""
+    """Created by :class:`magnetar.managed_ledger.factory.ManagedLedgerFactory`."""
 
     _owns_ledgers = True
     """Whether its ledgers are in its record, and are deleted with it."""
@@ -82,7 +82,8 @@ class ManagedLedger:
         self.settings = settings
         self.retention = retention
         self.lost_data = lost_data
-        # Its parts know it weakly: reference counting alone frees it, without the collector of cycles.
+        # Its parts have weak references to it, so that reference counting frees it without the cycle
+        # collector.
         own: ManagedLedger = weakref.proxy(self)
         self._record = LedgersRecord(
             metadata,
@@ -103,15 +104,15 @@ class ManagedLedger:
             lambda: own.trimmer.schedule(),
             lambda: own.fenced(),
         )
-        # What cursors tell goes straight there.
+        # Cursors call these on the object itself.
         self.read_position_moved = self.cursors.read_position_moved
         self.mark_delete_moved = self.cursors.mark_delete_moved
         self.listener: AppendListener | None = None
         self.properties_with_ledgers: Callable[[], Mapping[str, str]] | None = None
-        """What is merged into the properties whenever another ledger is begun."""
+        """Returns properties to merge into the record whenever a new ledger is started."""
         self._current = CurrentLedger(io.clock, store, name)
         self.appends = AppendQueue()
-        """Those that are not durable yet, in order."""
+        """Appends that are not durable yet, in order."""
         self._refused = RefusedAppends(lambda append, error: own._append_failed(append, error))
         last = self.ledgers.last()
         last_id = -1 if last is None else last.ledger_id
@@ -120,9 +121,9 @@ class ManagedLedger:
         )
         self._roll: Any = None
         self._writer_fenced = False
-        """The record says who goes on: it is asked before a ledger is made."""
+        """The record decides about the ownership: it is checked before a ledger is created."""
         self._next_roll: Cancellable | None = None
-        """Runs while appends wait for the pause after a failed roll."""
+        """Timer while appends wait for the pause after a failed roll."""
         self.trimmer = Trimmer(self, self._record, io)
         self._ending = Ending(self, self._record, self._current, io.loop)
         self.state = State.TERMINATED if record.terminated is not None else State.NEEDS_LEDGER
@@ -132,16 +133,16 @@ class ManagedLedger:
         self.append_errors = 0
         self.last_ledger_failed_ms = 0
         self._checked_confirmed: Position = (-1, -1)
-        """As of the last look at it."""
+        """As of the last check."""
 
     @property
     def terminated(self) -> Position | None:
-        """The last position, once it is ended for ever."""
+        """The last position, if it was terminated."""
         return self._record.terminated
 
     @property
     def stored_record(self) -> OwnedRecord:
-        """Its record: who writes it owns its cursors as well."""
+        """Its record, whose owner also owns the cursors."""
         return self._record.stored
 
     @property
@@ -150,7 +151,7 @@ class ManagedLedger:
 
     @property
     def max_read_position(self) -> Position:
-        """Dispatchers, readers and everything else reads up to here."""
+        """The last position that dispatchers, readers and other users may read."""
         return self.last_confirmed
 
     @property
@@ -159,11 +160,11 @@ class ManagedLedger:
 
     @property
     def last_ledger_made_ms(self) -> int:
-        """Since 1970; 0: none has been, in this life."""
+        """Ms since 1970; 0: no ledger was created since it was opened."""
         return self._current.made_ms
 
     def check(self) -> None:
-        """:raises BrokenInvariant: its appends, its ledgers and its cursors do not fit together"""
+        """:raises BrokenInvariant: its appends, ledgers and cursors are inconsistent"""
         name, last, before = self.name, self.last_confirmed, self._checked_confirmed
         must(last >= before, name, "went back from", before, "to", last)
         self._checked_confirmed = last
@@ -171,7 +172,7 @@ class ManagedLedger:
         must(
             self.state is not State.OPEN or self._current.writer is not None, name, "is open without a writer"
         )
-        # Only a roll that is under way, or about to begin, may leave an open ledger with appends that wait.
+        # Only during a roll, or shortly before one, may appends wait although the ledger is open.
         rolls = self._roll is not None or self._next_roll is not None
         must(
             self.state is not State.OPEN or not self.appends.waiting or rolls,
@@ -187,12 +188,13 @@ class ManagedLedger:
     def append(
         self, buffer: bytes, starts: array[int], ends: array[int], count: int, size: int, context: Any
     ) -> None:
-        """Appends entries ``buffer[starts[i]:ends[i]]``; the listener hears of them with ``context``.
+        """Appends entries ``buffer[starts[i]:ends[i]]``; their outcomes are reported to the listener with
+        ``context``.
 
         :param size: bytes of the entries together
 
-        :raises ManagedLedgerTerminated: it was ended for ever
-        :raises ManagedLedgerClosed: it is closed or lost to somebody else
+        :raises ManagedLedgerTerminated: it was terminated
+        :raises ManagedLedgerClosed: it is closed or owned by another broker
         """
         operation = Append(buffer, starts, ends, 0, count, size, context)
         if self.state is State.OPEN and not self.appends.waiting:
@@ -224,7 +226,7 @@ class ManagedLedger:
                 operation.buffer, operation.starts, operation.ends, operation.first, operation.count
             )
         except LedgerClosed:
-            # The writer ended and on_failed is about to say so: this one is written again with the rest.
+            # The writer has ended, and on_failed will follow: this append is written again with the others.
             self.appends.waiting.appendleft(operation)
             self.state = State.NEEDS_LEDGER
             self.start_roll()
@@ -245,7 +247,7 @@ class ManagedLedger:
             self.start_roll()
 
     def _refuse_entry(self, operation: Append, error: EntryTooLarge) -> None:
-        """Refuses the one entry that is too large; what stands before and behind it is written."""
+        """Refuses the one entry that is too large; those before and after it are written."""
         waiting = self.appends.waiting
         before = error.index - operation.first
         if before > 0:
@@ -258,11 +260,11 @@ class ManagedLedger:
         self._drain()
 
     def _refuse(self, operation: Append, error: Exception) -> None:
-        """It will never be written; its listener is told after all that was appended before."""
+        """Fails an append; its listener is told after the outcomes of all earlier ones."""
         self.append_errors += 1
         self._refused.add(self._current.entries, operation, error)
         if not self.appends.written:
-            # Not from within the call that appends: its caller may not have noted yet what it appended.
+            # Not within the call of append, whose caller may not have noted yet what it appended.
             self._io.loop.call_soon(self._report_refused)
 
     def _report_refused(self) -> None:
@@ -274,7 +276,7 @@ class ManagedLedger:
             self.listener.on_failed([append], error)
 
     def on_durable(self, ledger_id: int, last_entry_id: int) -> None:
-        """From a ledger's writer; what a former one says late changes nothing."""
+        """Called by the writer of a ledger; late calls from a former one have no effect."""
         current = self._current.summary
         if current is None or current.ledger_id != ledger_id:
             return
@@ -286,14 +288,14 @@ class ManagedLedger:
             self.start_roll()
 
     def _report_between(self, current: LedgerSummary, last_entry_id: int) -> None:
-        """Tells of refused appends and of the durable ones before each of them, in their order."""
+        """Reports refused appends, and the durable ones before each of them, in their order."""
         while (before := self._refused.next_before()) <= last_entry_id + 1:
             if before > current.entries:
                 self._confirm(current, int(before) - 1)
             self._refused.report_next()
 
     def _confirm(self, current: LedgerSummary, last_entry_id: int) -> None:
-        """All up to an entry of the current ledger are durable."""
+        """Notes that everything up to an entry of the current ledger is durable."""
         done = self.appends.durable_through(last_entry_id)
         for operation in done:
             current.size += operation.size
@@ -306,7 +308,8 @@ class ManagedLedger:
             self.listener.on_durable(done)
 
     def on_failed(self, ledger_id: int, first_entry_id: int, reason: LedgerError) -> None:
-        """From a ledger's writer: everything not durable is written again, to a new ledger."""
+        """Called by the writer of a ledger: everything that is not durable is written again to a new
+        ledger."""
         current = self._current.summary
         if current is None or current.ledger_id != ledger_id:
             return
@@ -318,10 +321,11 @@ class ManagedLedger:
         self._current.writer = None
         self.write_again()
         if isinstance(reason, LedgerFenced):
-            # Whoever takes the managed ledger over has written its record before; else it was a mistake.
+            # A broker that takes the managed ledger over writes its record first; otherwise the fencing was
+            # an error.
             self._writer_fenced = True
         if isinstance(reason, StoreFull):
-            # A new ledger would have no room either; one is made when somebody appends again.
+            # A new ledger would have no space either; one is created with the next append.
             if self.state is State.OPEN:
                 self.state = State.NEEDS_LEDGER
             self.fail_waiting(reason)
@@ -340,10 +344,10 @@ class ManagedLedger:
         elif self.state not in (State.ROLLING, State.TERMINATING):
             self.fail_waiting(ManagedLedgerClosed(f"{self.name} accepts no more entries: {reason}"))
 
-    # Rolling over
+    # Rolling
 
     def start_roll(self) -> None:
-        """Goes on in a new ledger, at once or after the pause that follows a failure."""
+        """Starts a new ledger, at once or after the pause that follows a failure."""
         if self._roll is not None or self.state not in (State.OPEN, State.NEEDS_LEDGER):
             return
         pause = self.creation.seconds_left
@@ -360,7 +364,7 @@ class ManagedLedger:
             self.start_roll()
 
     def stop_rolling(self) -> None:
-        """No roll begins by itself any more."""
+        """Cancels a roll that waits for a pause."""
         if self._next_roll is not None:
             self._next_roll.cancel()
             self._next_roll = None
@@ -374,14 +378,14 @@ class ManagedLedger:
             self.fenced()
         except (LedgerError, MetadataError) as error:
             self._roll_failed(error)
-        except Exception as error:  # noqa: BLE001 - reported, and told to those that wait for the ledger
+        except Exception as error:  # noqa: BLE001 - reported, and passed to the appends that wait for the ledger
             report(self._io.loop, self.roll, error)
             self._roll_failed(error)
         finally:
             self._roll = None
         self._drain()
         if self._writer_fenced:
-            # Nobody may append any more: it finds out all the same whose it is.
+            # The stop of appends does not depend on it, but the roll finds out which broker is the owner.
             self.start_roll()
 
     def _roll_failed(self, error: Exception) -> None:
@@ -393,7 +397,7 @@ class ManagedLedger:
         self.fail_waiting(error)
 
     async def roll(self) -> None:
-        """Closes the current ledger and goes on in a new one."""
+        """Closes the current ledger and starts a new one."""
         writer = await self.creation.make(self.settings.quorums)
         summary = LedgerSummary(writer.ledger_id)
         gone: LedgerSummary | None = None
@@ -422,7 +426,7 @@ class ManagedLedger:
         self._writer_fenced = False
         if gone is not None:
             await self._record.let_go(gone)
-        # What the last one never told of is stored anew: its count says that it does not have it.
+        # What the last ledger did not confirm is written again: its stored count excludes it.
         self.write_again()
         writer.set_listener(self)
         self._current.begin(writer, summary, now)
@@ -433,39 +437,40 @@ class ManagedLedger:
         self.trimmer.schedule()
 
     async def _delete_unlisted(self, ledger_id: int) -> None:
-        # A store that gave an id twice must not cost what is stored.
+        # A store that returned an id twice must not cause the loss of stored entries.
         if ledger_id not in self.ledgers:
             await self._record.let_go(LedgerSummary(ledger_id))
 
     async def rolled(self) -> None:
-        """Returns when no new ledger is on its way."""
+        """Returns when no roll is in progress."""
         while self._roll is not None:
             await finished(self._io.loop, self._roll)
 
     @property
     def lost(self) -> bool:
-        """Whether it is closed, or belongs to somebody else: its record is not to be written any more."""
+        """Whether it is closed or owned by another broker, so that its record must not be written any
+        more."""
         return self.state in (State.CLOSED, State.FENCED)
 
     def write_again(self) -> None:
-        """What the current ledger does not have for certain waits for the next one."""
+        """Queues everything that the current ledger has not confirmed for the next one."""
         self.appends.write_again()
         self._refused.report_all()
 
     def _drain(self) -> None:
-        """Writes what waits, as far as there is a ledger for it. One that cannot be written fails alone."""
+        """Writes waiting appends while there is an open ledger. One that cannot be written fails alone."""
         while self.appends.waiting and self.state is State.OPEN:
             operation = self.appends.waiting.popleft()
             try:
                 self._write(operation)
-            except Exception as error:  # noqa: BLE001 - reported, and told to whoever appended
+            except Exception as error:  # noqa: BLE001 - reported, and passed to the listener
                 report(self._io.loop, self._write, error)
                 self._refuse(operation, error)
         if self.state in (State.CLOSED, State.FENCED, State.TERMINATED):
             self.fail_waiting(ManagedLedgerClosed(f"{self.name} is closed"))
 
     def fail_waiting(self, error: Exception) -> None:
-        """Appends that wait for a ledger fail."""
+        """Fails the appends that wait for a ledger."""
         self._refused.report_all()
         failed = list(self.appends.waiting)
         self.appends.waiting.clear()
@@ -473,7 +478,7 @@ class ManagedLedger:
             self.listener.on_failed(failed, error)
 
     def fenced(self) -> None:
-        """Somebody else owns it now: ends all appends."""
+        """Stops all appends because another broker owns the managed ledger."""
         self.fail_waiting(ManagedLedgerFenced(f"{self.name} is now owned by another broker"))
         if self.lost:
             return
@@ -481,13 +486,13 @@ class ManagedLedger:
         self.end_ownership()
 
     def disown(self) -> None:
-        """The right to it has ended, with the session that had it: nothing is written any more."""
+        """Stops all writes because the session that owned the managed ledger has ended."""
         self.fail_waiting(ManagedLedgerFenced(f"{self.name} is no longer owned by this broker"))
         if not self.lost:
             self.end_ownership()
 
     def end_ownership(self) -> None:
-        """Nothing is written any more, and the listener is told."""
+        """Stops all writes and tells the listener."""
         self.state = State.FENCED
         self._record.abandon()
         self.cursors.abandon()
@@ -504,45 +509,45 @@ class ManagedLedger:
     async def set_properties(self, changes: Mapping[str, str | None]) -> None:
         """Merges properties into the record, None removes one; durable when this returns.
 
-        :raises ManagedLedgerFenced: it belongs to somebody else
+        :raises ManagedLedgerFenced: another broker owns it
         """
         await self.rolled()
         self._record.merge(changes)
         await self._put_or_lose()
 
     def use_retention(self, retention: RetentionSettings) -> None:
-        """Goes by it from now on."""
+        """Changes the retention."""
         if retention != self.retention:
             self.retention = retention
             self.trimmer.schedule()
 
     def use_quorums(self, quorums: Quorums) -> None:
-        """For the ledgers that are made from now on, those of cursors as well."""
+        """Sets the quorums of ledgers created from now on, including those of cursors."""
         if quorums != self.settings.quorums:
             self.settings = replace(self.settings, quorums=quorums)
             self.cursors.use_quorums(quorums)
 
     def check_rollover(self) -> None:
-        """Rolls a ledger that reached its age; called now and then."""
+        """Rolls a ledger that has reached its maximum age; called regularly."""
         if self.state is State.OPEN and self._current.entries and self._current.room(self.settings) == 0:
             self.start_roll()
 
     def start_over(self) -> None:
-        """Goes on in a new ledger, if there is anything in the current one."""
+        """Starts a new ledger, unless the current one is empty."""
         if self.state is State.OPEN and self._current.entries:
             self.start_roll()
 
     # Ending
 
     async def terminate(self) -> Position:
-        """Ends it for ever; returns the last position. Idempotent.
+        """Terminates it; returns the last position. Idempotent.
 
-        When it fails the managed ledger goes on: appends that came meanwhile are written to a new ledger.
+        After a failure the managed ledger goes on: appends that came meanwhile are written to a new ledger.
 
-        :raises ManagedLedgerFenced: it belongs to somebody else
+        :raises ManagedLedgerFenced: another broker owns it
         :raises ManagedLedgerClosed: it is closed
         :raises LedgerError: the last ledger can neither be closed nor recovered
-        :raises MetadataError: the end cannot be written
+        :raises MetadataError: the termination cannot be written
         """
         return await self._ending.terminate()
 
@@ -551,8 +556,8 @@ class ManagedLedger:
         await self._ending.close()
 
     async def delete(self) -> None:
-        """Removes it with all cursors and ledgers. One whose record is gone is fine.
+        """Deletes it with all cursors and ledgers. It is no error if the record does not exist.
 
-        :raises ManagedLedgerFenced: it belongs to somebody else
+        :raises ManagedLedgerFenced: another broker owns it
         """
         await self._ending.delete()

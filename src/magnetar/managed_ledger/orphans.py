@@ -1,4 +1,5 @@
-"""Ledgers that nothing names: what a crash left between making one and listing it."""
+"""Orphaned ledgers, which no record names: left behind by a crash between their creation and their
+listing."""
 
 from __future__ import annotations
 
@@ -15,15 +16,15 @@ from magnetar.naming.topic_name import TopicName, encode_path_piece
 _MANAGED_LEDGER = "pulsar/managed-ledger"
 _CURSOR = "pulsar/cursor"
 COMPACTED_TOPIC = "pulsar/compactedTopic"
-"""Of a ledger's custom metadata: the topic that was compacted into it."""
+"""Key in the custom metadata of a compacted ledger: its topic."""
 _SCHEMA = "pulsar/schemaId"
 _PACKAGE = "magnetar/package"
 _OTHERS = {_SCHEMA: "schema of", _PACKAGE: "package", COMPACTED_TOPIC: "compacted topic"}
-"""What else ledgers are made for, in words."""
+"""The other purposes of ledgers, for display."""
 
 
 def owner_of(metadata: LedgerMetadata) -> str:
-    """What a ledger was made for, in words, as its own metadata says."""
+    """Returns what a ledger was created for according to its metadata, for display."""
     told = _texts(metadata)
     if (name := told.get(_MANAGED_LEDGER)) is not None:
         return f"subscription {told[_CURSOR]} of {name}" if _CURSOR in told else f"topic {name}"
@@ -34,27 +35,29 @@ def owner_of(metadata: LedgerMetadata) -> str:
 
 
 def _texts(metadata: LedgerMetadata) -> dict[str, str]:
-    """A ledger's custom metadata."""
+    """Returns a ledger's custom metadata as texts."""
     return {key: value.decode("utf-8", "replace") for key, value in metadata.custom.items()}
 
 
 class NamedLedgers:
-    """What the records of managed ledgers and cursors name, ours or those of Apache Pulsar's brokers."""
+    """The ledgers named by records of managed ledgers and cursors, ours or those of Apache Pulsar's
+    brokers."""
 
     def __init__(self, store: LedgerStore, metadata: MetadataStore) -> None:
         self._store = store
         self._metadata = metadata
 
     async def collect(self, path: str = ROOT) -> set[int]:
-        """
-        :raises MetadataDamaged: a record cannot be read
+        """Returns all ledgers named below a path.
+
+        :raises MetadataDamaged: a record cannot be parsed
         """
         found: set[int] = set()
         await self._collect(path, found)
         return found
 
     async def _collect(self, path: str, named: set[int]) -> None:
-        """Walks down to the records: the first node with a value on the way is a managed ledger's."""
+        """Walks down to the records: the first node with a value on a path is that of a managed ledger."""
         for child in await self._metadata.children(path):
             below = f"{path}/{child}"
             node = await self._metadata.get(below)
@@ -75,7 +78,9 @@ class NamedLedgers:
                 named.update(ledgers_named(found.cursor_properties))
 
     async def named_by(self, managed_ledger: str) -> set[int]:
-        """What one managed ledger and its cursors name now. :raises MetadataDamaged: it cannot be read"""
+        """Returns the ledgers that one managed ledger and its cursors name now.
+
+        :raises MetadataDamaged: a record cannot be parsed"""
         found: set[int] = set()
         path = f"{ROOT}/{managed_ledger}"
         node = await self._metadata.get(path)
@@ -84,27 +89,27 @@ class NamedLedgers:
         return found
 
     async def is_compacted(self, ledger_id: int, topic: str, *, written: bool = False) -> bool:
-        """Whether a topic's compaction names a ledger, as far as it is stored.
+        """Whether the stored state of a topic's compaction names a ledger.
 
-        What a cursor in this process has in memory may not be stored yet: then a crash needs the other one.
+        The state in memory of this process may not be stored yet: after a crash the former ledger is needed.
 
-        :param written: the cursor may be written by another process: then so is what it names, unless all of
-            its states are in the metadata, or in a ledger that is closed
+        :param written: another process may be writing the cursor: then the answer is true unless its states
+            are all in the metadata, or in a closed ledger
         """
         path = f"{ROOT}/{TopicName.parse(topic).path}/{encode_path_piece(COMPACTION_CURSOR)}"
         gone_at: int | None = None
         while (node := await self._metadata.get(path)) is not None:
             record = decode_cursor(node.value, path)
             if record.ledger_id < 0 or node.version == gone_at:
-                # It has no ledger, or has lost it: then it goes on from here, too.
+                # Without a ledger, or with a lost one, the cursor starts from the record.
                 return ledger_id in owned_ledgers(record.properties)
             if written and await self._may_have_more(record.ledger_id):
-                # Of an open ledger the last state is not known to those who only read.
+                # The last state in an open ledger is not known to other readers.
                 return True
             properties = await stored_properties(self._store, record.ledger_id, path)
             if properties is not None:
                 return ledger_id in owned_ledgers(properties)
-            # The cursor has gone on in another ledger, if its record is another one now.
+            # If the record has changed, the cursor has a new ledger.
             gone_at = node.version
         return False
 
@@ -119,12 +124,12 @@ class NamedLedgers:
 
 
 class OrphanSearch:
-    """Where ledgers of others are, too, and brokers serve meanwhile.
+    """Searches for orphans in a store with ledgers of other systems, while brokers serve.
 
-    Only a ledger that says for whom it was made, and when, is taken for an orphan.
+    Only a ledger that says what it was created for, and when, can count as an orphan.
 
-    :param of_schemas: the ledgers that schemas name now
-    :param of_packages: likewise of packages
+    :param of_schemas: returns the ledgers that schemas name now
+    :param of_packages: the same for packages
     """
 
     def __init__(
@@ -140,11 +145,12 @@ class OrphanSearch:
         self._of_packages = of_packages
 
     async def find(self, candidates: Sequence[int], made_before_ms: int) -> list[LedgerMetadata]:
-        """
-        :param candidates: the ledgers there were before this was asked
-        :param made_before_ms: what is younger may be named any moment
-        :raises MetadataDamaged: a record cannot be read; nobody knows what it names
-        :raises LedgerError: a ledger cannot be looked at
+        """Returns those of the candidates that are orphans.
+
+        :param candidates: the ledgers that existed before this call
+        :param made_before_ms: younger ledgers are left out, as they may be named at any moment
+        :raises MetadataDamaged: a record cannot be parsed, so that the ledgers it names are unknown
+        :raises LedgerError: the metadata of a ledger cannot be read
         """
         of_others = (*await self._of_schemas(), *await self._of_packages())
         named = {*await self._named.collect(), *of_others}
@@ -166,7 +172,8 @@ class OrphanSearch:
         return reader.metadata
 
     async def is_orphan(self, metadata: LedgerMetadata) -> bool:
-        """Whether a ledger says what it was made for and nothing names it; raises as :meth:`find` does."""
+        """Whether a ledger says what it was created for and no record names it; raises as :meth:`find`
+        does."""
         ledger_id, told = metadata.ledger_id, _texts(metadata)
         if told.get("application") != "pulsar":
             return False

@@ -29,20 +29,20 @@ Written = Callable[[], None] | None
 
 
 def perhaps_written(error: BaseException) -> bool:
-    """Whether a put that ended in ``error`` may have been made: what it names may be named by whoever has the
-    record now."""
+    """Whether a put that ended in ``error`` may have taken effect, so that the stored record may name what it
+    named."""
     return isinstance(error, ManagedLedgerOvertaken) or may_have_happened(error)
 
 
 class OwnedRecord:
-    """Writes one record, one write at a time, each on top of the last.
+    """Writes one record, one write at a time, each based on the last.
 
-    A write that is not answered is looked for before the next one: whether it happened decides on top of
-    what that goes.
+    After a write that was not answered the next one first finds out whether it took effect, which decides
+    about its version.
 
-    :param version: what was read; somebody else's write since then is found out at the next put
-    :param tenure: while it lasts the record may be written; it began before the record was read. None: one of
-        its own
+    :param version: the version that was read; another process's write since then is noticed by the next put
+    :param tenure: limits the time in which the record may be written; it began before the record was read.
+        None: a new one
     """
 
     def __init__(
@@ -62,49 +62,50 @@ class OwnedRecord:
         self._unknown: tuple[bytes, Written] | None = None
         self._abandoned = False
         self.deleted = False
-        """By this owner: nothing is written any more. The next record at this path has the same versions."""
+        """The record was deleted by this owner and is not written any more: a later record at this path has
+        the same versions."""
 
     def abandon(self) -> None:
-        """From now on nothing is written: the record belongs to somebody else."""
+        """Stops all writes: the record belongs to another process."""
         self._abandoned = True
 
     async def put(
         self, encode: Callable[[], bytes], written: Written = None, above: OwnedRecord | None = None
     ) -> None:
-        """Durable when this returns.
+        """Writes the record; durable when this returns.
 
-        :param encode: gives the record as it is when its turn has come
-        :param written: called before anybody else's turn
-        :param above: a record that must still be its owner's; None: this one alone decides
+        :param encode: returns the record at the time of the write
+        :param written: called before the next write
+        :param above: a record that must not have changed its owner; None: only this record counts
 
-        :raises BadVersion: it was to be made and exists
-        :raises ManagedLedgerFenced: somebody else wrote it
-        :raises ManagedLedgerOvertaken: likewise, perhaps on top of this
+        :raises BadVersion: it was to be created and exists
+        :raises ManagedLedgerFenced: another process has written it
+        :raises ManagedLedgerOvertaken: the same, possibly after this write had taken effect
         :raises MetadataUnavailable: it may have been written; the next put finds out
         """
-        # A task of its own: a caller that is cancelled must not leave the version behind the store's.
+        # A separate task: if the caller is cancelled the version must still follow the store's.
         task = self._loop.create_task(self._put(encode, written, above))
         await outcome(self._loop, task)
 
     async def delete(self, above: OwnedRecord | None = None) -> None:
-        """Removes the record, unless somebody else wrote it.
+        """Deletes the record, unless another process has written it.
 
-        :param above: as with :meth:`put`
-        :raises ManagedLedgerFenced: somebody else did
-        :raises NodeMissing: it was gone already
+        :param above: as in :meth:`put`
+        :raises ManagedLedgerFenced: another process has written it
+        :raises NodeMissing: it does not exist any more
         """
         task = self._loop.create_task(self._delete(above))
         await outcome(self._loop, task)
 
     async def change_below(self, step: Put | Delete) -> Node | None:
-        """Changes another record under the condition that this one is as it was last written here.
+        """Changes another record on the condition that this one is as it was last written here.
 
-        Writes of this one do not wait for it; one that comes in between makes it begin again.
+        Writes of this one do not wait for it; it starts again after one that comes in between.
 
-        :raises BadVersion: the other record is not as the step wants it
-        :raises NodeMissing: likewise
-        :raises ManagedLedgerFenced: somebody else wrote this one, or it is gone
-        :raises MetadataUnavailable: what became of it is unknown
+        :raises BadVersion: the other record does not have the version in the step
+        :raises NodeMissing: the other record does not exist
+        :raises ManagedLedgerFenced: another process has written or deleted this one
+        :raises MetadataUnavailable: the outcome is unknown
         """
         while True:
             self._check_owned()
@@ -123,13 +124,13 @@ class OwnedRecord:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[int]:
-        """Nobody writes it meanwhile; gives the version that was last written here.
+        """Blocks writes meanwhile; yields the version that was last written here.
 
-        One that is :attr:`deleted` may be held, too.
+        Works also for a record that is :attr:`deleted`.
 
-        :raises BadVersion: it was to be made and exists
-        :raises ManagedLedgerFenced: somebody else wrote it
-        :raises MetadataUnavailable: what became of the last write is still unknown
+        :raises BadVersion: it was to be created and exists
+        :raises ManagedLedgerFenced: another process has written it
+        :raises MetadataUnavailable: the outcome of the last write is still unknown
         """
         async with self._mutex:
             if not self.deleted:
@@ -138,10 +139,10 @@ class OwnedRecord:
             yield self.version
 
     async def still_owned(self, is_same: Callable[[bytes], bool]) -> bool:
-        """Whether the record is as it was last written here.
+        """Whether the stored record is the one last written here.
 
-        :param is_same: tells the record from one that was created later, by its contents
-        :raises MetadataUnavailable: the store does not say
+        :param is_same: distinguishes the record by its contents from one that was created later
+        :raises MetadataUnavailable: the store does not answer
         """
         async with self._mutex:
             try:
@@ -199,7 +200,7 @@ class OwnedRecord:
             self.deleted = True
 
     async def _find_out(self) -> None:
-        """What became of a write that was not answered."""
+        """Finds out whether a write that was not answered took effect."""
         if self._unknown is None:
             return
         value, written = self._unknown

@@ -1,7 +1,7 @@
-"""Positions: where an entry stands in a managed ledger.
+"""Positions of entries in a managed ledger.
 
-A position is the pair (ledger id, entry id), compared as such; (l, -1) is before the first entry of l.
-Plain tuples, because they are made on the way of every batch of entries.
+A position is the pair (ledger id, entry id), compared as such; (l, -1) is before the first entry of l. Plain
+tuples, because one is created for every batch of entries.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The records of a managed ledger and of its cursors go together, and only while they belong to who deletes.
+"""Deletes the records of a managed ledger and of its cursors together, and only by their owner.
 
-Whoever owns it next writes its record before anything else: the deletion stands under the condition that
-nobody has. Cursors that are more than one request holds go in several, each under that condition.
+The next owner writes the managed ledger's record before anything else: each request of the deletion has the
+condition that this has not happened. Several requests are sent if the cursors do not fit into one.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from magnetar.metadata.interface import (
 log = logging.getLogger(__name__)
 
 _MOST_BYTES = MAX_STEPS_BYTES // 2
-"""Of cursors in one request; the other half is for roots of stores that are long."""
+"""Of cursors in one request; the other half is for long root paths of the store."""
 
 
 async def delete_records(metadata: MetadataStore, own: OwnedRecord, cursors: Sequence[CursorStorage]) -> bool:
-    """Removes the records of all cursors, and that of the managed ledger with the last of them.
+    """Deletes the records of all cursors, and that of the managed ledger with the last of them.
 
-    What cursors have named is deleted then. A cursor whose record was gone already is fine.
+    Then the ledgers that the cursors named are deleted. A cursor without a record is no error.
 
     :param own: of the managed ledger
-    :returns: whether it was there; with it, its cursors are gone, too
-    :raises ManagedLedgerFenced: it belongs to somebody else: nothing of theirs is gone
+    :returns: whether the record existed; if not, its cursors do not exist either
+    :raises ManagedLedgerFenced: another process owns it; none of its records are deleted
     :raises NodeNotEmpty: it has a cursor that is not known here
-    :raises MetadataUnavailable: what became of it is unknown
+    :raises MetadataUnavailable: the outcome is unknown
     """
     for cursor in cursors:
-        # For good, also where it cannot be deleted: whoever loads it next writes them.
+        # Permanently, even if the deletion fails: after that the next load writes them.
         await cursor.stop()
     *before, last = _parts(cursors)
     async with own.held() as version:
@@ -51,13 +51,13 @@ async def delete_records(metadata: MetadataStore, own: OwnedRecord, cursors: Seq
             await _delete(metadata, own, part, Check(own.path, version))
         there = await _delete(metadata, own, last, Delete(own.path, version))
         own.deleted = True
-        # The next records of cursors at these paths have the same versions, too.
+        # Later records of cursors at these paths will have the same versions too.
         own.tenure.end()
         return there
 
 
 def _parts(cursors: Sequence[CursorStorage]) -> Iterator[list[CursorStorage]]:
-    """One at least, each no more than a request holds."""
+    """Yields at least one part, each small enough for a request."""
     part: list[CursorStorage] = []
     size = 0
     for cursor in cursors:
@@ -99,7 +99,7 @@ async def _delete_those_there(
             gone = len(steps) - len(left)
             log.info("cursor records were gone already", extra={"path": own.path, "cursors": gone})
             if not gone:
-                # It was made again since: by nobody who owns this.
+                # It was created again since, by another owner.
                 raise ManagedLedgerFenced(f"{own.path}: {error}") from error
             steps = left
         except BadVersion as error:

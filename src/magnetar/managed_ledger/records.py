@@ -1,4 +1,4 @@
-"""The records of managed ledgers and cursors, as Pulsar lays them out in metadata and cursor ledgers."""
+"""The records of managed ledgers and cursors, in Pulsar's layout of metadata and cursor ledgers."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _CURSOR_FIELDS = (
     "batchedEntryDeletionIndexInfo",
     "cursorProperties",
 )
-"""What a :class:`CursorRecord` has fields of its own for."""
+"""The fields of the message that a :class:`CursorRecord` has attributes for."""
 
 M = TypeVar("M", bound=Message)
 
 ROOT = "/managed-ledgers"
-"""Below it are the records of managed ledgers, and below each those of its cursors."""
+"""Has the records of managed ledgers, and below each of these those of its cursors."""
 
 
 def _decode(
@@ -59,7 +59,7 @@ def _decode(
 
 
 def _rest(message: Message, *known: str) -> bytes:
-    """The fields of ``message`` that are not kept otherwise, unknown ones among them; takes out the known."""
+    """Returns the other fields of ``message``, including unknown ones; removes the known ones."""
     for name in known:
         message.ClearField(name)
     return message.SerializePartialToString()
@@ -71,12 +71,12 @@ class LedgerSummary:
 
     ledger_id: int
     entries: int = 0
-    """Of a closed ledger; of the open one what is durable."""
+    """Of a closed ledger; for the open one the durable entries."""
     size: int = 0
     closed_ms: int = 0
     """When it was closed; 0 while it is open."""
     rest: bytes = b""
-    """What others wrote of it, as it is on the wire: where it is offloaded to, fields not known here."""
+    """Other fields in wire format: where it is offloaded to, and unknown fields."""
 
 
 @dataclass(slots=True)
@@ -85,11 +85,11 @@ class ManagedLedgerRecord:
     terminated: Position | None = None
     properties: dict[str, str] = field(default_factory=dict)
     rest: bytes = b""
-    """Fields not known here, as they are on the wire."""
+    """Unknown fields in wire format."""
 
 
 def decode_managed_ledger(value: bytes, path: str) -> ManagedLedgerRecord:
-    """:raises MetadataDamaged: the value is no ManagedLedgerInfo"""
+    """:raises MetadataDamaged: the value is not a ManagedLedgerInfo"""
     info = _decode(pb.ManagedLedgerInfo, value, path, pb.ManagedLedgerInfoMetadata)
     ledgers = [_decode_ledger(entry) for entry in info.ledgerInfo]
     if any(a.ledger_id >= b.ledger_id for a, b in pairwise(ledgers)):
@@ -97,7 +97,7 @@ def decode_managed_ledger(value: bytes, path: str) -> ManagedLedgerRecord:
     terminated = None
     if info.HasField("terminatedPosition"):
         terminated = (info.terminatedPosition.ledgerId, info.terminatedPosition.entryId)
-        # What others wrote there stays in it, among the rest.
+        # Other fields that were written there are kept in ``rest``.
         if not _rest(info.terminatedPosition, "ledgerId", "entryId"):
             info.ClearField("terminatedPosition")
     properties = {p.key: p.value for p in info.properties}
@@ -129,27 +129,28 @@ def encode_managed_ledger(record: ManagedLedgerRecord) -> bytes:
 
 @dataclass(slots=True)
 class CursorRecord:
-    """What the metadata store holds of a cursor; the position only when ``ledger_id`` is -1."""
+    """The metadata record of a cursor; it has the position only if ``ledger_id`` is -1."""
 
     ledger_id: int
     state: AcknowledgedState
     properties: dict[str, int] = field(default_factory=dict)
     cursor_properties: dict[str, str] = field(default_factory=dict)
     rest: bytes = b""
-    """Fields that are not used here, as they are on the wire."""
+    """Unused fields in wire format."""
 
 
 class LedgerSizes:
-    """How many entries the ledgers of a managed ledger have: what ranges over several of them consist of."""
+    """The numbers of entries in the ledgers of a managed ledger, to resolve ranges over several ledgers."""
 
     def __init__(self, ledgers: Iterable[LedgerSummary] = ()) -> None:
         self._entries = {each.ledger_id: each.entries for each in ledgers}
         self._ids = sorted(self._entries)
 
     def between(self, lower: Position, upper: Position) -> Iterator[tuple[int, int, int]]:
-        """(ledger, first entry, entry behind the last) behind ``lower``, up to and with ``upper``.
+        """Yields (ledger, first entry, entry after the last) from after ``lower`` up to and including
+        ``upper``.
 
-        Of ledgers that are gone there is nothing.
+        Deleted ledgers are left out.
         """
         ledger_id, entry_id = upper
         if lower[0] == ledger_id:
@@ -184,7 +185,7 @@ def _words(bits: int) -> list[int]:
 
 
 def bits_from_words(words: Iterable[int]) -> int:
-    """A bit set from 64-bit words, signed or unsigned, the lowest first."""
+    """Returns a bit set from 64-bit words, signed or unsigned, the lowest first."""
     bits = 0
     for index, word in enumerate(words):
         bits |= (word & _WORD) << (64 * index)
@@ -192,7 +193,7 @@ def bits_from_words(words: Iterable[int]) -> int:
 
 
 def words_from_bits(bits: int) -> list[int]:
-    """Signed 64-bit words, the lowest first, without zero words at the end."""
+    """Returns signed 64-bit words, the lowest first, without zero words at the end."""
     return _words(bits)
 
 
@@ -220,7 +221,7 @@ def _fill_ranges(
 def encode_position(
     state: AcknowledgedState, properties: dict[str, int], max_ranges: int, max_batches: int
 ) -> bytes:
-    """A ``PositionInfo``: one entry of a cursor ledger."""
+    """Returns a ``PositionInfo``: one entry of a cursor ledger."""
     info = pb.PositionInfo(ledgerId=state.mark_delete[0], entryId=state.mark_delete[1])
     _fill_ranges(info, state, max_ranges)
     _fill_batches(info, state, max_batches)
@@ -232,11 +233,11 @@ def encode_position(
 def decode_position(
     value: bytes, path: str, sizes: LedgerSizes = _UNKNOWN_SIZES, *, ranges: bool = True
 ) -> tuple[AcknowledgedState, dict[str, int]]:
-    """A cursor's state, and its properties.
+    """Returns a cursor's state and its properties.
 
     :param sizes: of the ledgers that it may have ranges in
-    :param ranges: whether it is to have what is consumed above the mark-delete position
-    :raises MetadataDamaged: the value is no PositionInfo
+    :param ranges: include what is consumed above the mark-delete position
+    :raises MetadataDamaged: the value is not a PositionInfo
     """
     info = _decode(pb.PositionInfo, value, path, None)
     state = AcknowledgedState((info.ledgerId, info.entryId))
@@ -251,8 +252,8 @@ def decode_position(
 
 
 def encode_cursor(record: CursorRecord, max_ranges: int, max_batches: int) -> bytes:
-    """A ``ManagedCursorInfo``: with the whole state when the cursor has no ledger, else with the position it
-    had then."""
+    """Returns a ``ManagedCursorInfo``: with the whole state if the cursor has no ledger, otherwise with the
+    mark-delete position of that time."""
     state = record.state
     info = pb.ManagedCursorInfo(
         cursorsLedgerId=record.ledger_id,
@@ -273,7 +274,7 @@ def encode_cursor(record: CursorRecord, max_ranges: int, max_batches: int) -> by
 def decode_cursor(value: bytes, path: str, sizes: LedgerSizes = _UNKNOWN_SIZES) -> CursorRecord:
     """:param sizes: of the ledgers that it may have ranges in
 
-    :raises MetadataDamaged: the value is no ManagedCursorInfo
+    :raises MetadataDamaged: the value is not a ManagedCursorInfo
     """
     info = _decode(pb.ManagedCursorInfo, value, path, pb.ManagedCursorInfoMetadata)
     state = AcknowledgedState((info.markDeleteLedgerId, info.markDeleteEntryId))

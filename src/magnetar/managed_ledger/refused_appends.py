@@ -1,4 +1,4 @@
-"""Appends that the ledger store refused, until their listener may be told."""
+"""Appends that the ledger store refused, until they can be reported to the listener."""
 
 from __future__ import annotations
 
@@ -37,15 +37,17 @@ class RefusedAppends:
         self._waiting.append(RefusedAppend(before, append, error))
 
     def next_before(self) -> float:
-        """It waits for all entries of the current ledger below this id; infinite if there is none."""
+        """Returns the entry id below which all entries must be durable before the first report; infinite if
+        none waits."""
         return self._waiting[0].before if self._waiting else inf
 
     def report_next(self) -> None:
-        """Reports the first one."""
+        """Reports the first append."""
         refused = self._waiting.popleft()
         self._report(refused.append, refused.error)
 
     def report_all(self) -> None:
-        """The current ledger ends: nothing is left to wait for."""
+        """Reports all appends; called when the current ledger ends, as there are no receipts left to wait
+        for."""
         while self._waiting:
             self.report_next()

@@ -1,8 +1,8 @@
 """Orphaned ledgers of an embedded store: set aside first, and deleted only when their retention has passed.
 
-A crash between making a ledger and naming it leaves such a ledger. But metadata that were lost, or put back
-from an old copy, make ledgers with acknowledged messages look just the same. The broker cannot tell the two
-apart, so it gives the operator time to find out.
+A crash between creating a ledger and naming it leaves such a ledger. But after a loss of the metadata, or
+their restoration from an old copy, ledgers with acknowledged messages look the same. The broker cannot
+distinguish the two, so it gives the operator time to find out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from magnetar.metadata.interface import MetadataStore, NodeMissing
 log = logging.getLogger(__name__)
 
 ROOT = "/magnetar/orphaned-ledgers"
-"""Below it is a node for each ledger that was set aside, named by its id: a JSON object."""
+"""Has a node for each ledger that was set aside, named by its id: a JSON object."""
 
 _REASON = "no metadata record of a topic, subscription, schema or package refers to it"
 
@@ -31,16 +31,16 @@ class SetAside(NamedTuple):
 
     ledger_id: int
     found_ms: int
-    """When a start set it aside; ms since 1970."""
+    """When it was set aside; ms since 1970."""
     owner: str
-    """What it was made for, in words."""
+    """What it was created for, for display."""
     made_ms: int
     entries: int
     bytes: int
 
 
 class OrphanedLedgers:
-    """Finds ledgers that no record names, where the ledger store belongs to this process alone."""
+    """Finds orphaned ledgers, where the ledger store belongs to this process alone."""
 
     def __init__(self, clock: Clock, store: LedgerStore, metadata: MetadataStore, retention_ms: int) -> None:
         """:param retention_ms: how long an orphaned ledger is kept"""
@@ -52,17 +52,18 @@ class OrphanedLedgers:
         """As of the last look."""
 
     async def look(self, candidates: Sequence[int], named: Collection[int] = ()) -> int:
-        """Sets aside those of the candidates that no record names, and deletes those whose time is up.
+        """Sets aside those of the candidates that no record names, and deletes those whose retention has
+        passed.
 
         May run while topics are served.
 
-        :param candidates: the ledgers there were before anything was opened in this life: one that is made
-            later may not be listed yet
+        :param candidates: the ledgers that existed before anything was opened since the start: later ones may
+            not be listed yet
         :param named: ledgers that belong to something else
         :return: how many were deleted
-        :raises MetadataDamaged: a record cannot be read; nothing is set aside or deleted then
-        :raises MetadataError: the metadata do not answer
-        :raises LedgerError: a ledger cannot be looked at
+        :raises MetadataDamaged: a record cannot be parsed; nothing is set aside or deleted then
+        :raises MetadataError: the metadata store does not answer
+        :raises LedgerError: the metadata of a ledger cannot be read
         """
         names = NamedLedgers(self._store, self._metadata)
         known = {*named, *await names.collect()}
@@ -82,14 +83,14 @@ class OrphanedLedgers:
             log.warning("deleted an orphaned ledger", extra=_fields(orphan))
             deleted += 1
         for ledger_id in noted:
-            # It is named again, or was deleted.
+            # A record names it again, or it was deleted.
             await self._forget(ledger_id)
         self.known = found
         return deleted
 
     @property
     def seconds_left(self) -> float | None:
-        """Until the retention of the first one passes; None: there are none."""
+        """Seconds until the retention of the first one has passed; None: there are none."""
         if not self.known:
             return None
         due_ms = min(orphan.found_ms for orphan in self.known) + self.retention_ms
@@ -104,7 +105,7 @@ class OrphanedLedgers:
         return found
 
     async def _unnamed(self, names: NamedLedgers, ledger_id: int) -> LedgerMetadata | None:
-        """None: the ledger is gone, or is not one that a record has to name, or one does."""
+        """None: the ledger was deleted, needs no record, or is named by one."""
         try:
             reader = await self._store.open(ledger_id, recover=False)
         except NoSuchLedger:
@@ -155,7 +156,7 @@ def _encoded(orphan: SetAside) -> bytes:
 
 
 def _decoded(ledger_id: int, value: bytes, created_ms: int) -> SetAside:
-    """A note that cannot be read counts from when it was made."""
+    """Parses a note; one that is damaged counts from the time of its creation."""
     try:
         fields = json.loads(value)
         numbers = [int(fields[name]) for name in ("foundMs", "madeMs", "entries", "bytes")]

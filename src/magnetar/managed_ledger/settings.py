@@ -1,4 +1,4 @@
-"""What steers managed ledgers; the names in parentheses are Pulsar's settings."""
+"""Settings of managed ledgers; the names in parentheses are Pulsar's."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from magnetar.ledger.interface import Quorums
 
 @dataclass(frozen=True)
 class RetentionSettings:
-    """How long acknowledged entries stay. Zero for either keeps none; -1 switches that bound off.
+    """How long acknowledged entries are kept. Zero for either limit keeps none; -1 disables that limit.
 
-    A ledger goes when its time is exceeded or the retained size without it still reaches the limit.
+    A ledger is deleted when its time is exceeded, or when the retained size without it still reaches the
+    limit.
     """
 
     time_ms: int = 0
@@ -22,11 +23,11 @@ class RetentionSettings:
 @dataclass(frozen=True)
 class ManagedLedgerSettings:
     max_entries_per_ledger: int = 50_000
-    """Roll at so many entries (managedLedgerMaxEntriesPerLedger)."""
+    """Roll at this number of entries (managedLedgerMaxEntriesPerLedger)."""
     max_bytes_per_ledger: int = 2048 * 1024 * 1024
-    """Roll at so many bytes (managedLedgerMaxSizePerLedgerMbytes)."""
+    """Roll at this size (managedLedgerMaxSizePerLedgerMbytes)."""
     min_rollover_ms: int = 10 * 60_000
-    """Not before, whatever entries and bytes say (managedLedgerMinLedgerRolloverTimeMinutes)."""
+    """Not earlier, whatever the entries and bytes (managedLedgerMinLedgerRolloverTimeMinutes)."""
     max_rollover_ms: int = 240 * 60_000
     """At the latest, if it has entries (managedLedgerMaxLedgerRolloverTimeMinutes)."""
     cursor_max_entries_per_ledger: int = 50_000
@@ -36,32 +37,33 @@ class ManagedLedgerSettings:
     max_unacked_ranges_to_persist: int = 10_000
     """(managedLedgerMaxUnackedRangesToPersist)"""
     holes_as_bits: bool = False
-    """Holes are always written as a bit for each entry (managedLedgerPersistIndividualAckAsLongArray); else
-    only more than ``max_unacked_ranges_to_persist`` of them, where the ledger store is the embedded one."""
+    """Individually deleted entries are always written as bits (managedLedgerPersistIndividualAckAsLongArray);
+    otherwise only above ``max_unacked_ranges_to_persist`` and with the embedded ledger store."""
     max_batch_indexes_to_persist: int = 10_000
     """(managedLedgerMaxBatchDeletedIndexToPersist)"""
     max_unacked_ranges_in_metadata: int = 1_000
     """(managedLedgerMaxUnackedRangesToPersistInMetadataStore)"""
     mark_delete_rate: float = 1.0
-    """Cursor writes a second where the ledger store has no interval of its own
+    """Cursor writes per second, if the ledger store does not have its own interval
     (managedLedgerDefaultMarkDeleteRateLimit)."""
     cursor_flush_seconds: float = 60.0
-    """A throttled cursor is written at the latest after this (managedLedgerCursorPositionFlushSeconds)."""
+    """A throttled cursor is written after this time at the latest
+    (managedLedgerCursorPositionFlushSeconds)."""
     quorums: Quorums = field(default_factory=Quorums)
     retention: RetentionSettings = field(default_factory=RetentionSettings)
     read_max_entries: int = 0
-    """Most entries taken from the ledger store at once; 0 for no bound but bytes (magnetarReadMaxEntries)."""
+    """Most entries per read from the ledger store; 0: only bytes are limited (magnetarReadMaxEntries)."""
     read_ahead_bytes: int = 1024 * 1024
-    """Bytes asked of the ledger store at once."""
+    """Bytes per read from the ledger store."""
     skip_lost_data: bool = False
-    """Whether cursors go on behind what is gone for good (autoSkipNonRecoverableData); it may be changed
-    later."""
+    """Whether cursors skip lost data (autoSkipNonRecoverableData); may be changed later."""
     backlogged_threshold: int = 1_000
-    """A cursor so many entries behind is not served by keeping entries cached for it
+    """No entries are kept in the cache for a cursor with more entries left to read
     (managedLedgerCursorBackloggedThreshold)."""
 
     def room(self, entries: int, size: int, age_ms: int) -> int:
-        """Entries that still go to a ledger of ``entries`` entries, ``size`` bytes and that age."""
+        """Returns how many more entries a ledger of ``entries`` entries, ``size`` bytes and that age
+        takes."""
         if age_ms < self.min_rollover_ms:
             return 2**62
         if size >= self.max_bytes_per_ledger:
@@ -76,7 +78,7 @@ class EntryCacheSettings:
     max_bytes: int = 64 * 1024 * 1024
     """(managedLedgerCacheSizeMB)"""
     watermark: float = 0.9
-    """Share kept after an eviction (managedLedgerCacheEvictionWatermark)."""
+    """Fraction kept after an eviction (managedLedgerCacheEvictionWatermark)."""
     interval_seconds: float = 0.01
     """(managedLedgerCacheEvictionIntervalMs)"""
     max_age_seconds: float = 1.0

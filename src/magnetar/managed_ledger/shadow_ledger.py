@@ -1,9 +1,9 @@
-"""A managed ledger that reads the ledgers of another one, its source, and stores no entries of its own.
+"""A managed ledger that reads the ledgers of another one, its source, and stores no entries itself.
 
-Its record holds properties only, and its cursors lie below it as usual. Which ledgers there are is read from
-the record of the source, whenever that changes. The replicator of the source reports how far the last
-of them may be read (:meth:`ShadowLedger.confirm`); the ledger store does so when the shadow is opened.
-The idea is that of PIP-180.
+Its record has only properties, and its cursors are below it as usual. The list of ledgers is read from the
+record of the source, and again after changes. The replicator of the source reports how far the last ledger
+may be read (:meth:`ShadowLedger.confirm`); when the shadow is opened the ledger store reports it. The idea is
+that of PIP-180.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from magnetar.metadata.interface import MetadataError, MetadataStore
 log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS = 1.0
-"""After the record of the source could not be read."""
+"""Time until the record of the source is read again after an error."""
 
 
 class ShadowLedger(ManagedLedger):
-    """Made by :class:`magnetar.managed_ledger.factory.ManagedLedgerFactory`."""
+    """Created by :class:`magnetar.managed_ledger.factory.ManagedLedgerFactory`."""
 
     _owns_ledgers = False
 
@@ -61,7 +61,7 @@ class ShadowLedger(ManagedLedger):
     ) -> None:
         """:param source: the name of the managed ledger whose ledgers it reads
 
-        :param record: its own
+        :param record: of the shadow itself
         """
         own = ManagedLedgerRecord(properties=dict(record.properties), rest=record.rest)
         super().__init__(
@@ -71,9 +71,9 @@ class ShadowLedger(ManagedLedger):
         """The name of the managed ledger whose ledgers it reads."""
         self.source_path = f"{ROOT}/{source}"
         self.source_missing = False
-        """Whether there is no such managed ledger: it was deleted."""
+        """Whether the source does not exist any more."""
         self.changed: Callable[[], None] = lambda: None
-        """Called when the source has other ledgers, or was terminated."""
+        """Called when the list of ledgers of the source has changed, or the source was terminated."""
         self._store = store
         self._metadata = metadata
         self._io_loop = io.loop
@@ -83,7 +83,7 @@ class ShadowLedger(ManagedLedger):
     # Following the source
 
     async def open_source(self) -> None:
-        """Reads which ledgers the source has, and up to where the last one may be read.
+        """Reads the list of ledgers of the source, and how far the last one may be read.
 
         :raises LedgerError: the last ledger of the source cannot be read
         :raises MetadataError: the record of the source cannot be read
@@ -98,7 +98,7 @@ class ShadowLedger(ManagedLedger):
         try:
             reader = await self._store.open(last.ledger_id, recover=False)
         except NoSuchLedger:
-            # The source has gone on meanwhile: its record has changed, and is read again.
+            # The source has started a new ledger meanwhile: its record has changed, and is read again.
             return
         try:
             last.entries = await reader.last_add_confirmed() + 1
@@ -107,7 +107,7 @@ class ShadowLedger(ManagedLedger):
             reader.close()
 
     def source_changed(self) -> None:
-        """The record of the source may have changed: it is read again."""
+        """Called when the record of the source may have changed; reads it again."""
         if self._following is not None:
             self._again = True
         elif not self.lost:
@@ -134,7 +134,7 @@ class ShadowLedger(ManagedLedger):
             self.changed()
 
     async def followed(self) -> None:
-        """Returns when the record of the source is not being read any more."""
+        """Returns when the record of the source is not being read."""
         while self._following is not None:
             await finished(self._io_loop, self._following)
 
@@ -147,7 +147,7 @@ class ShadowLedger(ManagedLedger):
             self._take(decode_managed_ledger(node.value, self.source_path))
 
     def _take(self, source: ManagedLedgerRecord) -> None:
-        """Goes by the record of the source as it is now."""
+        """Applies the present record of the source."""
         listed = {each.ledger_id: each for each in source.ledgers}
         gone = [each.ledger_id for each in self.ledgers if each.ledger_id not in listed]
         for ledger_id in gone:
@@ -169,14 +169,15 @@ class ShadowLedger(ManagedLedger):
             self._skip_gone()
 
     def _skip_gone(self) -> None:
-        """Trimming at the source does not wait for the cursors of a shadow: they go on behind it."""
+        """Moves cursors past trimmed ledgers: trimming at the source does not wait for the cursors of a
+        shadow."""
         for cursor in list(self.cursors.values()):
             cursor.skip_trimmed()
 
     def learn(self, position: Position) -> bool:
-        """The entry at a position is confirmed, and so is all before it; whether its ledger is known.
+        """Notes that everything up to a position is confirmed; returns whether the ledger is known.
 
-        What was trimmed at the source meanwhile counts as known.
+        A position that was trimmed at the source meanwhile counts as known.
         """
         ledger_id, entry_id = position
         summary = self.ledgers.get(ledger_id)
@@ -193,7 +194,7 @@ class ShadowLedger(ManagedLedger):
         """Takes the position of an entry that was replicated here, and dispatches up to it.
 
         :param size: bytes of the entry
-        :return: False: its ledger is not known yet, and the record of the source is being read again
+        :return: False: its ledger is not known yet, and the record of the source is read again
         """
         before = self.last_confirmed
         if not self.learn(position):
@@ -207,7 +208,7 @@ class ShadowLedger(ManagedLedger):
                 summary.size += size
         return True
 
-    # What a shadow does not do
+    # Operations that a shadow does not have
 
     def append(
         self, buffer: bytes, starts: array[int], ends: array[int], count: int, size: int, context: Any
@@ -216,17 +217,17 @@ class ShadowLedger(ManagedLedger):
         raise ShadowReadOnly(f"{self.name} is a shadow of {self.source}")
 
     async def roll(self) -> None:
-        """Writes its record, which makes it this owner's; it has no ledger to go on in."""
+        """Writes its record, which makes this broker its owner; it has no ledgers."""
         await self._record.put()
 
     def start_roll(self) -> None:
-        """Its source goes on in new ledgers."""
+        """Does nothing: only the source starts new ledgers."""
 
     def check_rollover(self) -> None:
-        """Its source does."""
+        """Does nothing: only the source starts new ledgers."""
 
     def start_over(self) -> None:
-        """Its source does."""
+        """Does nothing: only the source starts new ledgers."""
 
     async def terminate(self) -> Position:
         """:raises ShadowReadOnly: always"""
@@ -238,6 +239,6 @@ class ShadowLedger(ManagedLedger):
         await self.followed()
 
     async def delete(self) -> None:
-        """Removes its record and its cursors; the ledgers are those of its source and stay."""
+        """Deletes its record and its cursors; the ledgers belong to the source and stay."""
         await super().delete()
         await self.followed()

@@ -1,4 +1,4 @@
-"""The open shadows of one broker: they hear when the record of their source changes."""
+"""The open shadows of one broker, which follow changes of their sources' records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from magnetar.metadata.interface import Change, MetadataStore, SessionEvent
 
 
 class Shadows:
-    """By the path of the record of their source. One listener serves all: it cannot be taken back."""
+    """By the path of the record of the source. There is one listener for all, as it cannot be removed."""
 
     def __init__(self, metadata: MetadataStore) -> None:
         self._metadata = metadata
@@ -17,7 +17,7 @@ class Shadows:
         self._listens = False
 
     def opened(self, shadow: ShadowLedger) -> None:
-        """It hears of changes from now on, until :meth:`over` is called, and of those since it was opened."""
+        """Reports changes to the shadow from now on until :meth:`over`, and those since it was opened."""
         if not self._listens:
             self._listens = True
             self._metadata.listen(ROOT, self._changed)
@@ -26,7 +26,7 @@ class Shadows:
         shadow.source_changed()
 
     def over(self, ledger: ManagedLedger) -> None:
-        """It is closed, or deleted; one that is no shadow is fine."""
+        """Called when a managed ledger is closed or deleted; does nothing if it is not a shadow."""
         if isinstance(ledger, ShadowLedger):
             known = self._by_source.get(ledger.source_path, {})
             known.pop(ledger, None)

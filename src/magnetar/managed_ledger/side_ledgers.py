@@ -1,7 +1,8 @@
-"""Ledgers that a cursor has beside the one its states are in: caches of what can be found out again.
+"""Side ledgers of a cursor, besides the one with its states: caches of information that can be found out
+again.
 
-A property of the cursor names them. It is of the broker's own: what users set under such names is left out,
-for what is named is deleted with the cursor.
+A property of the cursor names them. Its name is reserved for the broker: users cannot set such properties,
+because the ledgers they name are deleted with the cursor.
 """
 
 from __future__ import annotations
@@ -21,24 +22,24 @@ from magnetar.managed_ledger.single_entry import SingleEntries
 from magnetar.metadata.interface import MetadataError
 
 OWN_PREFIX = "magnetar."
-"""Begins the names of properties that are not the user's."""
+"""Prefix of the names of properties that are reserved for the broker."""
 
 _IN_FLIGHT = 8
-"""Entries of one ledger that wait to be durable, at most."""
+"""Most entries of one ledger that are not durable yet."""
 
 
 def users_own(properties: Mapping[str, str]) -> dict[str, str]:
-    """Those of a cursor's properties that are its user's."""
+    """Returns the user's properties of a cursor."""
     return {name: value for name, value in properties.items() if not name.startswith(OWN_PREFIX)}
 
 
 def brokers_own(properties: Mapping[str, str]) -> dict[str, str]:
-    """The others."""
+    """Returns the broker's properties of a cursor."""
     return {name: value for name, value in properties.items() if name.startswith(OWN_PREFIX)}
 
 
 def ledgers_named(properties: Mapping[str, str]) -> set[int]:
-    """The ledgers that a cursor's properties name; what is not written as here names none."""
+    """Returns the ledgers that a cursor's properties name; properties of another format name none."""
     found: set[int] = set()
     for value in brokers_own(properties).values():
         try:
@@ -50,9 +51,9 @@ def ledgers_named(properties: Mapping[str, str]) -> set[int]:
 
 
 class SideLedgers:
-    """Of one cursor, under one property: what it says, and the ledgers it names.
+    """The side ledgers of one cursor and the properties that name them.
 
-    :param put: writes the cursor's record with these properties of the broker's own, which are set here then
+    :param put: writes the cursor's record with these properties of the broker, which are set here afterwards
     """
 
     def __init__(
@@ -71,18 +72,18 @@ class SideLedgers:
         self._deletions = deletions
         self._put = put
         self.properties: dict[str, str] = {}
-        """As the record has them."""
+        """As stored in the record."""
         self._doubtful: set[int] = set()
-        """Ledgers that the record may name: a write of it was not answered."""
+        """Ledgers that the record may name, because a write of it was not answered."""
         self.ended = False
-        """Its cursor is closed or gone: what is named now is not changed any more."""
+        """The cursor is closed or deleted: the properties are not changed any more."""
 
     def use_quorums(self, quorums: Quorums) -> None:
-        """For the ledgers that are made from now on."""
+        """Sets the quorums of ledgers created from now on."""
         self._settings = replace(self._settings, quorums=quorums)
 
     def described(self, name: str) -> Mapping[str, Any] | None:
-        """What a property says; None when there is none, or it is not written as here."""
+        """Returns the content of a property; None if it is missing or of another format."""
         try:
             found = json.loads(self.properties[name])
         except (KeyError, ValueError):
@@ -90,9 +91,9 @@ class SideLedgers:
         return found if isinstance(found, dict) else None
 
     async def write(self, entries: AsyncIterator[bytes]) -> int:
-        """Writes entries to a new ledger; closed and durable when this returns. Nothing names it yet.
+        """Writes entries to a new ledger; closed and durable when this returns. No property names it yet.
 
-        :raises LedgerError: it cannot be written; what there is of it is deleted
+        :raises LedgerError: it cannot be written; the incomplete ledger is deleted
         """
         writer = await self._store.create(self._settings.quorums, self._custom)
         try:
@@ -115,9 +116,9 @@ class SideLedgers:
         await writer.close()
 
     async def read(self, ledger_id: int, first: int, last: int) -> list[bytes]:
-        """Entries [first, last] of one of its ledgers; ``last`` -1 for all there are.
+        """Returns entries [first, last] of one of its ledgers; ``last`` -1: all from ``first`` on.
 
-        :raises LedgerError: it is gone, damaged, or belongs to something else
+        :raises LedgerError: it does not exist, is damaged, or belongs to something else
         """
         reader = await self._store.open(ledger_id, recover=False)
         try:
@@ -135,11 +136,11 @@ class SideLedgers:
             reader.close()
 
     async def name(self, name: str, described: Mapping[str, Any] | None) -> None:
-        """Writes what a property says (None: takes it away), then deletes what it named before.
+        """Writes a property (None removes it), then deletes the ledgers it no longer names.
 
-        :param described: ``ledgers`` in it are those that are wanted from now on
-        :raises MetadataError: it was not written, or that is not known
-        :raises ManagedLedgerError: the cursor belongs to somebody else
+        :param described: its ``ledgers`` are those that are needed from now on
+        :raises MetadataError: it was not written, or the outcome is unknown
+        :raises ManagedLedgerError: another broker owns the cursor
         """
         before = ledgers_named(self.properties) | self._doubtful
         properties = {key: value for key, value in self.properties.items() if key != name}
@@ -158,11 +159,11 @@ class SideLedgers:
         await self.delete(before - wanted)
 
     async def delete(self, ledgers: Iterable[int]) -> None:
-        """Deletes ledgers that nothing names."""
+        """Deletes ledgers that no property names."""
         for ledger_id in sorted(ledgers):
             await self._deletions.delete(ledger_id)
 
     @property
     def all(self) -> Sequence[int]:
-        """Those that the record names, or may name."""
+        """The ledgers that the record names, or may name."""
         return sorted(ledgers_named(self.properties) | self._doubtful)

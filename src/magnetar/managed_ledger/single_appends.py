@@ -1,4 +1,4 @@
-"""Appending one entry to a managed ledger of one's own, and waiting until it is durable."""
+"""Appends of single entries to a private managed ledger, waiting until each is durable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from magnetar.managed_ledger.position import Position
 class SingleAppends:
     """The listener of a managed ledger that has no other one.
 
-    :param fenced: called once when it belongs to somebody else
+    :param fenced: called once when another broker owns it
     """
 
     def __init__(self, loop: Loop, ledger: ManagedLedger, fenced: Callable[[], None]) -> None:
@@ -25,10 +25,10 @@ class SingleAppends:
         ledger.listener = self
 
     async def append_durably(self, entry: bytes) -> Position:
-        """Appends an entry; returns where it is when it is durable.
+        """Appends an entry; returns its position when it is durable.
 
-        :raises ManagedLedgerError: it takes no more
-        :raises LedgerError: it cannot be stored
+        :raises ManagedLedgerError: it accepts no more entries
+        :raises LedgerError: the entry cannot be stored
         """
         durable = self._loop.create_future()
         size = len(entry)

@@ -1,4 +1,4 @@
-"""Appending one entry that stands alone, and waiting until it is durable: cursor states, schemas."""
+"""Appends of single entries to a ledger, waiting until each is durable: cursor states, schemas."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from magnetar.ledger.interface import LedgerError, LedgerWriter
 
 
 class SingleEntries:
-    """Entries of one ledger, appended one at a time; it is the listener of the ledger's writer.
+    """Appends entries to one ledger one at a time; the listener of the ledger's writer.
 
-    :param failed: called once when the ledger takes no more entries
-    :param newest_only: nobody reads what lies before the newest: it need not take room on a full disk
+    :param failed: called once when the ledger accepts no more entries
+    :param newest_only: entries before the newest are never read, and need not take space on a full disk
     """
 
     def __init__(
@@ -34,14 +34,14 @@ class SingleEntries:
         self.count = 0
         """Entries appended, durable or not."""
         self._parted: deque[tuple[int, int]] = deque()
-        """First and last of those that belong together, as far as they may not be durable."""
+        """First and last entry of groups that belong together and may not be durable."""
         self._kept = 0
-        """Where the newest begins of which it was seen that it is durable as a whole."""
+        """The first entry of the newest group that is known to be completely durable."""
         self._waiting: deque[tuple[int, Any]] = deque()
         writer.set_listener(self)
 
     def append(self, *parts: bytes) -> int:
-        """Appends an entry, or several that belong together; returns the id of the last at once.
+        """Appends an entry, or several that belong together; returns the id of the last without waiting.
 
         :raises LedgerClosed: the ledger has failed
         """
@@ -76,11 +76,11 @@ class SingleEntries:
             settle(self._waiting.popleft()[1])
 
     def _newest_whole(self, durable: int) -> int:
-        """Where what was appended last and is durable as a whole begins."""
+        """Returns the first entry of the newest group that is completely durable."""
         while self._parted and self._parted[0][0] <= durable:
             first, last = self._parted[0]
             if durable < last:
-                # As long as its end is missing, what came before counts.
+                # While its last entry is missing, the group before it counts.
                 return self._kept
             self._kept = first
             if durable == last:

@@ -1,4 +1,4 @@
-"""What may be done with a managed ledger."""
+"""The states of a managed ledger, which determine what may be done with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class State(Enum):
     ROLLING = "CreatingLedger"
     NEEDS_LEDGER = "ClosedLedger"
     TERMINATING = "ClosingLedger"
-    """Appends wait: they fail when the end is durable, and are written when it cannot be made so."""
+    """Appends wait: they fail when the termination is durable, and are written if that fails."""
     TERMINATED = "Terminated"
     FENCED = "Fenced"
     CLOSED = "Closed"

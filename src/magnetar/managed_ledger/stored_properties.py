@@ -1,4 +1,4 @@
-"""What the ledger of a cursor says, to who does not own it."""
+"""Reads the state in a cursor's ledger without owning the cursor."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from magnetar.managed_ledger.records import decode_position
 
 
 async def stored_properties(store: LedgerStore, ledger_id: int, path: str) -> dict[str, int] | None:
-    """The properties in the newest state that a cursor's ledger has; None when the ledger is gone.
+    """Returns the properties in the newest state in a cursor's ledger; None if the ledger does not exist.
 
-    Nobody is kept from writing to it. A ledger without a state has none.
+    The ledger is not fenced. A ledger without a state has no properties.
 
     :raises LedgerError: it cannot be read
     """

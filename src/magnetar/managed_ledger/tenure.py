@@ -7,8 +7,8 @@ ledger:
 
 - A broker gives up a bundle when the tenures of all its topics are over and the metadata store has answered
   their writes. Only then, and in the same session, it deletes the node of the bundle.
-- When a session ends, ZooKeeper deletes its nodes of bundles and refuses whatever that session asks later.
-- After a deletion the owner's tenure is over, whoever creates the record next.
+- When a session ends, ZooKeeper deletes its nodes of bundles and refuses later requests of that session.
+- After a deletion the owner's tenure is over, whichever broker creates the record next.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from magnetar.managed_ledger.errors import ManagedLedgerFenced
 
 
 class Tenure:
-    """One owner's; it ends once and for all."""
+    """The tenure of one owner, which ends once and for all."""
 
     def __init__(self, loop: Loop) -> None:
         self._writes = InProgress(loop)
         self.ended = False
 
     def end(self) -> None:
-        """From now on no write begins. Idempotent."""
+        """Ends it: no write begins any more. Idempotent."""
         self.ended = True
 
     async def over(self) -> None:
@@ -35,9 +35,9 @@ class Tenure:
         await self._writes.none()
 
     def writing(self) -> InProgress:
-        """``with`` it goes each write.
+        """Returns the context manager for each write.
 
-        :raises ManagedLedgerFenced: it has ended
+        :raises ManagedLedgerFenced: the tenure has ended
         """
         if self.ended:
             raise ManagedLedgerFenced("this broker may no longer write the record")

@@ -1,8 +1,8 @@
-"""Which ledgers of a managed ledger may go.
+"""Trimming: which ledgers of a managed ledger are deleted, and when.
 
-Rules: https://pulsar.apache.org/docs/4.0.x/cookbooks-retention-expiry/. A ledger goes when every durable
-cursor is past it and retention lets it: its time is exceeded, or the retained size without it still reaches
-the limit.
+Rules: https://pulsar.apache.org/docs/4.0.x/cookbooks-retention-expiry/. A ledger is deleted when every
+durable cursor is past it and retention permits it: its time is exceeded, or the retained size without it
+still reaches the limit.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ log = logging.getLogger(__name__)
 def ledgers_to_trim(
     consumed: Sequence[LedgerSummary], total_size: int, retention: RetentionSettings, now_ms: int
 ) -> list[LedgerSummary]:
-    """The oldest of ``consumed`` (closed ledgers no cursor needs, oldest first) that retention does not keep.
+    """Returns the oldest of ``consumed`` (closed ledgers no cursor needs, oldest first) that retention does
+    not keep.
 
-    :param total_size: bytes of all ledgers, the open one included
+    :param total_size: bytes of all ledgers, including the open one
     """
     going: list[LedgerSummary] = []
     off = retention.time_ms == 0 or retention.size_bytes == 0
@@ -47,7 +48,7 @@ def ledgers_to_trim(
 
 
 class TrimmedLedger(Protocol):
-    """What trimming asks of a managed ledger, which has a trimmer and so is made of this module."""
+    """What trimming needs of a managed ledger, which imports this module."""
 
     name: str
     ledgers: LedgerList
@@ -66,28 +67,28 @@ class TrimmedLedger(Protocol):
 
 
 class Trimmer:
-    """Lets ledgers of one managed ledger go when nobody needs them."""
+    """Deletes ledgers of one managed ledger that are no longer needed."""
 
     def __init__(self, managed_ledger: TrimmedLedger, record: LedgersRecord, io: Io) -> None:
         self._known = weakref.ref(managed_ledger)
         self._owner: TrimmedLedger = weakref.proxy(managed_ledger)
-        """Held by whoever calls, and by what runs here."""
+        """Callers and running tasks hold references."""
         self._record = record
         self._io = io
         self._running: Any = None
         self._again = False
         self._begun = False
         self._written_through = -1
-        """Ledgers up to this one are behind what is written of the cursors that say something of them."""
+        """The stored states of cursors with properties are past the ledgers up to this one."""
 
     def begin(self) -> None:
-        """All durable cursors are there, and whoever looks at what was stored last has done so: from now on
-        ledgers that no cursor needs may go."""
+        """Permits trimming, once all durable cursors are recovered and everything that had to read stored
+        entries has done so."""
         self._begun = True
         self.schedule()
 
     def schedule(self) -> None:
-        """Looks whether something may go, soon."""
+        """Starts trimming soon if there is anything to trim."""
         if not self._begun or self._owner.lost:
             return
         if self._running is not None:
@@ -96,14 +97,14 @@ class Trimmer:
             self._running = self._io.loop.create_task(self._run(self._known()))
 
     def _consumed(self) -> list[LedgerSummary]:
-        """Closed ledgers that no durable cursor needs, oldest first."""
+        """Returns closed ledgers that no durable cursor needs, oldest first."""
         owner = self._owner
         slowest = oldest_mark_delete([c for c in owner.cursors.values() if c.durable])
         until = owner.last_confirmed if slowest is None else slowest
         return [s for s in owner.ledgers.consumed_through(until) if s.closed_ms]
 
     def reclaimable(self) -> list[LedgerSummary]:
-        """Ledgers that nobody needs and retention does not keep, oldest first."""
+        """Returns ledgers that no cursor needs and retention does not keep, oldest first."""
         owner = self._owner
         consumed = self._consumed()
         if not consumed:
@@ -134,10 +135,10 @@ class Trimmer:
             self._running = None
 
     async def _write_cursors(self, going: Sequence[LedgerSummary]) -> None:
-        """Makes durable what cursors' properties say of ledgers that are about to go.
+        """Makes properties of cursors durable that replace entries of the ledgers about to be deleted.
 
-        Such properties stand for the entries before the cursor (deduplication's do); with neither the newer
-        properties nor the entries, a crash would forget them. Other cursors lose nothing.
+        Some properties summarize the entries before the cursor, as those of deduplication do; a crash with
+        neither the newer properties nor the entries would lose information. Other cursors lose nothing.
         """
         if not going or self._owner.lost:
             return
@@ -152,21 +153,21 @@ class Trimmer:
         for cursor in self._owner.cursors.values():
             if not cursor.durable:
                 cursor.skip_trimmed()
-        # The new list first: a ledger that is listed exists.
+        # The new list is written first, so that every listed ledger exists.
         try:
             await self._record.put()
         except (ManagedLedgerError, MetadataError):
-            # They may still be listed: whoever trims next tries again.
+            # The record may still list them: the next trimming tries again.
             self._owner.ledgers.put_back(going)
             raise
         for summary in going:
             await self._record.let_go(summary)
 
     async def truncate(self) -> None:
-        """Lets everything go that durable cursors have consumed, whatever retention says; goes on in a new
-        ledger for that.
+        """Deletes everything that durable cursors have consumed, regardless of retention; starts a new ledger
+        for that.
 
-        :raises LedgerError: there is no new ledger
+        :raises LedgerError: no new ledger can be created
         :raises ManagedLedgerError: a cursor cannot be written
         :raises MetadataError: the list of ledgers cannot be written
         """
@@ -191,6 +192,6 @@ class Trimmer:
             self._owner.fenced()
 
     async def settle(self) -> None:
-        """Returns when nothing is being trimmed."""
+        """Returns when no trimming is in progress."""
         while self._running is not None:
             await finished(self._io.loop, self._running)
