@@ -1,5 +1,4 @@
-"""The acknowledgements of a cursor: mark-delete position, individually deleted entries, and bits inside
-batches.
+"""The acknowledgements of a cursor: mark-delete position, individual entries, bits inside batches.
 
 Entries are kept per ledger, so that a subscription whose consumers acknowledge roughly in order takes little
 memory, however many messages it has acknowledged (``hot_ranges``).
@@ -130,8 +129,7 @@ class AcknowledgedState:
         return sum(ranges.block_count() for ranges in self.ranges.values())
 
     def add_words(self, ledger_id: int, words: array[int]) -> None:
-        """Marks the entries of a ledger whose bits are set as consumed; none of the ledger may be marked
-        yet."""
+        """Marks entries whose bits are set as consumed; none of the ledger may be marked yet."""
         if ledger_id < self.mark_delete[0] or ledger_id in self.ranges:
             return
         ranges = EntryRanges()

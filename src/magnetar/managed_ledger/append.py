@@ -97,8 +97,7 @@ class AppendQueue:
         yield from self.waiting
 
     def durable_through(self, last_entry_id: int) -> list[Append]:
-        """Removes and returns what the ledger has up to an entry; an append it has only a part of is
-        split."""
+        """Removes and returns appends up to an entry of the ledger; one that reaches further is split."""
         written = self.written
         done: list[Append] = []
         while written:

@@ -80,8 +80,7 @@ class CurrentLedger:
         self.writer = None
 
     async def release(self) -> None:
-        """Ends the writer without closing the ledger, which is recovered when the managed ledger is opened
-        again."""
+        """Ends the writer without closing the ledger, which is recovered by the next opening."""
         writer = self.writer
         if writer is not None:
             try:
@@ -90,8 +89,7 @@ class CurrentLedger:
                 self._told_of(writer, error)
 
     def let_go(self) -> None:
-        """Drops the reference to the writer, which refers to the managed ledger and may still report
-        results."""
+        """Drops the writer, which refers to the managed ledger and may still report results."""
         if self.writer is not None:
             self.writer.set_listener(_NOBODY)
             self.writer = None

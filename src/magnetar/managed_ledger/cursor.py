@@ -406,8 +406,7 @@ class Cursor:
         return self._owner.ledgers.entries_after(self.state.mark_delete) - self.entries_behind()
 
     def nth_unconsumed(self, count: int) -> Position:
-        """Returns the ``count``-th entry (1, 2, …) that is not consumed; the last entry if there are
-        fewer."""
+        """Returns the ``count``-th entry (1, 2, …) that is not consumed, or the last entry."""
         start, ledgers = self.state.mark_delete, self._owner.ledgers
         low, high = count, ledgers.entries_after(start)
         while low < high:

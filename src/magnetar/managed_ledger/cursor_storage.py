@@ -112,10 +112,10 @@ class CursorStorage:
         self.side.use_quorums(quorums)
 
     def use_rate(self, rate: float | None) -> None:
-        """How often the state is written from now on.
+        """Sets how often the state is written.
 
-        :param rate: a second, at most; 0 and below: whenever it has changed. None: as the store wants it, or
-            else the settings
+        :param rate: the most writes per second; 0 or below: after every change. None: the interval of the
+            ledger store if it has one, otherwise the rate in the settings
         """
         own = self._store.cursor_write_interval
         if rate is None and own is not None:
@@ -160,8 +160,7 @@ class CursorStorage:
         cursor_properties: dict[str, str],
         other: CursorStorage,
     ) -> None:
-        """Creates the cursor's record from what another storage has recovered, and closes; nothing stays
-        open.
+        """Creates the cursor's record from what another storage has recovered, and closes.
 
         :param state: with the positions of this managed ledger
         :param properties: of the state
@@ -271,8 +270,7 @@ class CursorStorage:
             self.changed()
 
     def _is_large(self) -> bool:
-        """Whether the state is written as bits, so that nothing is left out; the store or a setting must
-        allow that."""
+        """Whether the state is written as bits, without leaving out anything, if that is permitted."""
         most = 0 if self._settings.holes_as_bits else self._settings.max_unacked_ranges_to_persist
         return self._keeps_all_holes and is_large(self._state, most)
 
@@ -305,8 +303,7 @@ class CursorStorage:
         return self._ledger.entries if self._ledger is not None else 0
 
     def _encode(self) -> bytes:
-        """Returns the state as one entry. A costly one is written less often, but at least once per
-        second."""
+        """Returns the state as one entry; a costly one is written less often, but at least every second."""
         began = self._io.clock.monotonic()
         entry = encode_position(
             self._state,
@@ -321,8 +318,7 @@ class CursorStorage:
         self._pause = max(self._interval, min(cost * _COST_TO_PAUSE, _LONGEST_PAUSE))
 
     async def _switch_ledger(self) -> None:
-        """Replaces the ledger: creates and writes the new one, names it in the record, then deletes the old
-        one."""
+        """Replaces the ledger: writes a new one, names it in the record, then deletes the old one."""
         try:
             await self._begin_ledger()
         except ManagedLedgerFenced as error:
@@ -511,8 +507,7 @@ class CursorStorage:
 
     @asynccontextmanager
     async def deleting(self) -> AsyncIterator[OwnedRecord]:
-        """Stops writing and yields the record to the caller, which deletes it; then deletes the ledgers it
-        named."""
+        """Yields the record, stopped, to the caller, which deletes it; then deletes the ledgers it named."""
         await self.stop()
         named = {self._ledger_id, *self.side.all}
         yield self._record

@@ -47,8 +47,7 @@ class EntryReader:
         self._settings = settings
         self._readers: dict[int, LedgerReader] = {}
         self.confirmed: dict[int, int] = {}
-        """The last entry of a ledger that another broker writes, if it is known from another source than the
-        store."""
+        """The last entry of a ledger that another broker writes, if it is not known from the store."""
         self.entries_read = 0
         self.bytes_read = 0
         self.entries_missed = 0

@@ -24,8 +24,7 @@ class ManagedLedgerFenced(ManagedLedgerError):
 
 
 class ManagedLedgerOvertaken(ManagedLedgerFenced):
-    """Another broker owns the managed ledger, and whether the last write of the record came before is
-    unknown."""
+    """Another broker owns the managed ledger; whether the record's last write came before is unknown."""
 
 
 class ShadowReadOnly(ManagedLedgerError):

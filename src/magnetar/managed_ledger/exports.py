@@ -1,5 +1,4 @@
-"""Exports of topics from one pair of stores to another: recorded in the metadata of both until they have
-arrived.
+"""Exports of topics from one pair of stores to another: noted in the metadata of both meanwhile.
 
 Topics with such a note cannot be opened: they are incomplete here, or were moved elsewhere.
 """

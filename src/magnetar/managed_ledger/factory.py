@@ -264,8 +264,7 @@ class ManagedLedgerFactory:
         return cursor
 
     def open_reader_cursor(self, ledger: ManagedLedger, name: str, start: Position) -> Cursor:
-        """Returns a non-durable cursor, which exists as long as it is referenced and does not prevent
-        trimming."""
+        """Returns a non-durable cursor: exists while it is referenced, does not prevent trimming."""
         state = AcknowledgedState(start_position(ledger, start))
         cursor = Cursor(name, ledger, state, None, self._io.clock.wall_ms())
         ledger.cursors.add(cursor)
@@ -299,8 +298,7 @@ def _shadow_source(record: ManagedLedgerRecord, name: str) -> TopicName | None:
 
 
 async def _claim(stored: OwnedRecord, value: bytes) -> None:
-    """Writes the record again, so that an owner whose ledger gets fenced sees that it has lost the
-    ownership."""
+    """Writes the record again: a former owner whose ledger is fenced then sees that it lost it."""
     await stored.put(lambda: value)
 
 

@@ -295,8 +295,7 @@ class EntryRanges:
         return found
 
     def add_words(self, words: array[int]) -> None:
-        """Adds the entries whose bits are set in signed 64-bit words, the lowest first. Their blocks must be
-        empty."""
+        """Adds entries whose bits are set in signed 64-bit words, lowest first, to empty blocks."""
         if not words:
             return
         data = words.tobytes() if byteorder == "little" else array("q", reversed(words)).tobytes()

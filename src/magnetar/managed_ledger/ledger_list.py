@@ -1,5 +1,4 @@
-"""The ledgers of a managed ledger in order: which positions exist, and how many entries are between two of
-them."""
+"""The ledgers of a managed ledger in order: which positions exist, and the distances between them."""
 
 from __future__ import annotations
 
@@ -30,8 +29,7 @@ class LedgerList:
         return self._by_id.get(ledger_id)
 
     def last_stored(self) -> Position:
-        """Returns the position of the last entry in the list; the position before the first one if it is
-        empty."""
+        """Returns the position of the last entry; the one before the first if there is none."""
         for summary in reversed(list(self)):
             if summary.entries:
                 return (summary.ledger_id, summary.entries - 1)
@@ -159,8 +157,7 @@ class LedgerList:
         return current
 
     def consumed_through(self, position: Position) -> list[LedgerSummary]:
-        """Returns the ledgers, oldest first, whose last entry is at or before ``position``; never the last
-        ledger."""
+        """Returns ledgers, oldest first, that end at or before ``position``; never the last one."""
         found = []
         for ledger_id in self._ids[:-1]:
             summary = self._by_id[ledger_id]

@@ -188,8 +188,7 @@ class ManagedLedger:
     def append(
         self, buffer: bytes, starts: array[int], ends: array[int], count: int, size: int, context: Any
     ) -> None:
-        """Appends entries ``buffer[starts[i]:ends[i]]``; their outcomes are reported to the listener with
-        ``context``.
+        """Appends entries ``buffer[starts[i]:ends[i]]``; the listener gets their outcomes with ``context``.
 
         :param size: bytes of the entries together
 
@@ -308,8 +307,7 @@ class ManagedLedger:
             self.listener.on_durable(done)
 
     def on_failed(self, ledger_id: int, first_entry_id: int, reason: LedgerError) -> None:
-        """Called by the writer of a ledger: everything that is not durable is written again to a new
-        ledger."""
+        """Called by a ledger's writer: everything that is not durable is written again to a new ledger."""
         current = self._current.summary
         if current is None or current.ledger_id != ledger_id:
             return
@@ -378,7 +376,7 @@ class ManagedLedger:
             self.fenced()
         except (LedgerError, MetadataError) as error:
             self._roll_failed(error)
-        except Exception as error:  # noqa: BLE001 - reported, and passed to the appends that wait for the ledger
+        except Exception as error:  # noqa: BLE001 - reported, and passed to the waiting appends
             report(self._io.loop, self.roll, error)
             self._roll_failed(error)
         finally:
@@ -448,8 +446,7 @@ class ManagedLedger:
 
     @property
     def lost(self) -> bool:
-        """Whether it is closed or owned by another broker, so that its record must not be written any
-        more."""
+        """Whether it is closed or owned by another broker: its record must not be written."""
         return self.state in (State.CLOSED, State.FENCED)
 
     def write_again(self) -> None:

@@ -1,5 +1,4 @@
-"""Orphaned ledgers, which no record names: left behind by a crash between their creation and their
-listing."""
+"""Orphaned ledgers, which no record names: left by a crash between their creation and listing."""
 
 from __future__ import annotations
 
@@ -40,8 +39,7 @@ def _texts(metadata: LedgerMetadata) -> dict[str, str]:
 
 
 class NamedLedgers:
-    """The ledgers named by records of managed ledgers and cursors, ours or those of Apache Pulsar's
-    brokers."""
+    """The ledgers named by records of managed ledgers and cursors, also Apache Pulsar's."""
 
     def __init__(self, store: LedgerStore, metadata: MetadataStore) -> None:
         self._store = store
@@ -172,8 +170,7 @@ class OrphanSearch:
         return reader.metadata
 
     async def is_orphan(self, metadata: LedgerMetadata) -> bool:
-        """Whether a ledger says what it was created for and no record names it; raises as :meth:`find`
-        does."""
+        """Whether a ledger says what it is for and no record names it; raises as :meth:`find` does."""
         ledger_id, told = metadata.ledger_id, _texts(metadata)
         if told.get("application") != "pulsar":
             return False

@@ -8,8 +8,7 @@ COMPACTION_CURSOR = "__compaction"
 """Its mark-delete position is the horizon: the ledger in its property replaces everything up to there."""
 
 COMPACTED_LEDGER = "CompactedTopicLedger"
-"""Property with the ledger that has the newest message of each key, up to the cursor's mark-delete
-position."""
+"""Property with the compacted ledger, which covers everything up to the mark-delete position."""
 
 _NAMING = (COMPACTED_LEDGER,)
 

@@ -29,8 +29,7 @@ Written = Callable[[], None] | None
 
 
 def perhaps_written(error: BaseException) -> bool:
-    """Whether a put that ended in ``error`` may have taken effect, so that the stored record may name what it
-    named."""
+    """Whether a put that ended in ``error`` may have taken effect: the record may name what it named."""
     return isinstance(error, ManagedLedgerOvertaken) or may_have_happened(error)
 
 
@@ -62,8 +61,7 @@ class OwnedRecord:
         self._unknown: tuple[bytes, Written] | None = None
         self._abandoned = False
         self.deleted = False
-        """The record was deleted by this owner and is not written any more: a later record at this path has
-        the same versions."""
+        """Deleted by this owner, and never written again: a later record here has the same versions."""
 
     def abandon(self) -> None:
         """Stops all writes: the record belongs to another process."""

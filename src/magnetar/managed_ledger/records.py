@@ -147,8 +147,7 @@ class LedgerSizes:
         self._ids = sorted(self._entries)
 
     def between(self, lower: Position, upper: Position) -> Iterator[tuple[int, int, int]]:
-        """Yields (ledger, first entry, entry after the last) from after ``lower`` up to and including
-        ``upper``.
+        """Yields (ledger, first entry, entry after the last) after ``lower``, up to and including ``upper``.
 
         Deleted ledgers are left out.
         """

@@ -37,8 +37,7 @@ class RefusedAppends:
         self._waiting.append(RefusedAppend(before, append, error))
 
     def next_before(self) -> float:
-        """Returns the entry id below which all entries must be durable before the first report; infinite if
-        none waits."""
+        """The id below which all entries must be durable before the first report; infinite if none waits."""
         return self._waiting[0].before if self._waiting else inf
 
     def report_next(self) -> None:
@@ -47,7 +46,6 @@ class RefusedAppends:
         self._report(refused.append, refused.error)
 
     def report_all(self) -> None:
-        """Reports all appends; called when the current ledger ends, as there are no receipts left to wait
-        for."""
+        """Reports all appends; called when the current ledger ends, and no receipts can follow."""
         while self._waiting:
             self.report_next()

@@ -52,8 +52,7 @@ class OrphanedLedgers:
         """As of the last look."""
 
     async def look(self, candidates: Sequence[int], named: Collection[int] = ()) -> int:
-        """Sets aside those of the candidates that no record names, and deletes those whose retention has
-        passed.
+        """Sets aside candidates that no record names, and deletes those whose retention has passed.
 
         May run while topics are served.
 

@@ -62,8 +62,7 @@ class ManagedLedgerSettings:
     (managedLedgerCursorBackloggedThreshold)."""
 
     def room(self, entries: int, size: int, age_ms: int) -> int:
-        """Returns how many more entries a ledger of ``entries`` entries, ``size`` bytes and that age
-        takes."""
+        """Returns how many more entries a ledger with ``entries`` entries of ``size`` bytes takes."""
         if age_ms < self.min_rollover_ms:
             return 2**62
         if size >= self.max_bytes_per_ledger:

@@ -169,8 +169,7 @@ class ShadowLedger(ManagedLedger):
             self._skip_gone()
 
     def _skip_gone(self) -> None:
-        """Moves cursors past trimmed ledgers: trimming at the source does not wait for the cursors of a
-        shadow."""
+        """Moves cursors past trimmed ledgers: trimming at the source does not wait for them."""
         for cursor in list(self.cursors.values()):
             cursor.skip_trimmed()
 

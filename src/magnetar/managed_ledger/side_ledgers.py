@@ -1,5 +1,4 @@
-"""Side ledgers of a cursor, besides the one with its states: caches of information that can be found out
-again.
+"""Side ledgers of a cursor, besides the one with its states: caches that can be rebuilt.
 
 A property of the cursor names them. Its name is reserved for the broker: users cannot set such properties,
 because the ledgers they name are deleted with the cursor.

@@ -30,8 +30,7 @@ log = logging.getLogger(__name__)
 def ledgers_to_trim(
     consumed: Sequence[LedgerSummary], total_size: int, retention: RetentionSettings, now_ms: int
 ) -> list[LedgerSummary]:
-    """Returns the oldest of ``consumed`` (closed ledgers no cursor needs, oldest first) that retention does
-    not keep.
+    """Returns the oldest of ``consumed`` (closed, unneeded, oldest first) that retention does not keep.
 
     :param total_size: bytes of all ledgers, including the open one
     """
@@ -82,8 +81,7 @@ class Trimmer:
         """The stored states of cursors with properties are past the ledgers up to this one."""
 
     def begin(self) -> None:
-        """Permits trimming, once all durable cursors are recovered and everything that had to read stored
-        entries has done so."""
+        """Permits trimming, once all cursors are recovered and all stored entries needed were read."""
         self._begun = True
         self.schedule()
 
@@ -164,8 +162,7 @@ class Trimmer:
             await self._record.let_go(summary)
 
     async def truncate(self) -> None:
-        """Deletes everything that durable cursors have consumed, regardless of retention; starts a new ledger
-        for that.
+        """Deletes everything that durable cursors have consumed, regardless of retention.
 
         :raises LedgerError: no new ledger can be created
         :raises ManagedLedgerError: a cursor cannot be written
