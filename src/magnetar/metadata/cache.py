@@ -1,4 +1,4 @@
-"""What is known of nodes, kept in memory until they change: one form for all who remember metadata."""
+"""A cache of what is read from nodes, valid until they change; used by everything that remembers metadata."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ V = TypeVar("V")
 class MetadataCache(Generic[V]):
     """Values made of nodes below ``root``, by the node's path.
 
-    A change of a node drops what is known of it; a reconnected or lost session drops everything. What was
-    being read while anything was dropped is answered and not remembered: it may be what was there before.
+    A change of a node drops its value; a reconnected or lost session drops everything. A value that was being
+    read meanwhile is returned but not cached, as it may be out of date.
 
-    :param read: makes the value of a path; what it raises is passed on and not remembered
-    :param most: of what ``weigh`` adds up to; one value more and all are forgotten
+    :param read: makes the value of a path; its errors are passed on and not cached
+    :param most: limit of the sum of ``weigh`` over all values; beyond it all are dropped
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class MetadataCache(Generic[V]):
         return len(self._known)
 
     def known(self, path: str) -> V | None:
-        """None when nothing is remembered."""
+        """Returns None if no value is cached."""
         return self._known.get(path)
 
     async def get(self, path: str) -> V:
-        """The value of a path, read if it is not known."""
+        """Returns the value of a path, and reads it if necessary."""
         known = self._known.get(path)
         if known is not None:
             return known
@@ -72,7 +72,7 @@ class MetadataCache(Generic[V]):
             self._weight -= self._weigh(known)
 
     def forget(self, path: str) -> None:
-        """Whoever changed a node says so: the store may tell of it later than it answers."""
+        """Drops a value after the caller has changed the node: the store may report the change later."""
         self._drops += 1
         self._take_out(path)
 

@@ -1,4 +1,4 @@
-"""Two stores as one: what clusters share lies in the configuration store, all the rest in the local one."""
+"""Two stores as one: what clusters share is in the configuration store, everything else in the local one."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import Callable, Sequence
 from magnetar.metadata.interface import Change, MetadataStore, Node, SessionEvent, Step, lies_in
 
 SHARED_ROOTS = ("/admin/clusters", "/admin/policies", "/admin/partitioned-topics", "/admin/resourcegroups")
-"""In the configuration store."""
+"""Paths in the configuration store."""
 _ABOVE = ("/", "/admin")
 
 
 class DividedStore:
-    """A ``MetadataStore``. Ephemeral nodes are the local session's; the other one owns nothing.
+    """A ``MetadataStore``. Ephemeral nodes belong to the local session; the other one owns nothing.
 
-    What happens to the sessions is told as of one: connected while both are, lost with the
-    local one.
+    The two sessions are reported as one: connected while both are, lost with the local one.
     """
 
     def __init__(self, local: MetadataStore, configuration: MetadataStore) -> None:
@@ -39,7 +38,7 @@ class DividedStore:
         if path == "/":
             return sorted({*local, *(name for name in shared if name == "admin")})
         names = {root.rpartition("/")[2] for root in SHARED_ROOTS}
-        # A server that several clusters have in common may hold more.
+        # A server that several clusters share may have more nodes.
         return sorted({*(set(local) - names), *names.intersection(shared)})
 
     async def put(
@@ -58,7 +57,7 @@ class DividedStore:
         await self._at(path).delete(path, expected_version)
 
     async def change_together(self, steps: Sequence[Step]) -> Sequence[Node | None]:
-        """:raises ValueError: they are about nodes of both stores, which have no change in common"""
+        """:raises ValueError: the steps concern nodes of both stores, which cannot be changed together"""
         stores = {id(store): store for store in (self._at(step.path) for step in steps)}
         if len(stores) > 1:
             shared = next(step.path for step in steps if self._at(step.path) is self._configuration)
@@ -98,7 +97,7 @@ class DividedStore:
 
 
 class _JoinedSession:
-    """Two sessions as a listener hears of one."""
+    """Combines the events of two sessions for a listener."""
 
     def __init__(self, listener: Callable[[SessionEvent], None]) -> None:
         self._listener = listener

@@ -1,4 +1,4 @@
-"""Metadata of a single process, in SQLite on a worker of its own."""
+"""Metadata of a single process, in SQLite, with a worker of its own."""
 
 from __future__ import annotations
 
@@ -33,39 +33,39 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Operation = tuple[Callable[[SqliteNodes], Any], Any]
-"""What to do, and the future that hears of it."""
+"""What to do, and the future for its result."""
 Outcome = tuple[Any, BaseException | None, list[Change]]
 Transacted = tuple[list[Outcome], Edits | None]
-"""What became of each operation, and what the transaction changed of persistent nodes, if it did."""
+"""The outcome of each operation, and what the transaction changed of persistent nodes, if anything."""
 
 _PARTS_OF_RESERVE = 16
-"""So large a part of the reserve is enough for nearly all transactions; all of it, given up at once, might go
-to whoever fills the device."""
+"""This fraction (1/n) of the reserve is enough for nearly all transactions; if all of it were given up at
+once, other writers that fill the device might take it."""
 _FIRST_RESERVE_BYTES = 1 << 20
-"""The reserve of a small database; then it is as large as the database, within its bound."""
+"""The smallest reserve; otherwise it is as large as the database, up to its limit."""
 _TRANSACTIONS_A_LOOK = 256
-"""Between two looks at how large the database is."""
+"""Transactions between two checks of the size of the database."""
 _TRANSACTIONS_A_CHECKPOINT = 8
-"""Between two checkpoints of the write-ahead log while the reserve is not whole."""
+"""Transactions between two checkpoints of the write-ahead log while the reserve is incomplete."""
 _LEAST_BYTES = 64 << 10
-"""Given up by a transaction without room before it is tried again, or half of the reserve if that is more."""
+"""A transaction without space gives up this much, or half of the reserve if that is more, and tries again."""
 
 
 class UnknownMetadataFormat(MetadataError):
-    """A newer release wrote the metadata in a format this one does not know."""
+    """A newer release wrote the metadata in a format that this one does not know."""
 
 
 class DatabaseDamaged(MetadataError):
-    """The database cannot be opened, or is not what a release wrote."""
+    """The database cannot be opened, or its content is not what a release wrote."""
 
 
 class EmbeddedMetadataStore:
-    """A ``MetadataStore``; made by :meth:`open_store`.
+    """A ``MetadataStore``; created by :meth:`open_store`.
 
-    All operations that wait become one transaction, in the order they were asked for; one whose condition
-    fails is undone alone. Ephemeral nodes belong to the process: none is older than the store's opening.
+    All waiting operations become one transaction, in the order of their calls; one whose condition fails is
+    rolled back alone. Ephemeral nodes belong to the process: none is older than the opening of the store.
 
-    :ivar progress: how far the metadata has come, as of the last transaction whose operations were answered
+    :ivar progress: the progress of the metadata as of the last transaction whose operations were answered
     """
 
     def __init__(self, io: Io, path: str, reserve_bytes: int) -> None:
@@ -85,7 +85,7 @@ class EmbeddedMetadataStore:
         self._edited: Callable[[Edits], None] = lambda _edits: None
         self._next_ledger_id: Callable[[], int] = lambda: 1
         self._written = self.progress
-        """As of the last transaction; the worker's."""
+        """As of the last transaction; belongs to the worker."""
         self._reserve: SpaceReserve
         self._connection: SqlConnection
         self._nodes: SqliteNodes
@@ -94,16 +94,18 @@ class EmbeddedMetadataStore:
     async def open_store(
         cls, io: Io, path: str, *, reserve_bytes: int = 0, verify: Verify = lambda _found: None
     ) -> EmbeddedMetadataStore:
-        """Opens the database at ``path``, made when missing, and removes ephemeral nodes a crash left.
+        """Opens the database at ``path``, creates it if missing, and removes ephemeral nodes that a crash has
+        left.
 
-        Every row is read, and compared with the tally that the database keeps of them.
+        Every row is read, and compared with the tally in the database.
 
-        :param reserve_bytes: kept beside it for what must be written when the device is full
-        :param verify: called on the store's worker before anything is written; what it raises is raised here
+        :param reserve_bytes: limit of the space kept for writes that are necessary when the device is full
+        :param verify: called on the store's worker before anything is written; its errors are raised here
 
         :raises UnknownMetadataFormat: a newer release wrote it
-        :raises DatabaseDamaged: it is no database, another one, or its rows are not those that were written
-        :raises MetadataUnavailable: the device has no room for what opening writes
+        :raises DatabaseDamaged: it is not a database, is another one, or its rows are not those that were
+            written
+        :raises MetadataUnavailable: the device has no space for what opening writes
         """
         store = cls(io, path, reserve_bytes)
         try:
@@ -155,16 +157,16 @@ class EmbeddedMetadataStore:
         self._listeners.add(root, listener)
 
     def listen_session(self, listener: Callable[[SessionEvent], None]) -> None:
-        """Tells of the session at once: it lasts as long as the store is open."""
+        """Reports the session at once: it lasts as long as the store is open."""
         if not self._closed:
             self._io.loop.call_soon(listener, SessionEvent.CONNECTED)
 
     async def pair_with(self, ledger_store: bytes, next_ledger_id: Callable[[], int]) -> None:
-        """Notes durably which ledger store the metadata belongs to.
+        """Records durably which ledger store the metadata belongs to.
 
         :param ledger_store: its id
-        :param next_ledger_id: the id that the ledger store gives out next; asked for each transaction
-        :raises MetadataRefused: the device has no room for the note
+        :param next_ledger_id: returns the next ledger id of the ledger store; called in each transaction
+        :raises MetadataRefused: the device has no space for the record
         """
         self._next_ledger_id = next_ledger_id
         if self.progress.ledger_store != ledger_store:
@@ -173,14 +175,14 @@ class EmbeddedMetadataStore:
             self.progress = paired
 
     def listen_for_edits(self, listener: Callable[[Edits], None]) -> None:
-        """Tells of each transaction that changes persistent nodes, before its operations are answered."""
+        """Reports each transaction that changes persistent nodes, before its operations are answered."""
         self._edited = listener
 
     async def read_part(self, after: str, take: Callable[[NodeRange], None]) -> None:
-        """Gives ``take`` the persistent nodes behind a path, as many as make a part.
+        """Passes ``take`` the persistent nodes after a path, as many as make a part.
 
-        What :meth:`listen_for_edits` tells before ``take`` is called is in the part, what it tells afterwards
-        is not. Returns when ``take`` has been called.
+        Changes that :meth:`listen_for_edits` reports before the call of ``take`` are in the part, later ones
+        are not. Returns when ``take`` was called.
 
         :raises MetadataUnavailable: the nodes cannot be read
         """
@@ -258,7 +260,7 @@ class EmbeddedMetadataStore:
             self._listeners.tell(change)
 
     def _fail(self, done: list[Operation], error: BaseException | None) -> None:
-        """A transaction that cannot be written leaves nobody knowing what is durable."""
+        """Stops the process: after a transaction that could not be written it is unknown what is durable."""
         waiting, self._waiting = self._waiting, []
         self._closed = True
         for _, future in (*done, *waiting):
@@ -270,7 +272,7 @@ class EmbeddedMetadataStore:
         self._io.stop_process(f"cannot write the metadata in {self._path!r}: {error}; the process stops")
 
     def _open(self, verify: Verify) -> None:
-        """Runs on the worker, as all below."""
+        """Runs on the worker, as do all methods below."""
         directory = self._path.rpartition("/")[0] or "."
         self._reserve = SpaceReserve(self._io.disk, directory, self._reserve_bytes, _FIRST_RESERVE_BYTES)
         self._make_room()
@@ -289,10 +291,10 @@ class EmbeddedMetadataStore:
             raise
 
     def _close_unchanged(self) -> None:
-        """Ends an opening that failed; if it has written nothing, both files stay as they were found.
+        """Closes after a failed opening; if nothing was written both files stay as they were found.
 
-        SQLite moves what it can read of a write-ahead log into the database when it closes it, and removes
-        the log. The rest of the log would be lost, and so would a database that the log does not belong to.
+        When SQLite closes a database it moves what it can read of a write-ahead log into it, and removes the
+        log. The rest of the log would be lost, and so would a database that the log does not belong to.
         """
         disk, write_ahead = self._io.disk, f"{self._path}-wal"
         kept = [] if self._changed or not disk.exists(write_ahead) else [self._path, write_ahead]
@@ -315,7 +317,7 @@ class EmbeddedMetadataStore:
                 disk.sync_directory(self._path.rpartition("/")[0] or ".")
 
     def _make_room(self) -> None:
-        """Costs a system call. Whether the room is enough, the writing itself finds out."""
+        """Costs a system call. Whether the space is enough is found out by writing."""
         reserve = self._reserve
         if not reserve.size:
             return
@@ -327,15 +329,15 @@ class EmbeddedMetadataStore:
                 raise
 
     def _keep_log_short(self) -> None:
-        """While the device is nearly full, lets the write-ahead log begin anew in the room that it has.
+        """While the device is nearly full, restarts the write-ahead log in the space that it has.
 
-        Else it would take all of a reserve that was given up.
+        Otherwise it would use up the reserve that was given up.
         """
         if not self._reserve.whole and self._transactions % _TRANSACTIONS_A_CHECKPOINT == 0:
             try:
                 self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
             except SqlFull:
-                # The database has to grow for it, and the log goes on growing instead.
+                # The database would have to grow for the checkpoint, so the log goes on growing.
                 return
 
     def _without_room(self, error: SqlFull) -> MetadataRefused:
@@ -360,7 +362,8 @@ class EmbeddedMetadataStore:
             raise DatabaseDamaged(f"{self._path} is damaged: {error}") from error
 
     def _found(self, found: int, verify: Verify) -> Progress:
-        """What the database says about itself; one of an older format, and a new one, says it from now on."""
+        """Returns the progress that the database contains; writes it to a new one, and to one of an older
+        format."""
         nodes = self._nodes
         if found == FORMAT_VERSION:
             progress, nodes.tally = nodes.read_progress(), nodes.count_all()
@@ -409,7 +412,7 @@ class EmbeddedMetadataStore:
         self._nodes.changes, self._nodes.edits = [], []
 
     def _note_progress(self, next_ledger_id: int) -> Edits | None:
-        """Gives what the transaction changed of persistent nodes a generation of its own."""
+        """Gives the transaction's changes of persistent nodes a new generation."""
         nodes = self._nodes
         if not nodes.edits:
             return None
@@ -423,7 +426,7 @@ class EmbeddedMetadataStore:
         return Edits(progress, nodes.edits)
 
     def _run(self, operations: list[Callable[[SqliteNodes], Any]], next_ledger_id: int) -> Transacted:
-        """All operations as one transaction; without room for it none of them happens."""
+        """Runs all operations as one transaction; if there is no space for it none of them takes effect."""
         if self._transactions % _TRANSACTIONS_A_LOOK == 0:
             self._reserve.grow(self._nodes.database_bytes())
         self._transactions += 1
@@ -443,7 +446,7 @@ class EmbeddedMetadataStore:
                 self._reserve.give_up(max(self._reserve.held // 2, _LEAST_BYTES))
 
     def _transact(self, operations: list[Callable[[SqliteNodes], Any]], next_ledger_id: int) -> Transacted:
-        """Each operation in a savepoint of its own."""
+        """Runs each operation in its own savepoint."""
         connection, nodes = self._connection, self._nodes
         outcomes: list[Outcome] = []
         edits: list[Edit] = []

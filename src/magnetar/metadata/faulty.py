@@ -1,4 +1,4 @@
-"""A metadata store that goes wrong on demand, in front of one that does not, for tests of what is above."""
+"""A metadata store that fails on demand, in front of another one, for tests of what is above."""
 
 from __future__ import annotations
 
@@ -23,51 +23,51 @@ T = TypeVar("T")
 
 
 class Fault(Enum):
-    """When the answer of an operation is lost."""
+    """When an operation loses its answer."""
 
     BEFORE = "before it happened"
     AFTER = "after it happened"
 
 
 class FaultyMetadataStore(PassingOnStore):
-    """A ``MetadataStore`` in front of ``inner``. Without a fault asked for it adds nothing."""
+    """A ``MetadataStore`` in front of ``inner``. Without a requested fault it has no effect."""
 
     def __init__(self, inner: MetadataStore, loop: Loop) -> None:
         super().__init__(inner)
         self._loop = loop
         self.draw: Callable[[str], Fault | None] = lambda _call: None
-        """Asked with each operation, by its method's name: ``get``, ``put`` and so on."""
+        """Called for each operation with its method's name: ``get``, ``put`` and so on."""
         self.event_delay = 0.0
-        """Seconds by which changes are told later than they are answered."""
+        """Seconds between the answer to a change and its notification."""
         self.connected = True
         self.failed = 0
-        """Operations whose answer was lost."""
+        """Operations that have lost their answer."""
         self._failing: dict[str, list[Fault]] = {}
         self._ephemeral: set[str] = set()
         self._session_listeners: list[Callable[[SessionEvent], None]] = []
 
     def fail_next(self, call: str, fault: Fault) -> None:
-        """The next operation of that name that has no failure waiting loses its answer."""
+        """Makes the next operation of that name, after those with a planned fault, lose its answer."""
         self._failing.setdefault(call, []).append(fault)
 
     def disconnect(self) -> None:
-        """From now on nothing is answered, and no change told."""
+        """Stops answers and notifications."""
         self.connected = False
         self._tell(SessionEvent.DISCONNECTED)
 
     def reconnect(self) -> None:
-        """Answers again; what changed meanwhile is not told."""
+        """Resumes answers; changes from the meantime are not reported."""
         self.connected = True
         self._tell(SessionEvent.RECONNECTED)
 
     async def lose_session(self) -> None:
-        """Removes what the session made for itself; nothing is answered until :meth:`reconnect`."""
+        """Removes the ephemeral nodes of the session; nothing is answered until :meth:`reconnect`."""
         self.connected = False
         for path in sorted(self._ephemeral, reverse=True):
             try:
                 await self.inner.delete(path)
             except NodeMissing:
-                # Deleted by its maker already.
+                # It was deleted already.
                 continue
         self._ephemeral.clear()
         self._tell(SessionEvent.LOST)

@@ -1,4 +1,4 @@
-"""Following what is stored below a node: read again when it has changed, until nothing newer is there."""
+"""Follows the content below a node: reads it after each change, until nothing newer is there."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _RETRY_SECONDS = 1.0
 
 
 class Follower:
-    """What counted before counts until something else was read.
+    """The last content read stays in effect until a new one was read.
 
     :param what: its name, for the log
-    :param take: reads all of it and lets it count
-    :param pause: seconds after each reading, for what changes all the time
+    :param take: reads everything and puts it into effect
+    :param pause: seconds after each reading, for content that changes continually
     """
 
     def __init__(

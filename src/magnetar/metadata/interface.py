@@ -1,14 +1,14 @@
-"""The contract of metadata: ZooKeeper's, whatever stores it.
+"""The contract of a metadata store: that of ZooKeeper, for every implementation.
 
-Paths are ``/``-separated, absolute and without a trailing slash. A node has a value and a version, 0 when
-made, one more with every put. Parents are made when missing. A put or delete is answered only when durable.
-What is asked for in one turn of the loop happens in that order, but for puts that need no version and have to
-make what they find missing.
-No piece of a path is empty, ``.`` or ``..``; every operation raises ValueError for what is no path.
+Paths are ``/``-separated, absolute and without a trailing slash. A node has a value and a version, 0 when it
+is created and incremented by every put. Missing parents are created. A put or delete is answered only when it
+is durable. Calls of one turn of the loop take effect in their order, except for puts without an expected
+version that have to create a missing node. No piece of a path is empty, ``.`` or ``..``; every operation
+raises ValueError for an invalid path.
 
-What is kept in memory of nodes is told of changes by :meth:`MetadataStore.listen`, before or after whoever
-made a change has its answer: nobody may rely on the order. Between DISCONNECTED and RECONNECTED changes are
-not told; on RECONNECTED everything may have changed. :class:`magnetar.metadata.cache.MetadataCache` does so.
+:meth:`MetadataStore.listen` reports changes to those that cache nodes, before or after the change is answered
+    to its caller: the order is not defined. Changes between DISCONNECTED and RECONNECTED are not reported; on
+    RECONNECTED anything may have changed. :class:`magnetar.metadata.cache.MetadataCache` follows these rules.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ class MetadataError(Exception):
     """An operation on the metadata failed; subclasses say how."""
 
     step: int | None = None
-    """Of :meth:`MetadataStore.change_together`: which of the steps, from 0 on, cannot be done."""
+    """In :meth:`MetadataStore.change_together`: the index of the step that failed."""
 
 
 class BadVersion(MetadataError):
-    """The node's version is not the expected one (also: it exists and must not, or the other way round)."""
+    """The node does not have the expected version (including: it exists and must not, or is missing)."""
 
 
 class Overtaken(BadVersion):
-    """Likewise; and the answer to a first try of this change was lost: it may have been made, and somebody
-    else have gone on from there."""
+    """The same, after the answer to a first attempt of this change was lost: that may have taken effect, and
+    another process may have changed the node since."""
 
 
 class NodeMissing(MetadataError):
-    """No node at that path."""
+    """The node does not exist."""
 
 
 class NodeNotEmpty(MetadataError):
@@ -45,19 +45,19 @@ class NodeNotEmpty(MetadataError):
 
 
 class MetadataUnavailable(MetadataError):
-    """The store cannot answer now; the operation may or may not have happened.
+    """The store cannot answer now; the operation may or may not have taken effect.
 
-    When the store answers again it either has happened or never will. Who writes through
-    :class:`magnetar.metadata.resolving.ResolvingStore` gets this only when nothing could be found out.
+    When the store answers again it either has taken effect or never will. A caller of
+    :class:`magnetar.metadata.resolving.ResolvingStore` gets this only if the outcome could not be found out.
     """
 
 
 class MetadataRefused(MetadataUnavailable):
-    """The store is closed, or has no room: the operation has certainly not happened."""
+    """The store is closed or has no space: the operation has certainly not taken effect."""
 
 
 def may_have_happened(error: BaseException) -> bool:
-    """Whether a change that ended in ``error`` may have been made all the same."""
+    """Whether a change that ended in ``error`` may have taken effect."""
     if isinstance(error, MetadataRefused):
         return False
     return isinstance(error, MetadataUnavailable | Overtaken)
@@ -65,12 +65,12 @@ def may_have_happened(error: BaseException) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Makes a node, or replaces one version of it."""
+    """Creates a node, or replaces one version of it."""
 
     path: str
     value: bytes
     expected_version: int
-    """:data:`MUST_NOT_EXIST`, or the version that is replaced."""
+    """:data:`MUST_NOT_EXIST`, or the version to replace."""
     ephemeral: bool = False
 
 
@@ -82,7 +82,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Changes nothing: the node has to have this version."""
+    """Changes nothing: requires the node to have this version."""
 
     path: str
     expected_version: int
@@ -100,7 +100,7 @@ class Node:
     modified_ms: int
     ephemeral: bool
     own: bool = False
-    """Ephemeral, and made by the session that asks: it goes with this session and no other."""
+    """Ephemeral, and created by the session that asks: deleted when that session ends."""
 
 
 class ChangeKind(Enum):
@@ -117,50 +117,51 @@ class Change:
 
 
 class NodeDamaged(MetadataError):
-    """What is stored for a node is not what a broker writes."""
+    """The stored content of a node is not what a broker writes."""
 
 
 class NodeTooLarge(MetadataError):
-    """A value is larger than a node's may be; nothing was written."""
+    """A value exceeds the limit of a node; nothing was written."""
 
 
 class SessionEvent(Enum):
     CONNECTED = "connected"
     DISCONNECTED = "disconnected"
     RECONNECTED = "reconnected"
-    """Of the same session, or of a new one after LOST. Everything may have changed meanwhile."""
+    """The same session, or a new one after LOST. Anything may have changed meanwhile."""
     LOST = "lost"
-    """Ephemeral nodes of this session are gone, and with them all that it owned."""
+    """Ephemeral nodes of this session are deleted, and with them everything that it owned."""
 
 
 MUST_NOT_EXIST = -1
-"""As ``expected_version`` of a put: the node must be made by this put."""
+"""``expected_version`` of a put that must create the node."""
 
 
 MAX_VALUE_BYTES = 1024 * 1024 - 8192
-"""Of a node's value: ZooKeeper takes requests of 1 MiB less one byte, with path and permissions in them."""
+"""Limit of a node's value: ZooKeeper accepts requests of 1 MiB less one byte, with path and permissions."""
 
 
 MAX_STEPS_BYTES = MAX_VALUE_BYTES
-"""Of steps that are done together, as :func:`step_bytes` counts them: they are one request to ZooKeeper."""
+"""Limit of steps that are done together, as counted by :func:`step_bytes`: they are one request to
+ZooKeeper."""
 _STEP_BYTES = 64
-"""What a step takes besides path and value at most, and a chroot."""
+"""The most that a step takes besides path and value, including a chroot."""
 
 
 def step_bytes(step: Step) -> int:
-    """What a step counts in a request."""
+    """Returns the bytes that a step counts in a request."""
     return len(step.path.encode()) + (len(step.value) if isinstance(step, Put) else 0) + _STEP_BYTES
 
 
 def named(steps: Sequence[Step]) -> str:
-    """What they are about, for people; there is one at least."""
+    """Returns a description of the steps for display; there must be at least one."""
     return steps[0].path if len(steps) == 1 else f"{steps[0].path} and {len(steps) - 1} more"
 
 
 def check_steps(steps: Sequence[Step]) -> None:
-    """:raises ValueError: a path is none, stands twice, or is put below one that is deleted
+    """:raises ValueError: a path is invalid, occurs twice, or is put below one that is deleted
 
-    :raises NodeTooLarge: one value is, or all steps are more than :data:`MAX_STEPS_BYTES`
+    :raises NodeTooLarge: one value is too large, or the steps together exceed :data:`MAX_STEPS_BYTES`
     """
     paths: set[str] = set()
     deleted = {step.path for step in steps if isinstance(step, Delete)}
@@ -181,7 +182,8 @@ def check_steps(steps: Sequence[Step]) -> None:
 
 
 def check_path(path: str) -> None:
-    """:raises ValueError: it is relative, ends in a slash, has an empty piece, ``.`` or ``..``, or no text"""
+    """:raises ValueError: it is relative, ends in a slash, has a piece that is empty, ``.`` or ``..``, or is
+    not text"""
     pieces = path.split("/")[1:]
     absolute = path.startswith("/") and "\0" not in path
     if not absolute or (path != "/" and any(piece in ("", ".", "..") for piece in pieces)):
@@ -194,7 +196,7 @@ def check_path(path: str) -> None:
 
 
 def check_value(path: str, value: bytes) -> None:
-    """:raises NodeTooLarge: it is more than :data:`MAX_VALUE_BYTES`"""
+    """:raises NodeTooLarge: the value exceeds :data:`MAX_VALUE_BYTES`"""
     if len(value) > MAX_VALUE_BYTES:
         raise NodeTooLarge(f"{path}: {len(value)} bytes, at most {MAX_VALUE_BYTES} are allowed in a node")
 
@@ -216,57 +218,58 @@ class MetadataStore(Protocol):
         ephemeral: bool = False,
         sequential: bool = False,
     ) -> Node:
-        """Writes a node; ``sequential`` appends a ten-digit number, unique below its parent for as long as
-        that stands, to the path.
+        """Writes a node; ``sequential`` appends a ten-digit number to the path, unique below its parent while
+        the parent exists.
 
-        :param expected_version: None writes in any case; :data:`MUST_NOT_EXIST` only makes; any other
+        :param expected_version: None writes in any case; :data:`MUST_NOT_EXIST` only creates; any other
             replaces that version
         :raises BadVersion: the condition does not hold
-        :raises NodeTooLarge: the value has more than :data:`MAX_VALUE_BYTES`
+        :raises NodeTooLarge: the value exceeds :data:`MAX_VALUE_BYTES`
         """
         ...
 
     async def delete(self, path: str, expected_version: int | None = None) -> None:
-        """:raises NodeMissing: nothing there
+        """:raises NodeMissing: the node does not exist
 
-        :raises BadVersion: another version is there
+        :raises BadVersion: it has another version
         :raises NodeNotEmpty: it has children
         """
         ...
 
     async def change_together(self, steps: Sequence[Step]) -> Sequence[Node | None]:
-        """Does all steps in their order, or none of them; answers a node for each put, None for the others.
+        """Takes all steps in their order, or none of them; returns a node for each put, None for the others.
 
-        No two are about one path, and none puts below what another one deletes.
+        No two steps may concern the same path, and none may put below what another one deletes.
 
-        :raises BadVersion: the condition of a put, a deletion or a check does not hold; a node that is to be
-            checked or replaced and is missing is one of another version
-        :raises NodeMissing: what is to be deleted is not there
-        :raises NodeNotEmpty: it has children by then
-        :raises NodeTooLarge: there are more than :data:`MAX_STEPS_BYTES` of them
+        :raises BadVersion: the condition of a put, a deletion or a check does not hold; a missing node that
+            is to be checked or replaced counts as one of another version
+        :raises NodeMissing: a node to delete does not exist
+        :raises NodeNotEmpty: a node to delete has children at that point
+        :raises NodeTooLarge: the steps exceed :data:`MAX_STEPS_BYTES`
 
-        The error's ``step`` says which it was.
+        The error's ``step`` is the index of the failed step.
         """
         ...
 
     async def exists(self, path: str) -> bool: ...
 
     async def children(self, path: str) -> Sequence[str]:
-        """Names (not paths) of the direct children, sorted; empty when there is no such node."""
+        """Returns the names (not paths) of the direct children, sorted; empty if the node does not exist."""
         ...
 
     def listen(self, root: str, listener: Callable[[Change], None]) -> None:
-        """Calls ``listener`` in the loop after each change of ``root`` or below it, also those made here.
+        """Calls ``listener`` in the loop after each change of ``root`` or below it, including changes made
+        here.
 
-        A change may be told before its own operation is answered, or after. What the listener raises is
-        logged, and keeps nobody else from hearing.
+        A change may be reported before its own operation is answered, or after. Errors of the listener are
+        logged, and do not affect other listeners.
         """
         ...
 
     def listen_session(self, listener: Callable[[SessionEvent], None]) -> None:
-        """Calls ``listener`` in the loop with what happens to the session; at first with what it is."""
+        """Calls ``listener`` in the loop with the present state of the session, then with each change."""
         ...
 
     async def close(self) -> None:
-        """Ends the session: its ephemeral nodes go. Idempotent."""
+        """Ends the session, which deletes its ephemeral nodes. Idempotent."""
         ...

@@ -1,4 +1,4 @@
-"""Telling of what happens to metadata: what one listener raises keeps nobody else from hearing."""
+"""Listeners of metadata changes and session events; an error of one does not affect the others."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ log = logging.getLogger(__name__)
 
 
 class ChangeListeners:
-    """Who listens to which root."""
+    """Listeners by root path."""
 
     def __init__(self) -> None:
         self._all: list[tuple[str, Callable[[Change], None]]] = []
 
     def add(self, root: str, listener: Callable[[Change], None]) -> None:
-        """:raises ValueError: ``root`` is no path"""
+        """:raises ValueError: ``root`` is not a valid path"""
         check_path(root)
         self._all.append((root, listener))
 
@@ -32,7 +32,7 @@ class ChangeListeners:
 
 
 class SessionListeners:
-    """Who hears of the session."""
+    """Listeners of the session."""
 
     def __init__(self) -> None:
         self._all: list[Callable[[SessionEvent], None]] = []

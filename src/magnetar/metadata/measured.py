@@ -1,4 +1,4 @@
-"""How long operations of a metadata store take, and how many fail, as Pulsar counts them."""
+"""Durations and failures of the operations of a metadata store, in Pulsar's metrics."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from magnetar.metadata.passing_on import PassingOnStore
 T = TypeVar("T")
 
 BOUNDS_MS = (1.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0)
-"""Upper bounds of buckets."""
+"""Upper bounds of the buckets."""
 _KINDS = {"get": "get", "put": "put", "delete": "del"}
-"""What is counted, by Pulsar's names."""
+"""The operations that are counted, with Pulsar's names."""
 _KINDS_OF_STEPS = {Put: "put", Delete: "del"}
 
 
 class OperationTimes:
-    """Of one kind of operations with one outcome."""
+    """Durations of one kind of operations with one outcome."""
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS_MS) + 1)
-        """By bucket, one more for what lies above."""
+        """Counts by bucket, and one more for durations above all bounds."""
         self.total_ms = 0.0
 
     def add(self, seconds: float) -> None:
@@ -37,13 +37,13 @@ class MeasuredStore(PassingOnStore):
     """A ``MetadataStore`` in front of ``inner``."""
 
     def __init__(self, inner: MetadataStore, clock: Clock, name: str) -> None:
-        """:param name: by which operators know it"""
+        """:param name: as shown to operators"""
         super().__init__(inner)
         self.name = name
         self.times: dict[tuple[str, bool], OperationTimes] = {
             (kind, good): OperationTimes() for kind in _KINDS.values() for good in (True, False)
         }
-        """By kind, and whether it went well. A condition that does not hold is a failure, as in Pulsar."""
+        """By kind and success. A condition that does not hold counts as a failure, as in Pulsar."""
         self.put_bytes = 0
         self._clock = clock
 
@@ -61,7 +61,7 @@ class MeasuredStore(PassingOnStore):
         return node
 
     async def change_together(self, steps: Sequence[Step]) -> Sequence[Node | None]:
-        """Each step counts as what it does alone; a check is none of what Pulsar counts."""
+        """Each step counts like the same operation alone; a check has no counterpart in Pulsar's metrics."""
         kinds = [_KINDS_OF_STEPS[type(step)] for step in steps if type(step) in _KINDS_OF_STEPS]
         nodes = await self._measured(kinds, lambda: self.inner.change_together(steps))
         self.put_bytes += sum(len(step.value) for step in steps if isinstance(step, Put))

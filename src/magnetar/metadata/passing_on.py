@@ -1,4 +1,4 @@
-"""A metadata store in front of another one: what stands between them changes some of what it does."""
+"""Base of metadata stores in front of another one that change some of its behaviour."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ T = TypeVar("T")
 
 
 class PassingOnStore:
-    """A ``MetadataStore`` that hands every call on to ``inner``."""
+    """A ``MetadataStore`` that passes every call to ``inner``."""
 
     def __init__(self, inner: MetadataStore) -> None:
         self.inner = inner
 
     async def _do(self, call: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Through here goes each operation; ``call`` is its name."""
+        """Runs each operation; ``call`` is its name."""
         return await work()
 
     async def get(self, path: str) -> Node | None:

@@ -1,8 +1,8 @@
-"""How far the embedded metadata has come, and what each transaction changed.
+"""The progress of the embedded metadata, and the changes of each transaction.
 
 A transaction that changes a persistent node has a *generation*, one more than the one before. The database
 keeps the newest generation together with a *tally* of all persistent nodes, in the same transaction. Opening
-a database therefore finds out whether its rows are those that were written.
+a database therefore detects whether its rows are those that were written.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _NUMBERS = struct.Struct("<qqq")
 
 
 def node_checksum(node: Node) -> int:
-    """64 bits over everything a persistent node has."""
+    """Returns 64 bits over everything in a persistent node."""
     numbers = _NUMBERS.pack(node.version, node.created_ms, node.modified_ms)
     data = b"".join((node.path.encode(), b"\0", numbers, node.value))
     return crc32(data) << 32 | int(crc32c(data))
 
 
 class Tally(NamedTuple):
-    """How many persistent nodes there are, and the sum of their checksums modulo 2**64.
+    """The number of persistent nodes, and the sum of their checksums modulo 2**64.
 
     A sum does not depend on the order of the nodes: a change costs the same however many there are.
     """
@@ -45,32 +45,32 @@ class Tally(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What a database says about itself."""
+    """What a database records about itself."""
 
     metadata_id: bytes
-    """:data:`IDENTITY_BYTES` random bytes, drawn when the database was created. Empty in a database of
+    """:data:`IDENTITY_BYTES` random bytes, generated when the database was created. Empty in a database of
     format 1, which has neither a generation nor a tally."""
     generation: int = 0
     tally: Tally = Tally()
     ledger_store: bytes = b""
     """The id of the ledger store that the metadata belongs to; empty before they were first used together."""
     next_ledger_id: int = 1
-    """The ledger store had given out the ids below this one when the last generation was written."""
+    """The ledger store had assigned the ids below this one when the last generation was written."""
 
 
 class Numbered(NamedTuple):
-    """A parent gave a sequential child the number before ``following``."""
+    """A parent has given a sequential child the number before ``following``."""
 
     parent: str
     following: int
 
 
 Edit = Node | str | Numbered
-"""A node as it is from now on, the path of a node that was deleted, or a sequential number that was used."""
+"""The new state of a node, the path of a deleted node, or a sequential number that was used."""
 
 
 class Edits(NamedTuple):
-    """What one transaction changed, in order."""
+    """The changes of one transaction, in order."""
 
     progress: Progress
     """After the transaction."""
@@ -82,12 +82,12 @@ class NodeRange(NamedTuple):
 
     progress: Progress
     after: str
-    """The range begins behind this path."""
+    """The range begins after this path."""
     upto: str
-    """The last path of the range; empty: there is nothing behind ``after``, and the range has no end."""
+    """The last path of the range; empty: there are no nodes after ``after``, and the range has no end."""
     edits: list[Edit]
 
 
 Verify = Callable[[Progress | None], None]
-"""Called with what the database says before anything is written to it; None: a new one is about to be made.
-It raises what is to end the opening."""
+"""Called with the progress in the database before anything is written to it; None: a new one is about to be
+created. Raises an error to abort the opening."""

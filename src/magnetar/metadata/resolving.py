@@ -1,4 +1,5 @@
-"""Finds out what became of changes whose answer was lost, so that nobody above takes them for undone."""
+"""Finds out whether changes took effect whose answer was lost, so that callers do not take them for
+undone."""
 
 from __future__ import annotations
 
@@ -28,16 +29,16 @@ from magnetar.metadata.passing_on import PassingOnStore
 T = TypeVar("T")
 
 _PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
-"""Seconds before each look at what became of a change."""
+"""Seconds before each attempt to find out the outcome of a change."""
 
 
 class ResolvingStore(PassingOnStore):
-    """A ``MetadataStore`` in front of ``inner`` that answers puts and deletions for certain.
+    """A ``MetadataStore`` in front of ``inner`` that resolves the outcomes of puts and deletions.
 
-    A change without an answer is looked for: value and version tell whether it happened; when it did not it
-    is made again, under the same condition. MetadataUnavailable is left for a store that stays away,
-    Overtaken for a node that others may have changed after this change: then it may have happened.
-    Sequential puts are not repeated, for each takes a number.
+    A change without an answer is looked for: value and version show whether it took effect. If it did not, it
+    is repeated under the same condition. MetadataUnavailable remains for a store that stays unavailable, and
+    Overtaken for a node that others may have changed after this change, which then may have taken effect.
+    Sequential puts are not repeated, because each takes a number.
     """
 
     def __init__(self, inner: MetadataStore, loop: Loop) -> None:
@@ -49,7 +50,7 @@ class ResolvingStore(PassingOnStore):
         """Changes that are not answered yet."""
 
     async def close(self) -> None:
-        """Changes that were asked for are answered first."""
+        """Waits for the answers to pending changes first."""
         await self._changing.none()
         await super().close()
 
@@ -76,13 +77,13 @@ class ResolvingStore(PassingOnStore):
             try:
                 return await put()
             except BadVersion as error:
-                # Of several servers one may answer that has not heard yet of what another one was asked; by
-                # the time it refuses something it has.
+                # A server may answer a read before it knows of a change made through another server; by the
+                # time it refuses a write it does.
                 node = await self.inner.get(path)
                 if node is not None and _is_result(node, value, expected_version, ephemeral=ephemeral):
                     return node
                 if node is not None and expected_version is not None and node.version == expected_version + 1:
-                    # That is what another one changed it to, and not this one.
+                    # Another process made this version, so the change has not taken effect.
                     raise
                 raise Overtaken(str(error)) from error
 
@@ -95,12 +96,12 @@ class ResolvingStore(PassingOnStore):
         async def look() -> None:
             node = await self.inner.get(path)
             if node is not None and expected_version is not None and _is_of_another(node):
-                # It may have the same version, and be another one: that it is not deleted is what counts.
+                # A new node with the same version: the old one is deleted, which is what counts.
                 return
             try:
                 await delete()
             except NodeMissing:
-                # By the deletion whose answer was lost, or somebody else's: it is gone.
+                # Deleted by the attempt whose answer was lost, or by another process.
                 return
 
         await self._certainly(delete, look)
@@ -112,14 +113,14 @@ class ResolvingStore(PassingOnStore):
         async def look() -> Sequence[Node | None]:
             nodes = await self._nodes_of(steps)
             if any(map(_is_remade, steps, nodes)):
-                # It may have the version that is expected, and be another one.
+                # It may have the expected version although it is a new node.
                 if all(map(_is_done, steps, nodes)):
                     return _answer(steps, nodes)
                 raise Overtaken(f"{named(steps)}: another session created some of it in the meantime")
             try:
                 return await change()
             except (BadVersion, NodeMissing) as error:
-                # By the time that a server refuses it, it has heard of what became of the first try.
+                # By the time a server refuses the change it knows the outcome of the first attempt.
                 nodes = await self._nodes_of(steps)
                 if all(map(_is_done, steps, nodes)):
                     return _answer(steps, nodes)
@@ -130,13 +131,14 @@ class ResolvingStore(PassingOnStore):
         return await self._certainly(change, look)
 
     async def _nodes_of(self, steps: Sequence[Step]) -> list[Node | None]:
-        """As they are now; None for what is only checked: that is done by whatever is there."""
+        """Returns the present nodes; None for those that are only checked, which any state satisfies."""
         return [None if isinstance(step, Check) else await self.inner.get(step.path) for step in steps]
 
     async def _certainly(
         self, change: Callable[[], Awaitable[T]], look: Callable[[], Awaitable[T]] | None
     ) -> T:
-        """:param look: what is done when the answer to ``change`` is lost, until it is answered"""
+        """:param look: finds out the outcome after the answer to ``change`` was lost; repeated until it is
+        answered"""
         sessions_lost = self._sessions_lost
         with self._changing:
             try:
@@ -150,7 +152,7 @@ class ResolvingStore(PassingOnStore):
             for pause in _PAUSES:
                 await sleep(self._loop, pause)
                 if sessions_lost != self._sessions_lost:
-                    # Whoever asked may own nothing any more: it is not made by another session.
+                    # The caller may own nothing any more, so another session must not make the change.
                     break
                 try:
                     return await look()
@@ -166,12 +168,12 @@ class ResolvingStore(PassingOnStore):
 
 
 def _still(error: MetadataUnavailable) -> MetadataUnavailable:
-    """What a store says that refuses the second try says nothing of the first one."""
+    """Replaces a refusal of the second attempt, which says nothing about the first one."""
     return MetadataUnavailable(f"the outcome is unknown: {error}")
 
 
 def _is_of_another(node: Node) -> bool:
-    """Whether a session made it that is not this one: so it was not there when this one changed its own."""
+    """Whether another session created the node, so that it did not exist when this one made its change."""
     return node.ephemeral and not node.own
 
 
@@ -180,12 +182,12 @@ def _answer(steps: Sequence[Step], nodes: Sequence[Node | None]) -> list[Node | 
 
 
 def _is_remade(step: Step, node: Node | None) -> bool:
-    """Whether a session that is not this one has made what a step expects to be there."""
+    """Whether another session has created what a step expects to exist."""
     return node is not None and _is_of_another(node) and step.expected_version not in (None, MUST_NOT_EXIST)
 
 
 def _is_done(step: Step, node: Node | None) -> bool:
-    """Whether a node is as a step leaves it."""
+    """Whether a node is in the state that a step leaves."""
     if isinstance(step, Put):
         expected = step.expected_version
         return node is not None and _is_result(node, step.value, expected, ephemeral=step.ephemeral)
@@ -193,8 +195,8 @@ def _is_done(step: Step, node: Node | None) -> bool:
 
 
 def _is_result(node: Node, value: bytes, expected: int | None, *, ephemeral: bool) -> bool:
-    """Whether a node is what a put of ``value`` left. Where it is somebody else's, the next put says so."""
+    """Whether a node is the result of a put of ``value``. If another process made it, the next put fails."""
     if expected is None:
-        # Nobody else's write in between is lost: the put was to win in any case.
+        # Unconditional: no other write would have been kept anyway.
         return node.value == value
     return node.version == expected + 1 and node.value == value and (not ephemeral or node.own)

@@ -1,4 +1,4 @@
-"""The tree of nodes in SQLite: what one operation does inside a transaction. Used on one worker."""
+"""The tree of nodes in SQLite: the operations inside a transaction. Used by a single worker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from magnetar.metadata.interface import (
 from magnetar.metadata.progress import IDENTITY_BYTES, Edit, NodeRange, Numbered, Progress, Tally
 
 FORMAT_VERSION = 2
-"""1: without the table ``progress``."""
+"""Format 1 lacks the table ``progress``."""
 
 _TABLES = (
     """CREATE TABLE nodes (
@@ -36,7 +36,7 @@ _TABLES = (
     ) WITHOUT ROWID""",
     "CREATE INDEX nodes_by_parent ON nodes (parent, path)",
     "CREATE INDEX ephemeral_nodes ON nodes (path) WHERE ephemeral",
-    # Kept beside the nodes: a parent that is deleted and made again goes on counting.
+    # Separate from the nodes: a parent that is deleted and created again continues its numbers.
     "CREATE TABLE sequences (parent TEXT PRIMARY KEY, next INTEGER NOT NULL) WITHOUT ROWID",
 )
 _PROGRESS_TABLE = """CREATE TABLE progress (
@@ -61,40 +61,40 @@ _SEQUENCE_DIGITS = 10
 _SIGN = 1 << 63
 _WORD = 1 << 64
 _PART_BYTES = 128 << 10
-"""A part is ended at about this size."""
+"""A part ends at about this size."""
 _SCAN_ROWS = 200
-"""Read at once where all nodes are looked at."""
+"""Rows per read when all nodes are read."""
 
 
 def parent_of(path: str) -> str:
-    """The path above ``path``; ``/`` for those at the top, the empty string for ``/`` itself."""
+    """Returns the path above ``path``; ``/`` for top-level nodes, an empty string for ``/`` itself."""
     if path == "/":
         return ""
     return path[: path.rindex("/")] or "/"
 
 
 class SqliteNodes:
-    """Reads and changes nodes. Changes made are collected in :attr:`changes` until somebody takes them."""
+    """Reads and changes nodes. Changes are collected in :attr:`changes` until the caller takes them."""
 
     def __init__(self, connection: SqlConnection) -> None:
         self._connection = connection
         self.changes: list[Change] = []
         self.edits: list[Edit] = []
-        """What changed of persistent nodes, until somebody takes it."""
+        """Changes of persistent nodes, until the caller takes them."""
         self.tally = Tally()
         """Of all persistent nodes."""
 
     def format(self) -> int:
-        """Of the database; 0: it is new."""
+        """Format of the database; 0: it is new."""
         return int(self._connection.execute("PRAGMA user_version")[0][0])
 
     def create(self) -> None:
-        """Makes the tables of format 1."""
+        """Creates the tables of format 1."""
         for statement in _TABLES:
             self._connection.execute(statement)
 
     def add_progress(self, progress: Progress) -> None:
-        """Makes what format 2 has beside the tables of format 1."""
+        """Creates what format 2 has in addition to the tables of format 1."""
         self._connection.execute(_PROGRESS_TABLE)
         self._connection.execute("INSERT INTO progress VALUES (1, x'', 0, 0, 0, x'', 1)")
         self.write_progress(progress)
@@ -131,9 +131,9 @@ class SqliteNodes:
         return Progress(metadata_id, generation, Tally(nodes, checksum % _WORD), ledger_store, next_ledger_id)
 
     def count_all(self) -> Tally:
-        """The tally of the rows that are there, which are compared with the indexes over them.
+        """Returns the tally of the existing rows, after comparing them with their indexes.
 
-        :raises NodeDamaged: a row is not one that was written here, or is missing from an index
+        :raises NodeDamaged: a row was not written by this program, or is missing from an index
         """
         tally, after = Tally(), ""
         while nodes := self._persistent_after(after):
@@ -146,7 +146,8 @@ class SqliteNodes:
         return tally
 
     def part(self, after: str, progress: Progress) -> NodeRange:
-        """The persistent nodes behind a path, as many as make a part. The last one has sequential numbers."""
+        """Returns the persistent nodes after a path, as many as make a part. The last part has the sequential
+        numbers."""
         nodes, size = [], 0
         for node in self._persistent_after(after):
             nodes.append(node)
@@ -159,7 +160,7 @@ class SqliteNodes:
         return NodeRange(progress, after, "", [Numbered(parent, number) for parent, number in numbers])
 
     def _persistent_after(self, after: str) -> list[Node]:
-        """:raises NodeDamaged: a row is not one that was written here"""
+        """:raises NodeDamaged: a row was not written by this program"""
         rows = self._connection.execute(_SELECT_BEHIND, (after, _SCAN_ROWS))
         nodes = []
         for path, parent, value, version, created_ms, modified_ms in rows:
@@ -171,7 +172,7 @@ class SqliteNodes:
         return nodes
 
     def restore(self, edit: Edit) -> None:
-        """Makes one edit in a database that is being built."""
+        """Applies one edit to a database that is being restored."""
         if isinstance(edit, Numbered):
             self._number(edit.parent, edit.following)
         elif isinstance(edit, str):
@@ -180,12 +181,12 @@ class SqliteNodes:
             self._store(edit)
 
     def database_bytes(self) -> int:
-        """What the tables take in the database."""
+        """Returns the bytes that the tables take in the database."""
         pages, size = (self._connection.execute(f"PRAGMA page_{part}")[0][0] for part in ("count", "size"))
         return int(pages) * int(size)
 
     def get(self, path: str) -> Node | None:
-        """:raises NodeDamaged: its row is not one that was written here"""
+        """:raises NodeDamaged: its row was not written by this program"""
         rows = self._connection.execute(
             "SELECT value, version, created_ms, modified_ms, ephemeral FROM nodes WHERE path = ?", (path,)
         )
@@ -195,7 +196,8 @@ class SqliteNodes:
         if not isinstance(value, bytes) or not all(isinstance(number, int) for number in numbers):
             raise NodeDamaged(f"{path}: its row has values of other types")
         version, created_ms, modified_ms, ephemeral = numbers
-        # Those of an earlier session are removed when the store is opened: what is left is this one's.
+        # Nodes of earlier sessions were removed when the store was opened: the remaining ones belong to this
+        # one.
         return Node(path, value, version, created_ms, modified_ms, bool(ephemeral), bool(ephemeral))
 
     def exists(self, path: str) -> bool:
@@ -232,9 +234,9 @@ class SqliteNodes:
         return node
 
     def delete(self, path: str, expected: int | None) -> None:
-        """:raises NodeMissing: nothing there
+        """:raises NodeMissing: the node does not exist
 
-        :raises BadVersion: another version is there
+        :raises BadVersion: it has another version
         :raises NodeNotEmpty: it has children
         """
         old = self.get(path)
@@ -252,7 +254,7 @@ class SqliteNodes:
         self._note_children(path)
 
     def change_together(self, steps: Sequence[Step], now_ms: int) -> list[Node | None]:
-        """:raises MetadataError: a step cannot be done; those before it are, and are to be undone"""
+        """:raises MetadataError: a step failed; the caller has to roll back those before it"""
         nodes = []
         for at, step in enumerate(steps):
             try:
@@ -275,7 +277,7 @@ class SqliteNodes:
         return None
 
     def delete_ephemeral(self) -> None:
-        """Removes what belongs to a session that has ended; children of such nodes go with them."""
+        """Deletes the nodes of a session that has ended, with their children."""
         rows = self._connection.execute("SELECT path FROM nodes WHERE ephemeral ORDER BY path DESC")
         for (path,) in rows:
             below = self._connection.execute(
@@ -336,9 +338,9 @@ class SqliteNodes:
 
 
 def build_database(connection: SqlConnection, edits: Iterable[Edit], progress: Progress) -> None:
-    """Fills a new database with nodes, as one transaction.
+    """Fills a new database with nodes, in one transaction.
 
-    :param progress: what it says about itself, but for the tally, which is counted
+    :param progress: what the database records about itself, without the tally, which is calculated
     """
     nodes = SqliteNodes(connection)
     connection.execute("BEGIN IMMEDIATE")

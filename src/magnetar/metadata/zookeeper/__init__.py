@@ -1,5 +1,5 @@
-"""Metadata in Apache ZooKeeper: a client of its protocol, and a ``MetadataStore`` on it.
+"""Metadata in Apache ZooKeeper: a client of its protocol, and a ``MetadataStore`` that uses it.
 
-From the bytes up: ``jute`` (how records are written), ``messages`` (which records there are), ``connection``
-(one socket), ``session`` (what outlives sockets), ``store``.
+From the bottom up: ``jute`` (serialization), ``messages`` (the records), ``connection`` (one socket),
+``session`` (which survives sockets), ``store``.
 """

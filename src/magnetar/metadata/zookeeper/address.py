@@ -1,4 +1,4 @@
-"""Where ZooKeeper is: ``zk:host:port,host:port/chroot``, as Pulsar's settings have it."""
+"""The address of a ZooKeeper ensemble: ``zk:host:port,host:port/chroot``, as in Pulsar's settings."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ _SCHEMES = ("zk:", "zookeeper:")
 
 
 class AddressRefused(ValueError):
-    """It names no ensemble of ZooKeeper."""
+    """The text is not the address of a ZooKeeper ensemble."""
 
 
 @dataclass(frozen=True, slots=True)
 class EnsembleAddress:
     hosts: tuple[tuple[str, int], ...]
     chroot: str = ""
-    """Without a slash at its end; empty: the root."""
+    """Without a trailing slash; empty: the root."""
 
     def __str__(self) -> str:
         return ",".join(f"{_written(host)}:{port}" for host, port in self.hosts) + self.chroot
 
 
 def ensemble_address(text: str) -> EnsembleAddress:
-    """:param text: with a scheme or bare: https://pulsar.apache.org/docs/4.0.x/administration-metadata-store/
+    """:param text: with or without scheme:
+    https://pulsar.apache.org/docs/4.0.x/administration-metadata-store/
 
-    :raises AddressRefused: it cannot be understood
+    :raises AddressRefused: it is not a valid address
     """
     rest = text.strip()
     for scheme in _SCHEMES:

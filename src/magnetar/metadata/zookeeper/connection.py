@@ -1,4 +1,5 @@
-"""One socket to a server of ZooKeeper: packets behind their length, answers in the order of the requests."""
+"""One socket to a ZooKeeper server: packets with their length in front, answers in the order of the
+requests."""
 
 from __future__ import annotations
 
@@ -30,57 +31,57 @@ log = logging.getLogger(__name__)
 
 _LENGTH = struct.Struct(">i")
 _MAX_ANSWER_BYTES = 64 << 20
-"""The names of a million children; a server that says more is none."""
+"""Enough for the names of a million children; a larger answer is taken for an error."""
 
 Take = Callable[[JuteReader], Any]
-"""Makes the answer of what follows a reply's header."""
+"""Makes the result from what follows a reply's header."""
 
 
 @dataclass(slots=True)
 class Request:
-    """An operation that somebody waits for."""
+    """An operation that waits for its answer."""
 
     operation: Operation
     path: str
     packet: bytes
     take: Take
     future: Any
-    """Comes to what ``take`` makes, or to an error."""
+    """Gets the result of ``take``, or an error."""
     repeatable: bool
-    """It changes nothing: another connection may ask again."""
+    """It changes nothing, so that it may be sent again on another connection."""
     asked_at: float
     xid: int = 0
     sent_at: float = 0.0
 
 
 class ConnectionOwner(Protocol):
-    """What hears of a connection."""
+    """Receives the events of a connection."""
 
     def on_greeting(self, greeting: Greeting) -> None: ...
     def on_answer(self, request: Request, error: int, result: Any) -> None:
-        """:param result: None when there is an error"""
+        """:param result: None if there is an error"""
         ...
 
     def on_alive(self, sent_at: float) -> None:
-        """The server has answered what was sent at that time."""
+        """The server has answered a request that was sent at that time."""
         ...
 
     def on_event(self, kind: ChangeKind, path: str) -> None: ...
     def on_zxid(self, zxid: int) -> None:
-        """The newest change that the server knew of."""
+        """The newest transaction id known to the server."""
         ...
 
     def on_refused(self, error: int) -> None:
-        """The server does not take the credentials."""
+        """The server does not accept the credentials."""
         ...
 
     def on_lost(self, unanswered: Sequence[Request], reason: str) -> None:
-        """The socket is gone; said once."""
+        """The socket is closed; called once."""
         ...
 
 
 class ZooKeeperConnection:
-    """A ``StreamProtocol``. What is sent in one turn of the loop goes out in one write."""
+    """A ``StreamProtocol``. Requests of one turn of the loop are sent with one write."""
 
     def __init__(self, owner: ConnectionOwner, loop: Loop, clock: Clock) -> None:
         self._owner = owner
@@ -104,11 +105,11 @@ class ZooKeeperConnection:
         self._write(header(request.xid, request.operation) + request.packet)
 
     def send_apart(self, xid: int, operation: Operation, packet: bytes) -> None:
-        """What nobody waits for."""
+        """Sends a request whose answer is ignored."""
         self._write(header(xid, operation) + packet)
 
     def ping(self) -> None:
-        """Unless one is on its way."""
+        """Sends a ping, unless one is unanswered."""
         if self._ping_sent_at is None:
             self._ping_sent_at = self._clock.monotonic()
             self.send_apart(PING_XID, Operation.PING, b"")
@@ -118,7 +119,7 @@ class ZooKeeperConnection:
         self._write(packet)
 
     def end(self, reason: str) -> None:
-        """Drops the socket and tells the owner, unless it is dropped already."""
+        """Closes the socket and tells the owner, unless it is closed already."""
         if self._ended:
             return
         self._ended = True
@@ -209,7 +210,7 @@ class ZooKeeperConnection:
         self.end(str(exc) if exc is not None else "the server closed the connection")
 
     def pause_writing(self) -> None:
-        """Requests in progress are bounded by who asks: nothing is held back here."""
+        """Does nothing: callers limit the number of requests in progress."""
 
     def resume_writing(self) -> None:
         """See :meth:`pause_writing`."""

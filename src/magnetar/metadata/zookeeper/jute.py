@@ -1,6 +1,6 @@
-"""Jute, the serialization of ZooKeeper: big-endian numbers, texts and byte strings behind their length.
+"""Jute, ZooKeeper's serialization: big-endian numbers, texts and byte strings with their length in front.
 
-https://zookeeper.apache.org/doc/r3.9.4/zookeeperInternals.html; a length of -1 stands for nothing at all.
+https://zookeeper.apache.org/doc/r3.9.4/zookeeperInternals.html; a length of -1 means null.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _LONG = struct.Struct(">q")
 
 
 class JuteError(Exception):
-    """Bytes that are not the record which is expected there."""
+    """The bytes are not the expected record."""
 
 
 def put_int(into: bytearray, value: int) -> None:
@@ -37,9 +37,9 @@ def put_text(into: bytearray, value: str) -> None:
 
 
 class JuteReader:
-    """Takes one value after another.
+    """Reads one value after another.
 
-    :raises JuteError: from every call: there are too few bytes, or they are not such a value
+    :raises JuteError: in every method: there are too few bytes, or they are not a value of that type
     """
 
     def __init__(self, data: bytes) -> None:
@@ -56,7 +56,7 @@ class JuteReader:
         return self._take(1) != b"\0"
 
     def take_bytes(self) -> bytes:
-        """Nothing at all is no bytes."""
+        """Null is read as empty."""
         length = self.take_int()
         if length == -1:
             return b""
@@ -70,7 +70,7 @@ class JuteReader:
 
     def take_texts(self) -> list[str]:
         count = self.take_int()
-        # Each takes four bytes at least: a count beyond that would only make a list for nothing.
+        # Each element takes at least four bytes: a larger count is invalid, and must not allocate a list.
         if count > (len(self._data) - self._at) // 4:
             raise JuteError(f"{count} texts in {len(self._data)} bytes")
         return [self.take_text() for _ in range(count)]

@@ -1,7 +1,7 @@
 """The requests and answers of ZooKeeper 3.6 and later that a metadata store needs, without their length.
 
-https://github.com/apache/zookeeper/blob/branch-3.9/zookeeper-jute/src/main/resources/zookeeper.jute names
-the records, ``ZooDefs`` the numbers of operations, ``KeeperException.Code`` those of errors.
+https://github.com/apache/zookeeper/blob/branch-3.9/zookeeper-jute/src/main/resources/zookeeper.jute has the
+names of the records, ``ZooDefs`` the numbers of operations, ``KeeperException.Code`` those of errors.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from magnetar.metadata.zookeeper.jute import (
 )
 
 MAX_PACKET_BYTES = 0xFFFFF
-"""``jute.maxbuffer`` as servers are shipped: a longer request ends the connection."""
+"""The default of servers' ``jute.maxbuffer``: a longer request ends the connection."""
 
 
 class Operation(IntEnum):
@@ -91,12 +91,12 @@ _CHANGES = {1: ChangeKind.CREATED, 2: ChangeKind.DELETED, 3: ChangeKind.CHANGED,
 
 
 class NotAllowed(MetadataError):
-    """The node's permissions do not let this client do what it asked for."""
+    """The node's ACL does not permit this client's request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """What a server says first; ``session_id`` 0: the session has expired."""
+    """A server's first answer; ``session_id`` 0: the session has expired."""
 
     timeout_ms: int
     session_id: int
@@ -116,7 +116,7 @@ class Stat:
     modified_ms: int
     version: int
     owner: int
-    """The session of an ephemeral node, else 0."""
+    """The session of an ephemeral node, otherwise 0."""
 
     def node(self, path: str, value: bytes, session_id: int) -> Node:
         return Node(
@@ -131,7 +131,7 @@ class Stat:
 
 
 def connect(last_zxid: int, timeout_ms: int, session_id: int, password: bytes) -> bytes:
-    """The first request of a connection; it has no header."""
+    """Returns the first request of a connection; it has no header."""
     into = bytearray()
     put_int(into, 0)
     put_long(into, last_zxid)
@@ -143,7 +143,7 @@ def connect(last_zxid: int, timeout_ms: int, session_id: int, password: bytes) -
 
 
 def greeting(data: bytes) -> Greeting:
-    """:raises JuteError: it is something else"""
+    """:raises JuteError: it is another record"""
     reader = JuteReader(data)
     reader.take_int()
     timeout_ms, session_id, password = reader.take_int(), reader.take_long(), reader.take_bytes()
@@ -163,7 +163,7 @@ def create(path: str, value: bytes, *, ephemeral: bool = False, sequential: bool
 
 
 def delete(path: str, version: int) -> bytes:
-    """Of DELETE, and of CHECK, which only stands in a MULTI.
+    """For DELETE, and for CHECK, which only occurs in a MULTI.
 
     :param version: -1: any
     """
@@ -183,7 +183,7 @@ def set_data(path: str, value: bytes, version: int) -> bytes:
 
 
 def read(path: str) -> bytes:
-    """Of EXISTS, GET_DATA and GET_CHILDREN, without a watch."""
+    """For EXISTS, GET_DATA and GET_CHILDREN, without a watch."""
     into = bytearray()
     put_text(into, path)
     put_bool(into, False)
@@ -191,7 +191,7 @@ def read(path: str) -> bytes:
 
 
 def add_watch(path: str) -> bytes:
-    """Of everything at ``path`` and below it, for as long as the session lasts."""
+    """Watches everything at ``path`` and below it, for the life of the session."""
     into = bytearray()
     put_text(into, path)
     put_int(into, _PERSISTENT_RECURSIVE)
@@ -199,7 +199,7 @@ def add_watch(path: str) -> bytes:
 
 
 def set_watches(last_zxid: int, recursive: Sequence[str]) -> bytes:
-    """What a new connection of a session watches."""
+    """Sets the watches of a session on a new connection."""
     into = bytearray()
     put_long(into, last_zxid)
     for paths in ((), (), (), (), recursive):
@@ -242,7 +242,7 @@ def take_stat(reader: JuteReader) -> Stat:
 
 
 def take_event(reader: JuteReader) -> tuple[ChangeKind, str] | None:
-    """None: it tells of the session."""
+    """None: the event is about the session."""
     kind, _state, path = reader.take_int(), reader.take_int(), reader.take_text()
     if kind == -1:
         return None
@@ -252,7 +252,7 @@ def take_event(reader: JuteReader) -> tuple[ChangeKind, str] | None:
 
 
 def error_of(code: int, path: str) -> MetadataError:
-    """What the caller of an operation is told."""
+    """Returns the error to raise for the caller of an operation."""
     if code == _NO_AUTH:
         return NotAllowed(f"{path}: ZooKeeper does not allow it")
     if code == _EPHEMERAL_PARENT:
@@ -263,7 +263,7 @@ def error_of(code: int, path: str) -> MetadataError:
 
 
 def check_packet(path: str, packet: bytes) -> None:
-    """:raises NodeTooLarge: no server would read it"""
+    """:raises NodeTooLarge: servers would not read it"""
     # The header of a request takes 8 bytes.
     if len(packet) + 8 > MAX_PACKET_BYTES:
         raise NodeTooLarge(

@@ -1,8 +1,8 @@
-"""Several operations in one request of ZooKeeper, MULTI: all of them are done, in their order, or none.
+"""Several operations in one ZooKeeper request, MULTI: all of them take effect, in their order, or none.
 
 Request and answer have no record in ``zookeeper.jute`` (``MultiOperationRecord``, ``MultiResponse``): each
-operation lies behind a ``MultiHeader``, and one more such header ends them. A request that is not done is
-answered without an error of its own: each operation has one there.
+operation follows a ``MultiHeader``, and a last header ends them. The answer to a failed request has no error
+of its own, but one for each operation.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from magnetar.metadata.zookeeper.jute import JuteError, JuteReader, put_bool, pu
 from magnetar.metadata.zookeeper.messages import OK, Operation, Stat, take_stat
 
 _FAILED = -1
-"""Of a header: behind it lies an error and no result."""
+"""In a header: an error follows, and no result."""
 _NOT_TRIED = -2
-"""Runtime inconsistency: the error of those behind the one that could not be done."""
+"""Runtime inconsistency: the error of the operations after the one that failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperationResult:
-    """Of one operation."""
+    """The result of one operation."""
 
     error: int = OK
-    """OK where another operation is why nothing was done, if that one came later."""
+    """OK also for operations before the one that failed."""
     path: str = ""
-    """Of CREATE2: with the number of one that is sequential."""
+    """Of CREATE2; includes the number of a sequential node."""
     stat: Stat | None = None
     """Of CREATE2 and SET_DATA."""
 
 
 def multi(operations: Sequence[tuple[Operation, bytes]]) -> bytes:
-    """:param operations: CREATE2, DELETE, SET_DATA and CHECK, with the packet that each has alone"""
+    """:param operations: CREATE2, DELETE, SET_DATA and CHECK, each with its packet"""
     into = bytearray()
     for operation, packet in operations:
         _put_header(into, operation, end=False)
@@ -42,9 +42,9 @@ def multi(operations: Sequence[tuple[Operation, bytes]]) -> bytes:
 
 
 def take_results(reader: JuteReader, asked: Sequence[Operation]) -> list[OperationResult]:
-    """One for each operation that was asked for, in their order.
+    """Returns one result for each operation, in their order.
 
-    :raises JuteError: it is something else
+    :raises JuteError: it is another record
     """
     results: list[OperationResult] = []
     while True:
@@ -59,7 +59,7 @@ def take_results(reader: JuteReader, asked: Sequence[Operation]) -> list[Operati
 
 
 def failed(results: Sequence[OperationResult]) -> int | None:
-    """Which operation kept all of them from being done; None: all are done."""
+    """Returns the index of the operation that failed; None: all have taken effect."""
     errors = [(at, result.error) for at, result in enumerate(results) if result.error != OK]
     reasons = [at for at, error in errors if error != _NOT_TRIED]
     return reasons[0] if reasons else errors[0][0] if errors else None
@@ -73,7 +73,7 @@ def _put_header(into: bytearray, kind: int, *, end: bool) -> None:
 
 def _take_result(reader: JuteReader, kind: int, error: int) -> OperationResult:
     if kind == _FAILED:
-        # The header has it, too.
+        # The header contains it too.
         return OperationResult(reader.take_int())
     if kind == Operation.CREATE2:
         return OperationResult(error, reader.take_text(), take_stat(reader))

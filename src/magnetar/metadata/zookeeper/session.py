@@ -1,8 +1,8 @@
-"""A session with an ensemble of ZooKeeper: it outlives its connections, and knows when it may be over.
+"""A session with a ZooKeeper ensemble: it survives its connections, and knows when it may have expired.
 
-What a server last answered was sent at some time; the server counts the session's time-out from then at the
-earliest. When 5/6 of it have gone by here without another answer the session counts as lost, before any
-server can have ended it: whoever owned something by it has stopped when somebody else may begin.
+The server counts the session timeout from the time at which it received the last answered request, or later.
+After 5/6 of the timeout from its sending without another answer the session counts as lost, before a server
+can expire it: whatever it owned is given up before another session can take it over.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ log = logging.getLogger(__name__)
 _NO_PASSWORD = bytes(16)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _SOUND_SECONDS = 1.0
-"""A connection that ends sooner is followed by a pause, as one that was refused."""
+"""A connection that ends sooner is followed by a pause, like one that was refused."""
 _MAX_WAITING = 100_000
-"""Requests that wait for a connection."""
+"""The most requests that wait for a connection."""
 
 
 class Outside(NamedTuple):
-    """What a session needs of the world."""
+    """What a session needs of its environment."""
 
     loop: Loop
     clock: Clock
@@ -59,13 +59,14 @@ class Outside(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
     timeout_ms: int = 30_000
-    """What is asked for; the server answers what it grants. ``metadataStoreSessionTimeoutMillis``."""
+    """The requested timeout; the server answers with the granted one.
+    ``metadataStoreSessionTimeoutMillis``."""
     digest: bytes = field(default=b"", repr=False)
-    """``user:password`` of the scheme digest; empty: none."""
+    """``user:password`` of the digest scheme; empty: none."""
 
 
 class ZooKeeperSession:
-    """:meth:`start` it; requests wait for the first connection, and for the next one when one is lost."""
+    """Needs a :meth:`start`; requests wait for the first connection, and for the next one after a loss."""
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class ZooKeeperSession:
         settings: SessionSettings,
         on_event: Callable[[ChangeKind, str], None],
     ) -> None:
-        """:param on_event: a node that is watched has changed"""
+        """:param on_event: called when a watched node has changed"""
         self._loop, self._clock, self._randomness, self._network = outside
         self._address = address
         self._settings = settings
@@ -82,7 +83,7 @@ class ZooKeeperSession:
         self._listeners = SessionListeners()
         self._connection: ZooKeeperConnection | None = None
         self._state: SessionEvent | None = None
-        """None: there has not been a session yet."""
+        """None: there has been no session yet."""
         self._waiting: deque[Request] = deque()
         self._watched: list[str] = []
         self._timeout = settings.timeout_ms / 1000
@@ -97,11 +98,11 @@ class ZooKeeperSession:
         self._task: Any = None
         self._closed = False
         self.session_id = 0
-        """0: there is none."""
+        """0: there is no session."""
         self.server = ""
-        """Whom it is connected with, or was last."""
+        """The server of the present or last connection."""
         self.trouble = "no server has answered yet"
-        """Why there is no connection, for people."""
+        """Why there is no connection, for display."""
 
     @property
     def connected(self) -> bool:
@@ -111,12 +112,12 @@ class ZooKeeperSession:
         self._task = self._loop.create_task(self._keep_connected())
 
     async def opened(self, limit_seconds: float) -> bool:
-        """Waits for the first connection; False when there was none in time."""
+        """Waits for the first connection; returns False if there was none in time."""
         await finished(self._loop, self._opened, lambda call: self._loop.call_later(limit_seconds, call))
         return self.connected
 
     def listen(self, listener: Callable[[SessionEvent], None]) -> None:
-        """Tells of what is so now in the next turn, then of what happens."""
+        """Reports the present state in the next turn, then each event."""
         self._listeners.add(listener)
         if self._state is not None and not self._closed:
             event = self._state
@@ -124,21 +125,21 @@ class ZooKeeperSession:
             self._loop.call_soon(listener, state)
 
     def watch(self, path: str, packet: bytes) -> None:
-        """Watches everything at a path and below it from now on, over all connections and sessions."""
+        """Watches everything at a path and below it, across connections and sessions."""
         self._watched.append(path)
         if self._connection is not None:
             request = self._made(Operation.ADD_WATCH, path, packet, lambda _reader: None, repeatable=False)
-            # When it gets lost the next connection begins with it.
+            # If it gets lost, the next connection sends it first.
             request.future.add_done_callback(nobody_waits)
             self._connection.send(request)
 
     def ask(
         self, operation: Operation, path: str, packet: bytes, take: Take, *, repeatable: bool = False
     ) -> Any:
-        """A future of what ``take`` makes of the answer.
+        """Returns a future of the result of ``take``.
 
-        :param repeatable: it changes nothing, and is asked again when its connection is lost
-        :raises MetadataRefused: the session is closed, or too much waits already
+        :param repeatable: it changes nothing, and is sent again if the connection is lost
+        :raises MetadataRefused: the session is closed, or too many requests are waiting
         """
         if self._closed:
             raise MetadataRefused("the metadata store is closed")
@@ -152,7 +153,7 @@ class ZooKeeperSession:
         return request.future
 
     async def close(self) -> None:
-        """Ends the session at the server where one answers within a second. Idempotent."""
+        """Ends the session at the server, if one answers within a second. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -200,7 +201,7 @@ class ZooKeeperSession:
         return hosts
 
     async def _connect(self, host: str, port: int) -> bool:
-        """True when the session goes on, or began, on a new connection."""
+        """Returns True if the session goes on, or has begun, on a new connection."""
         made = ZooKeeperConnection(self, self._loop, self._clock)
         self.server = f"{host}:{port}"
         self._greeted = self._loop.create_future()
@@ -211,7 +212,8 @@ class ZooKeeperSession:
             in_time = await finished(self._loop, attempt, lambda call: self._loop.call_later(limit, call))
             if not in_time:
                 attempt.cancel()
-                # It may be made in this very moment: then its end is no news of the next one.
+                # The connection may be made at this very moment: its end must not be taken for that of the
+                # next one.
                 made.end("it does not answer")
                 return False
             error = attempt.exception()
@@ -227,7 +229,7 @@ class ZooKeeperSession:
             if greeting is None:
                 return False
             if asked_for != self.session_id:
-                # What it greets has been given up meanwhile.
+                # The session of the greeting was given up meanwhile.
                 made.end("the session was lost")
                 return False
             if greeting.session_id == 0:
@@ -253,7 +255,7 @@ class ZooKeeperSession:
         self.session_id, self._password = greeting.session_id, greeting.password
         self._timeout = greeting.timeout_ms / 1000
         if self._clock.monotonic() >= asked_at + self._timeout * 5 / 6:
-            # The greeting itself has come too late to rely on.
+            # The greeting itself came too late to rely on the session.
             self._lost("ZooKeeper answered too late")
             connection.end("too late")
             return
@@ -302,7 +304,7 @@ class ZooKeeperSession:
             fail(request.future, error)
 
     def _give_up_waiting(self) -> None:
-        """Nobody waits longer for a connection than a session lasts."""
+        """Fails requests that have waited for a connection longer than a session timeout."""
         oldest = self._clock.monotonic() - self._timeout
         while self._waiting and self._waiting[0].asked_at < oldest:
             error = MetadataRefused(f"there is no connection to ZooKeeper: {self.trouble}")
@@ -318,7 +320,7 @@ class ZooKeeperSession:
             self._timer = None
 
     def _look(self) -> None:
-        """Six times in a time-out, and when it may be over."""
+        """Runs six times per timeout, and when the session may have expired."""
         now = self._clock.monotonic()
         end = self._alive_at + self._timeout * 5 / 6
         if now >= end:

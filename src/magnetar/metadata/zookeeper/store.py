@@ -1,4 +1,4 @@
-"""Metadata in ZooKeeper, in the layout that whoever is above gives it: Pulsar's."""
+"""Metadata in ZooKeeper; the layout is that of the layers above, which is Pulsar's."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ T = TypeVar("T")
 
 _ANY = -1
 _TRIES = 20
-"""How often a put finds that what it needs was made or deleted between two of its requests."""
+"""Attempts of a put whose node or parents are created or deleted between two of its requests."""
 
 
 class ZooKeeperMetadataStore:
-    """A ``MetadataStore``; made by :meth:`open_store`.
+    """A ``MetadataStore``; created by :meth:`open_store`.
 
-    A put makes the parents that are missing, a request for each. Reads come from the server that this
-    session is connected with: never older than what it has read or written before, but perhaps older than
-    what others have written since.
+    A put creates missing parents, with a request for each. Reads come from the server that this session is
+    connected with: never older than what it has read or written before, but perhaps older than what others
+    have written since.
     """
 
     def __init__(self, outside: Outside, address: EnsembleAddress, settings: SessionSettings) -> None:
@@ -77,7 +77,7 @@ class ZooKeeperMetadataStore:
         *,
         wait_seconds: float = 60.0,
     ) -> ZooKeeperMetadataStore:
-        """Waits for the first connection, and makes the chroot where it is missing.
+        """Waits for the first connection, and creates the chroot if it is missing.
 
         :raises MetadataUnavailable: no server answered within ``wait_seconds``
         """
@@ -135,7 +135,7 @@ class ZooKeeperMetadataStore:
             for _ in range(_TRIES):
                 with suppress(NodeMissing):
                     return await self._set(path, value, _ANY)
-                # It was not there: it is made, unless somebody else has made it meanwhile.
+                # It did not exist: it is created, unless another session has created it meanwhile.
                 with suppress(BadVersion):
                     return await self._create(path, value, make)
             raise MetadataUnavailable(f"{path}: it is created and deleted all the time")
@@ -198,7 +198,7 @@ class ZooKeeperMetadataStore:
         await self.session.close()
 
     def _real(self, path: str) -> str:
-        """As ZooKeeper has it."""
+        """Returns the path in ZooKeeper, with the chroot."""
         if not self._chroot:
             return path
         return self._chroot if path == "/" else self._chroot + path
@@ -240,7 +240,7 @@ class ZooKeeperMetadataStore:
             raise BadVersion(f"{path}: there is no version {version}: no such node") from None
 
     async def _create(self, path: str, value: bytes, packet: bytes) -> Node:
-        """:raises BadVersion: it is there"""
+        """:raises BadVersion: the node exists"""
 
         def take(reader: JuteReader) -> Node:
             made = self._shown(reader.take_text())
@@ -254,20 +254,20 @@ class ZooKeeperMetadataStore:
         raise MetadataUnavailable(f"{path}: its parents are deleted all the time")
 
     async def _make_parents(self, real: str) -> None:
-        """All of them with one write: requests are done in the order they are sent in."""
+        """Creates them with one write: a session's requests are processed in the order they are sent."""
         pieces = real.split("/")[1:-1]
         parents = ["/" + "/".join(pieces[: count + 1]) for count in range(len(pieces))]
         asked = [
             self.session.ask(Operation.CREATE2, parent, create(parent, b""), _nothing) for parent in parents
         ]
         for each in asked:
-            # When one of them fails nobody asks for those behind it.
+            # After an error the futures of the others are not awaited.
             each.add_done_callback(nobody_waits)
         for each in asked:
             try:
                 await each
             except (BadVersion, NodeMissing):
-                # It was there; or somebody deleted the one above it meanwhile, and the caller tries again.
+                # It exists; or its parent was deleted meanwhile, and the caller tries again.
                 continue
 
     def _on_event(self, kind: ChangeKind, real: str) -> None:
