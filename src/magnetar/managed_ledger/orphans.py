@@ -78,7 +78,8 @@ class NamedLedgers:
     async def named_by(self, managed_ledger: str) -> set[int]:
         """Returns the ledgers that one managed ledger and its cursors name now.
 
-        :raises MetadataDamaged: a record cannot be parsed"""
+        :raises MetadataDamaged: a record cannot be parsed
+        """
         found: set[int] = set()
         path = f"{ROOT}/{managed_ledger}"
         node = await self._metadata.get(path)

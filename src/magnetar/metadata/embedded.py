@@ -94,8 +94,7 @@ class EmbeddedMetadataStore:
     async def open_store(
         cls, io: Io, path: str, *, reserve_bytes: int = 0, verify: Verify = lambda _found: None
     ) -> EmbeddedMetadataStore:
-        """Opens the database at ``path``, creates it if missing, and removes ephemeral nodes that a crash has
-        left.
+        """Opens the database at ``path``, creates it if missing, and removes ephemeral nodes left by a crash.
 
         Every row is read, and compared with the tally in the database.
 
@@ -362,8 +361,7 @@ class EmbeddedMetadataStore:
             raise DatabaseDamaged(f"{self._path} is damaged: {error}") from error
 
     def _found(self, found: int, verify: Verify) -> Progress:
-        """Returns the progress that the database contains; writes it to a new one, and to one of an older
-        format."""
+        """Returns the recorded progress; writes it to a new database, and to one of an older format."""
         nodes = self._nodes
         if found == FORMAT_VERSION:
             progress, nodes.tally = nodes.read_progress(), nodes.count_all()

@@ -142,8 +142,7 @@ MAX_VALUE_BYTES = 1024 * 1024 - 8192
 
 
 MAX_STEPS_BYTES = MAX_VALUE_BYTES
-"""Limit of steps that are done together, as counted by :func:`step_bytes`: they are one request to
-ZooKeeper."""
+"""Limit of steps done together, as :func:`step_bytes` counts them: they are one ZooKeeper request."""
 _STEP_BYTES = 64
 """The most that a step takes besides path and value, including a chroot."""
 
@@ -258,8 +257,7 @@ class MetadataStore(Protocol):
         ...
 
     def listen(self, root: str, listener: Callable[[Change], None]) -> None:
-        """Calls ``listener`` in the loop after each change of ``root`` or below it, including changes made
-        here.
+        """Calls ``listener`` in the loop after each change of ``root`` or below it, also those made here.
 
         A change may be reported before its own operation is answered, or after. Errors of the listener are
         logged, and do not affect other listeners.

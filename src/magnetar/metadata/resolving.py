@@ -1,5 +1,4 @@
-"""Finds out whether changes took effect whose answer was lost, so that callers do not take them for
-undone."""
+"""Finds out the outcome of changes whose answer was lost, so that none is wrongly taken for undone."""
 
 from __future__ import annotations
 

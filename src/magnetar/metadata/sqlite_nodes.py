@@ -146,8 +146,7 @@ class SqliteNodes:
         return tally
 
     def part(self, after: str, progress: Progress) -> NodeRange:
-        """Returns the persistent nodes after a path, as many as make a part. The last part has the sequential
-        numbers."""
+        """Returns a part of the persistent nodes after a path. The last part has the sequential numbers."""
         nodes, size = [], 0
         for node in self._persistent_after(after):
             nodes.append(node)
@@ -196,8 +195,7 @@ class SqliteNodes:
         if not isinstance(value, bytes) or not all(isinstance(number, int) for number in numbers):
             raise NodeDamaged(f"{path}: its row has values of other types")
         version, created_ms, modified_ms, ephemeral = numbers
-        # Nodes of earlier sessions were removed when the store was opened: the remaining ones belong to this
-        # one.
+        # Nodes of earlier sessions were removed when the store was opened: what is left is this one's.
         return Node(path, value, version, created_ms, modified_ms, bool(ephemeral), bool(ephemeral))
 
     def exists(self, path: str) -> bool:

@@ -30,7 +30,8 @@ class BookieAdmin:
     async def rack(self, bookie_id: str) -> Mapping[str, Any]:
         """Returns ``BookieInfo``.
 
-        :raises NotFound: the table does not contain the bookie"""
+        :raises NotFound: the table does not contain the bookie
+        """
         for group in (await self.racks()).values():
             if bookie_id in group:
                 found: Mapping[str, Any] = group[bookie_id]

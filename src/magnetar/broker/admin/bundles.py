@@ -50,7 +50,8 @@ class BundleAdmin:
     async def of(self, namespace: str) -> Mapping[str, Any]:
         """Returns ``BundlesData``: the present bundles of a namespace.
 
-        :raises NamespaceNotFound: no such namespace"""
+        :raises NamespaceNotFound: no such namespace
+        """
         found = await self._broker.bundles.of_namespace(self._broker.parse_namespace(namespace))
         return {"boundaries": found.texts(), "numBundles": len(found)}
 

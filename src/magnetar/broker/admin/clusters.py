@@ -25,7 +25,8 @@ class ClusterAdmin:
     async def get(self, name: str) -> Mapping[str, Any]:
         """Returns ``ClusterData``.
 
-        :raises ClusterNotFound: no such cluster"""
+        :raises ClusterNotFound: no such cluster
+        """
         return await self._clusters.get(name)
 
     async def create(self, name: str, data: Mapping[str, Any]) -> None:
@@ -49,7 +50,7 @@ class ClusterAdmin:
 
         :raises ClusterNotFound: no such cluster
         :raises PreconditionFailed: it is the local cluster, a namespace lists it or has it in its name, or
-            it has isolation policies
+            it has failure domains or isolation policies
         """
         await self._clusters.get(name)
         if name == self._own:
@@ -74,7 +75,8 @@ class ClusterAdmin:
     async def migration(self, name: str) -> Mapping[str, Any]:
         """Returns ``ClusterPolicies``.
 
-        :raises NotFound: they were never set"""
+        :raises NotFound: they were never set
+        """
         return await self._clusters.policies(name)
 
     async def set_migration(self, name: str, url: Mapping[str, Any], *, migrated: bool) -> None:

@@ -126,7 +126,8 @@ class IsolationAdmin:
     async def broker(self, cluster: str, broker_id: str) -> Mapping[str, Any]:
         """Raises as :meth:`policies` does.
 
-        :raises NotFound: no policy names that broker"""
+        :raises NotFound: no policy names that broker
+        """
         found = _seen_by(broker_id, await self._parsed(cluster))
         if "policyName" not in found:
             raise NotFound(f"Can't find broker {broker_id} in NamespaceIsolationPolicies of {cluster}")
@@ -148,7 +149,8 @@ class IsolationAdmin:
     async def domains(self, cluster: str) -> Mapping[str, Any]:
         """Returns ``FailureDomain`` by name.
 
-        :raises PreconditionFailed: no such cluster"""
+        :raises PreconditionFailed: no such cluster
+        """
         await self._check_412(cluster)
         path = domains_path(cluster)
         names = await self._metadata.children(path)

@@ -33,8 +33,7 @@ class LoadAdmin:
         return None if desk is None else desk.reporter.latest.to_json()
 
     def brokers(self) -> list[dict[str, Any]]:
-        """Returns every live broker with its last load report, usage in percent; a standalone broker has no
-        report.
+        """Returns every live broker with its last load report, usage in percent; none if standalone.
 
         ``url`` and ``urlTls`` are those of its HTTP interface; ``magnetar``: it is not a broker of Apache
         Pulsar.
@@ -117,7 +116,8 @@ class LoadAdmin:
     async def default_quota(self) -> Mapping[str, Any]:
         """Returns ``ResourceQuota``.
 
-        :raises MetadataFailure: the record is not valid JSON"""
+        :raises MetadataFailure: the record is not valid JSON
+        """
         return (await self._quotas.default()).to_json()
 
     async def set_default_quota(self, quota: Mapping[str, Any]) -> None:

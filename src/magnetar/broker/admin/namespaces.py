@@ -185,7 +185,8 @@ class NamespaceAdmin:
     async def policies(self, namespace: str) -> Mapping[str, Any]:
         """Returns ``Policies``.
 
-        :raises NamespaceNotFound: no such namespace"""
+        :raises NamespaceNotFound: no such namespace
+        """
         found = dict(await self._records.get(self._broker.parse_namespace(namespace)))
         local = await self._records.local(self._broker.parse_namespace(namespace))
         if local.get("migrated"):
@@ -284,7 +285,8 @@ class NamespaceAdmin:
     async def of_tenant(self, tenant: str) -> Sequence[str]:
         """Returns full names, sorted.
 
-        :raises TenantNotFound: no such tenant"""
+        :raises TenantNotFound: no such tenant
+        """
         return await self._records.of_tenant(tenant)
 
     async def of_tenant_and_cluster(self, tenant: str, cluster: str) -> Sequence[str]:

@@ -168,7 +168,8 @@ class Download:
     async def next(self) -> bytes:
         """Returns the next bytes; empty at the end.
 
-        :raises PersistenceFailure: the package cannot be read, or was deleted"""
+        :raises PersistenceFailure: the package cannot be read, or was deleted
+        """
         if self._closed or self._next >= self._entries:
             return b""
         try:

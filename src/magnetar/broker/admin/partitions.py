@@ -270,7 +270,8 @@ class PartitionAdmin:
     async def _check_unused(self, partitions: Sequence[TopicName]) -> None:
         """Checks all partitions before any is deleted.
 
-        :raises InUse: a partition has producers or consumers"""
+        :raises InUse: a partition has producers or consumers
+        """
         for partition in partitions:
             if not await self._is_there(partition):
                 continue

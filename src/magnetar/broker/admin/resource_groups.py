@@ -22,7 +22,8 @@ class ResourceGroupAdmin:
     async def get(self, name: str) -> Mapping[str, Any]:
         """Returns ``ResourceGroup``.
 
-        :raises NotFound: no such group"""
+        :raises NotFound: no such group
+        """
         return await self._records.get(name)
 
     async def check(self, name: str) -> None:

@@ -164,7 +164,8 @@ class SubscriptionAdmin:
     async def skip_all(self, topic: str, subscription: str) -> None:
         """Acknowledges everything.
 
-        :raises SubscriptionNotFound: no such subscription"""
+        :raises SubscriptionNotFound: no such subscription
+        """
         for found in await self._consuming(topic, subscription):
             found.skip_to(found.topic.managed_ledger.max_read_position)
             await found.cursor.flush()

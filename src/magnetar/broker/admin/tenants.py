@@ -24,7 +24,8 @@ class TenantAdmin:
     async def get(self, name: str) -> Mapping[str, Any]:
         """Returns ``TenantInfo``.
 
-        :raises TenantNotFound: no such tenant"""
+        :raises TenantNotFound: no such tenant
+        """
         return await self._tenants.get(name)
 
     async def create(self, name: str, info: Mapping[str, Any]) -> None:

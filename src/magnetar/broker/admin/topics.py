@@ -64,7 +64,8 @@ class TopicAdmin:
     async def parts(self, topic: str) -> Sequence[TopicName]:
         """Returns the partitions of a topic, or the topic itself.
 
-        :raises NamespaceNotFound: no such namespace"""
+        :raises NamespaceNotFound: no such namespace
+        """
         name = self._broker.parse_topic(topic)
         await self._broker.namespaces.check(name.namespace_name)
         count = await self._broker.namespaces.partitions(name)
@@ -276,13 +277,15 @@ class TopicAdmin:
     async def position_at(self, topic: str, publish_time_ms: int) -> tuple[int, int]:
         """Returns the first position published at or after a time.
 
-        :raises TopicNotFound: no such topic"""
+        :raises TopicNotFound: no such topic
+        """
         return await (await self.persistent(topic)).position_at(publish_time_ms)
 
     async def backlog_size(self, topic: str, position: tuple[int, int]) -> int:
         """Returns the bytes after a position, estimated inside a ledger.
 
-        :raises TopicNotFound: no such topic"""
+        :raises TopicNotFound: no such topic
+        """
         ledgers = (await self.persistent(topic)).managed_ledger.ledgers
         return ledgers.total_size() if position < (0, 0) else ledgers.size_after(position)
 
@@ -291,7 +294,8 @@ class TopicAdmin:
     async def stats(self, topic: str, wanted: StatsSelection) -> Json:
         """Returns ``TopicStats``.
 
-        :raises TopicNotFound: no such topic"""
+        :raises TopicNotFound: no such topic
+        """
         return await stats_of(
             self._broker.io, await self.existing(topic), self._broker.settings.broker_id, wanted
         )
@@ -309,7 +313,8 @@ class TopicAdmin:
     async def partitioned_stats(self, topic: str, wanted: StatsSelection, *, per_partition: bool) -> Json:
         """Returns ``PartitionedTopicStats``.
 
-        :raises TopicNotFound: no such partitioned topic"""
+        :raises TopicNotFound: no such partitioned topic
+        """
         metadata = await self._partitions.describe(topic)
         each: dict[str, Json] = {}
         for name in await self.parts(topic):
@@ -327,7 +332,8 @@ class TopicAdmin:
     async def partitioned_internal_stats(self, topic: str) -> Json:
         """Returns ``PartitionedTopicInternalStats``.
 
-        :raises TopicNotFound: no such partitioned topic"""
+        :raises TopicNotFound: no such partitioned topic
+        """
         metadata = await self._partitions.describe(topic)
         each: dict[str, Json] = {}
         for name in await self.parts(topic):
@@ -353,6 +359,7 @@ class TopicAdmin:
     async def trim(self, topic: str) -> None:
         """Trims ledgers that are no longer needed.
 
-        :raises TopicNotFound: no such topic"""
+        :raises TopicNotFound: no such topic
+        """
         for part in await self.parts(topic):
             (await self._broker.persistent_topic(part)).managed_ledger.trimmer.schedule()

@@ -156,7 +156,8 @@ class CompactedLedger:
     async def size(self) -> int:
         """The ledger's size in bytes.
 
-        :raises LedgerError: the ledger cannot be opened"""
+        :raises LedgerError: the ledger cannot be opened
+        """
         with self.held():
             return (await self._opened()).metadata.length
 

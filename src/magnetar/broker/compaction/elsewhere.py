@@ -174,14 +174,16 @@ class QuestionPipeline(Generic[C, T]):
     async def put(self, context: C, asked: PendingAnswer[T]) -> None:
         """Adds a question; returns when the previous answer was used.
 
-        :raises ProcessFailed: the previous question was not answered"""
+        :raises ProcessFailed: the previous question was not answered
+        """
         await self.end()
         self._asked = context, asked
 
     async def end(self) -> None:
         """Returns when all answers were used.
 
-        :raises ProcessFailed: the last question was not answered"""
+        :raises ProcessFailed: the last question was not answered
+        """
         before, self._asked = self._asked, None
         if before is not None:
             context, asked = before

@@ -77,7 +77,8 @@ class NewLedger:
     async def settle(self) -> None:
         """Returns when everything appended is durable.
 
-        :raises LedgerError: the ledger cannot be written"""
+        :raises LedgerError: the ledger cannot be written
+        """
         await self._until_at_most(0)
 
     async def _until_at_most(self, on_way: int) -> None:
@@ -94,7 +95,8 @@ class NewLedger:
     async def close(self) -> None:
         """Closes the ledger; everything in it is durable when this returns.
 
-        :raises LedgerError: the ledger cannot be written"""
+        :raises LedgerError: the ledger cannot be written
+        """
         await self._writer.close()
 
     def on_durable(self, _ledger_id: int, last_entry_id: int) -> None:

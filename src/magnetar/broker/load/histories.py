@@ -53,13 +53,15 @@ class Histories:
     async def brokers_but(self, known: Collection[str]) -> Collection[str]:
         """Returns the brokers with stored averages that are not in ``known``.
 
-        :raises MetadataError: the store refused"""
+        :raises MetadataError: the store refused
+        """
         return set(await self._metadata.children(BROKERS)) - set(known)
 
     async def forget(self, bundles: Collection[str], broker_ids: Collection[str] = ()) -> None:
         """Deletes the histories and averages of these.
 
-        :raises MetadataError: the store refused"""
+        :raises MetadataError: the store refused
+        """
         for path in (*map(bundle_path, bundles), *map(broker_path, broker_ids)):
             try:
                 await self._metadata.delete(path)

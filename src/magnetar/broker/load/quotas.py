@@ -68,7 +68,8 @@ class Quotas:
     async def set_for(self, bundle: str) -> ResourceQuota | None:
         """None: the bundle has no quota of its own.
 
-        :raises MetadataFailure: the record is not valid JSON"""
+        :raises MetadataFailure: the record is not valid JSON
+        """
         record = await read(self._metadata, f"{_BUNDLES}/{bundle}")
         return None if record is None else ResourceQuota.from_json(record)
 

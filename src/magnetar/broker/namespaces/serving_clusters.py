@@ -129,7 +129,8 @@ class ServingClusters:
     async def named(self, cluster: str) -> OtherCluster:
         """Returns the addresses of another cluster.
 
-        :raises ClusterNotFound: the cluster has no record"""
+        :raises ClusterNotFound: the cluster has no record
+        """
         record = await self._policies.clusters.get(cluster)
         fields = ("brokerServiceUrl", "brokerServiceUrlTls", "serviceUrl", "serviceUrlTls")
         return OtherCluster(cluster, *(record.get(field) or None for field in fields))

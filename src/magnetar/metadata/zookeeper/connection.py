@@ -1,5 +1,4 @@
-"""One socket to a ZooKeeper server: packets with their length in front, answers in the order of the
-requests."""
+"""One socket to a ZooKeeper server: length-prefixed packets, answers in the order of the requests."""
 
 from __future__ import annotations
 

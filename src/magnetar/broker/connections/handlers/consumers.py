@@ -123,7 +123,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
     await for_consumer(broker.schemas, topic, schema)
     start = await _start(topic, request)
     properties = {pair.key: pair.value for pair in request.subscription_properties}
-    # A reader that leaves while another one waits for its cursor passes its position on to it.
+    # A reader that comes back after a seek gets the cursor that was kept for it, with its position.
     async with connection.requests.opening():
         subscription = await topic.subscribe(
             request.subscription,
