@@ -67,8 +67,7 @@ if TYPE_CHECKING:
     from magnetar.client.client import Client
 
 _INSTANCES = "/counters/producer-name/-"
-"""Numbers the starts of brokers: clients reconnect to a new broker with names that an earlier one
-generated."""
+"""Numbers the starts of brokers, as clients reconnect with names that an earlier broker generated."""
 
 
 @dataclass(frozen=True)
@@ -229,8 +228,7 @@ class BrokerService(ServedTopics):
         return bool(self._listeners) and not self.stopping
 
     async def stop(self) -> None:
-        """Closes the listeners, then topics (acknowledged messages are durable afterwards), then
-        connections."""
+        """Closes the listeners, topics (acknowledged messages are durable afterwards) and connections."""
         self.stopping = True
         for listener in self._listeners:
             listener.close()

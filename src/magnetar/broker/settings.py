@@ -83,8 +83,7 @@ class BrokerSettings:
     backlog_quota_check: bool = True
     backlog_quota_check_seconds: float = 60.0
     precise_age_quota: bool = False
-    """The age of a backlog is read from its oldest message; otherwise it is estimated from the time its
-    ledger closed."""
+    """Backlog ages are read from messages; otherwise they are estimated from when ledgers were closed."""
     max_backlog_scan_seconds: float = 120.0
     max_backlog_scan_entries: int = 10_000
     inactive_topics_check_seconds: float = 60.0

@@ -114,8 +114,7 @@ class Cursor:
         try:
             run = await self._owner.reader.read(position, last, max_entries, max_bytes)
         except GONE as error:
-            # The entry was acknowledged and trimmed during the read, and the next read goes on after it; or
-            # it is lost.
+            # Acknowledged and trimmed during the read, so that the next read goes on after it; or lost.
             if position[0] in self._owner.ledgers and not self.skip_lost(position, error):
                 raise
             return None

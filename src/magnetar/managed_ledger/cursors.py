@@ -142,8 +142,7 @@ class Cursors(Mapping[str, Cursor]):
             if len(active) == 1:
                 self._cache.drop_before(cursor.wanted_from())
                 return
-            # Comparing all read positions takes time in proportion to their number: not after every move of
-            # each.
+            # Comparing all read positions is costly when there are many: not after every move of each.
             self._moved_unseen += _LOOKED_AT
             if active and self._moved_unseen >= len(active):
                 self._moved_unseen = 0

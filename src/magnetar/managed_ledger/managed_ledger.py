@@ -82,8 +82,7 @@ class ManagedLedger:
         self.settings = settings
         self.retention = retention
         self.lost_data = lost_data
-        # Its parts have weak references to it, so that reference counting frees it without the cycle
-        # collector.
+        # Its parts have weak references to it, so that reference counting alone frees it.
         own: ManagedLedger = weakref.proxy(self)
         self._record = LedgersRecord(
             metadata,
@@ -319,8 +318,7 @@ class ManagedLedger:
         self._current.writer = None
         self.write_again()
         if isinstance(reason, LedgerFenced):
-            # A broker that takes the managed ledger over writes its record first; otherwise the fencing was
-            # an error.
+            # A broker that takes the managed ledger over writes its record first; if not, this was a mistake.
             self._writer_fenced = True
         if isinstance(reason, StoreFull):
             # A new ledger would have no space either; one is created with the next append.

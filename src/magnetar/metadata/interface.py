@@ -181,8 +181,7 @@ def check_steps(steps: Sequence[Step]) -> None:
 
 
 def check_path(path: str) -> None:
-    """:raises ValueError: it is relative, ends in a slash, has a piece that is empty, ``.`` or ``..``, or is
-    not text"""
+    """:raises ValueError: it is relative, ends in a slash, has an empty piece, ``.`` or ``..``, or no text"""
     pieces = path.split("/")[1:]
     absolute = path.startswith("/") and "\0" not in path
     if not absolute or (path != "/" and any(piece in ("", ".", "..") for piece in pieces)):

@@ -136,8 +136,7 @@ class ResolvingStore(PassingOnStore):
     async def _certainly(
         self, change: Callable[[], Awaitable[T]], look: Callable[[], Awaitable[T]] | None
     ) -> T:
-        """:param look: finds out the outcome after the answer to ``change`` was lost; repeated until it is
-        answered"""
+        """:param look: finds out the outcome if the answer to ``change`` was lost; repeated until answered"""
         sessions_lost = self._sessions_lost
         with self._changing:
             try:

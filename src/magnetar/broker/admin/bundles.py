@@ -341,8 +341,7 @@ class BundleAdmin:
         return parts
 
     async def _heaviest(self, name: NamespaceName, text: str) -> Bundle:
-        """Returns the bundle with the most topics or, of those served here, the one with the highest message
-        rate."""
+        """Returns the bundle with the most topics or, of those served here, with the highest message rate."""
         best: tuple[float, Bundle] | None = None
         for each in await self._broker.bundles.of_namespace(name):
             bundle = Bundle(name, each)

@@ -44,8 +44,7 @@ from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import Domain, TopicName
 
 _TOPICS_AT_ONCE = 8
-"""Topics of a bundle that are loaded at the same time: they share commits of the metadata and of the
-ledgers."""
+"""Topics of a bundle that are loaded at the same time, so that they share commits."""
 
 
 class NamespaceAdmin:
@@ -390,8 +389,7 @@ class NamespaceAdmin:
         *,
         authoritative: bool,
     ) -> None:
-        """Does something with one bundle of this broker, or with all bundles of a namespace, each at its
-        owner."""
+        """Does something with one bundle of this broker, or with all of a namespace, each at its owner."""
         name = self._broker.parse_namespace(namespace)
         await self._broker.namespaces.check(name)
         if bundle is None:

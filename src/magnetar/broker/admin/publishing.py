@@ -1,5 +1,4 @@
-"""Publishing over HTTP: messages given as text are encoded with a schema and published at the topic's
-owner."""
+"""Publishing over HTTP: messages given as text are encoded with a schema and published."""
 
 from __future__ import annotations
 
@@ -75,8 +74,7 @@ class Publication:
 
 
 _MOST_SECONDS_FOR_RATES = 5.0
-"""How long a request waits for a rate limit: HTTP clients time out some seconds later, and send it all
-again."""
+"""How long a request waits for a rate limit: HTTP clients time out a little later, and repeat it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,8 +299,7 @@ class PublishingAdmin:
             )
 
     async def _wait_for_rates(self, topic: AnyTopic, messages: int, size: int) -> None:
-        """Delays the answer of a publish that exceeds a rate limit; the rest of a long wait is for the next
-        request."""
+        """Delays the answer if a rate limit is exceeded; the rest of a long wait is for the next request."""
         now = self._broker.io.clock.monotonic()
         wait = max((limiter.take(messages, size, now) for limiter in self._limiters(topic)), default=0.0)
         if wait > 0:

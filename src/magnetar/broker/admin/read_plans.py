@@ -84,8 +84,7 @@ class ReadPlanAdmin:
 
 
 def _ranges(ledger: ManagedLedger, start: Position, end: Position | None) -> list[tuple[int, int, int]]:
-    """Returns (ledger id, first entry, last entry) of the readable ranges from ``start`` up to before
-    ``end``."""
+    """Returns (ledger id, first entry, last entry) of readable ranges from ``start`` to before ``end``."""
     after = ledger.max_read_position
     after = (after[0], after[1] + 1)
     after = after if end is None else min(after, end)

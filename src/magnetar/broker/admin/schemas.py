@@ -45,8 +45,7 @@ def _place(entry: IndexEntry) -> Mapping[str, int]:
 
 
 class SchemaAdmin:
-    """Topics are given by their full names, and need not exist; partitions share the schema of their
-    topic."""
+    """Topics are given by their full names, and need not exist; partitions share their topic's schema."""
 
     def __init__(self, broker: BrokerService) -> None:
         self._broker = broker

@@ -93,8 +93,7 @@ class CompactedLedger:
         self._users = 0
         self._replaced = False
         self._positions: dict[int, Position] = {}
-        """Positions of entries that a search has read; the first steps of every binary search use the same
-        ones."""
+        """Positions of entries that a search has read; all binary searches begin with the same ones."""
 
     # Users
 

@@ -111,8 +111,7 @@ class Compactor:
                     passage.close()
                     await self._leave(latest)
             except BaseException:
-                # The process may be the cause, or be in the middle of something: the next compaction starts a
-                # new one.
+                # The process may be the cause, or in an undefined state: the next compaction starts another.
                 self._elsewhere.close()
                 raise
             finally:

@@ -73,7 +73,7 @@ class LatestMessages:
         self.kept = 0
         """Messages that stay."""
 
-    # The first way through
+    # First pass
 
     def number(self, entries: Entries) -> int:
         """Numbers the messages of entries; returns the number of messages so far.
@@ -130,7 +130,7 @@ class LatestMessages:
         number = latest.number_keyed(data, len(data))
         self._chunked.append((number, self._chunks.pop(message, [])))
 
-    # Between
+    # Between the passes
 
     def parts(self) -> int:
         """Returns how many parts to settle with :meth:`settle_part` before :meth:`settle`."""
@@ -162,11 +162,10 @@ class LatestMessages:
         """Removes the files of spilled keys."""
         self._keys.remove()
 
-    # The second way through
+    # Second pass
 
     def any_stay(self, first: int, end: int) -> bool:
-        """Whether any of the messages numbered [first, end) stays; if not, their entries need not be read
-        again."""
+        """Whether any of the messages numbered [first, end) stays; if not, they need not be read again."""
         return self._latest.any_stay(first, end)
 
     def pass_by(self, end: int) -> None:

@@ -136,7 +136,7 @@ class Passage:
                 yield read
             position = ledgers.after((ledger_id, last))
 
-    # The first way through
+    # First pass
 
     async def number(self, after: Position, to: Position) -> None:
         """The first pass.
@@ -163,7 +163,7 @@ class Passage:
         self._spans.append(Span(run.ledger_id, run.first_entry_id, run.last_entry_id, before, end))
         self._figures.read_bytes += entries.ends[entries.count - 1] - entries.starts[0]
 
-    # The second way through
+    # Second pass
 
     async def copy(self, ledger: NewLedger) -> None:
         """The second pass.

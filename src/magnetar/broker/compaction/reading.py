@@ -55,7 +55,7 @@ class CompactedReading:
         self._rewinds = 0
         self.rewind()
 
-    # Where it stands
+    # Position
 
     def rewind(self) -> None:
         """Goes back to the first message that is not consumed; a read in progress returns None."""
@@ -95,7 +95,7 @@ class CompactedReading:
         self._leave_ledger()
         self._cursor.read_position = max(self._cursor.read_position, self._next)
 
-    # As a cursor
+    # The interface of a cursor
 
     def has_more(self) -> bool:
         """Whether there may be something to read."""

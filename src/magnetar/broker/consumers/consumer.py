@@ -245,8 +245,7 @@ class Consumer(Generic[S]):
         """Sends entries [first, end) of a run for the first time; they cost ``messages`` permits."""
         if not self.shows_broker_entry_metadata and has_broker_entry_metadata(run, first, end - 1):
             run = without_broker_entry_metadata(run, range(first, end))
-        # A client that asked for redelivery of everything discards messages without the epoch of that
-        # request.
+        # A client that asked for redelivery of everything discards messages of an earlier epoch.
         epoch = -1 if self.epoch is None else self.epoch
         if epoch < -1:
             self._send_one_by_one(run, first, end, messages)

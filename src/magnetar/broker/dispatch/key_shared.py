@@ -207,8 +207,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         if self._subscription.throttle is not None:
             share = share.only(range(self._subscription.throttle.fitting_of(run, share.chosen, share.sizes)))
         state = self._cursor.state
-        # Acknowledged entries do not wait any more, except those below a mark-delete position moved by other
-        # means.
+        # Acknowledged entries no longer wait, except after a skip or expiry moved the mark-delete position.
         plain = not self.redelivery_counts and not state.batches and state.mark_delete < taken[0][0]
         sent = self._deliver(consumer, run, share, plain=plain)
         for position, slot in taken[sent:]:

@@ -74,8 +74,7 @@ class KeepAlive:
     def _check(self) -> None:
         connection = self._connection
         if connection.closed:
-            # The connection was closed an interval ago, and its client has not even read what was still to be
-            # sent.
+            # The connection was closed an interval ago, and its client has not read what was still unsent.
             connection.abort()
             return
         if not connection.greeted:

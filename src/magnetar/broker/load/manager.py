@@ -204,8 +204,7 @@ class LoadManager:
 
         :raises MetadataError: histories cannot be read now
         """
-        # Shared, as a new leader reads the history of every bundle while all clients of a lost broker ask for
-        # another.
+        # Shared: a new leader reads all histories while all clients of a lost broker look up another.
         await self._shared(None, self._take_reports)
 
     async def _take_reports(self) -> None:

@@ -176,7 +176,7 @@ class TopicCreation:
         """
         if await self.is_partition(name):
             # The namespace's limit was checked for the whole partitioned topic. The tenant's topics are
-            # counted as they are created: otherwise any number of topics whose partitions are unused would be
+            # counted as they are created: otherwise any number of topics with unused partitions would be
             # admitted.
             await self._check_tenant(name, 1)
             return True

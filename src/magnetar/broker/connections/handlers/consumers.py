@@ -358,8 +358,7 @@ async def unsubscribe(connection: Connection, request: Any) -> None:
         await subscription.topic.unsubscribe(subscription.name)
     except (LedgerError, ManagedLedgerError, MetadataError):
         # The consumer gets nothing any more, but its client takes it for open: closing it makes the client
-        # open it again. This follows the answer, because a client that waits for the answer does not reopen
-        # it.
+        # open it again. It is closed after the answer: while waiting for that the client would not.
         if connection.session.consumers.get(consumer.consumer_id) is consumer:
             connection.broker.io.loop.call_soon(connection.close_consumer, consumer)
         raise
