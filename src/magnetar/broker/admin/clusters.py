@@ -49,8 +49,8 @@ class ClusterAdmin:
         """Removes the record of a cluster that nothing refers to.
 
         :raises ClusterNotFound: no such cluster
-        :raises PreconditionFailed: it is the local cluster, a namespace lists it or has it in its name, or
-            it has failure domains or isolation policies
+        :raises PreconditionFailed: it is the local cluster, a namespace lists it or has it in its name, or it
+            has failure domains or isolation policies
         """
         await self._clusters.get(name)
         if name == self._own:

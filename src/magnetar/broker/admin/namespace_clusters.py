@@ -39,8 +39,7 @@ class NamespaceClusterAdmin:
 
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: the list is empty or contains ``global``, or the namespace has a cluster
-            in
-            its name
+            in its name
         :raises AuthorizationFailure: a cluster does not exist, or the tenant may not use it
         :raises Conflict: two of them are peers
         :raises InvalidRequest: a cluster is not among the allowed clusters of the namespace

@@ -110,8 +110,7 @@ class SchemaAdmin:
 
         :raises NamespaceNotFound: no such namespace
         :raises BrokerError: it could not be added; the text gives the reason. As in Pulsar this is not
-            reported
-            as a conflict
+            reported as a conflict
         """
         name = self._named(topic)
         strategy = (await self._broker.policies.of_topic(name)).schema_compatibility

@@ -45,8 +45,8 @@ class TenantAdmin:
 
         :raises TenantNotFound: no such tenant
         :raises PreconditionFailed: as for :meth:`create`, or a cluster is removed that legacy namespaces of
-            the tenant have in their names. Namespaces that are only replicated to the cluster do not
-            count, as in Pulsar
+            the tenant have in their names. Namespaces that are only replicated to the cluster do not count,
+            as in Pulsar
         """
         await self._check(info)
         before = (await self._tenants.get(name)).get("allowedClusters") or ()

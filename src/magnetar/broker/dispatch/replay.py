@@ -11,7 +11,7 @@ _TRIMMED = 1000
 """At this many unused elements before the first position the list is trimmed."""
 
 _FEW = 100
-"""If fewer than this fraction of the list are added, they are inserted one by one."""
+"""Positions are inserted one by one if they are fewer than this fraction (1/n) of the list."""
 
 
 class ReplayPositions:
