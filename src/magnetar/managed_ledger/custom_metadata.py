@@ -1,4 +1,4 @@
-"""The custom metadata of a ledger, which name its managed ledger or cursor."""
+"""The custom metadata of a ledger: the names of its managed ledger and cursor."""
 
 from __future__ import annotations
 

@@ -207,8 +207,7 @@ class CompactedLedger:
         return run.position(0), _last_index(run.buffer[run.starts[0] : run.ends[0]])
 
     async def first_published_at(self, time_ms: int) -> Position | None:
-        """Finds by binary search the first position with a publish time at or after a time; None if there is
-        none.
+        """Finds the first position with a publish time at or after a time, by binary search, or None.
 
         :raises LedgerError: the ledger cannot be read
         """

@@ -26,22 +26,22 @@ FIRST_STEP_BYTES = 16 * 1024
 """The share of a first turn: small, so that many at once do not keep one waiting that has little to do."""
 
 RUN_PRICE = 4 * 1024
-"""Of a run of entries for one consumer, in addition to its bytes."""
+"""Price of a run of entries for one consumer, in addition to its bytes."""
 
 FRAMES_PRICE = 16 * 1024
-"""Of a few dozen frames, or runs of them, that are handled without a protobuf object."""
+"""Price of a few dozen frames, or runs of them, that are handled without a protobuf object."""
 
 READ_PRICE = 128 * 1024
-"""Of starting a read from the ledger store."""
+"""Price of starting a read from the ledger store."""
 
 LOOK_PRICE = 256
-"""Of looking at an entry that may not be sent."""
+"""Price of looking at an entry that may not be sent."""
 
 FILTER_PRICE = 16 * 1024
-"""Of applying the filters to an entry."""
+"""Price of applying the filters to an entry."""
 
 REQUEST_PRICE = 64 * 1024
-"""Of a command that is not per message."""
+"""Price of a command that is not per message."""
 
 
 _FIRSTS = STEP_BYTES // FIRST_STEP_BYTES

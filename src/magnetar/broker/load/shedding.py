@@ -178,7 +178,7 @@ class UniformLoadShedder:
 
 
 def _some(lowest: float) -> float:
-    """Replaces zero, by which the comparison could not divide."""
+    """Returns the divisor of a comparison: 1.0 if the lowest rate is next to nothing."""
     return lowest if lowest > _NOTHING else 1.0
 
 
