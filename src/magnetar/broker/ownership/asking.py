@@ -23,10 +23,10 @@ async def ask(
 ) -> PeerAnswer:
     """Sends a request to another broker and follows its redirects.
 
-    :param beside: the other brokers of the cluster; None: there are none
-    :param owner: another broker, which has the bundle or is to be asked first
-    :raises ServiceNotReady: the owner is not known, or does not answer
-    :raises PeerRefused: the owner refuses
+    :param beside: the other brokers of the cluster; None in a standalone broker
+    :param owner: another broker, which owns the bundle or is to be asked first
+    :raises ServiceNotReady: the owner is unknown or does not answer
+    :raises PeerRefused: the owner refuses the request
     """
     record = beside.brokers.get(owner.broker_id) if beside is not None else None
     authoritative = "true" if owner.authoritative and not owner.settled else "false"

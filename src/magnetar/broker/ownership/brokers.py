@@ -1,4 +1,4 @@
-"""The brokers of a cluster that live: those that are registered, as far as this broker has heard."""
+"""The live brokers of a cluster: those that are registered, as far as this broker knows."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ log = logging.getLogger(__name__)
 
 BROKERS = "/loadbalance/brokers"
 VERSION_PREFIX = "magnetar-"
-"""Of what this kind of broker writes as its version."""
+"""The prefix of the version that a Magnetar broker registers."""
 _RETRY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerRecord:
-    """What a broker says of itself (``LocalBrokerData``)."""
+    """A broker's registration (``LocalBrokerData``)."""
 
     broker_id: str
     """``host:port`` of its HTTP interface."""
@@ -38,20 +38,24 @@ class BrokerRecord:
     persistent_topics: bool
     non_persistent_topics: bool
     load_manager: str
-    """The class of its load manager; empty: it does not say."""
+    """The class of its load manager; empty if the record does not name one."""
     version: str
     started_ms: int
     raw: Mapping[str, Any]
-    """Everything, with fields that nobody here knows."""
+    """The whole record, including fields that Magnetar does not use."""
 
     @property
     def is_magnetar(self) -> bool:
-        """Whether it is of the same kind as this one, and not Apache Pulsar's."""
+        """Whether the broker is a Magnetar broker and not one of Apache Pulsar."""
         return self.version.startswith(VERSION_PREFIX)
 
 
 def parse_record(broker_id: str, value: bytes) -> BrokerRecord:
-    """:raises ValueError: it is not what brokers write; so says RecursionError"""
+    """Reads the record of a registered broker.
+
+    :raises ValueError: the record is not in the form that brokers write
+    :raises RecursionError: the JSON is nested too deeply
+    """
     raw = json.loads(value)
     if not isinstance(raw, dict):
         raise ValueError("the record is not an object")
@@ -75,9 +79,9 @@ def parse_record(broker_id: str, value: bytes) -> BrokerRecord:
 
 
 def listeners_of(value: object) -> Mapping[str, Addresses]:
-    """Addresses by the name of a listener, as brokers write them.
+    """Returns addresses by listener name, from the form in which brokers write them.
 
-    :raises ValueError: it has another form
+    :raises ValueError: ``value`` has another form
     """
     if value is None:
         return {}
@@ -95,7 +99,7 @@ def listeners_of(value: object) -> Mapping[str, Addresses]:
 
 
 def listeners_json(listeners: Mapping[str, Addresses]) -> dict[str, dict[str, str]]:
-    """What :func:`listeners_of` reads."""
+    """Returns the form that :func:`listeners_of` reads."""
     names = ("brokerServiceUrl", "brokerServiceUrlTls", "brokerHttpUrl", "brokerHttpsUrl")
     found = {}
     for listener, at in listeners.items():
@@ -119,9 +123,10 @@ def _whole(raw: Mapping[str, Any], name: str) -> int:
 
 
 class LiveBrokers:
-    """Heard of by a watch and read when it changes: asking costs nothing.
+    """The registered brokers, kept in memory and updated by a watch, so that a look-up costs nothing.
 
-    It may be behind by what a watch takes. Nobody may conclude from it who owns what.
+    The list may lag behind the metadata store by the delay of a watch. Nothing about ownership may be
+    concluded from it.
     """
 
     def __init__(self, io: Io, metadata: MetadataStore) -> None:
@@ -129,7 +134,7 @@ class LiveBrokers:
         self._metadata = metadata
         self._known: dict[str, BrokerRecord] = {}
         self._unreadable: set[str] = set()
-        """Of which that was logged."""
+        """Brokers whose unreadable record has been logged."""
         self._listeners: list[Callable[[], None]] = []
         self._stale: set[str] = set()
         self._all_stale = True
@@ -140,12 +145,12 @@ class LiveBrokers:
         metadata.listen_session(self._session_changed)
 
     async def start(self) -> None:
-        """Reads all of them; what changes from now on is heard of.
+        """Reads all records; later changes are followed.
 
-        :raises MetadataError: the store refused
+        :raises MetadataError: the metadata store refuses
         """
         await self._read()
-        # Not before: of two that read at the same time the one that ends last may have read first.
+        # Only now: of two concurrent reads, the one that ends last may have read first.
         self._started = True
         self._read_anew()
 
@@ -156,21 +161,21 @@ class LiveBrokers:
 
     @property
     def all(self) -> Mapping[str, BrokerRecord]:
-        """By id, in order of their ids; those whose record cannot be read are missing."""
+        """By broker id, in order of the ids; without brokers whose record cannot be read."""
         return self._known
 
     def get(self, broker_id: str) -> BrokerRecord | None:
         return self._known.get(broker_id)
 
     def at_http(self, url: str | None) -> BrokerRecord | None:
-        """The one whose HTTP or HTTPS address that is."""
+        """Returns the broker with that HTTP or HTTPS address."""
         for record in self._known.values():
             if url and url in (record.addresses.http, record.addresses.http_tls):
                 return record
         return None
 
     def listen(self, changed: Callable[[], None]) -> None:
-        """``changed`` is called in the loop after brokers came, went, or wrote another record."""
+        """Calls ``changed`` in the loop after a broker came, went, or wrote another record."""
         self._listeners.append(changed)
 
     def _changed(self, change: Change) -> None:

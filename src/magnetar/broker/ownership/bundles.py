@@ -1,4 +1,4 @@
-"""The bundle in which a topic lies."""
+"""The bundle that a topic belongs to."""
 
 from __future__ import annotations
 
@@ -21,33 +21,34 @@ _MAX_KNOWN = 10_000
 _LOCAL = "/admin/local-policies"
 
 ReadNamespace = Callable[[NamespaceName], Awaitable[Mapping[str, Any]]]
-"""A namespace's record. :raises NamespaceNotFound: there is none"""
+"""Returns a namespace's record. :raises NamespaceNotFound: the namespace does not exist"""
 
 
 class NamespaceBundles:
-    """How namespaces are divided, remembered until their records change.
+    """The bundles of namespaces, cached until their records change.
 
-    What the cluster's own record (``LocalPolicies``) says counts, else what the namespace began with.
+    The cluster's own record (``LocalPolicies``) takes precedence over the division that the namespace was
+    created with.
     """
 
     def __init__(self, metadata: MetadataStore, read: ReadNamespace, read_local: ReadNamespace) -> None:
-        """:param read_local: gives an empty record where there is none"""
+        """:param read_local: returns an empty record for a namespace that has none"""
         self._read_namespace = read
         self._read_local_policies = read_local
         self._known = MetadataCache(metadata, _POLICIES, self._read, most=_MAX_KNOWN)
         self._local = MetadataCache(metadata, _LOCAL, self._read_local, most=_MAX_KNOWN)
 
     async def of_topic(self, name: TopicName) -> Bundle:
-        """System topics lie in bundles of their namespaces as all others do.
+        """Returns the bundle of a topic. System topics belong to bundles of their namespaces like all others.
 
-        :raises NamespaceNotFound: no such namespace
-        :raises MetadataFailure: its record does not say how it is divided
+        :raises NamespaceNotFound: the namespace does not exist
+        :raises MetadataFailure: the record of the namespace has no valid division
         """
         divided = await self.of_namespace(name.namespace_name)
         return Bundle(name.namespace_name, divided.find(name.bundle_hash))
 
     async def of_namespace(self, name: NamespaceName) -> Bundles:
-        """How a namespace is divided; raises as :meth:`of_topic` does."""
+        """Returns how a namespace is divided; raises the same errors as :meth:`of_topic`."""
         if broker_of(name) is not None:
             return Bundles.even(1)
         first = await self._known.get(f"{_POLICIES}/{name.path}")
@@ -55,7 +56,7 @@ class NamespaceBundles:
         return local or first
 
     def forget(self, name: NamespaceName) -> None:
-        """Whoever divided a namespace anew says so."""
+        """Drops the cached division of a namespace; for callers that have just changed it."""
         self._local.forget(f"{_LOCAL}/{name.path}")
 
     async def _read(self, path: str) -> Bundles:
@@ -68,9 +69,9 @@ class NamespaceBundles:
 
 
 def _divided(path: str, record: Mapping[str, Any]) -> Bundles | None:
-    """None: the record does not say.
+    """Returns None if the record has no division.
 
-    :raises MetadataFailure: what it says is no division
+    :raises MetadataFailure: the division in the record is invalid
     """
     boundaries = (record.get("bundles") or {}).get("boundaries")
     try:

@@ -1,8 +1,8 @@
 """Ownership among the brokers of a cluster, as Apache Pulsar's brokers keep it.
 
-Who makes the node of a bundle owns the bundle, until it deletes the node or its session ends. What is known
-of nodes may be old by as much as a watch takes; who goes by it nevertheless is kept from doing harm by the
-fencing of ledgers and by versions.
+The broker that creates the node of a bundle owns the bundle until it deletes the node or its session ends.
+What a broker knows of nodes may be out of date by the delay of a watch; fencing of ledgers and versions of
+metadata keep a broker that acts on it from doing harm.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ _RETRY_SECONDS = 1.0
 
 @dataclass(slots=True)
 class _Held:
-    """A bundle of this broker."""
+    """A bundle that this broker owns."""
 
     version: int
-    """Of its node."""
+    """The version of its node."""
     generation: int
     releasing: bool = False
     retired: bool = False
-    """It was divided: its node stays for nobody else to make one."""
+    """The bundle was divided: its node stays so that no broker creates it again."""
     doubtful: bool = False
-    """It was to be deleted, and nobody knows whether it was: the node may be another's by now, with the same
-    version."""
+    """A deletion of the node has an unknown outcome: the node may belong to another broker by now, with the
+    same version."""
 
 
 class _Nobody:
-    """What is remembered of a bundle without a node."""
+    """The cached value for a bundle without a node."""
 
 
 _NOBODY = _Nobody()
@@ -71,9 +71,9 @@ class ClusterOwnership:
         leadership: Leadership,
         placement: Placement,
     ) -> None:
-        """:param own: this broker, as the owner of a generation
+        """:param own: returns this broker as the owner of a generation
 
-        :param placement: asked while this broker leads, or nobody does
+        :param placement: used while this broker leads, or while the cluster has no leader
         """
         self._io = io
         self._metadata = metadata
@@ -83,7 +83,7 @@ class ClusterOwnership:
         self.placement = placement
         self._generation = 0
         self._lasts = True
-        """False from the loss of the session until there is another one."""
+        """False from the loss of the session until there is a new one."""
         self._retired = False
         self._held: dict[Bundle, _Held] = {}
         self._taking: dict[Bundle, Any] = {}
@@ -95,7 +95,7 @@ class ClusterOwnership:
         metadata.listen(OWNERS, self._changed)
         metadata.listen_session(self._session_changed)
 
-    # Asking
+    # Requests for owners
 
     def check_serving(self) -> None:
         if not self._lasts:
@@ -110,7 +110,7 @@ class ClusterOwnership:
         try:
             node = await self._known.get(path)
             if isinstance(node, OwnerNode) and node.own:
-                # It was made and nobody heard so, or has been given up since it was read.
+                # Either the creation succeeded without an answer, or the bundle was given up after this read.
                 self._known.forget(path)
                 node = await self._read(path)
                 if isinstance(node, OwnerNode) and node.own:
@@ -139,7 +139,7 @@ class ClusterOwnership:
         return [bundle for bundle, held in self._held.items() if not held.releasing]
 
     def retire(self) -> None:
-        """Takes nothing more; what it has it keeps."""
+        """Stops taking bundles; the broker keeps those it has."""
         self._retired = True
 
     def _here(self, bundle: Bundle, held: _Held) -> Owner:
@@ -155,9 +155,11 @@ class ClusterOwnership:
         return Owner(broker_id, node.addresses, False, 0, node.listeners)
 
     def _is_earlier_life(self, node: OwnerNode) -> bool:
-        """A node of this broker that its session did not make: it is replaced, those of others never are.
+        """Whether the node belongs to this broker but to an earlier session. Such a node is replaced; nodes
+        of other brokers never are.
 
-        All addresses count: brokers that have listeners with TLS alone have none of the others in common.
+        All addresses are compared: brokers that only have TLS listeners have no other address that could tell
+        them apart.
         """
         return not node.own and self._own(0).addresses == node.addresses
 
@@ -170,10 +172,10 @@ class ClusterOwnership:
         except (ValueError, RecursionError) as error:
             raise MetadataFailure(f"{path}: {error}") from error
 
-    # Who is to serve what nobody serves
+    # Choosing a broker for a bundle without an owner
 
     async def _chosen(self, bundle: Bundle, persistent: bool) -> Owner | None:
-        """The broker to be asked next; None: this one takes it."""
+        """Returns the broker to ask next, or None if this broker takes the bundle."""
         own_id, special = self._own(0).broker_id, broker_of(bundle.namespace)
         if special is not None and special == own_id:
             return None
@@ -262,7 +264,7 @@ class ClusterOwnership:
         log.info("bundle given up", extra={"bundle": str(bundle)})
 
     async def retire_bundle(self, bundle: Bundle) -> None:
-        """Its node stays until the session ends, and says that it is being given up, as Pulsar does."""
+        """Marks the node as being given up, as Pulsar does; the node stays until the session ends."""
         held = self._held.get(bundle)
         if held is None:
             return
@@ -282,7 +284,7 @@ class ClusterOwnership:
             raise MetadataFailure(f"{bundle}: {error}") from error
 
     async def _is_ours(self, bundle: Bundle, held: _Held) -> bool:
-        """Whether its node was made by this session, which nobody else ends: then it stays so."""
+        """Whether this session made the node. Only this broker ends its session, so the answer stays true."""
         node = await self._metadata.get(path_of(bundle))
         if node is None or not node.own:
             return False
@@ -293,10 +295,10 @@ class ClusterOwnership:
         try:
             await self._metadata.delete(path, version)
         except (NodeMissing, BadVersion):
-            # It went with an earlier session, or is another one's by now.
+            # The node went with an earlier session, or belongs to another broker by now.
             return
 
-    # What happens without this broker
+    # Changes made elsewhere
 
     def _changed(self, change: Change) -> None:
         bundle = bundle_at(change.path)
@@ -322,7 +324,7 @@ class ClusterOwnership:
             task.add_done_callback(lambda _done: self._verifying.pop(bundle, None))
 
     async def _look_at(self, bundle: Bundle) -> None:
-        """Whether the node of a bundle of ours still is ours."""
+        """Checks that the node of a bundle of this broker still belongs to it."""
         while (held := self._held.get(bundle)) is not None:
             try:
                 node = await self._metadata.get(path_of(bundle))
@@ -335,7 +337,7 @@ class ClusterOwnership:
             if node is not None and node.own:
                 held.version, held.doubtful = node.version, False
             elif held.retired:
-                # It went with its namespace, which may be made anew, and divided otherwise.
+                # The node went with its namespace, which may be created again with other bundles.
                 self._forget(bundle)
             elif not held.releasing:
                 self._lose(bundle)

@@ -1,4 +1,4 @@
-"""Owners of bundles, as lookups, loading of topics and administration ask for them."""
+"""Owners of bundles, as lookups, the loading of topics and administration request them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from magnetar.naming.topic_name import TopicName
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Some of a namespace's topics: those whose hashes lie in a range."""
+    """The topics of a namespace whose hashes lie in one range."""
 
     namespace: NamespaceName
     range: BundleRange
 
     @classmethod
     def parse(cls, text: str) -> Bundle:
-        """Reads ``tenant/namespace/0xSTART_0xEND``.
+        """Parses ``tenant/namespace/0xSTART_0xEND``.
 
-        :raises InvalidName: it has another shape
+        :raises InvalidName: the text has another form
         """
         namespace, _, bounds = text.rpartition("/")
         return cls(NamespaceName.parse(namespace), BundleRange.parse(bounds))
@@ -39,7 +39,7 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where clients reach a broker; None: not in that way."""
+    """Where clients reach a broker; None for a kind of connection that it does not offer."""
 
     binary: str | None
     binary_tls: str | None = None
@@ -47,7 +47,7 @@ class Addresses:
     http_tls: str | None = None
 
     def as_record(self) -> dict[str, str | None]:
-        """As the record of a cluster (``ClusterData`` of Pulsar's) would lead there."""
+        """Returns the addresses in the form of a cluster's record (Pulsar's ``ClusterData``)."""
         return {
             "serviceUrl": self.http,
             "serviceUrlTls": self.http_tls,
@@ -65,19 +65,20 @@ class Owner:
     here: bool
     """Whether it is this broker."""
     generation: int
-    """Another one whenever the bundle changed hands; who acts after having waited compares it."""
+    """Changes whenever the bundle changes hands; compared again after every wait."""
     listeners: Mapping[str, Addresses] = field(default_factory=dict)
-    """Addresses for clients that ask by the name of a listener (``advertisedListeners``)."""
+    """Addresses for clients that name an advertised listener (``advertisedListeners``)."""
     settled: bool = True
-    """It has the bundle; False: nobody does, and this broker is the one to be asked next."""
+    """Whether the broker owns the bundle; False if no broker does, and this one is to be asked next."""
     authoritative: bool = True
-    """Of one that is to be asked next: whether it is to take the bundle, and not to ask who should."""
+    """For a broker that is to be asked next: whether it shall take the bundle instead of asking
+    the leader."""
 
     def addresses_of(self, listener: str | None) -> Addresses:
-        """What a client is told.
+        """Returns the addresses for a client.
 
-        :param listener: the name it asks by; None or empty: by none
-        :raises InvalidRequest: the broker has listeners, and none of that name
+        :param listener: the listener that the client names; None or empty if it names none
+        :raises InvalidRequest: the broker has listeners, but none of that name
         """
         if not listener or not self.listeners:
             return self.addresses
@@ -88,97 +89,100 @@ class Owner:
 
 
 Lost = Callable[[Bundle | None], None]
-"""Told of a bundle that is this broker's no more; None: of all of them."""
+"""Called when this broker has lost a bundle; with None, it has lost all of them."""
 
 
 class Asked(Enum):
-    """What becomes of a bundle that nobody serves when somebody asks for its owner."""
+    """What a request for the owner does with a bundle that no broker serves."""
 
     PLACE = "place"
-    """The broker that leads says who is to serve it."""
+    """The leader chooses the broker that will serve it."""
     TAKE = "take"
-    """This broker was chosen: it takes the bundle."""
+    """This broker was chosen and takes the bundle."""
     LOOK = "look"
-    """Nothing: who asks does not come with a lookup."""
+    """Nothing: the request is not a lookup."""
 
 
 class Ownership(Protocol):
     def check_serving(self) -> None:
-        """:raises ServiceNotReady: this broker cannot own anything now"""
+        """:raises ServiceNotReady: this broker cannot own bundles now"""
         ...
 
     async def owner_of(self, bundle: Bundle, asked: Asked = Asked.PLACE, *, persistent: bool = True) -> Owner:
-        """The broker that serves a bundle, or is to be asked next; it becomes this one where nobody served it
-        and this one is to.
+        """Returns the broker that serves a bundle or is to be asked next. If the bundle has no owner and this
+        broker was chosen, this broker takes it.
 
-        :param persistent: the kind of topic that it is asked for: it goes where such are served
-        :raises ServiceNotReady: nobody has it and it is not taken, or it is being given up
-        :raises OwnerUnknown: the store does not answer
+        :param persistent: the kind of topic in the request; the bundle goes to a broker that serves this kind
+        :raises ServiceNotReady: the bundle has no owner and is not taken, or its owner is giving it up
+        :raises OwnerUnknown: the metadata store does not answer
         """
         ...
 
     def held(self) -> Sequence[Bundle]:
-        """What this broker owns, as far as it has to be taken and given up one by one."""
+        """Returns the bundles of this broker, if it takes and gives up bundles one by one."""
         ...
 
     def begin_release(self, bundle: Bundle) -> bool:
-        """From now on it is nobody's as far as lookups here go, and nothing of it is loaded.
+        """Starts to give a bundle up: lookups here find no owner, and no topic of it is loaded any more.
 
-        :returns: False when it is not this broker's, or being given up already
+        :returns: False if this broker does not own the bundle, or gives it up already
         """
         ...
 
     async def release(self, bundle: Bundle, towards: str | None = None) -> None:
-        """Ends what :meth:`begin_release` began: others may take the bundle.
+        """Ends what :meth:`begin_release` began: other brokers may take the bundle.
 
-        :param towards: the broker that is to have it next, where that is known
-        :raises MetadataError: the store refused; it stays this broker's
+        :param towards: the broker that shall have it next, if that is known
+        :raises MetadataError: the metadata store refuses; the bundle stays with this broker
         """
         ...
 
     async def retire_bundle(self, bundle: Bundle) -> None:
-        """A bundle of this broker was divided: nobody takes it again, whoever has not heard of that yet.
+        """Retires a bundle that was divided: no broker takes it again, even one that does not know of the
+        division.
 
-        :raises MetadataFailure: the store refused
+        :raises MetadataFailure: the metadata store refuses
         """
         ...
 
     def is_current(self, bundle: Bundle, owner: Owner) -> bool:
-        """Whether an owner that was told earlier still owns it, as far as this broker knows.
+        """Whether a previously returned owner still owns the bundle, as far as this broker knows.
 
-        While it is being given up, or was divided, it still is: nobody gives up what is being loaded.
+        True also while the bundle is being given up or was divided: a topic that is loading is not dropped.
         """
         ...
 
     def listen(self, lost: Lost) -> None:
-        """``lost`` is called in the loop; from then on nothing of it may be written."""
+        """Calls ``lost`` in the loop; from then on nothing of the bundle may be written."""
         ...
 
 
 class Placement(Protocol):
-    """Who is to serve what nobody serves: asked at the broker that leads.
+    """Chooses the broker for a bundle without an owner; runs at the leader.
 
-    Here alone is remembered where a bundle is to go; the latest word counts.
+    Only the placement remembers where a bundle shall go; the most recent choice counts.
     """
 
     def wants(self, bundle: Bundle, persistent: bool) -> None:
-        """The topics that count in the next choice for a bundle."""
+        """Sets the kind of topics that counts in the next choice for a bundle."""
         ...
 
     def prefer(self, bundle: Bundle, broker_id: str) -> None:
-        """All who ask while nobody has the bundle are sent to that broker, if it lives and may have it.
+        """Sends all lookups of a bundle without an owner to that broker, if it is live and may have the
+        bundle.
 
-        Clients of several of its topics come at once: all of them, until somebody has it.
+        Clients of several topics of the bundle come at the same time; the preference holds for all of them
+        until the bundle has an owner.
         """
         ...
 
     def arrived(self, bundle: Bundle) -> None:
-        """Somebody has the bundle: what was said of where it is to go counts no more."""
+        """The bundle has an owner: its preferences are dropped."""
         ...
 
     async def choose(self, bundle: Bundle, exclude: frozenset[str] = frozenset()) -> str | None:
-        """The id of a live broker; None: no broker may serve it now.
+        """Returns the id of a live broker, or None if no broker may serve the bundle now.
 
-        :param exclude: ids of brokers that are not to be chosen as long as there are others
+        :param exclude: ids of brokers that are chosen only if there are no others
         """
         ...

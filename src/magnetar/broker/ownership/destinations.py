@@ -1,4 +1,4 @@
-"""Where bundles that nobody serves are to go: what the broker that leads remembers of it."""
+"""Where bundles without an owner shall go, as the leader remembers it."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from magnetar.broker.ownership.contract import Bundle
 from magnetar.io.interfaces import Clock
 
 _PREFERRED_SECONDS = 60.0
-"""As long as it may take to unload a bundle, and the first of its clients to come back."""
+"""The time that an unload and the return of the first client may take."""
 _CHOSEN_SECONDS = 10.0
-"""For so long who asks for a bundle again hears the same: it is being loaded there."""
+"""Lookups get the same answer for this long, because the bundle is being loaded there."""
 _MOST = 100_000
 
 
 class Destinations:
-    """The latest word counts, whether somebody wanted it or it was chosen, until the bundle has an owner."""
+    """The most recent destination counts, requested or chosen, until the bundle has an owner."""
 
     def __init__(self, clock: Clock, brokers: LiveBrokers) -> None:
         self._clock = clock
         self._brokers = brokers
         self._known: dict[Bundle, tuple[str, float]] = {}
-        """The broker, and until when that counts."""
+        """The broker, and until when it is the destination."""
 
     def prefer(self, bundle: Bundle, broker_id: str) -> None:
-        """It is to go to that broker, as soon as it is given up and somebody asks for it."""
+        """Makes that broker the destination for the time after the bundle is given up."""
         self._remember(bundle, broker_id, _PREFERRED_SECONDS)
 
     def chosen(self, bundle: Bundle, broker_id: str) -> None:
-        """Somebody was sent to that broker."""
+        """Remembers that a lookup was sent to that broker."""
         self._remember(bundle, broker_id, _CHOSEN_SECONDS)
 
     def of(self, bundle: Bundle, exclude: Collection[str] = ()) -> str | None:
-        """The id of a live broker; None: nothing is known.
+        """Returns the id of a live broker, or None if no destination is known.
 
-        :param exclude: ids of brokers that are no answer
+        :param exclude: ids of brokers that are not acceptable
         """
         broker_id, until = self._known.get(bundle, ("", 0.0))
         if not broker_id:
@@ -46,7 +46,7 @@ class Destinations:
         return None if broker_id in exclude else broker_id
 
     def forget(self, bundle: Bundle) -> None:
-        """Somebody has it, or nobody wants it anywhere any more."""
+        """Drops the destination: the bundle has an owner, or the request for a destination is void."""
         self._known.pop(bundle, None)
 
     def forget_all(self) -> None:

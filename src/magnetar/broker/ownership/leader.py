@@ -1,4 +1,4 @@
-"""Which broker leads the cluster: the one whose ephemeral node stands at ``/loadbalance/leader``."""
+"""Which broker leads the cluster: the one that made the ephemeral node ``/loadbalance/leader``."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _RETRY_SECONDS = 1.0
 class Leadership:
     """Stands for election from :meth:`start` to :meth:`stop`, whenever there is no leader.
 
-    Nothing is kept by what is said here: who acts as a leader goes by versions and sessions in what it does.
+    Safety does not depend on the election: what a leader does is guarded by versions and sessions.
     """
 
     def __init__(
         self, io: Io, metadata: MetadataStore, brokers: LiveBrokers, broker_id: str, service_url: str
     ) -> None:
-        """:param service_url: of this broker's HTTP interface"""
+        """:param service_url: the URL of this broker's HTTP interface"""
         self._io = io
         self._metadata = metadata
         self._brokers = brokers
@@ -54,39 +54,39 @@ class Leadership:
 
     @property
     def own_id(self) -> str:
-        """Of this broker."""
+        """This broker's id."""
         return self._own_id
 
     @property
     def is_leader(self) -> bool:
-        """As far as this broker knows."""
+        """Whether this broker leads, as far as it knows."""
         return self._is_leader
 
     @property
     def leader_id(self) -> str | None:
-        """None: there is none, or it is not known who it is."""
+        """None if there is no leader, or the leader is not known."""
         return self._leader_id
 
     def leader(self) -> BrokerRecord | None:
-        """None also when the leader is not registered any more, or not yet."""
+        """Returns None also while the leader is not registered."""
         return None if self._leader_id is None else self._brokers.get(self._leader_id)
 
     def listen(self, changed: Callable[[], None]) -> None:
-        """``changed`` is called in the loop after another broker, or none, leads."""
+        """Calls ``changed`` in the loop after the leader changed, also when there is no leader any more."""
         self._listeners.append(changed)
 
     async def start(self) -> None:
-        """Returns when somebody leads.
+        """Returns when the cluster has a leader.
 
-        :raises MetadataError: the store refused
+        :raises MetadataError: the metadata store refuses
         """
         self._running = True
         await self._elect()
 
     async def stop(self) -> None:
-        """Stands for election no more; a leader gives that up.
+        """Stops standing for election; a leader resigns.
 
-        :raises MetadataError: the store refused; the node goes with the session
+        :raises MetadataError: the metadata store refuses; the node goes with the session
         """
         self._running = False
         if self._task is not None:
@@ -126,7 +126,7 @@ class Leadership:
             self._task = None
 
     async def _elect(self) -> None:
-        """Finds out who leads, and takes it on where nobody does."""
+        """Finds out who leads, and becomes the leader if there is none."""
         while self._running:
             node = await self._metadata.get(LEADER)
             if node is None:
@@ -138,7 +138,8 @@ class Leadership:
                 return
             known = _id_of(node.value)
             if known == self._own_id and not node.own:
-                # Of an earlier life of this broker: nobody would lead until its session ends.
+                # The node is from an earlier session of this broker: there would be no leader until that
+                # session ends.
                 await self._remove(node)
                 continue
             self._now(known, leads=node.own)
@@ -148,7 +149,7 @@ class Leadership:
         try:
             await self._metadata.delete(LEADER, node.version)
         except (NodeMissing, BadVersion):
-            # It went, or is another one's by now: whoever looks next sees it.
+            # The node is gone or belongs to another broker by now; the next look finds out.
             return
 
     def _now(self, leader_id: str | None, *, leads: bool) -> None:
@@ -164,7 +165,7 @@ class Leadership:
 
 
 def _id_of(value: bytes) -> str | None:
-    """None: it is not what brokers write."""
+    """Returns None if the value is not in the form that brokers write."""
     try:
         found = json.loads(value)
     except (ValueError, RecursionError):

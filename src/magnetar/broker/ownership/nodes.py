@@ -1,4 +1,4 @@
-"""What is written of a bundle's owner: ephemeral nodes ``/namespace/<namespace>/<range>``."""
+"""The nodes of bundle owners: ephemeral nodes ``/namespace/<namespace>/<range>``."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _MONITORED = re.compile(r"sla-monitor/[^/]+/(?P<broker>[^/]+:[0-9]+)")
 
 @dataclass(frozen=True, slots=True)
 class OwnerNode:
-    """A node as it was read (``NamespaceEphemeralData``)."""
+    """The content of a node (``NamespaceEphemeralData``)."""
 
     addresses: Addresses
     listeners: Mapping[str, Addresses]
     disabled: bool
-    """The owner gives the bundle up."""
+    """Whether the owner is giving the bundle up."""
     version: int
     own: bool
-    """Made by this broker's session."""
+    """Whether this broker's session made the node."""
 
 
 def path_of(bundle: Bundle) -> str:
@@ -36,7 +36,7 @@ def path_of(bundle: Bundle) -> str:
 
 
 def bundle_at(path: str) -> Bundle | None:
-    """None: it is not the path of a bundle."""
+    """Returns None if the path is not that of a bundle."""
     try:
         return Bundle.parse(path.removeprefix(f"{OWNERS}/"))
     except InvalidName:
@@ -56,7 +56,11 @@ def encoded(addresses: Addresses, listeners: Mapping[str, Addresses], *, disable
 
 
 def decoded(value: bytes, version: int, *, own: bool) -> OwnerNode:
-    """:raises ValueError: it is not what brokers write; so says RecursionError"""
+    """Reads the value of a node.
+
+    :raises ValueError: the value is not in the form that brokers write
+    :raises RecursionError: the JSON is nested too deeply
+    """
     raw = json.loads(value)
     if not isinstance(raw, dict):
         raise ValueError("the record is not an object")
@@ -68,6 +72,6 @@ def decoded(value: bytes, version: int, *, own: bool) -> OwnerNode:
 
 
 def broker_of(namespace: NamespaceName) -> str | None:
-    """The id of the broker whose own namespace it is, to try that broker; None: it is anybody's."""
+    """Returns the broker id in a heartbeat or monitoring namespace, or None for any other namespace."""
     found = _MONITORED.fullmatch(str(namespace))
     return found["broker"] if found is not None else heartbeat_of(namespace)

@@ -1,4 +1,4 @@
-"""Ownership where there is one broker: everything is its own as long as its session lasts."""
+"""Ownership in a standalone broker: it owns every bundle as long as its session lasts."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class OnlyBroker:
     """See :class:`magnetar.broker.ownership.contract.Ownership`."""
 
     def __init__(self, metadata: MetadataStore, own: Callable[[int], Owner]) -> None:
-        """:param own: this broker, as the owner of a generation"""
+        """:param own: returns this broker as the owner of a generation"""
         self._own = own
         self._generation = 1
         self._lasts = True
-        """False from the loss of the session until there is another one."""
+        """False from the loss of the session until there is a new one."""
         self._listeners: list[Lost] = []
         metadata.listen_session(self._session_changed)
 
@@ -39,7 +39,7 @@ class OnlyBroker:
         return self._own(self._generation)
 
     async def retire_bundle(self, bundle: Bundle) -> None:
-        """It owns whatever there is."""
+        """Does nothing: this broker owns every bundle."""
 
     def held(self) -> Sequence[Bundle]:
         return ()
@@ -48,7 +48,7 @@ class OnlyBroker:
         return False
 
     async def release(self, bundle: Bundle, towards: str | None = None) -> None:
-        """There is nobody else who could have it."""
+        """Does nothing: no other broker could take the bundle."""
 
     def is_current(self, bundle: Bundle, owner: Owner) -> bool:
         return self._lasts and owner.generation == self._generation

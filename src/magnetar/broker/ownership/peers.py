@@ -1,4 +1,4 @@
-"""Administration that has to be done at another broker of the cluster."""
+"""Administration requests to other brokers of the cluster."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class PeerRefused(BrokerError):
-    """Another broker was asked and refused; ``str()`` is its reason."""
+    """Another broker refused a request; ``str()`` is its reason."""
 
     def __init__(self, status: int, reason: str, location: str = "") -> None:
-        """:param status: of HTTP, from 300 on
+        """:param status: the HTTP status, from 300 on
 
-        :param location: where it sends whoever asks; empty: nowhere
+        :param location: the target of a redirect; empty if there is none
         """
         super().__init__(reason)
         self.status = status
@@ -40,15 +40,15 @@ class PeerAnswer:
     status: int
     body: bytes
     location: str = ""
-    """Where it sends whoever asks; empty: nowhere."""
+    """The target of a redirect; empty if there is none."""
 
     def json(self) -> Any:
-        """:raises ValueError: it is none"""
+        """:raises ValueError: the body is not JSON"""
         return json.loads(self.body) if self.body else None
 
 
 class PeerAdmin(Protocol):
-    """Asks other brokers in this one's own name, over their HTTP interface."""
+    """Sends requests to the HTTP interface of other brokers, with this broker's own credentials."""
 
     async def call(
         self,
@@ -61,19 +61,19 @@ class PeerAdmin(Protocol):
         """:param path: absolute, encoded as in a URL
 
         :param body: JSON
-        :raises ServiceNotReady: it does not answer in time, or not at all
-        :raises PeerRefused: it answers anything else than success; redirects are not followed
+        :raises ServiceNotReady: the broker does not answer, or not in time
+        :raises PeerRefused: the answer is not a success; redirects are not followed
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What a broker knows of the others of its cluster, and by which it asks them."""
+    """What a broker knows of the other brokers of its cluster, and how it reaches them."""
 
     brokers: LiveBrokers
     leadership: Leadership
     placement: Placement
     admin: PeerAdmin
     client: Callable[[Addresses], Client]
-    """Makes one that comes by a broker's own address, in its own name."""
+    """Makes a client for a broker's addresses, with this broker's own credentials."""

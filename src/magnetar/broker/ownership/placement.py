@@ -1,4 +1,4 @@
-"""Placement without figures: a bundle goes to the broker that has the fewest."""
+"""Placement without load figures: a bundle goes to the broker with the fewest bundles."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from magnetar.io.interfaces import Clock
 class FewestBundles:
     """See :class:`magnetar.broker.ownership.contract.Placement`.
 
-    It counts what it gave out itself since it began, so that a burst of lookups spreads without reading
-    anything: who leads anew begins evenly.
+    The placement counts the bundles that it has given out since it started, so that a burst of lookups
+    spreads over the brokers without reads. A new leader starts from zero.
     """
 
     def __init__(self, clock: Clock, brokers: LiveBrokers) -> None:

@@ -1,4 +1,4 @@
-"""Where a bundle is divided, by Pulsar's names of the ways to do it."""
+"""The algorithms that choose where a bundle is divided, by their names in Pulsar."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from magnetar.naming.bundles import BundleRange
 
 
 class Carried(NamedTuple):
-    """What goes through topics, in and out."""
+    """The traffic of topics, in and out."""
 
     rate: float = 0.0
-    """Messages a second."""
+    """Messages per second."""
     throughput: float = 0.0
-    """Bytes a second."""
+    """Bytes per second."""
 
     def plus(self, other: Carried) -> Carried:
         return Carried(self.rate + other.rate, self.throughput + other.throughput)
 
     def exceeds(self, bound: Carried) -> bool:
-        """Whether it is above a bound in one of both."""
+        """Whether either figure is above its bound."""
         return self.rate > bound.rate or self.throughput > bound.throughput
 
     def reaches(self, bound: Carried, factor: float) -> bool:
-        """Whether it is at least ``factor`` times a bound in one of both."""
+        """Whether either figure is at least ``factor`` times its bound."""
         return self.rate >= bound.rate * factor or self.throughput >= bound.throughput * factor
 
 
@@ -36,17 +36,18 @@ MOST = Carried(30_000, 100 * 1024 * 1024)
 
 @dataclass(frozen=True, slots=True)
 class ToDivide:
-    """What is known of a bundle."""
+    """A bundle that is to be divided."""
 
     range: BundleRange
     topics: Mapping[int, Carried]
-    """The hashes of its topics, and what each carries."""
+    """The traffic of each topic, by the topic's hash."""
     positions: Sequence[int] = ()
-    """Where whoever asks wants it divided."""
+    """The positions that the request names."""
     most: Carried = MOST
-    """What a bundle is to carry at most."""
+    """The most that a bundle should carry."""
     tolerance: float = 0.1
-    """As a share of that: what is above by less is not divided by what it carries."""
+    """As a fraction of ``most``: a bundle is not divided for its traffic while it exceeds
+    ``most`` by less."""
 
 
 def range_equally_divide(bundle: ToDivide) -> Sequence[int]:
@@ -55,7 +56,7 @@ def range_equally_divide(bundle: ToDivide) -> Sequence[int]:
 
 
 def topic_count_equally_divide(bundle: ToDivide) -> Sequence[int]:
-    """Between the two topics in the middle; nowhere when there are fewer than two."""
+    """Returns the middle between the two topics in the middle, or nothing if there are fewer than two."""
     hashes = sorted(bundle.topics)
     if len(hashes) < 2:
         return []
@@ -64,14 +65,14 @@ def topic_count_equally_divide(bundle: ToDivide) -> Sequence[int]:
 
 
 def specified_positions_divide(bundle: ToDivide) -> Sequence[int]:
-    """Where whoever asks says, as far as that lies within."""
+    """Returns the positions in the request, as far as they lie within the bundle."""
     return bundle.positions
 
 
 def flow_or_qps_equally_divide(bundle: ToDivide) -> Sequence[int]:
-    """Into as many parts as it takes, so that each carries no more than a bundle is to; one topic always may.
+    """Divides the bundle so that each part carries at most ``most``, or has a single topic.
 
-    Nowhere as long as the whole does not carry clearly more than that.
+    Returns nothing while the whole bundle does not clearly exceed ``most``.
     """
     busy = {
         at: carried for at, carried in bundle.topics.items() if carried.rate > 0 or carried.throughput > 0
@@ -103,7 +104,8 @@ DEFAULT = range_equally_divide.__name__
 
 
 def positions_within(bundle: ToDivide, algorithm: str) -> Sequence[int]:
-    """Ascending, each strictly within the bundle; none where it cannot be divided that way.
+    """Returns positions in ascending order, each strictly within the bundle; empty if the algorithm finds
+    none.
 
     :param algorithm: one of :data:`ALGORITHMS`
     """

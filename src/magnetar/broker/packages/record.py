@@ -1,4 +1,4 @@
-"""What the metadata has of a package: what its owner says of it, and where its bytes are."""
+"""The metadata of a package: what its publisher states, and where its bytes are."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PackageRecord:
     length: int
     """Bytes of all entries together."""
     sha256: str
-    """Of all bytes, as hexadecimal digits."""
+    """Of all bytes, in hexadecimal digits."""
     metadata: PackageMetadata
 
 
@@ -37,7 +37,7 @@ def encode_record(record: PackageRecord) -> bytes:
 
 
 def decode_record(value: bytes, path: str) -> PackageRecord:
-    """:raises MetadataFailure: it is none"""
+    """:raises MetadataFailure: the value is not a package's record"""
     try:
         found = json.loads(value)
         told = found.pop("metadata")

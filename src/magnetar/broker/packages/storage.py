@@ -1,4 +1,4 @@
-"""Where packages are: a record in the metadata for each version, and a ledger with its bytes."""
+"""Storage of packages: a record in the metadata store for each version, and a ledger with its bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from magnetar.naming.topic_name import decode_path_piece, encode_path_piece
 ROOT = "/magnetar/packages"
 
 PIECE_BYTES = 128 * 1024
-"""Of an entry: somebody who publishes meanwhile waits until it is on the disk."""
+"""The size of an entry: other publishers wait while it goes to disk."""
 
 
 def _path(*pieces: str) -> str:
@@ -41,8 +41,9 @@ def _place(name: PackageName) -> str:
 
 
 class PackageStorage:
-    """
-    :param deletions: of ledgers in ``store``
+    """The packages of a broker.
+
+    :param deletions: deletes ledgers of ``store``
     """
 
     def __init__(
@@ -60,13 +61,17 @@ class PackageStorage:
         self._deletions = deletions
 
     async def find(self, name: PackageName) -> tuple[PackageRecord, int] | None:
-        """Its record, and the version of that; None: there is none. :raises MetadataFailure: it is damaged"""
+        """Returns a package's record and the version of its node, or None if the package does not exist.
+
+        :raises MetadataFailure: the record is damaged
+        """
         path = _place(name)
         node = await self._metadata.get(path)
         return None if node is None else (decode_record(node.value, path), node.version)
 
     async def begin(self, name: PackageName) -> NewPackage:
-        """One that nobody sees before it is finished. :raises LedgerError: it cannot be stored"""
+        """Starts a package that is invisible until it is finished. :raises LedgerError: it cannot
+        be stored"""
         custom = {
             "component": b"package",
             "application": b"pulsar",
@@ -76,14 +81,15 @@ class PackageStorage:
         return NewPackage(self._loop, writer, self._metadata, self._deletions, name)
 
     async def change(self, name: PackageName, record: PackageRecord, version: int) -> None:
-        """:param version: of the record before, as :meth:`find` told it
+        """Replaces the record of a package.
 
-        :raises BadVersion: somebody else changed it meanwhile, or it is gone
+        :param version: of the previous record, as :meth:`find` returned it
+        :raises BadVersion: the record was changed or deleted meanwhile
         """
         await self._metadata.put(_place(name), encode_record(record), version)
 
     async def delete(self, name: PackageName) -> bool:
-        """Whether there was one. A ledger that cannot be deleted now goes later."""
+        """Returns whether the package existed. If its ledger cannot be deleted now, it is deleted later."""
         found = await self.find(name)
         if found is None:
             return False
@@ -93,27 +99,27 @@ class PackageStorage:
         except NodeMissing:
             return False
         await self._deletions.delete(record.ledger_id)
-        # There may be other versions, or somebody else took the last one away, too.
+        # Other versions may exist, or another request may have deleted the last one already.
         with suppress(NodeMissing, NodeNotEmpty):
             await self._metadata.delete(_above(name))
         return True
 
     async def open(self, record: PackageRecord) -> LedgerReader:
-        """To read its entries. :raises NoSuchLedger: it was deleted meanwhile"""
+        """Opens a package for reading. :raises NoSuchLedger: the package was deleted meanwhile"""
         return await self._store.open(record.ledger_id, recover=False)
 
     async def names(self, kind: str, tenant: str, namespace: str) -> Sequence[str]:
-        """Of the packages of one type in a namespace, sorted."""
+        """Returns the names of the packages of one type in a namespace, sorted."""
         found = map(decode_path_piece, await self._metadata.children(_path(kind, tenant, namespace)))
         return [name for name in sorted(found) if await self.versions(kind, tenant, namespace, name)]
 
     async def versions(self, kind: str, tenant: str, namespace: str, name: str) -> Sequence[str]:
-        """Sorted; none: there is no such package."""
+        """Returns the versions of a package, sorted; empty if the package does not exist."""
         pieces = await self._metadata.children(_path(kind, tenant, namespace, name))
         return sorted(map(decode_path_piece, pieces))
 
     async def ledger_ids(self) -> set[int]:
-        """The ledgers of all packages. :raises MetadataFailure: a record is damaged"""
+        """Returns the ledgers of all packages. :raises MetadataFailure: a record is damaged"""
         found: set[int] = set()
         await self._collect(ROOT, found)
         return found
@@ -129,7 +135,7 @@ class PackageStorage:
 
 
 class NewPackage:
-    """One that is being stored; either :meth:`finish` or :meth:`abandon` ends it."""
+    """A package that is being stored; ended by either :meth:`finish` or :meth:`abandon`."""
 
     def __init__(
         self,
@@ -147,11 +153,11 @@ class NewPackage:
         self._gathered = bytearray()
         self._digest = sha256()
         self._named = False
-        """Whether the record may be there: its ledger stays then."""
+        """Whether the record may exist; its ledger is kept then."""
         self.length = 0
 
     async def append(self, data: bytes) -> None:
-        """Returns when there is room for more. :raises LedgerError: it cannot be stored"""
+        """Returns when more can be appended. :raises LedgerError: the bytes cannot be stored"""
         self.length += len(data)
         self._gathered += data
         while len(self._gathered) >= PIECE_BYTES:
@@ -164,11 +170,11 @@ class NewPackage:
         await self._entries.append_durably(piece)
 
     async def finish(self, metadata: PackageMetadata) -> None:
-        """From now on everybody sees it; durable when this returns.
+        """Makes the package visible; it is durable when this returns.
 
-        :raises BadVersion: somebody else stored one by that name meanwhile
-        :raises LedgerError: it cannot be stored
-        :raises MetadataError: likewise
+        :raises BadVersion: a package of that name was stored meanwhile
+        :raises LedgerError: the bytes cannot be stored
+        :raises MetadataError: the record cannot be stored
         """
         if self._gathered:
             await self._store(len(self._gathered))
@@ -184,10 +190,10 @@ class NewPackage:
         self._named = True
 
     async def abandon(self) -> None:
-        """Nothing of it stays."""
+        """Deletes what was stored."""
         if self._named:
             return
-        # Where it has failed already, what matters is that it goes.
+        # The writer may have failed already; what matters is that the ledger is deleted.
         with suppress(LedgerError):
             await self._writer.close()
         await self._deletions.delete(self._writer.ledger_id)
