@@ -70,8 +70,7 @@ class PackageStorage:
         return None if node is None else (decode_record(node.value, path), node.version)
 
     async def begin(self, name: PackageName) -> NewPackage:
-        """Starts a package that is invisible until it is finished. :raises LedgerError: it cannot
-        be stored"""
+        """Starts a package, invisible until it is finished. :raises LedgerError: it cannot be stored"""
         custom = {
             "component": b"package",
             "application": b"pulsar",

@@ -1,1 +1,1 @@
-"""Policies: what is set for clusters, tenants, namespaces and topics, and what of it counts for a topic."""
+"""Policies: what is set for clusters, tenants, namespaces and topics, and what applies to a topic."""

@@ -1,4 +1,4 @@
-"""What counts for a topic, in the JSON of ``TopicPolicies``."""
+"""The policies that apply to a topic, in the JSON of ``TopicPolicies``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ APPLIED: dict[str, Callable[[EffectivePolicies], Any]] = {
     "replicationClusters": lambda p: list(p.replication_clusters),
     "dispatcherPauseOnAckStatePersistentEnabled": lambda p: p.pause_on_ack_state,
 }
-"""By field; what is absent here is answered as it was set for the topic."""
+"""By field; a field without a row is answered as it was set for the topic."""
 
 COUNTING: dict[str, Callable[[EffectivePolicies], Any]] = {
     **APPLIED,
@@ -48,10 +48,9 @@ COUNTING: dict[str, Callable[[EffectivePolicies], Any]] = {
     "is_allow_auto_update_schema": lambda p: p.auto_update_schema,
     "resource_group_name": lambda p: p.resource_group,
 }
-"""All that can be told: by field of ``TopicPolicies``, or of ``Policies`` where only namespaces
-have it."""
+"""All rows: by field of ``TopicPolicies``, or of ``Policies`` for what only namespaces have."""
 
 
 def counting(policies: EffectivePolicies) -> dict[str, Any]:
-    """By the fields of :data:`COUNTING`."""
+    """Returns the policies that apply, by the fields of :data:`COUNTING`."""
     return {field: render(policies) for field, render in COUNTING.items()}

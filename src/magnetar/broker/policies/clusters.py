@@ -1,4 +1,4 @@
-"""Clusters as the metadata store has them."""
+"""Clusters in the metadata store."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from magnetar.naming.errors import InvalidName
 from magnetar.naming.namespace_name import check_part
 
 GLOBAL = "global"
-"""Stands for all clusters in names of legacy namespaces; a tenant cannot be allowed it."""
+"""Stands for all clusters in names of legacy namespaces; no tenant can be allowed it."""
 CLUSTERS = "/admin/clusters"
-"""Above their records."""
+"""The parent of their records."""
 PEERS = "peerClusterNames"
-"""The field of ``ClusterData`` with the clusters that serve what the cluster does not."""
+"""The field of ``ClusterData`` with the clusters that may serve what this cluster does not."""
 _TENANTS = "/admin/policies"
 _POLICIES = "policies"
 
 
 def policies_path(name: str) -> str:
-    """Where ``ClusterPolicies`` of a cluster are."""
+    """Returns the path of a cluster's ``ClusterPolicies``."""
     return f"{CLUSTERS}/{name}/{_POLICIES}"
 
 
@@ -36,11 +36,11 @@ class Clusters:
         self._metadata = metadata
 
     async def names(self) -> Sequence[str]:
-        """Sorted; ``global``, which is none, is left out."""
+        """Returns the names of the clusters, sorted, without the pseudo-cluster ``global``."""
         return [name for name in await self._metadata.children(CLUSTERS) if name != GLOBAL]
 
     async def exists(self, name: str) -> bool:
-        """Also answers for what could not name a cluster: there is none."""
+        """Whether the cluster exists; False also for an invalid name."""
         try:
             check_part("cluster", name)
         except InvalidName:
@@ -48,14 +48,14 @@ class Clusters:
         return await self._metadata.exists(f"{CLUSTERS}/{name}")
 
     async def get(self, name: str) -> Mapping[str, Any]:
-        """:raises ClusterNotFound: there is no such cluster"""
+        """:raises ClusterNotFound: the cluster does not exist"""
         found = await read(self._metadata, f"{CLUSTERS}/{name}")
         if found is None:
             raise _missing()
         return {key: value for key, value in found.items() if value is not None}
 
     async def check_peers(self, clusters: Sequence[str]) -> None:
-        """Whether one list may name some clusters. Those that have no record are left aside.
+        """Checks that the clusters may stand in one list; clusters without a record are ignored.
 
         :raises Conflict: one of them is a peer of another
         """
@@ -71,18 +71,18 @@ class Clusters:
                 )
 
     async def create(self, name: str, value: Mapping[str, Any]) -> None:
-        """:raises AlreadyExists: there is one"""
+        """:raises AlreadyExists: the cluster exists"""
         if not await create(self._metadata, f"{CLUSTERS}/{name}", value):
             raise AlreadyExists("Cluster already exists")
 
     async def change(self, name: str, work: Callable[[Record], None]) -> None:
-        """:raises ClusterNotFound: there is no such cluster"""
+        """:raises ClusterNotFound: the cluster does not exist"""
         await change(self._metadata, f"{CLUSTERS}/{name}", work, _missing())
 
     async def policies(self, name: str) -> Mapping[str, Any]:
-        """``ClusterPolicies``: whether the cluster has moved, and where to.
+        """Returns ``ClusterPolicies``: whether the cluster has migrated, and where to.
 
-        :raises NotFound: nothing of the kind was ever set
+        :raises NotFound: the cluster has no such policies
         """
         found = await read(self._metadata, policies_path(name))
         if found is None:
@@ -90,9 +90,9 @@ class Clusters:
         return found
 
     async def set_policies(self, name: str, value: Mapping[str, Any]) -> None:
-        """:raises ClusterNotFound: there is no such cluster
+        """:raises ClusterNotFound: the cluster does not exist
 
-        :raises ConcurrentModification: others write all the time
+        :raises ConcurrentModification: the record keeps changing
         """
         if not await self.exists(name):
             raise _missing()
@@ -106,9 +106,9 @@ class Clusters:
             await change(self._metadata, path, replace, _missing())
 
     async def delete(self, name: str) -> None:
-        """:raises ClusterNotFound: there is no such cluster
+        """:raises ClusterNotFound: the cluster does not exist
 
-        :raises PreconditionFailed: it has legacy namespaces, or domains or isolation policies below it
+        :raises PreconditionFailed: it has legacy namespaces, failure domains or isolation policies
         """
         for tenant in await self._metadata.children(_TENANTS):
             if await self._metadata.children(f"{_TENANTS}/{tenant}/{name}"):

@@ -1,4 +1,4 @@
-"""Settings that are changed while brokers run: ``/admin/configuration``, one record for a whole cluster."""
+"""Settings that change while brokers run: ``/admin/configuration``, one record for a whole cluster."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ log = logging.getLogger(__name__)
 _PATH = "/admin/configuration"
 
 Apply = Callable[[str | None], bool]
-"""Takes the text of a setting, None for that of the broker's file; answers whether anything is different."""
+"""Applies the text of a setting, or the broker's configuration file for None; returns whether anything
+changed."""
 
 
 class SettingRefused(ValueError):
-    """A text that a setting cannot have; the text of this says what is wanted."""
+    """A text that is not a valid value of a setting; the message says what is expected."""
 
 
 def _anything(_text: str) -> None:
-    """Every text will do."""
+    """Accepts every text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,10 @@ class Changeable:
 
     apply: Apply
     check: Callable[[str], None] = _anything
-    """Of a text that is to be stored. :raises SettingRefused: it cannot be used"""
+    """Checks a text before it is stored. :raises SettingRefused: the text is not a valid value"""
     says_who_may: bool = False
-    """What clients may do rests on it: who lost something by a change must be found."""
+    """Whether authorization depends on the setting: after a change, clients that lost a
+    permission are found."""
 
 
 class DynamicSettings:
@@ -48,10 +50,10 @@ class DynamicSettings:
         changed: Callable[[bool], Awaitable[None]],
         refused: Mapping[str, str] | None = None,
     ) -> None:
-        """:param settings: those that can be changed, and what takes them
+        """:param settings: the settings that can be changed, with what applies them
 
-        :param changed: awaited when some are others now; told whether what clients may do rests on any
-        :param refused: those that other brokers change, and why they stay as they are here
+        :param changed: awaited after values have changed, with whether authorization depends on any of them
+        :param refused: settings that other brokers can change, with the reasons why this broker does not
         """
         self._metadata = metadata
         self._settings = settings
@@ -64,14 +66,14 @@ class DynamicSettings:
 
     @property
     def names(self) -> Sequence[str]:
-        """Settings that can be changed."""
+        """The settings that can be changed."""
         return list(self._settings)
 
     async def start(self) -> None:
-        """Takes what was changed in an earlier life, before anybody is let in by what the file says.
+        """Applies stored values, before a client is let in under the values of the configuration file.
 
-        :raises NodeDamaged: what is stored is not what a broker writes
-        :raises MetadataError: it cannot be read
+        :raises NodeDamaged: the record is not in the form that brokers write
+        :raises MetadataError: the record cannot be read
         """
         if not self._settings:
             return
@@ -81,9 +83,9 @@ class DynamicSettings:
             raise NodeDamaged(str(error)) from error
 
     async def values(self) -> Mapping[str, str]:
-        """What was changed, by name.
+        """Returns the changed values, by name.
 
-        :raises MetadataFailure: what is stored is not what a broker writes
+        :raises MetadataFailure: the record is not in the form that brokers write
         """
         found = await read(self._metadata, _PATH)
         if found is None:
@@ -93,9 +95,10 @@ class DynamicSettings:
         return found
 
     async def set(self, name: str, value: str) -> None:
-        """Counts once this returns, and after every start.
+        """Changes a setting; the value applies when this returns, and after every start.
 
-        :raises PreconditionFailed: it cannot be changed while the broker runs, or not to that
+        :raises PreconditionFailed: the setting cannot be changed while the broker runs, or the value is
+            invalid
         """
         self._check(name, "update")
         try:
@@ -111,9 +114,9 @@ class DynamicSettings:
         await self._take(await self.values())
 
     async def delete(self, name: str) -> None:
-        """What the broker's file says counts again.
+        """Drops a changed value, so that the broker's configuration file applies again.
 
-        :raises PreconditionFailed: it cannot be changed while the broker runs
+        :raises PreconditionFailed: the setting cannot be changed while the broker runs
         """
         self._check(name, "delete")
 

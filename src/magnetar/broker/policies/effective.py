@@ -1,4 +1,5 @@
-"""What counts for a topic: what is set for it, else for its namespace, else for the broker. Nowhere else."""
+"""What applies to a topic: its own policies, else its namespace's, else the broker's settings. This module
+alone decides it."""
 
 from __future__ import annotations
 
@@ -36,18 +37,18 @@ _Rate = TypeVar("_Rate", PublishRate, DispatchRate, SubscribeRate)
 
 @dataclass(frozen=True, slots=True)
 class EffectivePolicies:
-    """Everything that policies say of one topic; caps are 0 for none. The defaults are Pulsar's."""
+    """All policies that apply to one topic; limits are 0 for none. The defaults are Pulsar's."""
 
     retention: Retention = field(default_factory=Retention)
     message_ttl_seconds: int = 0
-    """0 for never."""
+    """0: never."""
     subscription_expiration_minutes: int = 0
-    """0 for never."""
+    """0: never."""
     storage_quota: BacklogQuota = field(default_factory=BacklogQuota)
     age_quota: BacklogQuota = field(default_factory=BacklogQuota)
     deduplication: bool = False
     deduplication_snapshot_seconds: int = 120
-    """0: a snapshot is taken for so many entries only, and when a topic is closed."""
+    """0: a snapshot is taken only after a number of entries, and when the topic is closed."""
     max_producers: int = 0
     max_consumers: int = 0
     max_consumers_per_subscription: int = 0
@@ -55,48 +56,49 @@ class EffectivePolicies:
     max_unacked_per_consumer: int = 50_000
     max_unacked_per_subscription: int = 200_000
     max_message_size: int = 0
-    """Bytes; 0: only the broker's own bound counts."""
+    """Bytes; 0: only the broker's own limit applies."""
     publish_rate: PublishRate = field(default_factory=PublishRate)
     dispatch_rate: DispatchRate = field(default_factory=DispatchRate)
     subscription_dispatch_rate: DispatchRate = field(default_factory=DispatchRate)
     subscription_dispatch_rates: Mapping[str, DispatchRate] = field(default_factory=dict)
-    """Of single subscriptions, by name; they win over the one for all."""
+    """For single subscriptions, by name; they take precedence over the rate for all."""
     replicator_dispatch_rate: DispatchRate = field(default_factory=DispatchRate)
     subscribe_rate: SubscribeRate = field(default_factory=SubscribeRate)
     resource_group: str = ""
-    """Whose bounds the namespace shares; empty: none."""
+    """The group whose limits the namespace shares; empty: none."""
     inactive_topics: InactiveTopics = field(default_factory=InactiveTopics)
     subscription_types: tuple[str, ...] = SUBSCRIPTION_TYPES
     auto_topics: AutoTopics = field(default_factory=AutoTopics)
     auto_subscriptions: bool = True
     schema_compatibility: str = "FULL"
     system_schema_compatibility: str = "ALWAYS_COMPATIBLE"
-    """In its place for the system's own topics."""
+    """Applies instead to system topics."""
     schema_validation: bool = False
-    """Producers must have a schema."""
+    """Whether producers must have a schema."""
     auto_update_schema: bool = True
-    """Producers may add versions of the schema."""
+    """Whether producers may add versions of the schema."""
     delayed_delivery: DelayedDelivery = field(default_factory=DelayedDelivery)
     encryption_required: bool = False
     compaction_threshold: int = 0
-    """Bytes of backlog; 0: topics are not compacted by themselves."""
+    """Bytes of backlog; 0: topics are not compacted automatically."""
     persistence: Persistence = field(default_factory=Persistence)
     bookie_groups: Groups | None = None
-    """Only their bookies get ledgers of the namespace's topics; None: as the ledger store is set up."""
+    """Only bookies of these groups get ledgers of the namespace's topics; None: the ledger store's
+    configuration applies."""
     offload: Json | None = None
     entry_filters: tuple[str, ...] = ()
     pause_on_ack_state: bool = False
     replication_clusters: tuple[str, ...] = ()
     allowed_clusters: tuple[str, ...] = ()
-    """Clusters that serve the topics of the namespace besides those it is replicated to (PIP-321)."""
+    """Clusters that may serve the namespace's topics besides its replication clusters (PIP-321)."""
     max_topics: int = 0
     """Of the namespace."""
     shadow_topics: tuple[str, ...] = ()
-    """Full names of the topics that are shadows of this one, as they were set."""
+    """Full names of this topic's shadow topics, as they were set."""
 
     @property
     def quorums(self) -> Quorums:
-        """Of the ledgers that are made from now on."""
+        """The quorums of ledgers that are created from now on."""
         persistence = self.persistence
         return Quorums(
             persistence.ensemble, persistence.write_quorum, persistence.ack_quorum, self.bookie_groups
@@ -108,18 +110,19 @@ def _unless(nothing: Any, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _cap(value: Any) -> int | None:
-    """Below 0 says nothing, so that the level above counts; older versions of Pulsar write -1 for some."""
+    """A value below 0 counts as not set, so that the level above applies; older versions of Pulsar write -1
+    for some."""
     given = whole(value)
     return given if given >= 0 else None
 
 
 def _most(value: Any) -> int:
-    """Below 0 there is no cap, whatever the broker says."""
+    """A value below 0 means no limit, whatever the broker's settings say."""
     return max(0, whole(value))
 
 
 def _rate(read: Callable[[Any], _Rate]) -> Callable[[Any], _Rate | None]:
-    """One that bounds nothing says nothing, as in Pulsar: the level above counts."""
+    """A rate without any limit counts as not set, as in Pulsar: the level above applies."""
 
     def bounded(value: Any) -> _Rate | None:
         rate = read(value)
@@ -129,7 +132,7 @@ def _rate(read: Callable[[Any], _Rate]) -> Callable[[Any], _Rate | None]:
 
 
 def filter_names(value: Any) -> tuple[str, ...]:
-    """Those of an ``EntryFilters``."""
+    """Returns the names in an ``EntryFilters``."""
     names = text(fields(value).get("entryFilterNames", ""))
     return tuple(name.strip() for name in names.split(",") if name.strip())
 
@@ -140,15 +143,15 @@ def _auto_subscriptions(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where a value is written, in the JSON of a namespace and in that of a topic; None: it is not there."""
+    """Where a value is in the JSON of a namespace and of a topic; None: that level does not have it."""
 
     namespace: str | None
     topic: str | None
     read: Callable[[Any], Any]
     per_cluster: bool = False
-    """The namespace has one for each cluster."""
+    """Whether the namespace has a value for each cluster."""
     older: str | None = None
-    """Where older versions of Pulsar have written it, for each cluster."""
+    """The field that older versions of Pulsar write, with a value for each cluster."""
 
 
 _SOURCES: dict[str, _Source] = {
@@ -224,13 +227,13 @@ _AUTO_UPDATE_STRATEGIES = {
     "ForwardTransitive": "FORWARD_TRANSITIVE",
     "FullTransitive": "FULL_TRANSITIVE",
 }
-"""The older form of the compatibility strategy; counts where the newer one is undefined."""
+"""The older form of the compatibility strategy; it applies where the newer one is undefined."""
 
 
 def of_namespace(defaults: EffectivePolicies, policies: Json, cluster: str) -> EffectivePolicies:
-    """What counts for topics of a namespace that have no policies of their own.
+    """Returns what applies to topics of a namespace that have no policies of their own.
 
-    :raises MetadataFailure: a value is not what Pulsar writes; the text names it
+    :raises MetadataFailure: a value is not in Pulsar's form; the message names it
     """
     found: dict[str, Any] = {}
     for name, source in _SOURCES.items():
@@ -251,9 +254,9 @@ def of_namespace(defaults: EffectivePolicies, policies: Json, cluster: str) -> E
 
 
 def in_this_cluster(policies: EffectivePolicies, local: Json) -> EffectivePolicies:
-    """What counts with the ``LocalPolicies`` of the namespace, too.
+    """Applies the ``LocalPolicies`` of the namespace as well.
 
-    :raises MetadataFailure: a value is not what Pulsar writes; the text names it
+    :raises MetadataFailure: a value is not in Pulsar's form; the message names it
     """
     field_name = "bookieAffinityGroup"
     given = local.get(field_name)
@@ -271,11 +274,11 @@ def in_this_cluster(policies: EffectivePolicies, local: Json) -> EffectivePolici
 
 
 def of_topic(policies: EffectivePolicies, own: Json) -> EffectivePolicies:
-    """What counts for a topic.
+    """Returns what applies to a topic.
 
-    :param policies: what its namespace says
-    :param own: its own policies
-    :raises MetadataFailure: a value is not what Pulsar writes; the text names it
+    :param policies: what applies to its namespace
+    :param own: the topic's own policies
+    :raises MetadataFailure: a value is not in Pulsar's form; the message names it
     """
     found: dict[str, Any] = {}
     for name, source in _SOURCES.items():
@@ -296,7 +299,8 @@ def of_topic(policies: EffectivePolicies, own: Json) -> EffectivePolicies:
 
 
 def of_heartbeats(policies: EffectivePolicies) -> EffectivePolicies:
-    """Of topics by which a broker checks its health: nothing keeps it from publishing, little is kept.
+    """Returns what applies to the topics of a broker's health check: no policy blocks publishing, and little
+    is retained.
 
     :param policies: what the broker's settings say
     """
@@ -307,7 +311,7 @@ def of_heartbeats(policies: EffectivePolicies) -> EffectivePolicies:
 
 
 def of_system_topic(policies: EffectivePolicies) -> EffectivePolicies:
-    """The system's own topics keep everything and take whatever the system writes."""
+    """Returns what applies to a system topic: it keeps everything and accepts whatever the broker writes."""
     return replace(
         policies,
         message_ttl_seconds=0,
@@ -358,7 +362,7 @@ def _take_quotas(found: dict[str, Any], quotas: Any) -> None:
 
 
 def _delayed(above: DelayedDelivery, own: Json) -> DelayedDelivery:
-    """A topic's delayed delivery is three fields of their own."""
+    """A topic's delayed delivery is spread over three fields."""
     active = own.get("delayedDeliveryEnabled")
     tick = own.get("delayedDeliveryTickTimeMillis")
     longest = own.get("delayedDeliveryMaxDelayInMillis")

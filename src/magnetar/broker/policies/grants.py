@@ -1,4 +1,4 @@
-"""What was granted to whom, out of the records of tenants and namespaces."""
+"""Grants, read from the records of tenants and namespaces."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EMPTY = NamespaceGrants()
 
 
 class StoredGrants:
-    """See :class:`magnetar.security.grants.Grants`. Answers from memory until the metadata change."""
+    """See :class:`magnetar.security.grants.Grants`. Grants are cached until the metadata changes."""
 
     def __init__(self, metadata: MetadataStore, tenants: Tenants, namespaces: NamespaceRecords) -> None:
         self._tenants = tenants
@@ -37,19 +37,19 @@ class StoredGrants:
     async def tenant_admins(self, tenant: str) -> Set[str]:
         """See :meth:`magnetar.security.grants.Grants.tenant_admins`.
 
-        :raises MetadataFailure: what is stored is not what a broker writes
+        :raises MetadataFailure: the record is not in the form that brokers write
         """
         try:
             check_part("tenant", tenant)
         except InvalidName:
-            # No path of metadata: nobody administers what cannot be.
+            # The tenant cannot exist, so it has no administrators.
             return frozenset()
         return await self._admins.get(f"{_POLICIES}/{tenant}")
 
     async def of_namespace(self, namespace: NamespaceName) -> NamespaceGrants:
         """See :meth:`magnetar.security.grants.Grants.of_namespace`.
 
-        :raises MetadataFailure: what is stored is not what a broker writes
+        :raises MetadataFailure: the record is not in the form that brokers write
         """
         return await self._grants.get(f"{_POLICIES}/{namespace.path}")
 
@@ -57,7 +57,7 @@ class StoredGrants:
         self._listeners.append(changed)
 
     async def namespace_changed(self, namespace: NamespaceName | None, topic: TopicName | None) -> None:
-        """Policies were changed, here or elsewhere; those of topics grant nothing."""
+        """Policies were changed, here or at another broker; policies of topics grant nothing."""
         if topic is not None:
             return
         if namespace is None:
@@ -78,7 +78,7 @@ class StoredGrants:
         try:
             self._tell(NamespaceName.parse(name))
         except InvalidName:
-            # Nothing that a broker writes.
+            # Brokers do not write such a node.
             return
 
     def _session_changed(self, event: SessionEvent) -> None:

@@ -1,6 +1,7 @@
-"""What clients and operators may set, and whether it has an effect in this release: the one table of it.
+"""The one table of what clients and operators may set, and whether it has an effect in this release.
 
-Documents, REST (``Warning``) and the command line say what is here. What is refused is not accepted at all.
+The documents, REST (``Warning``) and the command line are derived from it. A refused field is not in it: the
+broker does not accept it at all.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 
 class NotYet(NamedTuple):
-    """Something that is accepted and has no effect."""
+    """Something that the broker accepts and that has no effect."""
 
     what: str
     instead: str
@@ -19,11 +20,11 @@ class NotYet(NamedTuple):
 _PERMISSIONS = NotYet("a permission", "authorizationEnabled is false, so every client has all permissions")
 _SUBSCRIPTION_MODE = NotYet("a subscription's authorization mode", _PERMISSIONS.instead)
 BY_AUTHORIZATION = frozenset((_PERMISSIONS, _SUBSCRIPTION_MODE))
-"""Without effect where nobody is asked who may do what."""
+"""Without effect while authorization is off."""
 
 _FILTERS = NotYet("an entry filter", "allowOverrideEntryFilters is false, so the broker's filters count")
 BY_SETTINGS = BY_AUTHORIZATION | {_FILTERS}
-"""Without effect as this broker is set."""
+"""Without effect under the broker's present settings."""
 
 NAMESPACE: Mapping[str, NotYet | None] = {
     "allowed_clusters": None,
@@ -115,7 +116,7 @@ REFUSED = frozenset(
         "offload_threshold_in_seconds",
     )
 )
-"""Fields of either kind of policies that nobody can set to what would have to be honoured."""
+"""Fields of either kind of policies that cannot be set to a value that would have to be honoured."""
 
 MESSAGE: Mapping[str, NotYet | None] = {
     **dict.fromkeys(
@@ -151,9 +152,9 @@ MESSAGE: Mapping[str, NotYet | None] = {
     ),
     "replicate_to": None,
 }
-"""Fields of ``MessageMetadata``; None: honoured, or meant for consumers, who get it as it was sent.
+"""Fields of ``MessageMetadata``; None: honoured, or meant for consumers, which get them unchanged.
 
-Messages of transactions are refused by their SEND; markers come from the replicators of other brokers.
+A SEND with messages of a transaction is refused; markers come from replicators of other brokers.
 """
 
 PRODUCER: Mapping[str, NotYet | None] = dict.fromkeys(
@@ -173,7 +174,7 @@ PRODUCER: Mapping[str, NotYet | None] = dict.fromkeys(
         "user_provided_producer_name",
     )
 )
-"""Fields of PRODUCER; None: honoured, or refused when it is sent (``txn_enabled``)."""
+"""Fields of PRODUCER; None: honoured, or the command is refused (``txn_enabled``)."""
 
 CONSUMER: Mapping[str, NotYet | None] = {
     **dict.fromkeys(
@@ -210,10 +211,10 @@ def warnings(
     authorization: bool = False,
     filters: bool = False,
 ) -> list[str]:
-    """A sentence for each of these fields that is set and has no effect.
+    """Returns a sentence for each of these fields that is set and has no effect.
 
-    :param authorization: the broker asks who may do what
-    :param filters: what namespaces and topics name as filters of entries counts
+    :param authorization: whether the broker authorizes clients
+    :param filters: whether the entry filters of namespaces and topics apply
     """
     given = {**table} if filters else {**table, "entryFilters": _FILTERS}
     found = dict.fromkeys(entry for field in fields if (entry := given.get(field)) is not None)

@@ -1,4 +1,4 @@
-"""Namespaces as the metadata store has them: their policies and how they are divided."""
+"""Namespaces in the metadata store: their policies and their bundles."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _below(name: NamespaceName) -> PreconditionFailed:
 
 
 def new_policies(clusters: Sequence[str], bundles: Mapping[str, Any]) -> Record:
-    """Policies of a namespace nobody has set anything for."""
+    """Returns the policies of a new namespace."""
     return {
         "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
         "replication_clusters": list(clusters),
@@ -60,7 +60,7 @@ def new_policies(clusters: Sequence[str], bundles: Mapping[str, Any]) -> Record:
 
 
 def divided(count: int) -> Record:
-    """``BundlesData`` of so many bundles of the same size.
+    """Returns ``BundlesData`` of ``count`` bundles of the same size.
 
     :param count: 1 … 65536
     """
@@ -73,9 +73,9 @@ class NamespaceRecords:
         self._metadata = metadata
 
     async def of_tenant(self, tenant: str) -> Sequence[str]:
-        """Full names, sorted.
+        """Returns the full names of a tenant's namespaces, sorted.
 
-        :raises TenantNotFound: there is no such tenant
+        :raises TenantNotFound: the tenant does not exist
         """
         root = f"{_POLICIES}/{tenant}"
         if not await self._metadata.exists(root):
@@ -89,12 +89,13 @@ class NamespaceRecords:
         return sorted(names)
 
     async def of_cluster(self, tenant: str, cluster: str) -> Sequence[str]:
-        """Full names of a tenant's legacy namespaces with a cluster in their names, sorted."""
+        """Returns the full names of a tenant's legacy namespaces that have the cluster in their names,
+        sorted."""
         names = await self._metadata.children(f"{_POLICIES}/{tenant}/{cluster}")
         return [f"{tenant}/{cluster}/{local}" for local in names]
 
     async def _is_namespace(self, path: str) -> bool:
-        """Whether policies are there; what nobody can read is no namespace, as in Pulsar."""
+        """Whether the node has policies; a node that cannot be read is not a namespace, as in Pulsar."""
         try:
             return await read(self._metadata, path) is not None
         except MetadataFailure:
@@ -104,21 +105,21 @@ class NamespaceRecords:
         return await read(self._metadata, f"{_POLICIES}/{name.path}") is not None
 
     async def get(self, name: NamespaceName) -> Record:
-        """:raises NamespaceNotFound: there is no such namespace"""
+        """:raises NamespaceNotFound: the namespace does not exist"""
         found = await read(self._metadata, f"{_POLICIES}/{name.path}")
         if found is None:
             raise missing()
         return found
 
     async def local(self, name: NamespaceName) -> Record:
-        """``LocalPolicies``: what concerns this cluster alone; empty where nothing is written."""
+        """Returns ``LocalPolicies``, which concern this cluster alone; empty if there is no record."""
         return await read(self._metadata, f"{LOCAL}/{name.path}") or {}
 
     async def create(self, name: NamespaceName, policies: Mapping[str, Any]) -> None:
-        """:param policies: whole, with ``bundles``
+        """:param policies: complete, with ``bundles``
 
-        :raises AlreadyExists: there is one
-        :raises ConcurrentModification: others create it and fail all the time
+        :raises AlreadyExists: the namespace exists
+        :raises ConcurrentModification: concurrent attempts to create it keep failing
         """
         migrated = bool(policies.get("migrated"))
         await self._put_new_local(name, {"bundles": policies["bundles"], "migrated": migrated})
@@ -128,16 +129,17 @@ class NamespaceRecords:
     async def _put_new_local(self, name: NamespaceName, local: Record) -> None:
         """Writes ``LocalPolicies`` of a namespace that is about to be created.
 
-        A record that is there already belonged to a namespace of that name which was deleted, or whose
-        creation failed half-way, and is replaced: nothing of it may count again. Where several clusters share
-        a configuration store, the two records of a namespace lie in two stores that have no change in common,
-        so the local one goes first: without policies it means nothing.
+        An existing record belongs to a deleted namespace of that name, or to one whose creation failed
+        half-way. It is replaced, so that nothing of it applies again. Where several clusters share a
+        configuration store, the two records of a namespace are in two stores that cannot be changed in one
+        transaction, so the local one is written first: without policies it has no meaning.
 
-        :raises AlreadyExists: there is one
+        :raises AlreadyExists: the namespace exists
         """
         path = f"{LOCAL}/{name.path}"
         for _ in range(ATTEMPTS):
-            # Read before it is known that there are no policies: the version that is replaced is a stale one.
+            # Read before the check that there are no policies: the version that is replaced is then a stale
+            # one.
             stale = await self._metadata.get(path)
             if await self.exists(name):
                 raise AlreadyExists("Namespace already exists")
@@ -146,43 +148,43 @@ class NamespaceRecords:
                     path, encode(local), MUST_NOT_EXIST if stale is None else stale.version
                 )
             except BadVersion:
-                # Somebody else is creating it, or was.
+                # The namespace is being created elsewhere, or was.
                 continue
             return
         raise ConcurrentModification("Concurrent modification")
 
     async def change(self, name: NamespaceName, work: Callable[[Record], None]) -> Record:
-        """:raises NamespaceNotFound: there is no such namespace"""
+        """:raises NamespaceNotFound: the namespace does not exist"""
         return await change(self._metadata, f"{_POLICIES}/{name.path}", work, missing())
 
     async def change_local(self, name: NamespaceName, work: Callable[[Record], None]) -> Record:
-        """:raises NamespaceNotFound: there is no such namespace"""
+        """:raises NamespaceNotFound: the namespace does not exist"""
         return await change(self._metadata, f"{LOCAL}/{name.path}", work, missing())
 
     async def set_migrated(self, name: NamespaceName, migrated: bool) -> None:
-        """Whether it has moved from this cluster to another one.
+        """Sets whether the namespace has migrated from this cluster to another one.
 
-        :raises ConcurrentModification: others write all the time
+        :raises ConcurrentModification: the record keeps changing
         """
         if not await create(self._metadata, f"{LOCAL}/{name.path}", {"migrated": migrated}):
             await self.change_local(name, lambda record: record.update(migrated=migrated))
 
     async def divide(self, name: NamespaceName, work: Callable[[Record], None]) -> None:
-        """Says anew how a namespace is divided, for this cluster and, as Pulsar does, in its policies.
+        """Changes the bundles of a namespace, for this cluster and, as Pulsar does, in its policies.
 
-        :param work: sets ``bundles``; what it raises leaves everything as it was
+        :param work: sets ``bundles``; if it raises, nothing is changed
         """
         await create(self._metadata, f"{LOCAL}/{name.path}", {"migrated": False})
         divided = await change(self._metadata, f"{LOCAL}/{name.path}", work, missing())
         await self.change(name, lambda record: record.update(bundles=divided["bundles"]))
 
     async def delete(self, name: NamespaceName) -> None:
-        """Removes the records; topics are the caller's business.
+        """Deletes the records; the caller deletes the topics.
 
-        The policies go last. As long as they are there the deletion can be repeated, and nobody creates a
-        namespace of that name whose new records this deletion would take.
+        The policies go last: while they exist, the deletion can be repeated, and no namespace of that name
+        can be created whose new records this deletion would take.
 
-        :raises NamespaceNotFound: there is no such namespace
+        :raises NamespaceNotFound: the namespace does not exist
         :raises PreconditionFailed: there are legacy namespaces below that name
         """
         policies = f"{_POLICIES}/{name.path}"

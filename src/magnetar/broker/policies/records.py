@@ -12,11 +12,11 @@ from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataStor
 Record = dict[str, Any]
 
 ATTEMPTS = 20
-"""How often a change is tried again because somebody else wrote in between."""
+"""How often a change is tried when the record keeps changing in between."""
 
 
 def decode(node: Node) -> Record:
-    """:raises MetadataFailure: it is not a JSON object"""
+    """:raises MetadataFailure: the value is not a JSON object"""
     try:
         value = json.loads(node.value or b"{}")
     except (ValueError, RecursionError) as error:
@@ -27,15 +27,15 @@ def decode(node: Node) -> Record:
 
 
 def encode(value: Mapping[str, Any]) -> bytes:
-    """Null fields are left out, as Pulsar does."""
+    """Leaves out null fields, as Pulsar does."""
     kept = {key: item for key, item in value.items() if item is not None}
     return json.dumps(kept, separators=(",", ":")).encode()
 
 
 async def read(metadata: MetadataStore, path: str) -> Record | None:
-    """None when there is no such record, or only a parent of others.
+    """Returns None if the node does not exist, or is only a parent of others.
 
-    :raises MetadataFailure: it is not a JSON object
+    :raises MetadataFailure: the value is not a JSON object
     """
     node = await metadata.get(path)
     if node is None or not node.value:
@@ -44,14 +44,14 @@ async def read(metadata: MetadataStore, path: str) -> Record | None:
 
 
 async def create(metadata: MetadataStore, path: str, value: Mapping[str, Any]) -> bool:
-    """False when there is one already."""
+    """Returns False if the record exists."""
     node = await metadata.get(path)
     if node is not None and node.value:
         return False
     try:
         await metadata.put(path, encode(value), MUST_NOT_EXIST if node is None else node.version)
     except BadVersion:
-        # Somebody else wrote it in between: theirs counts.
+        # Another broker wrote the record in between: that one stays.
         return False
     return True
 
@@ -59,12 +59,13 @@ async def create(metadata: MetadataStore, path: str, value: Mapping[str, Any]) -
 async def change(
     metadata: MetadataStore, path: str, work: Callable[[Record], None], missing: BrokerError
 ) -> Record:
-    """Applies ``work`` to a record; again when somebody else wrote in between, so it must not add up.
+    """Applies ``work`` to a record. ``work`` is repeated if the record changed in between, so it must not
+    accumulate.
 
     :returns: the record as written
-    :param missing: raised when there is none
-    :raises ConcurrentModification: others write all the time
-    :raises MetadataFailure: what is there is not a JSON object
+    :param missing: raised if the record does not exist
+    :raises ConcurrentModification: the record keeps changing
+    :raises MetadataFailure: the stored value is not a JSON object
     """
     for _ in range(ATTEMPTS):
         node = await metadata.get(path)

@@ -1,4 +1,4 @@
-"""Resource groups as the metadata store has them, and telling of all of them when one has changed."""
+"""Resource groups in the metadata store; all groups are reported when one has changed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _missing() -> NotFound:
 
 
 class ResourceGroupRecords:
-    """:param define: told what all of them say, by name, whenever one has changed"""
+    """:param define: called with the records of all groups, by name, whenever one has changed"""
 
     def __init__(
         self, io: Io, metadata: MetadataStore, define: Callable[[Mapping[str, GroupRates]], None]
@@ -33,18 +33,18 @@ class ResourceGroupRecords:
         self._follower = Follower(io, metadata, _GROUPS, "resource groups", self.take)
 
     async def names(self) -> Sequence[str]:
-        """Sorted."""
+        """Returns the names of the groups, sorted."""
         return await self._metadata.children(_GROUPS)
 
     async def get(self, name: str) -> Record:
-        """:raises NotFound: there is no such group"""
+        """:raises NotFound: the group does not exist"""
         found = await read(self._metadata, f"{_GROUPS}/{name}")
         if found is None:
             raise _missing()
         return found
 
     async def put(self, name: str, given: Mapping[str, Any]) -> None:
-        """Makes a group, or changes what is given of one; it counts when this returns."""
+        """Creates a group, or changes the given fields of one; it applies when this returns."""
 
         def merge(record: Record) -> None:
             record.update(given)
@@ -54,17 +54,17 @@ class ResourceGroupRecords:
         await self.take()
 
     async def delete(self, name: str) -> None:
-        """:raises NotFound: there is no such group"""
+        """:raises NotFound: the group does not exist"""
         try:
             await self._metadata.delete(f"{_GROUPS}/{name}")
         except NodeMissing as error:
             raise _missing() from error
         await self.take()
 
-    # Those that count
+    # Groups in effect
 
     async def take(self) -> None:
-        """Reads all of them, and tells what they say."""
+        """Reads all groups and reports them."""
         found: dict[str, GroupRates] = {}
         for name in await self.names():
             try:

@@ -1,4 +1,5 @@
-"""What policies may not say: on their own, together, and because this release cannot honour it."""
+"""What policies may not say: contradictions within a policy and between policies, and what this release
+cannot honour."""
 
 from __future__ import annotations
 
@@ -18,12 +19,12 @@ _PERSISTENCE = "persistence"
 
 
 def check_namespace(policies: EffectivePolicies, field: str | None = None, *, one_copy: bool = True) -> None:
-    """Checks what counts for a namespace.
+    """Checks what applies to a namespace.
 
-    :param field: what is being set; None for everything
-    :param one_copy: the ledger store keeps one copy of an entry, and no more
-    :raises InvalidRequest: it contradicts itself
-    :raises PreconditionFailed: it contradicts others, or cannot be honoured
+    :param field: the field that is being set; None for all
+    :param one_copy: whether the ledger store keeps a single copy of an entry
+    :raises InvalidRequest: a policy contradicts itself
+    :raises PreconditionFailed: a policy contradicts another one, or cannot be honoured
     """
     if field in (None, _RETENTION):
         check_retention(policies.retention)
@@ -32,7 +33,7 @@ def check_namespace(policies: EffectivePolicies, field: str | None = None, *, on
                 "Retention Quota must exceed configured backlog quota for namespace. "
                 "Please increase retention quota and retry"
             )
-    # As in Pulsar: quotas of age are compared with what is retained for single topics only.
+    # As in Pulsar: quotas of age are compared with the retention for single topics only.
     if field in (None, _QUOTAS) and not _fits(policies.retention, policies.storage_quota):
         raise PreconditionFailed(
             "Backlog Quota exceeds configured retention quota for namespace. "
@@ -45,7 +46,7 @@ def check_namespace(policies: EffectivePolicies, field: str | None = None, *, on
 def check_topic(
     policies: EffectivePolicies, field: str, broker_max_message_size: int, *, one_copy: bool = True
 ) -> None:
-    """Like :func:`check_namespace`, for what a topic's own policies amount to."""
+    """Checks what applies to a topic with its own policies, like :func:`check_namespace`."""
     if field == "retentionPolicies":
         check_retention(policies.retention)
         if not _fits_all(policies):
@@ -82,7 +83,7 @@ def check_retention(retention: Retention) -> None:
 
 
 def check_persistence(persistence: Persistence, *, one_copy: bool) -> None:
-    """:raises InvalidRequest: the quorums are not of one another's size
+    """:raises InvalidRequest: the quorums do not fit together
 
     :raises PreconditionFailed: more copies than the ledger store keeps
     """
@@ -101,10 +102,10 @@ def check_persistence(persistence: Persistence, *, one_copy: bool) -> None:
 
 
 def check_allowed(tenant: str, clusters: Sequence[str], record: Mapping[str, Any]) -> None:
-    """Whether the topics of a tenant may be in some clusters.
+    """Checks that the topics of a tenant may be in some clusters.
 
     :param record: ``TenantInfo``
-    :raises AuthorizationFailure: it does not list one of them
+    :raises AuthorizationFailure: the tenant is not allowed one of the clusters
     """
     for cluster in clusters:
         if cluster not in (record.get("allowedClusters") or ()):
@@ -114,7 +115,7 @@ def check_allowed(tenant: str, clusters: Sequence[str], record: Mapping[str, Any
 
 
 def check_within_namespace(namespace: str, clusters: Sequence[str], allowed: Sequence[str]) -> None:
-    """Whether topics of a namespace may be replicated to some clusters.
+    """Checks that topics of a namespace may be replicated to some clusters.
 
     :param allowed: ``allowed_clusters`` of the namespace; empty: any
     :raises InvalidRequest: one of the clusters is not in that list
@@ -127,10 +128,10 @@ def check_within_namespace(namespace: str, clusters: Sequence[str], allowed: Seq
 
 
 def check_allows_replication(allowed: Sequence[str], clusters: Sequence[str]) -> None:
-    """Whether a list of allowed clusters goes with the list of replication clusters of the namespace.
+    """Checks a list of allowed clusters against the namespace's replication clusters.
 
     :param allowed: ``allowed_clusters``; empty: any
-    :raises InvalidRequest: it lacks one of the others
+    :raises InvalidRequest: a replication cluster is not in the list
     """
     lacking = [cluster for cluster in clusters if cluster not in allowed]
     if allowed and lacking:
@@ -144,7 +145,7 @@ def _fits_all(policies: EffectivePolicies) -> bool:
 
 
 def _fits(retention: Retention, quota: BacklogQuota) -> bool:
-    """Whether what may be backlog is kept at least as long as what is acknowledged."""
+    """Whether the limits of the backlog quota are below those of the retention."""
     return _size_fits(retention, quota) and _age_fits(retention, quota)
 
 

@@ -1,4 +1,4 @@
-"""The policy store: asks and changes policies, and tells topics when what counts for them has changed."""
+"""The policy store: reads and changes policies, and notifies topics of changes of what applies to them."""
 
 from __future__ import annotations
 
@@ -33,29 +33,30 @@ log = logging.getLogger(__name__)
 
 _POLICIES = "/admin/policies"
 _MAX_KNOWN = 10_000
-"""Namespaces whose policies are remembered."""
+"""Namespaces whose policies are cached."""
 
 _RETRY_SECONDS = 1.0
-"""Until listeners are told again of a change that they could not read."""
+"""The delay before listeners are called again for a change that they could not read."""
 
 Listener = Callable[[NamespaceName | None, TopicName | None], Awaitable[None]]
-"""Told of a namespace whose policies changed; with a topic when only its own did (its partitions' too).
-Without a namespace those of any may have changed. May be told of one change more than once."""
+"""Called with a namespace whose policies changed; with a topic if only the topic's policies did (its
+partitions' as well). Without a namespace, those of any may have changed. One change may be reported more than
+once."""
 
 
 CHANGE_EVENTS = "__change_events"
-"""The topic of a namespace that has the policies of the others."""
+"""The topic of a namespace that holds the policies of its other topics."""
 
 
 class TopicPolicies(Protocol):
-    """Where topics have policies of their own: in system topics, a room above this one."""
+    """Topics' own policies. They are kept in system topics, which a higher layer implements."""
 
     async def of(self, topic: TopicName) -> Mapping[str, Any]:
-        """``TopicPolicies`` that count for a topic (not a partition); empty where nothing is set."""
+        """Returns the ``TopicPolicies`` that apply to a topic (not a partition); empty if nothing is set."""
         ...
 
     async def own(self, topic: TopicName, *, everywhere: bool) -> Mapping[str, Any]:
-        """Those for this cluster, or those for all."""
+        """Returns the policies for this cluster, or those for all clusters."""
         ...
 
     async def change(self, topic: TopicName, work: Callable[[Record], None], *, everywhere: bool) -> None:
@@ -63,27 +64,27 @@ class TopicPolicies(Protocol):
         ...
 
     async def delete(self, topic: TopicName, *, elsewhere: bool = False) -> None:
-        """Removes all of them.
+        """Deletes all policies of a topic.
 
-        :param elsewhere: in other clusters, too. A topic that is deleted here may go on there
+        :param elsewhere: in other clusters as well. A topic that is deleted here may live on there
         """
         ...
 
     def appeared(self, namespace: NamespaceName) -> None:
-        """Where they are kept was made."""
+        """Reports that the system topic of the namespace was created."""
         ...
 
     def forget(self, namespace: NamespaceName) -> None:
-        """The namespace is gone."""
+        """Reports that the namespace was deleted."""
         ...
 
     async def close(self) -> None:
-        """Nothing is followed any more."""
+        """Stops following system topics."""
         ...
 
 
 class PolicyStore:
-    """Answers from memory where it can: what it knows is dropped when the metadata changes."""
+    """Policies, cached until the metadata changes."""
 
     def __init__(
         self, io: Io, metadata: MetadataStore, cluster: str, defaults: EffectivePolicies | None = None
@@ -96,36 +97,36 @@ class PolicyStore:
         self.tenants = Tenants(metadata)
         self.namespaces = NamespaceRecords(metadata)
         self.topics: TopicPolicies | None = None
-        """None: topics have none of their own."""
+        """None: topics have no policies of their own."""
         self._listeners: list[Listener] = []
-        # Before the listeners here: what they read is read anew.
+        # Registered before the listeners below, so that these read the changed records.
         self._known = MetadataCache(metadata, _POLICIES, self._read, most=_MAX_KNOWN)
         metadata.listen(_POLICIES, self._metadata_changed)
         metadata.listen(LOCAL, self._local_changed)
         metadata.listen_session(self._session_changed)
 
     async def use(self, defaults: EffectivePolicies) -> None:
-        """The broker's settings say something else from now on; listeners know when this returns."""
+        """Applies changed settings of the broker; listeners have been called when this returns."""
         self.defaults = defaults
         self._known.forget_all()
         await self._tell(None)
 
     def listen(self, listener: Listener) -> None:
-        """``listener`` is awaited before a change is answered."""
+        """Awaits ``listener`` before a change is answered."""
         self._listeners.append(listener)
 
     async def all_namespaces(self) -> Sequence[str]:
-        """Of all tenants. :raises MetadataFailure: they cannot be listed now"""
+        """Returns the namespaces of all tenants. :raises MetadataFailure: they cannot be listed now"""
         tenants = await self.tenants.names()
         return [name for tenant in tenants for name in await self.namespaces.of_tenant(tenant)]
 
-    # What counts
+    # What applies
 
     async def of_namespace(self, name: NamespaceName) -> EffectivePolicies:
-        """What counts for topics of a namespace that have no policies of their own.
+        """Returns what applies to topics of a namespace that have no policies of their own.
 
-        :raises NamespaceNotFound: there is no such namespace
-        :raises MetadataFailure: what is stored is not what a broker writes
+        :raises NamespaceNotFound: the namespace does not exist
+        :raises MetadataFailure: a record is not in the form that brokers write
         """
         return await self._known.get(f"{_POLICIES}/{name.path}")
 
@@ -139,10 +140,11 @@ class PolicyStore:
         return in_this_cluster(found, await self.namespaces.local(_namespace(path)))
 
     async def of_topic(self, name: TopicName) -> EffectivePolicies:
-        """What counts for a topic, which need not exist; partitions share what is set for their topic.
+        """Returns what applies to a topic, which need not exist; partitions share the policies of their
+        topic.
 
-        :raises NamespaceNotFound: there is no such namespace
-        :raises MetadataFailure: what is stored is not what a broker writes
+        :raises NamespaceNotFound: the namespace does not exist
+        :raises MetadataFailure: a record is not in the form that brokers write
         """
         found = await self.of_namespace(name.namespace_name)
         if name.reserved:
@@ -158,12 +160,12 @@ class PolicyStore:
     # Changes
 
     async def change_namespace(self, name: NamespaceName, work: Callable[[Record], None]) -> None:
-        """Applies ``work`` to the policies of a namespace; live topics go by them when this returns.
+        """Applies ``work`` to the policies of a namespace; they apply to live topics when this returns.
 
-        ``work`` may be called again when somebody else wrote in between.
+        ``work`` is called again if the record changed in between.
 
-        :raises NamespaceNotFound: there is no such namespace
-        :raises MetadataFailure: ``work`` left something that is no policy
+        :raises NamespaceNotFound: the namespace does not exist
+        :raises MetadataFailure: ``work`` left an invalid policy
         """
 
         def checked(record: Record) -> None:
@@ -175,23 +177,23 @@ class PolicyStore:
         await self.tell(name, None)
 
     async def forget_grants(self, topic: TopicName) -> None:
-        """Takes back what was granted for a topic that is gone: another one may have its name.
+        """Revokes the grants for a deleted topic: a new topic may get its name.
 
-        :raises MetadataFailure: it cannot be done now
+        :raises MetadataFailure: the grants cannot be revoked now
         """
         name = topic.namespace_name
         try:
             if _granted_for(await self.namespaces.get(name), topic):
                 await self.change_namespace(name, lambda record: _take_back(record, topic))
         except NamespaceNotFound:
-            # It went as well, with all that it granted.
+            # The namespace was deleted as well, with all its grants.
             return
 
     async def change_local(self, name: NamespaceName, work: Callable[[Record], None]) -> None:
-        """The same for its ``LocalPolicies``.
+        """Applies ``work`` to the ``LocalPolicies`` of a namespace.
 
-        :raises NamespaceNotFound: there is no such namespace
-        :raises MetadataFailure: ``work`` left something that is no policy
+        :raises NamespaceNotFound: the namespace does not exist
+        :raises MetadataFailure: ``work`` left an invalid policy
         """
 
         def checked(record: Record) -> None:
@@ -203,7 +205,7 @@ class PolicyStore:
         await self.tell(name, None)
 
     async def tell(self, namespace: NamespaceName | None, topic: TopicName | None) -> None:
-        """Tells all listeners of a change."""
+        """Calls all listeners for a change."""
         for listener in self._listeners:
             await listener(namespace, topic)
 
@@ -211,7 +213,7 @@ class PolicyStore:
         try:
             name = _namespace(change.path)
         except InvalidName:
-            # That of a tenant, or nothing that a broker writes.
+            # The path is that of a tenant, or one that brokers do not write.
             return
         self._tell_soon(name)
 
@@ -225,7 +227,8 @@ class PolicyStore:
             self._tell_soon(None)
 
     def _tell_soon(self, name: NamespaceName | None) -> None:
-        """Of what somebody else changed, or this broker: who is told twice reads what is remembered."""
+        """Reports a change by any broker, this one included; a second report is cheap, as policies are
+        cached."""
         self._io.loop.create_task(self._tell(name))
 
     async def _tell(self, name: NamespaceName | None) -> None:
@@ -240,12 +243,12 @@ class PolicyStore:
 
 
 def _namespace(path: str) -> NamespaceName:
-    """:raises InvalidName: it is no namespace's node"""
+    """:raises InvalidName: the path is not that of a namespace"""
     return NamespaceName.parse(path[len(_POLICIES) + 1 :])
 
 
 def _granted_for(record: Record, topic: TopicName) -> list[str]:
-    """Under which names a namespace grants something for a topic: its own, and those of its partitions."""
+    """Returns the names under which a namespace grants something for a topic: its own and its partitions'."""
     granted = (record.get("auth_policies") or {}).get("destination_auth") or {}
     return [name for name in granted if str(topic) in (name, name.rpartition(PARTITION_SUFFIX)[0])]
 

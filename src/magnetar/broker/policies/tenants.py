@@ -1,4 +1,4 @@
-"""Tenants as the metadata store has them."""
+"""Tenants in the metadata store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Tenants:
         self._listeners: list[Callable[[str], None]] = []
 
     def listen(self, changed: Callable[[str], None]) -> None:
-        """``changed`` is called with the name of a tenant that was changed here, before that is answered."""
+        """Calls ``changed`` with the name of a tenant that is changed here, before the change is answered."""
         self._listeners.append(changed)
 
     def _tell(self, name: str) -> None:
@@ -30,35 +30,35 @@ class Tenants:
             changed(name)
 
     async def names(self) -> Sequence[str]:
-        """Sorted."""
+        """Returns the names of the tenants, sorted."""
         return await self._metadata.children(_POLICIES)
 
     async def get(self, name: str) -> Mapping[str, Any]:
-        """:raises TenantNotFound: there is no such tenant"""
+        """:raises TenantNotFound: the tenant does not exist"""
         found = await read(self._metadata, f"{_POLICIES}/{name}")
         if found is None:
             raise _missing()
         return found
 
     async def create(self, name: str, value: Mapping[str, Any]) -> None:
-        """:raises AlreadyExists: there is one"""
+        """:raises AlreadyExists: the tenant exists"""
         if not await create(self._metadata, f"{_POLICIES}/{name}", value):
             raise AlreadyExists("Tenant already exist")
         self._tell(name)
 
     async def change(self, name: str, work: Callable[[Record], None]) -> None:
-        """:raises TenantNotFound: there is no such tenant"""
+        """:raises TenantNotFound: the tenant does not exist"""
         await change(self._metadata, f"{_POLICIES}/{name}", work, _missing())
         self._tell(name)
 
     async def delete(self, name: str) -> None:
-        """:raises TenantNotFound: there is no such tenant
+        """:raises TenantNotFound: the tenant does not exist
 
         :raises HasChildren: it has namespaces
         """
         path = f"{_POLICIES}/{name}"
         for child in await self._metadata.children(path):
-            # Legacy namespaces leave an empty parent of their cluster's name behind.
+            # A deleted legacy namespace leaves an empty parent with the name of its cluster behind.
             below = await self._metadata.children(f"{path}/{child}")
             if below or await read(self._metadata, f"{path}/{child}") is not None:
                 raise HasChildren("The tenant still has active namespaces")

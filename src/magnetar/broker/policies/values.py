@@ -1,4 +1,4 @@
-"""Policies that are more than a number or a flag: typed, with Pulsar's JSON."""
+"""Typed policies that are more than a number or a flag, with Pulsar's JSON."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ QUOTA_TYPES = (STORAGE_QUOTA, AGE_QUOTA)
 
 
 def whole(value: Any) -> int:
-    """:raises MetadataFailure: it is not a whole number"""
+    """:raises MetadataFailure: the value is not a whole number"""
     if type(value) is not int:
         raise MetadataFailure(f"must be a whole number, not {value!r}")
     return value
 
 
 def number(value: Any) -> float:
-    """:raises MetadataFailure: it is not a number"""
-    # Python's parser takes NaN and whole numbers of any length, too.
+    """:raises MetadataFailure: the value is not a number"""
+    # Python's parser also accepts NaN and whole numbers of any length.
     if type(value) not in (int, float) or not -_LARGEST <= value <= _LARGEST:
         raise MetadataFailure(f"must be a number, not {value!r}")
     return float(value)
 
 
 def truth(value: Any) -> bool:
-    """:raises MetadataFailure: it is neither true nor false"""
+    """:raises MetadataFailure: the value is neither true nor false"""
     if type(value) is not bool:
         raise MetadataFailure(f"must be true or false, not {value!r}")
     return value
 
 
 def text(value: Any) -> str:
-    """:raises MetadataFailure: it is not a text"""
+    """:raises MetadataFailure: the value is not a string"""
     if not isinstance(value, str):
         raise MetadataFailure(f"must be a string, not {value!r}")
     return value
 
 
 def texts(value: Any) -> tuple[str, ...]:
-    """:raises MetadataFailure: it is not a list of texts"""
+    """:raises MetadataFailure: the value is not a list of strings"""
     if not isinstance(value, list):
         raise MetadataFailure(f"must be a list, not {value!r}")
     return tuple(text(item) for item in value)
 
 
 def fields(value: Any) -> Json:
-    """:raises MetadataFailure: it is not an object"""
+    """:raises MetadataFailure: the value is not an object"""
     if not isinstance(value, dict):
         raise MetadataFailure(f"must be an object, not {value!r}")
     return value
@@ -63,7 +63,7 @@ def fields(value: Any) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long acknowledged entries stay: 0 none, -1 without a bound; a single 0 switches it off."""
+    """How long acknowledged entries are kept; -1 for no limit, and 0 in either field for no retention."""
 
     minutes: int = 0
     megabytes: int = 0
@@ -80,7 +80,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class BacklogQuota:
-    """A bound on what is not acknowledged, and what happens at it; -1 for no bound."""
+    """A limit of the backlog, and what happens when it is reached; -1 for no limit."""
 
     limit_bytes: int = -1
     limit_seconds: int = -1
@@ -106,7 +106,7 @@ class BacklogQuota:
 
 @dataclass(frozen=True, slots=True)
 class PublishRate:
-    """A bound on publishing, per second and topic; 0 or less for none."""
+    """A limit of publishing, per second and topic; 0 or less for none."""
 
     messages: int = -1
     size: int = -1
@@ -127,7 +127,7 @@ class PublishRate:
 
 @dataclass(frozen=True, slots=True)
 class DispatchRate:
-    """A bound on dispatch, per period; 0 or less for none."""
+    """A limit of dispatch, per period; 0 or less for none."""
 
     messages: int = 0
     size: int = 0
@@ -159,7 +159,7 @@ class DispatchRate:
 
 @dataclass(frozen=True, slots=True)
 class GroupRates:
-    """Bounds of a resource group, per second; 0 or less for none."""
+    """Limits of a resource group, per second; 0 or less for none."""
 
     publish_messages: int = 0
     publish_size: int = 0
@@ -175,7 +175,7 @@ class GroupRates:
 
 @dataclass(frozen=True, slots=True)
 class SubscribeRate:
-    """How often one consumer may subscribe in a period; 0 or less for no bound."""
+    """How often one consumer may subscribe in a period; 0 or less for no limit."""
 
     per_consumer: int = 0
     period_seconds: int = 30
@@ -199,7 +199,7 @@ class SubscribeRate:
 
 @dataclass(frozen=True, slots=True)
 class InactiveTopics:
-    """Whether a topic that nobody uses is deleted, and after how many seconds."""
+    """Whether a topic that is not in use is deleted, and after how many seconds."""
 
     delete: bool = False
     seconds: int = 60
@@ -224,7 +224,8 @@ class InactiveTopics:
 
 @dataclass(frozen=True, slots=True)
 class AutoTopics:
-    """Whether a missing topic is made on use, and with how many partitions; 0 makes it without."""
+    """Whether a missing topic is created on use, and with how many partitions; 0 for a topic without
+    partitions."""
 
     allowed: bool = True
     partitions: int = 0
@@ -242,7 +243,7 @@ class AutoTopics:
 
 @dataclass(frozen=True, slots=True)
 class DelayedDelivery:
-    """Whether messages may ask to be delivered later, how exactly and how late at most (0: any time)."""
+    """Whether messages may be delayed, with which precision and for how long at most (0: without a limit)."""
 
     active: bool = True
     tick_ms: int = 1000
@@ -267,15 +268,16 @@ class DelayedDelivery:
 
 @dataclass(frozen=True, slots=True)
 class Persistence:
-    """Copies of each entry, and how often a cursor is written at most, per second."""
+    """Copies of each entry, and how often per second a cursor is written at most."""
 
     ensemble: int = 1
     write_quorum: int = 1
     ack_quorum: int = 1
     mark_delete_rate: float = 1.0
-    """0 or less: whenever they have changed."""
+    """0 or less: a cursor is written whenever it has changed."""
     own_rate: bool = False
-    """The rate was set; else the ledger store says how often cursors are written, where it has a say."""
+    """Whether the rate was set explicitly; otherwise the ledger store may decide how often cursors are
+    written."""
 
     @classmethod
     def read(cls, value: Any) -> Persistence:
