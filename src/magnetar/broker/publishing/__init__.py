@@ -1,1 +1,1 @@
-"""Producers, and what is looked at before an entry is stored."""
+"""Producers, and the checks that an entry passes before it is stored."""

@@ -1,4 +1,4 @@
-"""What a topic looks at in each entry before it stores it; topics without such checks have none of this."""
+"""The checks of each entry before a topic stores it. Topics without checks skip this module."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from magnetar.protocol.metadata import chunks_follow, parse_entry
 
 
 class Verdict(Enum):
-    """What is to be done with an entry that is not refused."""
+    """What happens to an entry that is not refused."""
 
     STORE = 0
     STORE_CHUNK = 1
-    """Not the last chunk of its message: its sequence id does not count yet."""
+    """Stored, but not the last chunk of its message: its sequence id does not count yet."""
     DUPLICATE = 2
-    """It is stored already."""
+    """Not stored: the topic has it already."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedPart:
-    """Entries [first, end) of a run with one verdict; an error is what their client is told of each."""
+    """Entries [first, end) of a run with one verdict; an error is the answer to the client for
+    each of them."""
 
     first: int
     end: int
@@ -35,11 +36,12 @@ class JudgedPart:
 
 
 class Admission:
-    """:param deduplication: None: messages are not compared
+    """The checks of one topic.
 
-    :param encrypted: whether what is not encrypted is refused
-    :param max_size: bytes of an entry; 0 for any
-    :param max_delay_ms: how long after its publish time an entry may want to be delivered; 0: any time
+    :param deduplication: None: the topic does not deduplicate
+    :param encrypted: whether unencrypted messages are refused
+    :param max_size: the largest entry in bytes; 0 for no limit
+    :param max_delay_ms: how long after its publish time an entry may be delivered at the latest; 0: no limit
     """
 
     def __init__(
@@ -61,14 +63,14 @@ class Admission:
         *,
         chunked: bool,
     ) -> list[JudgedPart] | None:
-        """What is to be done with a run of entries, in their order; None: all of it is stored as it is.
+        """Decides on a run of entries, in their order; None: all are stored unchanged.
 
-        What is to be stored counts as on its way from here on: it must be published before the next run is
-        judged.
+        From this call on, entries that are to be stored count as pending: they must be published before the
+        next run is judged.
 
         :param name: of the producer
         :param first: sequence ids of the entries
-        :param highest: of batches; -1 where the producer gave none
+        :param highest: of batches; -1 where the producer sent none
         :param chunked: whether there are chunks among the entries
         """
         known, count = self.deduplication, len(first)
@@ -84,13 +86,13 @@ class Admission:
 
     @property
     def measures(self) -> bool:
-        """Whether sizes or delivery times of entries have bounds."""
+        """Whether the size or the delivery time of entries is limited."""
         return self._max_size > 0 or self._max_delay_ms > 0
 
     def refusal(self, buffer: bytes, start: int, end: int, *, encrypted: bool) -> BrokerError | None:
-        """Why an entry is refused for what it is, whoever sends it; None: it is not.
+        """Returns why an entry is refused for its content, whichever producer sends it; None: it is not.
 
-        :param encrypted: whether it is, or need not be
+        :param encrypted: whether the entry is encrypted, or need not be
         """
         if self._max_size and end - start > self._max_size:
             return NotAllowed("Exceed maximum message size")
@@ -103,7 +105,7 @@ class Admission:
         return None
 
     def _look(self, buffer: bytes, start: int, end: int, *, chunked: bool) -> Verdict | BrokerError | None:
-        """What is to be done with an entry for what it is; None: that is up to its sequence id."""
+        """Decides on an entry by its content; None: its sequence id decides."""
         refusal = self.refusal(buffer, start, end, encrypted=True)
         if refusal is not None:
             return refusal
@@ -118,7 +120,7 @@ class Admission:
         return Verdict.STORE_CHUNK if chunked and chunks_follow(metadata) else None
 
     def _compare(self, name: str, first: int, highest: int) -> Verdict | BrokerError:
-        """What is to be done with an entry for its sequence ids."""
+        """Decides on an entry by its sequence ids."""
         if self.deduplication is None:
             return Verdict.STORE
         found = self.deduplication.admit(name, first, highest)
@@ -130,7 +132,7 @@ class Admission:
 
 
 def parts_of(verdicts: Sequence[Verdict | BrokerError]) -> list[JudgedPart]:
-    """One part for entries next to each other with the same verdict."""
+    """Returns one part for each series of adjacent entries with the same verdict."""
     parts, at = [], 0
     for verdict, group in groupby(verdicts):
         end = at + len(list(group))

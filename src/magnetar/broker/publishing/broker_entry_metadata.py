@@ -1,7 +1,8 @@
-"""What the broker writes in front of each entry, where its settings ask for it: a time, and a running number.
+"""What the broker writes in front of each entry, if its settings say so: a time and an index (PIP-70).
 
-As Apache Pulsar stores it: ``0x0e02``, the size of a ``BrokerEntryMetadata``, that, and the entry as it came.
-Consumers get it only if they ask for it and the broker shows it; everybody else skips it.
+The format is Apache Pulsar's: ``0x0e02``, the size of a ``BrokerEntryMetadata``, the metadata, and the entry
+as it was sent. Consumers get the metadata only if they ask for it and the broker exposes it; all other
+readers skip it.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from magnetar.protocol.metadata import broker_metadata_of, broker_metadata_size,
 from magnetar.protocol.pulsar_api_pb2 import BrokerEntryMetadata
 
 INDEX = "index"
-"""Property of a managed ledger: the last number that was given when its ledgers were written last, as Apache
-Pulsar has it."""
+"""Property of a managed ledger: the last index at the time when its list of ledgers was written, as in Apache
+Pulsar."""
 
 
 @dataclass(frozen=True)
 class BrokerEntryMetadataSettings:
     timestamp: bool = False
-    """When the broker took an entry."""
+    """The time when the broker received an entry."""
     index: bool = False
-    """The number of an entry's last message, of all messages of the topic."""
+    """The index of an entry's last message among all messages of the topic."""
 
     @property
     def wanted(self) -> bool:
@@ -34,10 +35,10 @@ class BrokerEntryMetadataSettings:
 
 
 class BrokerEntryMetadataWriter:
-    """Of one topic."""
+    """Writes the metadata for one topic."""
 
     def __init__(self, settings: BrokerEntryMetadataSettings, last: int) -> None:
-        """:param last: the number that was given last; -1 when none was"""
+        """:param last: the last assigned index; -1 for a new topic"""
         self._settings = settings
         self.last = last
         self._sizes = array("i", bytes(4 * 256))
@@ -45,9 +46,9 @@ class BrokerEntryMetadataWriter:
     def prepend(
         self, buffer: bytes, starts: array[int], ends: array[int], now_ms: int
     ) -> tuple[bytes, array[int], array[int]]:
-        """The entries ``buffer[starts[i]:ends[i]]`` with what is written in front of each.
+        """Returns the entries ``buffer[starts[i]:ends[i]]`` with their metadata in front.
 
-        :return: a buffer of their own, and where they are in it
+        :return: a new buffer, and the starts and ends of the entries in it
         """
         count = len(starts)
         if len(self._sizes) < count:
@@ -69,14 +70,14 @@ class BrokerEntryMetadataWriter:
         return b"".join(pieces), new_starts, new_ends
 
     def properties(self) -> Mapping[str, str]:
-        """What is written with the list of ledgers."""
+        """The property that is written with the list of ledgers."""
         return {INDEX: str(self.last)} if self._settings.index and self.last >= 0 else {}
 
 
 async def recovered_writer(
     ledger: ManagedLedger, settings: BrokerEntryMetadataSettings
 ) -> BrokerEntryMetadataWriter:
-    """Goes on where what is stored ends; durable when this returns.
+    """Continues after the last stored index; the index is durable when this returns.
 
     :raises LedgerError: the last entry cannot be read
     """
@@ -98,11 +99,11 @@ def _index_of(entry: bytes) -> int:
     try:
         found = broker_metadata_of(entry)
     except EntryError:
-        # Stored as it came: nothing was written in front of it.
+        # The entry is stored as it was sent, without metadata in front.
         return -1
     return found.index if found is not None and found.HasField("index") else -1
 
 
 def bytes_in_front(buffer: bytes, starts: array[int], first: int, count: int) -> int:
-    """How many bytes are written in front of so many entries."""
+    """Returns how many bytes are written in front of ``count`` entries."""
     return sum(broker_metadata_size(buffer, starts[index]) for index in range(first, first + count))

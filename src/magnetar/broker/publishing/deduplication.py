@@ -28,17 +28,18 @@ _READ_BYTES = 1 << 20
 @dataclass(frozen=True)
 class DeduplicationSettings:
     snapshot_entries: int = 1_000
-    """A snapshot after so many entries; what came after the last one is read when the topic is opened."""
+    """Entries between snapshots; entries after the last snapshot are read when the topic is opened."""
     max_producers: int = 10_000
-    """Remembered in a snapshot."""
+    """The most producers in a snapshot."""
     inactivity_seconds: float = 360 * 60.0
-    """So long a producer that has gone is remembered."""
+    """How long a disconnected producer is remembered."""
 
 
 class Deduplication:
-    """Marks for each producer's name: what is on its way to the disk, and what is durable.
+    """The sequence ids of each producer, by name: the highest pending one and the highest durable one.
 
-    Monotonic seconds are handed in. The cursor is the topic's and is moved by snapshots only.
+    Times are monotonic seconds, passed in by the caller. The cursor belongs to the topic; only snapshots move
+    it.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Deduplication:
         connected: Mapping[str, object],
         sources: SourcePositions,
     ) -> None:
-        """:param connected: by their names, the producers that are connected now; looked at by snapshots
+        """:param connected: the connected producers by name; read for snapshots
 
         :param sources: of replicators of other clusters; filled here
         """
@@ -59,16 +60,16 @@ class Deduplication:
         self._connected = connected
         self.sources = sources
         self._persisted: dict[str, int] = sources.load(cursor.describe_properties())
-        """Those that published last are at the end."""
+        """Producers that published most recently are at the end."""
         self._pushed: dict[str, int] = {}
         self._left: dict[str, float] = {}
         self._unsaved = 0
         self._saved_at = 0.0
 
     async def replay(self, now: float) -> None:
-        """Reads what was published after the last snapshot.
+        """Reads the entries after the last snapshot.
 
-        :raises LedgerError: it cannot be read
+        :raises LedgerError: an entry cannot be read
         """
         cursor = self.cursor
         cursor.rewind()
@@ -89,7 +90,8 @@ class Deduplication:
             try:
                 metadata = parse_entry(run.entry(index), verify_checksum=False).metadata
             except EntryError:
-                # Stored as it came: what its producer wrote into it says nothing here.
+                # The entry is stored as it was sent: its metadata, written by the producer, prove nothing
+                # here.
                 continue
             if marks[index] & (POSITION | REPLICATED) == POSITION | REPLICATED:
                 if not marks[index] & MARKER:
@@ -105,13 +107,13 @@ class Deduplication:
                 self._persisted[name] = highest
 
     def last_sequence_id(self, name: str) -> int:
-        """The highest durable one; -1 when there is none."""
+        """Returns the highest durable sequence id; -1 if the producer has none."""
         return self._persisted.get(name, -1)
 
     # Publishing
 
     def admit_all(self, name: str, first: array[int], highest: array[int], count: int) -> bool:
-        """Takes slots [0, count) as on their way if all of them are new; else changes nothing."""
+        """Makes slots [0, count) pending if all of them are new; otherwise changes nothing."""
         mark = self._pushed.get(name, -1)
         for index in range(count):
             if first[index] <= mark:
@@ -121,10 +123,10 @@ class Deduplication:
         return True
 
     def admit(self, name: str, first: int, highest: int) -> int:
-        """Takes one entry as on its way if it is FRESH.
+        """Makes one entry pending if it is FRESH.
 
-        A batch is judged by its first sequence id and moves the mark to its highest.
-        DUPLICATE: it is durable already; UNDECIDED: a former one is still on its way.
+        A batch is judged by its first sequence id and moves the mark to its highest. DUPLICATE: the entry is
+        durable already; UNDECIDED: an earlier copy is still pending.
         """
         if first > self._pushed.get(name, -1):
             self._pushed[name] = max(first, highest)
@@ -138,25 +140,26 @@ class Deduplication:
             self._persisted.pop(name, None)
             self._persisted[name] = mark
             if mark > self._pushed.get(name, -1):
-                # It was on its way before deduplication was switched on.
+                # The entry was pending before deduplication was switched on.
                 self._pushed[name] = mark
         self.counted(entries)
 
     def counted(self, entries: int) -> None:
-        """Entries that say nothing of sequence ids are durable."""
+        """Counts durable entries without sequence ids of their own."""
         self._unsaved += entries
 
     def failed(self, on_their_way: Iterable[tuple[str, int]]) -> None:
-        """Something will not become durable.
+        """Takes back entries whose write has failed.
 
-        :param on_their_way: names and highest sequence ids of what still may, in the order it was published
+        :param on_their_way: names and highest sequence ids of entries that are still pending, in publish
+            order
         """
         self._pushed = dict(self._persisted)
         for name, mark in on_their_way:
             if mark > self._pushed.get(name, -1):
                 self._pushed[name] = mark
 
-    # Producers that come and go
+    # Connecting and disconnecting producers
 
     def came(self, name: str) -> None:
         self._left.pop(name, None)
@@ -168,17 +171,18 @@ class Deduplication:
     # Snapshots
 
     def full(self) -> bool:
-        """Whether enough was stored for a snapshot."""
+        """Whether enough entries were stored for a snapshot."""
         return self._unsaved >= self._settings.snapshot_entries
 
     def due(self, now: float, interval: float) -> bool:
-        """Whether something was stored and the last snapshot is older than ``interval`` seconds."""
+        """Whether entries were stored, and the last snapshot is older than ``interval`` seconds."""
         return self._unsaved > 0 and now - self._saved_at >= interval
 
     def snapshot(self, now: float) -> None:
-        """Moves the cursor to the end, with what is known; written like any cursor.
+        """Moves the cursor to the end, with the current sequence ids; it is written like any cursor.
 
-        Only between commits: all that is durable must have been counted, for it is not read again.
+        Allowed only between commits: all durable entries must have been counted, because they are not read
+        again.
         """
         self._forget(now)
         storage = self.cursor.storage
@@ -189,7 +193,7 @@ class Deduplication:
         self.cursor.mark_delete_to(self._ledger.last_confirmed)
 
     def _most_wanted(self) -> dict[str, int]:
-        """As many marks as a snapshot has room for: connected producers come first, then recent ones."""
+        """As many producers as a snapshot may hold: connected producers first, then the most recent ones."""
         most = self._settings.max_producers
         known = dict(self._persisted)
         if len(known) > most:
@@ -200,7 +204,7 @@ class Deduplication:
         return known
 
     def _forget(self, now: float) -> None:
-        # A receipt may have come after its producer had left.
+        # A receipt may have come after its producer had disconnected.
         for name in self._persisted.keys() - self._left.keys() - self._connected.keys():
             self._left[name] = now
         limit = now - self._settings.inactivity_seconds

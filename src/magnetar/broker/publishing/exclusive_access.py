@@ -1,4 +1,4 @@
-"""Who may publish to a topic: the four access modes of producers (PIP-68)."""
+"""The four access modes of producers (PIP-68)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from magnetar.errors import ProducerBusy, ProducerFenced, ServiceNotReady
 from magnetar.io.waiting import fail, settle
 
 EPOCH_PROPERTY = "pulsar.topic.epoch"
-"""Property of a managed ledger: it rises with each exclusive owner and outlives the broker."""
+"""Property of a managed ledger: it rises with each exclusive owner and survives the broker."""
 
 
 class ExclusiveAccess:
-    """Holds the one exclusive producer of a topic, if any, and those who wait to be it."""
+    """The exclusive producer of a topic, if it has one, and the producers that wait for exclusive access."""
 
     def __init__(self, topic: ProducerTopic) -> None:
         self._topic = topic
@@ -30,23 +30,24 @@ class ExclusiveAccess:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether somebody waits for exclusive access, or is just getting it."""
+        """Whether a producer waits for exclusive access or is just getting it."""
         return self._changing or bool(self._waiting)
 
     async def enter(self, producer: Producer) -> Any:
-        """Grants access now (None), or returns a future: True when it is admitted, False when it left before.
+        """Returns None for immediate access, or a future: True when the producer is admitted, False when it
+        left.
 
-        The rules of Pulsar's ``AbstractTopic``, with one exception: a producer with an old epoch is refused
-        before it fences anybody.
+        The rules are those of Pulsar's ``AbstractTopic``, with one exception: a producer with an old epoch is
+        refused before it fences others.
 
         :raises ProducerFenced: another producer has or had exclusive access, or waits for it
-        :raises ProducerBusy: an exclusive producer is connected, or one waits
-        :raises ServiceNotReady: another producer is just becoming the owner; the client comes again
+        :raises ProducerBusy: an exclusive producer is connected or waits
+        :raises ServiceNotReady: another producer is just becoming the owner; the client retries
         """
         try:
             return await self._enter(producer)
         except BaseException:
-            # A former self that it was to replace may have been the last that others waited for.
+            # The earlier instance of this producer may have been the last one that others waited for.
             self._grant_next()
             raise
 
@@ -93,12 +94,12 @@ class ExclusiveAccess:
             raise ProducerFenced(self._told(text))
 
     def _told(self, text: str) -> str:
-        """What a producer is refused with."""
+        """Returns the text of a refusal."""
         self._topic.hindered(Hindrance.EXCLUSIVE_PRODUCER, text)
         return text
 
     async def _become_owner(self, producer: Producer) -> None:
-        """The epoch is durable before the owner is told of it; nobody else enters until then."""
+        """Makes the epoch durable before the owner gets it; no other producer enters until then."""
         returning = producer.topic_epoch is not None and producer.topic_epoch == self.epoch
         if not returning:
             self._changing = True
@@ -112,12 +113,13 @@ class ExclusiveAccess:
         self.owner = producer
 
     def forget(self, producer: Producer) -> None:
-        """A producer is about to be replaced by itself, come back: nobody takes its place between."""
+        """Removes a producer that its own reconnection is about to replace; no other one takes its place
+        meanwhile."""
         if self.owner is producer:
             self.owner = None
 
     def leave(self, producer: Producer) -> None:
-        """A producer has gone; the next that waits takes over when nobody is left."""
+        """Removes a producer that has left; if no producer remains, the next waiting one takes over."""
         self.forget(producer)
         for entry in [e for e in self._waiting if e[0] is producer]:
             self._waiting.remove(entry)
@@ -158,7 +160,7 @@ class ExclusiveAccess:
             fail(admitted, ProducerFenced("Fenced by another producer"))
 
     def disconnect_waiting(self) -> None:
-        """The topic closes: those who wait look it up again."""
+        """The topic closes: waiting producers look it up again."""
         while self._waiting:
             _producer, admitted = self._waiting.popleft()
             fail(admitted, ServiceNotReady("Topic is temporarily unavailable"))

@@ -1,8 +1,8 @@
-"""Why producers are refused, or what they publish is refused or waits: said where it is decided.
+"""Why producers or messages are refused, or publishing waits; recorded where it is decided.
 
-Refusals are rare, and none is on the way of a message that is taken: each is counted with its time and its
-text. What holds on (a rate that is used up, a topic that is terminated) is a state of whoever decides it, and
-looked at when somebody asks.
+Refusals are rare, and accepted messages never come here: each refusal is counted, with its time and text. A
+lasting condition (a rate is used up, a topic is terminated) is the state of the object that decides it, and
+is read on request.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ class Hindrance(Enum):
     """The topic is being unloaded or deleted, or is lost to another broker."""
     TERMINATED = "terminated"
     MIGRATED = "migrated"
-    """Clients are sent to another cluster."""
+    """Clients are redirected to another cluster."""
     STORAGE_FULL = "storage_full"
-    """There is no room on the disk, or no ledger can be written."""
+    """The disk is full, or no ledger can be written."""
     BACKLOG_QUOTA = "backlog_quota"
-    """Subscriptions have not consumed more than they may leave."""
+    """The backlog of the subscriptions has reached its quota."""
     MAX_PRODUCERS = "max_producers"
     EXCLUSIVE_PRODUCER = "exclusive_producer"
-    """Another producer has exclusive access, or somebody waits for the others to leave."""
+    """Another producer has exclusive access or waits for it."""
     NAME_TAKEN = "name_taken"
     """A producer of that name is connected."""
     SCHEMA_INCOMPATIBLE = "schema_incompatible"
     ENCRYPTION_REQUIRED = "encryption_required"
     MESSAGE_REFUSED = "message_refused"
-    """A message is too large, or is to be delivered too late, or may be a duplicate of one on its way."""
+    """A message is too large, is to be delivered too late, or may be a duplicate of a pending one."""
     NOT_STORED = "not_stored"
     """Entries could not be written."""
     PUBLISH_RATE = "publish_rate"
-    """What is published has a rate, and connections are not read until it is kept again."""
+    """The publish rate was exceeded; connections are not read until it is met again."""
     IN_FLIGHT = "in_flight"
-    """So much is on its way to the disk that connections are not read."""
+    """So many bytes are pending that connections are not read."""
     NOTHING = "nothing"
-    """Nothing is in the way."""
+    """Nothing prevents publishing."""
 
 
 @dataclass(slots=True)
 class Refusal:
-    """All refusals of one kind since a topic was loaded."""
+    """All refusals of one kind since the topic was loaded."""
 
     first_ms: int
-    """Since 1970; so is the next."""
+    """Milliseconds since 1970, like ``last_ms``."""
     last_ms: int
     text: str
-    """What the last client was told."""
+    """The answer to the last refused client."""
     times: int = 1
 
 
 class Refusals:
-    """Those of one topic, one for each kind."""
+    """The refusals of one topic, one record for each kind."""
 
     __slots__ = ("known",)
 
@@ -64,7 +64,7 @@ class Refusals:
         self.known: dict[Hindrance, Refusal] = {}
 
     def note(self, kind: Hindrance, text: str, now_ms: int) -> None:
-        """Somebody was refused, or will be."""
+        """Counts a refusal, or one that is about to happen."""
         known = self.known.get(kind)
         if known is None:
             self.known[kind] = Refusal(now_ms, now_ms, text)

@@ -1,4 +1,4 @@
-"""Entries that are announced to a shadow topic: its source has stored them, each at the position it names."""
+"""Publishing to a shadow topic: its source has stored the entries and names their positions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from magnetar.errors import BrokerError, NotAllowed
 from magnetar.managed_ledger.position import Position
 
 SHADOW_REFUSES = "Cannot send messages to a shadow topic"
-"""The sentence of Apache Pulsar 4.0."""
+"""The text is that of Apache Pulsar 4.0."""
 
 
 class PlacedPublish(Publish):
-    """One entry with the position that it has at the source."""
+    """An entry with its position in the source topic."""
 
     __slots__ = ("position",)
 
@@ -27,7 +27,7 @@ class PlacedPublish(Publish):
 
 
 class ShadowAdmission(Admission):
-    """Refuses whatever comes without a position: messages are published to the source."""
+    """Refuses entries without a position: messages are published to the source topic."""
 
     def __init__(self) -> None:
         super().__init__(None, encrypted=False, max_size=0)

@@ -32,10 +32,10 @@ class AccessMode(IntEnum):
 
 
 class ProducerConnection(Protocol):
-    """What a producer's connection does for it."""
+    """What a connection does for its producers."""
 
     non_persistent_pending: int
-    """Entries that were sent on by non-persistent topics, with receipts to come."""
+    """Entries that non-persistent topics have sent on, whose receipts are outstanding."""
 
     @property
     def address(self) -> str: ...
@@ -45,21 +45,21 @@ class ProducerConnection(Protocol):
     def supports_partial_producer(self) -> bool: ...
     @property
     def held_back(self) -> bool:
-        """Whether it is not read because what it sent is still on its way."""
+        """Whether the connection is not read because too much of what it sent is pending."""
         ...
 
     async def is_alive(self) -> bool:
-        """Asks the client; False when it does not answer: the connection is closed then."""
+        """Checks whether the client responds; if not, the connection is closed and the result is False."""
         ...
 
     def stop_producer(self, producer: Producer) -> None:
-        """Takes no more of it; receipts of what it has sent still go out."""
+        """Accepts no more from the producer; receipts of earlier messages are still sent."""
         ...
 
     def close_producer(self, producer: Producer, assigned: Assigned | None = None) -> None:
-        """Tells the client that its producer is closed here; it comes back.
+        """Tells the client that the broker closed its producer; the client reconnects.
 
-        :param assigned: where it finds the topic; None: it looks it up
+        :param assigned: where the client finds the topic; None: the client looks it up
         """
         ...
 
@@ -73,46 +73,47 @@ class ProducerConnection(Protocol):
         count: int,
         size: int,
     ) -> None:
-        """Slots [first, first + count) of a publish are stored from ``first_entry_id`` on."""
+        """Slots [first, first + count) of a publish are stored, from ``first_entry_id`` on."""
         ...
 
     def on_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
-        """The first ``taken`` slots were sent on and are stored nowhere, the rest was dropped.
+        """The first ``taken`` slots were sent on without being stored; the rest was dropped.
 
-        :param size: bytes of all of them
+        :param size: bytes of all slots
         """
         ...
 
     def on_failed(
         self, producer: Producer, publish: Publish, first: int, count: int, size: int, error: BrokerError
     ) -> None:
-        """They will never be stored: the client is told, and sends again when its producer was closed."""
+        """Slots [first, first + count) will never be stored: the client gets the error, and sends them again
+        if its producer was closed."""
         ...
 
 
 class ProducerTopic(Protocol):
-    """A topic as its producers see it: both kinds of topics are, in a room above."""
+    """A topic as its producers see it; both kinds of topics, in a higher layer, implement it."""
 
     loop: Loop
     producers: dict[str, Producer]
     closing: bool
-    """Nobody is let in, and nothing is taken: it is being unloaded or deleted."""
+    """The topic is being unloaded or deleted: it accepts neither producers nor messages."""
     fenced: bool
-    """It was lost to another broker."""
+    """The topic was lost to another broker."""
 
     @property
     def name(self) -> TopicName: ...
 
     @property
     def admission(self) -> Admission | None:
-        """What is looked at in each entry; None: nothing."""
+        """The checks of each entry; None: there are no checks."""
         ...
 
     @property
     def group(self) -> ResourceGroup | None: ...
     @property
     def publish_limiter(self) -> PublishLimiter | None:
-        """The bound on what is published here in a second."""
+        """The limit of the publish rate of the topic."""
         ...
 
     def publish(
@@ -120,16 +121,16 @@ class ProducerTopic(Protocol):
     ) -> None:
         """:raises TopicTerminated: the topic is terminated
 
-        :raises ServiceNotReady: it is closing, or lost to another broker
+        :raises ServiceNotReady: the topic is closing, or was lost to another broker
         """
         ...
 
     def hindered(self, kind: Hindrance, text: str) -> None:
-        """A producer, or something that it published, is refused."""
+        """Records that a producer or a message was refused."""
         ...
 
     def admit(self, producer: Producer) -> None:
-        """From now on it publishes."""
+        """Lets the producer publish from now on."""
         ...
 
     def remove_producer(self, producer: Producer) -> None: ...
@@ -137,16 +138,16 @@ class ProducerTopic(Protocol):
     async def store_epoch(self, epoch: int) -> None: ...
 
     def last_sequence_id(self, name: str) -> int:
-        """Of what is durable of a producer; -1 when it is not known."""
+        """Returns the highest durable sequence id of a producer; -1 if it is not known."""
         ...
 
     async def drained(self, producers: Sequence[Producer]) -> None:
-        """Returns when everything these producers published is durable or has failed."""
+        """Returns when everything that these producers published is durable or has failed."""
         ...
 
 
 class Publish:
-    """The SENDs that one read brought from one producer, on their way to the disk."""
+    """The SENDs of one producer from one read of its connection, on their way to the disk."""
 
     __slots__ = (
         "completes",
@@ -173,14 +174,14 @@ class Publish:
         self.left = len(sequence_ids)
         self.started = started
         self.completes = True
-        """False: markers, or chunks that further chunks of their message follow."""
+        """False: markers, or chunks whose message has further chunks."""
 
     @property
     def sent_ids(self) -> array[int]:
-        """The sequence ids of the SENDs, which is what a client knows them by when they are refused."""
+        """The sequence ids of the SENDs, by which the client knows them if they are refused."""
         return self.sequence_ids
 
-    # What deduplication is told
+    # Reports to deduplication
 
     def note_stored(self, known: Deduplication, first: int, count: int) -> None:
         """Slots [first, first + count) are durable."""
@@ -208,7 +209,7 @@ class Publish:
 
 
 class Producer:
-    """Identified by its connection and the id the client gave it there."""
+    """A producer, identified by its connection and the id that the client chose there."""
 
     __slots__ = (
         "access_mode",
@@ -259,7 +260,7 @@ class Producer:
         remote_cluster: str | None = None,
         by_position: bool = False,
     ) -> None:
-        """:param principal: for whom it publishes
+        """:param principal: the principal that it publishes for
 
         :param remote_cluster: the cluster whose replicator it belongs to; None: it belongs to a client
         :param by_position: whether its replicator wants receipts with source positions
@@ -283,31 +284,32 @@ class Producer:
         self.rate_in = Rate()
         self.chunks = Rate()
         self.drops = Rate()
-        """Messages that a non-persistent topic did not take."""
+        """Messages that a non-persistent topic dropped."""
         self.pending = 0
         """Entries that are not durable yet."""
         self.submitted = 0
         """Entries handed to the topic so far."""
         self.held_receipts: deque[tuple[int, bytes]] | None = None
-        """Receipts of entries that were not stored again, each with how many were submitted before it; None
-        while there was none, as an empty queue takes 760 bytes."""
+        """Receipts of entries that were not stored again, each with the number of entries submitted before
+        it. None while there is none, as an empty queue takes 760 bytes."""
         self.closed = False
         self.fenced = False
         self.by_position = by_position
         self.guarded = ""
-        """Why it may not send what brokers alone may, which is looked for in each entry; empty: it may."""
+        """Why the producer may not send what is reserved for brokers, for which each entry is searched;
+        empty: it may."""
         self.replicates = remote_cluster is not None and topic.name.persistent
-        """Whether what it sends is taken as that of a replicator."""
+        """Whether the entries are treated as those of a replicator."""
         self.apart = self.replicates
-        """Whether what it sends is not simply published: it replicates, is guarded or closed."""
+        """Whether entries take the slower path: the producer replicates, is guarded or is closed."""
 
     def guard(self, why: str) -> None:
-        """:param why: as :attr:`guarded` from now on"""
+        """:param why: the new value of :attr:`guarded`"""
         self.guarded = why
         self.apart = bool(why) or self.replicates or self.closed
 
     def replaces(self, other: Producer) -> bool:
-        """Whether this is the same producer come back on the same connection, with a higher epoch."""
+        """Whether this is the same producer reconnecting on the same connection, with a higher epoch."""
         return (
             self.connection is other.connection
             and self.producer_id == other.producer_id
@@ -323,4 +325,4 @@ class OpeningProducer:
 
     def __init__(self) -> None:
         self.producer: Producer | None = None
-        """Known once the topic is loaded."""
+        """Set once the topic is loaded."""

@@ -1,4 +1,4 @@
-"""What replicators of other clusters publish: runs of entries, and what is to be done with them."""
+"""Publishing by replicators of other clusters: runs of entries, and the decision on each entry."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from magnetar.protocol.metadata import chunks_follow, metadata_of
 from magnetar.protocol.wire_ids import signed
 
 MARKER_RECEIPT = -(2**63)
-"""In the place of ``highest_sequence_id`` in the receipt of a marker."""
+"""Replaces ``highest_sequence_id`` in the receipt of a marker."""
 
 _MARKERS = range(10, 14)
-"""Types of the markers of replicated subscriptions (PIP-33)."""
+"""Marker types of replicated subscriptions (PIP-33)."""
 
 _NOT_DECIDED = "Cannot determine whether the message is a duplicate at this time"
 _NO_POSITION = (
     "Message can not determine whether the message is duplicated due to the acquired messages props were are "
     "invalid"
 )
-"""The sentence of Apache Pulsar 4.0, which replicators may have seen."""
+"""The text is that of Apache Pulsar 4.0, which replicators may know."""
 
 
 def is_marker(marker_type: int) -> bool:
-    """Whether that type is one of replicated subscriptions."""
+    """Whether the type is that of a marker of replicated subscriptions."""
     return marker_type in _MARKERS
 
 
 def holds_back(verdict: Verdict | BrokerError) -> bool:
-    """Whether what comes behind such an entry is not stored: its replicator is to send both again.
+    """Whether entries behind such an entry are not stored, so that the replicator sends all of them again.
 
-    An entry that is refused for what it is may be taken later, when a policy has changed.
+    An entry that is refused for its content may be accepted later, after a change of policies.
     """
     return isinstance(verdict, BrokerError) and not isinstance(verdict, PersistenceFailure)
 
 
 class ReplicatedPublish(Publish):
-    """Entries with source positions: these, not sequence ids, are in their receipts."""
+    """Entries with source positions; their receipts carry these instead of sequence ids."""
 
     __slots__ = ("_sent_ids",)
 
@@ -86,7 +86,7 @@ class ReplicatedPublish(Publish):
 
 
 class NamedPublish(Publish):
-    """Entries of a replicator without source positions: each counts for its own producer."""
+    """Entries of a replicator without source positions; each counts for its original producer."""
 
     __slots__ = ("marks",)
 
@@ -99,7 +99,7 @@ class NamedPublish(Publish):
         messages: int,
         started: float,
     ) -> None:
-        """:param marks: the name of each entry's producer, and its highest sequence id; -1: none"""
+        """:param marks: the name of each entry's producer and its highest sequence id; -1: none"""
         super().__init__(producer, sequence_ids, highest_sequence_ids, messages, started)
         self.marks = marks
 
@@ -113,7 +113,7 @@ class NamedPublish(Publish):
 
 
 class ReplicatedRun:
-    """SENDs of one replicator, with what their metadata say of where they come from."""
+    """SENDs of one replicator, with what their metadata says about their origin."""
 
     def __init__(self, producer: Producer, buffer: bytes, starts: array[int], ends: array[int]) -> None:
         self.producer = producer
@@ -127,10 +127,10 @@ class ReplicatedRun:
         self._all = read_origins(buffer, starts, ends, 0, count, self.ledger_ids, self.entry_ids, self.marks)
 
     def judge_positions(self) -> list[JudgedPart] | None:
-        """What is to be done with entries, by their source positions; None: all are stored as they are.
+        """Decides on entries by their source positions; None: all are stored unchanged.
 
-        What is to be stored counts as on its way, as for :meth:`Admission.judge`. The last part ends before
-        the last entry where that part holds back what comes behind it.
+        Entries that are to be stored count as pending, as for :meth:`Admission.judge`. If the last part holds
+        back what follows it, the parts end before the last entry.
         """
         topic, name = self.producer.topic, self.producer.name
         checks = topic.admission
@@ -148,7 +148,7 @@ class ReplicatedRun:
         return parts_of(verdicts)
 
     def _meets(self, checks: Admission) -> bool:
-        """Whether nothing has to be looked at in single entries."""
+        """Whether no single entry needs a check."""
         encrypted = not checks.encrypted or not self._all & (ENCRYPTED << LACKING)
         return encrypted and not checks.measures
 
@@ -169,10 +169,10 @@ class ReplicatedRun:
         return Verdict.DUPLICATE if found == DUPLICATE else PersistenceFailure(self._not_decided())
 
     def judge_names(self) -> tuple[list[JudgedPart], list[tuple[str, int]]]:
-        """What is to be done with entries by the names and sequence ids of their own producers, and these.
+        """Decides on entries by the names and sequence ids of their original producers, and returns both.
 
-        The highest sequence id is -1 where an entry says nothing: not the last chunk of its message, or
-        nothing readable.
+        The highest sequence id is -1 for an entry without one: a chunk that is not its message's last, or an
+        unreadable entry.
         """
         checks = self.producer.topic.admission
         verdicts: list[Verdict | BrokerError] = []
@@ -209,7 +209,7 @@ class ReplicatedRun:
         return nothing, PersistenceFailure(self._not_decided())
 
     def _refusal(self, index: int, checks: Admission | None) -> BrokerError | None:
-        """Why an entry is refused for what it is; brokers do not encrypt their markers."""
+        """Returns why an entry is refused for its content; markers need not be encrypted."""
         if checks is None:
             return None
         encrypted = bool(self.marks[index] & (ENCRYPTED | MARKER))

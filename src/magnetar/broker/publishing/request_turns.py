@@ -1,21 +1,21 @@
-"""Which partition is next for messages without a key that come in requests."""
+"""The next partition for messages without a key that are published by requests."""
 
 from __future__ import annotations
 
 from magnetar.naming.topic_name import TopicName
 
 MOST_TOPICS = 1000
-"""Topics of which it is known; one that is forgotten begins at its first partition again."""
+"""The most topics that are remembered; a forgotten topic starts at its first partition again."""
 
 
 class RequestTurns:
-    """A number for each topic that was published to last."""
+    """A message counter for each of the topics that were published to most recently."""
 
     def __init__(self) -> None:
         self._next: dict[TopicName, int] = {}
 
     def take(self, topic: TopicName, count: int) -> int:
-        """The number of the first of ``count`` messages; the partition is what is left of it."""
+        """Returns the number of the first of ``count`` messages; its remainder selects the partition."""
         if not count:
             return 0
         turn = self._next.pop(topic, 0)

@@ -1,7 +1,7 @@
 """Which messages of other clusters a topic has already: the highest source position of each replicator.
 
-The position of a message in its source topic comes with it, as a property. Sequence ids say nothing of
-replicated messages: those of all producers of the source are mixed.
+A replicated message carries its position in the source topic as a property. Sequence ids do not help here: a
+replicator mixes those of all producers of the source.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ FRESH, DUPLICATE, UNDECIDED = range(3)
 
 _NOTHING: Position = (-1, -1)
 _MISSING_KEPT = 10_000
-"""Positions of one replicator that were refused and may come again; far more than it has in flight."""
+"""Refused positions of one replicator that may come again; far more than it has in flight."""
 
 
 class SourcePositions:
-    """By names of replicators' producers: what is on its way to the disk, and what is durable.
+    """Pending and durable source positions, by names of replicators' producers.
 
-    A message whose write failed, or that was refused, may come again after later ones were stored: its
-    position is remembered as missing, and is not a duplicate when it comes. That memory ends with the topic's
-    stay at this broker.
+    A message whose write failed, or that was refused, may come again after later ones were stored. Its
+    position is remembered as missing, so that it is no duplicate then. The memory lasts until the topic is
+    unloaded.
     """
 
     def __init__(self, prefix: str, cluster: str) -> None:
         """:param prefix: the setting ``replicatorPrefix``
 
-        :param cluster: the name of this one
+        :param cluster: the name of this cluster
         """
         self._prefix = prefix
         self._cluster = cluster
@@ -38,16 +38,17 @@ class SourcePositions:
         self._pushed: dict[str, Position] = {}
         self._missing: dict[str, dict[Position, None]] = {}
         self._returning: dict[str, set[Position]] = {}
-        """Of what was missing, that which is on its way now."""
+        """Missing positions that are pending again."""
         self.dropped: dict[str, int] = {}
-        """By names of replicators: how many duplicates were dropped since a message was stored."""
+        """By names of replicators: the duplicates dropped since a message was last stored."""
 
     # Snapshots
 
     def load(self, properties: Mapping[str, int]) -> dict[str, int]:
-        """Takes what a snapshot has of replicators; returns the rest of its properties.
+        """Takes the positions of replicators from a snapshot, and returns the other properties.
 
-        A ledger id alone counts from before its first entry: Apache Pulsar may have written the two apart.
+        A ledger id alone stands for the position before its first entry: Apache Pulsar may have written
+        ledger id and entry id separately.
         """
         rest = {}
         for key, value in properties.items():
@@ -60,7 +61,7 @@ class SourcePositions:
         return rest
 
     def properties(self) -> dict[str, int]:
-        """What a snapshot has of it, as Apache Pulsar 4.0 writes it."""
+        """The properties for a snapshot, as Apache Pulsar 4.0 writes them."""
         found = {}
         for name, (ledger_id, entry_id) in self._stored.items():
             found[name + LEDGER_MARK] = ledger_id
@@ -68,19 +69,19 @@ class SourcePositions:
         return found
 
     def learn(self, cluster: str, position: Position) -> None:
-        """An entry that is stored came from there."""
+        """Records that a stored entry came from that position."""
         name = producer_name(self._prefix, cluster, self._cluster)
         if position > self._stored.get(name, _NOTHING):
             self._stored[name] = self._pushed[name] = position
 
     def last(self, name: str) -> Position | None:
-        """The highest durable one; None when there is none."""
+        """Returns the highest durable position, or None."""
         return self._stored.get(name)
 
     # Publishing
 
     def admit_all(self, name: str, ledger_ids: array[int], entry_ids: array[int], count: int) -> bool:
-        """Takes slots [0, count) as on their way if all of them are new, in order; else changes nothing."""
+        """Makes slots [0, count) pending if all of them are new and in order; otherwise changes nothing."""
         if name in self._missing:
             return False
         mark = self._pushed.get(name, _NOTHING)
@@ -93,9 +94,9 @@ class SourcePositions:
         return True
 
     def admit(self, name: str, position: Position) -> int:
-        """Takes one message as on its way if it is FRESH.
+        """Makes one message pending if it is FRESH.
 
-        DUPLICATE: it is durable already; UNDECIDED: it is on its way already.
+        DUPLICATE: it is durable already; UNDECIDED: it is pending already.
         """
         missing = self._missing.get(name)
         if missing is not None and position in missing:
@@ -128,7 +129,7 @@ class SourcePositions:
             del self._returning[name]
         self._stored[name] = highest
         if highest > self._pushed.get(name, _NOTHING):
-            # It was on its way before deduplication was switched on.
+            # The message was pending before deduplication was switched on.
             self._pushed[name] = highest
 
     def refused(self, name: str, positions: Iterable[Position]) -> None:
@@ -144,9 +145,9 @@ class SourcePositions:
             del self._missing[name]
 
     def failed(self, on_their_way: Iterable[tuple[str, Position]]) -> None:
-        """Something will not become durable, of which :meth:`refused` is told.
+        """Takes back positions whose write has failed; :meth:`refused` is called for them as well.
 
-        :param on_their_way: names and positions of what still may, in the order it was published
+        :param on_their_way: names and positions that are still pending, in publish order
         """
         self._pushed = dict(self._stored)
         for name, position in on_their_way:
