@@ -1,4 +1,5 @@
-"""How other clusters are reached: a client for each, made from the cluster's record and made anew with it."""
+"""How other clusters are reached: a client for each, made from the cluster's record and replaced when that
+changes."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ Record = Mapping[str, Any]
 Ask = Callable[[str, str, Mapping[str, str], bytes], Awaitable[object]]
 """Sends an administrative request to a cluster: method, path, query and a JSON body.
 
-It raises BrokerError when the cluster refuses it, or does not answer."""
+Raises BrokerError if the cluster refuses the request or does not answer.
+"""
 
 
 class Way(NamedTuple):
@@ -35,21 +37,22 @@ class Way(NamedTuple):
 Reach = Callable[[str, Record], Way]
 """Makes the way to a cluster from its name and its record.
 
-It raises BrokerError when the record does not say how to reach it."""
+Raises BrokerError if the record does not say how to reach the cluster.
+"""
 
 
 class RemoteCluster:
-    """One cluster, as its record was when this was made."""
+    """One cluster, as its record was when this object was made."""
 
     def __init__(self, name: str, record: Record, way: Way, run: ReplicationRun) -> None:
-        """:param run: what its replicators encode with, one after another, each with its schema versions"""
+        """:param run: encodes for its replicators, one after another; each has its own schema versions"""
         self.name = name
         self.record = record
         self.client = way.client
         self.ask = way.ask
         self.run = run
         self.ended = False
-        """There is another record by now, or none."""
+        """The record has been replaced or deleted."""
 
 
 class RemoteClusters:
@@ -64,7 +67,8 @@ class RemoteClusters:
     ) -> None:
         """:param local: the name of the broker's own cluster
 
-        :param own: how that one is reached: by this broker, wherever its record leads
+        :param own: returns the record for the own cluster, which leads to this broker whatever the stored
+            record says
         """
         self._own = own
         self._loop = loop
@@ -80,9 +84,9 @@ class RemoteClusters:
         metadata.listen(CLUSTERS, self._metadata_changed)
 
     async def get(self, name: str) -> RemoteCluster:
-        """The cluster of that name.
+        """Returns the cluster of that name.
 
-        :raises BrokerError: there is no such cluster, or its record does not say how to reach it
+        :raises BrokerError: the cluster does not exist, or its record does not say how to reach it
         :raises MetadataError: the record cannot be read now
         """
         known = self._known.get(name)
@@ -97,7 +101,7 @@ class RemoteClusters:
         return found
 
     def run(self, name: str) -> ReplicationRun:
-        """What the replicators to a cluster encode with, whether it can be reached or not."""
+        """Returns the encoder for the replicators to a cluster, whether the cluster can be reached or not."""
         found = self._runs.get(name)
         if found is None:
             found = self._runs[name] = ReplicationRun(self._local.encode(), name.encode())
@@ -117,7 +121,7 @@ class RemoteClusters:
         if name in self._known:
             self._start(self._look_again(name))
         elif name not in self._opening:
-            # Those that could not reach it try again at once.
+            # Replicators that could not reach the cluster try again at once.
             self.changed(name)
 
     async def _look_again(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Clients that are sent to another cluster: when, where to, and what is made for them there (PIP-188)."""
+"""Migration of clients to another cluster: when, where to, and what is created for them there (PIP-188)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _EARLIEST = {"ledgerId": -1, "entryId": -1}
 
 
 class Migration:
-    """Sends clients of topics to the cluster that ``ClusterPolicies`` of this one name."""
+    """Redirects the clients of topics to the cluster that this cluster's ``ClusterPolicies`` name."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Migration:
         settings: Callable[[], ReplicationSettings],
         reach: Reach,
     ) -> None:
-        """:param partitions: how many a topic has; 0: it has none"""
+        """:param partitions: returns the number of a topic's partitions; 0 for a topic without any"""
         self._loop = loop
         self._policies = policies
         self._partitions = partitions
@@ -54,7 +54,7 @@ class Migration:
         self._moving: set[AnyTopic] = set()
 
     async def check(self, topic: AnyTopic) -> None:
-        """Moves a topic if that is wanted; what fails is tried again at the next check or load."""
+        """Migrates a topic if its policies say so; a failure is retried at the next check or load."""
         if topic.closing or topic.fenced or topic in self._moving:
             return
         self._moving.add(topic)
@@ -74,7 +74,7 @@ class Migration:
             return
         there = Assigned(url.get("brokerServiceUrl") or "", url.get("brokerServiceUrlTls") or "")
         if topic.moved is not None:
-            # It has ended here for ever: only the address may change.
+            # The topic is terminated here for good: only the address may change.
             topic.moved = there
             return
         if self._settings().makes_resources_of_moved:
@@ -83,7 +83,7 @@ class Migration:
         log.info("topic moved to another cluster", extra={"topic": topic.full_name, "url": any_of(there)})
 
     async def _url_of(self, name: TopicName) -> Mapping[str, Any] | None:
-        """``ClusterUrl`` of the cluster where its clients are to go; None: they stay."""
+        """Returns the ``ClusterUrl`` that clients shall go to; None: they stay."""
         namespace = name.namespace_name
         if name.reserved or str(namespace) == _SYSTEM or heartbeat_of(namespace) is not None:
             return None
@@ -101,12 +101,13 @@ class Migration:
         except NotFound:
             return {}
 
-    # What is made in the other cluster
+    # Resources in the other cluster
 
     async def _make_there(self, topic: AnyTopic, url: Mapping[str, Any]) -> None:
-        """Makes the tenant, the namespace, the topic and its subscriptions, which begin at the first message.
+        """Creates the tenant, the namespace, the topic and its subscriptions, which start at the first
+        message.
 
-        :raises BrokerError: the other cluster does not answer, or refuses it
+        :raises BrokerError: the other cluster does not answer, or refuses a request
         """
         way = self._reach(f"{self._settings().cluster} (migratedClusterUrl)", url)
         try:
@@ -142,12 +143,12 @@ class Migration:
 
 
 def any_of(there: Assigned) -> str:
-    """The address that people are told."""
+    """Returns the address for log entries and answers."""
     return there.url or there.url_tls
 
 
 async def _make(ask: Ask, path: str, body: object = None, query: Mapping[str, str] | None = None) -> None:
-    """Makes what is not there yet."""
+    """Creates a resource unless it exists."""
     try:
         await ask("PUT", path, query or {}, b"" if body is None else json.dumps(body).encode())
     except BrokerError as error:

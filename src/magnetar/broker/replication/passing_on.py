@@ -1,7 +1,7 @@
-"""Sends one non-persistent topic to one other cluster: what is published goes there at once, or not at all.
+"""Replicates one non-persistent topic to one other cluster: messages are sent at once or not at all.
 
-Nothing waits for the other cluster. A message that it cannot get now is dropped and counted, as are those for
-which this cluster's consumers have no permits.
+Nothing waits for the other cluster. A message that cannot be sent now is dropped and counted, like messages
+for which local consumers have no permits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from magnetar.protocol.hot_replication import (
 
 
 class PassingReplicator(BaseReplicator):
-    """Of one loaded non-persistent topic and one remote cluster."""
+    """The replicator of one loaded non-persistent topic to one other cluster."""
 
     def __init__(self, common: Common, topic: NonPersistentTopic, remote: str) -> None:
         self.topic = topic
@@ -40,7 +40,7 @@ class PassingReplicator(BaseReplicator):
         """Entries without a receipt, and the bytes of their frames."""
         self._in_flight_size = 0
         self._last_receipt = 0.0
-        """When the last receipt came, or what is in flight was sent if none has come since."""
+        """The time of the last receipt, or that of the oldest pending send if none has come since."""
         self._there = RemoteProducer(common, self, topic.name, remote, topic.settings.replicator_prefix)
         self._there.connect()
 
@@ -68,7 +68,7 @@ class PassingReplicator(BaseReplicator):
         self._last_receipt = self._loop.time()
 
     def go_on(self) -> None:
-        """Nothing has waited."""
+        """Does nothing: no messages have waited."""
 
     # Sending
 
@@ -105,7 +105,8 @@ class PassingReplicator(BaseReplicator):
                     there.declare_schema(encoding.version)
                 self._drop(buffer, starts, ends, stopped_at, stopped_at + 1)
                 at += 1
-            # After an entry that cannot be sent the others go one by one: many may be of its kind.
+            # After an entry that cannot be sent, the others are sent one by one: many may be of the same
+            # kind.
             end = min(at + 1, room)
         if room < count:
             self._drop(buffer, starts, ends, room, count)
@@ -140,6 +141,6 @@ class PassingReplicator(BaseReplicator):
         return self.sent.per_second > 0 or self.dropped.per_second > 0
 
     def stop(self) -> None:
-        """Sends nothing more."""
+        """Stops sending."""
         if not self._there.ended:
             self._there.stop()

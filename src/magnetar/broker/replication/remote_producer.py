@@ -1,6 +1,6 @@
-"""A replicator's producer in the other cluster: it is made, made again after a cut, and has schemas declared.
+"""A replicator's producer in the other cluster: connects, reconnects after a loss, and declares schemas.
 
-What is sent, and what becomes of receipts, is up to the replicator that uses it.
+The replicator that uses the producer decides what is sent and how receipts are handled.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Sender(Protocol):
     """The replicator that a remote producer belongs to."""
 
     def attached(self) -> None:
-        """The producer has just been made: nothing that was sent before counts any more."""
+        """The producer has just been created: whatever was sent before is void."""
         ...
 
     def detached(self) -> None:
@@ -48,16 +48,17 @@ class Sender(Protocol):
         ...
 
     def receipts(self, run: ReceiptRun) -> None:
-        """Receipts in the order in which they came; they are called only while the producer is connected."""
+        """Handles receipts, in the order of their arrival; called only while the producer is connected."""
         ...
 
     def go_on(self) -> None:
-        """Something that kept it from sending has ended."""
+        """Called when a reason not to send has ended."""
         ...
 
 
 class RemoteProducer:
-    """Of one topic in one other cluster; it keeps trying to be connected until it is stopped or rests."""
+    """The producer of one topic in one other cluster. It tries to connect until it is stopped or told to
+    rest."""
 
     def __init__(self, common: Common, sender: Sender, topic: TopicName, remote: str, prefix: str) -> None:
         """:param remote: the name of the other cluster
@@ -66,18 +67,18 @@ class RemoteProducer:
         """
         self.remote = remote
         self.hindrance = "the replicator is not connected yet"
-        """Why nothing is sent, in words; empty: nothing keeps it from sending."""
+        """Why nothing is sent, as a sentence; empty: sending is possible."""
         self.lasting = ""
-        """A hindrance that outlasts the connection; the sender sets and clears it. Empty: nothing does."""
+        """A hindrance that outlasts the connection; set and cleared by the sender. Empty: there is none."""
         self.connected_ms = 0
-        """When it was connected, in milliseconds since 1970; 0: it is not."""
+        """The time of the connection in milliseconds since 1970; 0: the producer is not connected."""
         self.cluster: RemoteCluster | None = None
         self.connection: Connection | None = None
-        """That on which it can send now; None while it is disconnected."""
+        """The connection that can be used for sending; None while the producer is disconnected."""
         self.id = 0
         """``producer_id`` on its connection."""
         self.versions = _EMPTY
-        """Remote versions of schemas by the local ones, as far as they are known on this connection."""
+        """Remote schema versions by local ones, as far as they are known on this connection."""
         self._settings = common.settings
         self.backoff = Backoff(common.io.randomness, *self._settings().backoff)
         self._io = common.io
@@ -91,22 +92,22 @@ class RemoteProducer:
         self._prefix = prefix
         self._epoch = 0
         self._moved: Lookup | None = None
-        """That of the cluster to which the other one has sent its clients on; None: it has not."""
+        """The lookup in the cluster to which the remote cluster redirects its clients; None: it does not."""
         self._asked: Any = None
-        """The pending answer to a PRODUCER; None: no answer is awaited."""
+        """The pending answer to a PRODUCER request; None: no answer is awaited."""
         self._tasks: dict[str, Any] = {}
-        """What is under way, by its name."""
+        """Tasks in progress, by name."""
         self._ended = False
         self._resting = False
 
     @property
     def name(self) -> str:
-        """As the other cluster knows it."""
+        """The producer's name in the other cluster."""
         return producer_name(self._prefix, self._settings().cluster, self.remote)
 
     @property
     def where(self) -> str:
-        """What it sends to, for people."""
+        """The destination, for log entries and error texts."""
         return f"cluster {self.remote}"
 
     @property
@@ -115,15 +116,16 @@ class RemoteProducer:
 
     @property
     def declaring(self) -> bool:
-        """A schema is being declared: messages that have it have to wait."""
+        """Whether a schema is being declared; messages with that schema wait."""
         return _DECLARING in self._tasks
 
     def link(self) -> tuple[str, str] | None:
-        """``host:port`` of both ends of its connection, its own end first; None while it is disconnected."""
+        """``host:port`` of both ends of the connection, this broker's first; None while it is
+        disconnected."""
         return self.connection.ends() if self.connection is not None else None
 
     def hindered(self, reason: str) -> None:
-        """Nothing is sent, and that is why."""
+        """Records why nothing is sent."""
         if reason != self.hindrance:
             log.warning(
                 "topic is not being replicated",
@@ -132,20 +134,20 @@ class RemoteProducer:
         self.hindrance = reason
 
     def freed(self) -> None:
-        """What kept it from sending has ended, unless that is :attr:`lasting`."""
+        """Clears the reason why nothing is sent, unless that is :attr:`lasting`."""
         if self.hindrance and not self.lasting:
             log.info("topic is being replicated", extra={"topic": self._full_name, "cluster": self.remote})
         self.hindrance = self.lasting
 
-    # Work of its own, beside what its connection tells
+    # Tasks besides the handling of the connection's events
 
     def under_way(self, kind: str) -> bool:
         return kind in self._tasks
 
     def start(self, kind: str, work: Callable[[], Any]) -> None:
-        """Begins some work unless there is such work already; the sender goes on when it is done.
+        """Starts a task unless one of that kind is running; the sender goes on when the task ends.
 
-        What raises ends the connection. All of it is cancelled by :meth:`stop`.
+        An error in it ends the connection. :meth:`stop` cancels all tasks.
         """
         if self._ended or kind in self._tasks:
             return
@@ -160,7 +162,7 @@ class RemoteProducer:
             return
         if task.exception() is None:
             if kind == _CONNECTING and self.connection is None and not self._resting:
-                # The other cluster closed the producer before this was told that it is connected.
+                # The other cluster closed the producer before this task could report the connection.
                 self.start(_CONNECTING, self._connect_later)
             self._sender.go_on()
             return
@@ -175,18 +177,18 @@ class RemoteProducer:
     # Connecting
 
     def connect(self) -> None:
-        """Begins to look for a connection, and goes on until there is one."""
+        """Starts to look for a connection, and continues until there is one."""
         self._resting = False
         self.start(_CONNECTING, self._keep_connecting)
 
     def reconnect(self, reason: str) -> None:
-        """The record of the cluster has changed: what it says now counts."""
+        """Applies the changed record of the cluster."""
         self.backoff.reset()
         self._moved = None
         if self.connection is not None:
             self.detach(reason)
         elif (connecting := self._tasks.get(_CONNECTING)) is not None:
-            # It may wait for a minute before it tries again.
+            # The task may be in a wait of up to a minute before its next attempt.
             connecting.cancel()
 
     def rest(self) -> None:
@@ -248,9 +250,9 @@ class RemoteProducer:
         self._sender.attached()
 
     async def _prepare_there(self, cluster: RemoteCluster, lookup: Lookup) -> None:
-        """Sees to it that the topic can be in the other cluster.
+        """Makes sure that the topic can exist in the other cluster.
 
-        :raises BrokerError: it has partitions in one of the clusters only, or must not be made
+        :raises BrokerError: the topic has partitions in only one of the clusters, or must not be created
         """
         name = self._topic
         base, makes = name.base, self._settings().makes_topics
@@ -262,7 +264,7 @@ class RemoteProducer:
                 raise
             count = 0
             if wanted:
-                # Clients that use it first would make it with another number of partitions.
+                # Otherwise the first client there would create it with another number of partitions.
                 await self._ask_for_partitions(cluster, "PUT", "createLocalTopicOnly", wanted)
             return
         if bool(count) != bool(wanted) and name.partition_index < 0:
@@ -281,7 +283,7 @@ class RemoteProducer:
         try:
             await cluster.ask(method, path, query, str(partitions).encode())
         except BrokerError as error:
-            # Another partition's replicator, or a client, was first.
+            # The replicator of another partition, or a client, created it first.
             if error.http_status != HTTPStatus.CONFLICT:
                 raise
 
@@ -300,7 +302,8 @@ class RemoteProducer:
         return command
 
     def _close_producer(self, connection: Connection, producer_id: int) -> Any:
-        """Tells the remote broker; returns a future of its answer, for which nobody has to wait."""
+        """Closes the producer at the remote broker; returns a future of the answer, which need not be
+        awaited."""
         wire = connection.wire
         wire.producers.pop(producer_id, None)
         request_id = wire.new_request_id()
@@ -312,7 +315,7 @@ class RemoteProducer:
         return answered
 
     def detach(self, reason: str) -> None:
-        """Sends nothing more on this connection, and looks for another."""
+        """Stops sending on this connection, and looks for another one."""
         connection = self.connection
         if connection is not None and not connection.closed:
             self._close_producer(connection, self.id)
@@ -330,7 +333,7 @@ class RemoteProducer:
         await sleep(self._loop, self.backoff.next())
         await self._keep_connecting()
 
-    # What its connection tells
+    # Events of the connection
 
     def receipts(self, run: ReceiptRun) -> None:
         if self.connection is not None:
@@ -340,12 +343,12 @@ class RemoteProducer:
         self.detach(f"{self.where} refused a message: {error}")
 
     def migrated(self, there: Assigned) -> None:
-        """From now on the topic is looked up where the other cluster says, until its record changes."""
+        """From now on, looks the topic up where the other cluster redirects, until its record changes."""
         cluster = self.cluster
         found = cluster.client.services.lookup.of_cluster(there) if cluster is not None else None
         self._moved = found or self._moved
         if self._asked is not None and not self._asked.done():
-            # There is no other answer.
+            # No other answer will come.
             text = f"{self.where} has redirected its clients to {there.url or there.url_tls}"
             self._asked.set_exception(NotConnected(text))
 
@@ -358,9 +361,9 @@ class RemoteProducer:
     # Schemas
 
     def declare_schema(self, version: bytes) -> None:
-        """Finds the remote version of a schema of the topic, which is added there when it is new.
+        """Finds the remote version of a schema of the topic, and adds the schema there if it is new.
 
-        It is in :attr:`versions` when the sender goes on.
+        The version is in :attr:`versions` when the sender goes on.
         """
         self.start(_DECLARING, lambda: self._declare_schema(version))
 
@@ -404,7 +407,7 @@ class RemoteProducer:
 
 
 class BaseReplicator:
-    """What replicators of all kinds tell of their producer in the other cluster."""
+    """The properties that replicators of all kinds expose of their remote producer."""
 
     _there: RemoteProducer
 
@@ -425,9 +428,10 @@ class BaseReplicator:
         return self._there.connection is not None
 
     def link(self) -> tuple[str, str] | None:
-        """``host:port`` of both ends of its connection, its own end first; None while it is disconnected."""
+        """``host:port`` of both ends of the connection, this broker's first; None while it is
+        disconnected."""
         return self._there.link()
 
     def reconnect(self, reason: str) -> None:
-        """The record of the cluster has changed: what it says now counts."""
+        """Applies the changed record of the cluster."""
         self._there.reconnect(reason)

@@ -1,8 +1,8 @@
-"""Sends one topic to one other cluster, in order, from a cursor that says what has arrived there.
+"""Replicates one topic to one other cluster, in order, with a cursor at what has arrived there.
 
-Nothing that was sent is kept: when the connection breaks, the cursor goes back to the last entry that was
-confirmed, and what follows is read and sent again. A remote broker that deduplicates knows it by its position
-in this cluster; another one stores it twice.
+Entries in flight are not kept in memory: when the connection breaks, the cursor returns to the last confirmed
+entry, and the entries behind it are read and sent again. A remote broker that deduplicates recognizes them by
+their position in this cluster; any other broker stores them twice.
 """
 
 from __future__ import annotations
@@ -39,34 +39,35 @@ from magnetar.protocol.hot_replication import (
 )
 
 _MOST_ENTRIES = 1000
-"""The most that a replicator reads at a time; a replication run has room for that many."""
+"""The most entries per read; a replication run has room for that many."""
 _MOST_READ_BYTES = 1 << 20
 _READ_AGAIN = (1.0, 60.0)
-"""Seconds after a read that failed, and at most."""
+"""Seconds before a failed read is repeated: first and longest delay."""
 _READING = "reading"
 _KEPT_SLOTS = 64
 _NOTHING = InFlight()
-"""Shared by all replicators that have nothing in flight; nothing is ever added to it."""
+"""Shared by all replicators without entries in flight; never modified."""
 _GATHERING_SECONDS = 0.002
 """The least time between two runs when the first one had many messages. At 20,000 messages a second a topic
 makes 1,500 commits a second. The receiver would handle each by itself: it uses half the CPU time with 500."""
 _MANY_MESSAGES = 8
 """Below this a run is followed by the next one without a pause: a slow topic keeps its low lag."""
 _MANY_ENTRIES = 256
-"""So many entries are sent without a pause: a backlog is sent as fast as the receiver takes it."""
+"""This many entries are sent without a pause: a backlog is sent as fast as the receiver takes it."""
 _SAMPLE_SECONDS = 0.1
 _MOST_SAMPLES = 32
 
 
 class Replicator(BaseReplicator):
-    """Of one loaded topic and one remote cluster; what keeps it from sending is in :attr:`hindrance`."""
+    """The replicator of one loaded topic to one other cluster; :attr:`hindrance` says why it does
+    not send."""
 
     def __init__(self, common: Common, topic: Topic, remote: str, cursor: Cursor) -> None:
         self.topic = topic
         self.remote = remote
         self.cursor = cursor
         self.sent = Rate()
-        """Messages and bytes that were sent, those that were sent again among them."""
+        """Messages and bytes that were sent, repeated ones included."""
         self.expired = Rate()
         self.skipped = 0
         self.expiring = False
@@ -79,20 +80,22 @@ class Replicator(BaseReplicator):
         self._processed: Position = cursor.mark_delete
         """The last entry that was sent or skipped."""
         self._left: tuple[EntryRun, int, int] | None = None
-        """Read and not sent: the run, and the first and the last index."""
+        """Entries that were read but not sent: the run, and the first and the last index."""
         self._oldest_sent = 0.0
         self._next_run = 0.0
         """On the loop's clock, when a run of few entries may be sent."""
         self._gathering: Cancellable | None = None
         """Calls :meth:`go_on` at that time."""
         self._stored_at: list[tuple[Position, float]] = []
-        """Some positions that are not confirmed, and when each was the last one of the topic."""
+        """Samples of unconfirmed positions, with the times when each was the last position of the topic."""
         self._read_backoff = Backoff(common.io.randomness, *_READ_AGAIN)
         self._blocked_at: Position | None = None
         self._known: Position = topic.managed_ledger.last_confirmed
-        """The other cluster may have everything up to this: it was here before, or sent before a cut."""
+        """The other cluster may have everything up to here: it was stored before this load, or sent before a
+        disconnection."""
         self._dropping = False
-        """The other cluster drops entries that it cannot have: they go one by one until it takes one."""
+        """The other cluster drops entries that it cannot have: they are sent one by one until it
+        accepts one."""
         self._limiter: DispatchLimiter | None = None
         self._throttle: Throttle | None = None
         self._there = self._producer(common)
@@ -114,7 +117,7 @@ class Replicator(BaseReplicator):
 
     @property
     def name(self) -> str:
-        """That of its cursor, as operators call it."""
+        """The name of its cursor, as operators know it."""
         return self.cursor.name
 
     @property
@@ -122,18 +125,19 @@ class Replicator(BaseReplicator):
         return self._there.ended
 
     def backlog(self) -> int:
-        """Entries that the other cluster has not confirmed."""
+        """Returns the number of entries that the other cluster has not confirmed."""
         return self.cursor.backlog()
 
     def skip_to(self, position: Position) -> int:
-        """Has everything up to a position never be sent; returns how many entries that were."""
+        """Skips everything up to a position, which is never sent; returns the number of skipped entries."""
         count = self.cursor.mark_delete_to(position)
         self.skipped += count
         self.go_on()
         return count
 
     def lag_seconds(self) -> float:
-        """Age of the oldest entry that is not confirmed, at most since the topic was loaded; else 0."""
+        """Returns the age of the oldest unconfirmed entry, counted from the load of the topic at the
+        earliest; else 0."""
         mark_delete = self.cursor.mark_delete
         for position, stored in self._stored_at:
             if position > mark_delete:
@@ -141,7 +145,7 @@ class Replicator(BaseReplicator):
         return 0.0
 
     def delay_seconds(self) -> float:
-        """How long the oldest entry without a receipt has been in flight; 0 if none is."""
+        """Returns how long the oldest entry without a receipt has been in flight; 0 if none is."""
         return self._loop.time() - self._oldest_sent if self._in_flight.count else 0.0
 
     # Its producer in the other cluster
@@ -198,9 +202,10 @@ class Replicator(BaseReplicator):
         self.go_on()
 
     def _dropped(self, position: Position) -> None:
-        """The other cluster has not got an entry, and calls it a duplicate: its topic was another one here.
+        """Handles an entry that the other cluster never received and yet drops as a duplicate, because it
+        knows higher positions from an earlier topic of this name here.
 
-        Nothing is confirmed by that. The entry is sent again now and then, until it is stored.
+        This confirms nothing. The entry is sent again from time to time, until it is stored.
         """
         ledger_id, entry_id = position
         self._dropping = True
@@ -213,7 +218,7 @@ class Replicator(BaseReplicator):
         self._there.detach(self._there.lasting)
 
     def _settle(self) -> None:
-        """Has the cursor go by what is confirmed or was skipped; in order, so that it never has holes."""
+        """Moves the cursor to what is confirmed or was skipped, in order, so that it never has holes."""
         in_flight = self._in_flight
         if in_flight.count:
             ledger_id, entry_id = in_flight.head()
@@ -229,12 +234,12 @@ class Replicator(BaseReplicator):
     # Sending
 
     def rest(self) -> None:
-        """Disconnects until something is published: the topic is not used."""
+        """Disconnects until something is published: the topic is idle."""
         if self.connected and not self.backlog():
             self._there.rest()
 
     def _stored(self) -> None:
-        """Something was published."""
+        """Called when something was published."""
         if self._there.resting:
             self._there.connect()
         known, now = self._stored_at, self._loop.time()
@@ -272,7 +277,7 @@ class Replicator(BaseReplicator):
             self._send(*left, room)
 
     def _gathers(self) -> bool:
-        """Whether it waits for more entries: it has just sent many messages, and has few entries now."""
+        """Whether to wait for more entries, as many messages were just sent and there are few entries now."""
         if self._gathering is not None:
             return not self._has_many()
         if self._loop.time() >= self._next_run or self._has_many():
@@ -281,7 +286,7 @@ class Replicator(BaseReplicator):
         return True
 
     def _has_many(self) -> bool:
-        """Whether so many entries can be read that gathering more would not save anything."""
+        """Whether enough entries can be read that gathering more would save nothing."""
         next_ledger, next_entry = self.cursor.next_position()
         ledger, entry = self.topic.max_read_position
         return ledger != next_ledger or entry - next_entry >= _MANY_ENTRIES - 1
@@ -292,11 +297,11 @@ class Replicator(BaseReplicator):
         self.go_on()
 
     def _admitted(self) -> bool:
-        """Whether its dispatch rate admits anything now."""
+        """Whether the dispatch rate admits a message now."""
         return self._throttle is None or self._throttle.admits()
 
     def policies_changed(self) -> None:
-        """Goes by the policies of its topic as they are now."""
+        """Applies the current policies of the topic."""
         rate = self.topic.policies.replicator_dispatch_rate
         if self._limiter is not None:
             self._limiter.use(rate)
@@ -313,7 +318,7 @@ class Replicator(BaseReplicator):
         if at is not None and self.cursor.mark_delete < at:
             return True
         if at is not None:
-            # An operator has skipped it: what is left of the run goes on behind it.
+            # An operator has skipped the entry: sending continues behind it.
             self._blocked_at = None
             self._there.freed()
         return False
@@ -335,7 +340,8 @@ class Replicator(BaseReplicator):
             self._left = (run, 0, run.count)
 
     def _send(self, run: EntryRun, first: int, end: int, room: int) -> None:
-        """Sends at most ``room`` of the entries ``first`` … ``end - 1`` of a run; the rest is left."""
+        """Sends at most ``room`` of the entries ``first`` … ``end - 1`` of a run, and keeps the others for
+        later."""
         last = min(end, first + room)
         for start, stop in self.cursor.unconsumed_parts(run):
             start, stop = max(start, first), min(stop, last)
@@ -353,7 +359,7 @@ class Replicator(BaseReplicator):
         self._settle()
 
     def _stopped_at(self, position: Position) -> None:
-        """The entry there cannot be sent now."""
+        """Handles an entry that cannot be sent now."""
         cluster = self._there.cluster
         assert cluster is not None
         encoding = self._encoding(cluster)
@@ -429,7 +435,7 @@ class Replicator(BaseReplicator):
     # Ending
 
     def tick(self, seconds: float) -> bool:
-        """Works out rates over the last window; returns whether anything still moves."""
+        """Updates rates over the last window; returns whether there is still traffic."""
         self.sent.tick(seconds)
         self.expired.tick(seconds)
         if not self._in_flight.count:
@@ -437,7 +443,7 @@ class Replicator(BaseReplicator):
         return self.sent.per_second > 0 or self.expired.per_second > 0
 
     def stop(self) -> None:
-        """Sends nothing more; the cursor stays where it is."""
+        """Stops sending; the cursor keeps its position."""
         if self._there.ended:
             return
         self.topic.unfollow(self._stored)

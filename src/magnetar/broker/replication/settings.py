@@ -1,4 +1,4 @@
-"""What all replicators of a broker have in common: settings, and the memory for what is on its way."""
+"""What all replicators of a broker share: settings, and the memory for entries in flight."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class ReplicationSettings:
     cluster: str
-    """The broker's own, by its name."""
+    """The name of the broker's own cluster."""
     queue_size: int = 1000
-    """``replicationProducerQueueSize``: entries of a replicator on their way."""
+    """``replicationProducerQueueSize``: entries of a replicator in flight."""
     start_at_earliest: bool = False
-    """``replicationStartAt``: a cluster that is added gets what is stored already."""
+    """``replicationStartAt``: an added cluster also gets the messages that are stored already."""
     makes_topics: bool = True
-    """``createTopicToRemoteClusterForReplication``: topics come into being in the other clusters, too."""
+    """``createTopicToRemoteClusterForReplication``: topics are created in the other clusters as well."""
     check_seconds: float = 600.0
-    """``replicationPolicyCheckDurationSeconds``: between two checks whether topics have the replicators that
-    their policies want; 0: there are none."""
+    """``replicationPolicyCheckDurationSeconds``: the period of the check that topics have the replicators of
+    their policies; 0: no checks."""
     migration_check_seconds: float = 0.0
-    """``clusterMigrationCheckDurationSeconds``: between two checks whether loaded topics are to move to
-    another cluster; 0: that is looked at when a topic is loaded."""
+    """``clusterMigrationCheckDurationSeconds``: the period of the check whether loaded topics shall migrate
+    to another cluster; 0: only the load of a topic checks it."""
     makes_resources_of_moved: bool = False
-    """``clusterMigrationAutoResourceCreation``: what a topic needs is made in the other cluster first."""
+    """``clusterMigrationAutoResourceCreation``: what a topic needs is created in the other cluster first."""
     backoff: tuple[float, float] = (0.1, 60.0)
-    """The first and the longest time between two attempts, in seconds."""
+    """The shortest and the longest delay between two attempts, in seconds."""
     subscriptions: SubscriptionSettings = field(default_factory=SubscriptionSettings)
 
 
@@ -44,10 +44,10 @@ class _Waiting(Protocol):
 
 
 class InFlightBytes:
-    """The bytes that all replicators together have sent without a receipt."""
+    """The bytes that all replicators together have sent and that are not confirmed."""
 
     def __init__(self, loop: Loop, limit: Callable[[], int]) -> None:
-        """:param limit: ``magnetarReplicationBufferBytes``; who finds it reached waits for its turn"""
+        """:param limit: ``magnetarReplicationBufferBytes``; when it is reached, replicators wait in turn"""
         self._loop = loop
         self._limit = limit
         self.used = 0
@@ -64,11 +64,11 @@ class InFlightBytes:
 
     @property
     def used_up(self) -> bool:
-        """Nothing may be sent now; asking for that makes nobody wait."""
+        """Whether the limit is reached; unlike :meth:`admits`, this registers no waiting replicator."""
         return self.used >= self._limit()
 
     def leave(self, taker: _Waiting) -> None:
-        """It does not wait any more."""
+        """Removes a waiting replicator."""
         self._waiting.pop(taker, None)
 
     def take(self, size: int) -> None:
@@ -89,14 +89,14 @@ class InFlightBytes:
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What all replicators are made with."""
+    """What all replicators are constructed with."""
 
     io: Io
     clusters: Callable[[], RemoteClusters]
-    """How clusters are reached, this one among them."""
+    """How clusters are reached, the own one included."""
     schemas: SchemaRegistry
     partitions: Callable[[TopicName], Awaitable[int]]
-    """How many a topic has here; 0: it has none."""
+    """Returns the number of a topic's partitions here; 0 for a topic without any."""
     settings: Callable[[], ReplicationSettings]
-    """As they are now."""
+    """Returns the current settings."""
     in_flight: InFlightBytes

@@ -1,4 +1,4 @@
-"""Tells a shadow topic which entries its source has stored: each is sent with its position as message id."""
+"""Announces the entries of a source topic to a shadow topic: each is sent with its position as message id."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.hot_replication import ReplicationRun
 
 _RUNS: dict[str, ReplicationRun] = {}
-"""What is encoded with, by the name of the own cluster: one call is done with it before the next."""
+"""Encoders by the name of the own cluster: a call finishes with its encoder before the next one uses it."""
 
 
 class ShadowProducer(RemoteProducer):
-    """Of a source at one of its shadows, in the same cluster."""
+    """The producer of a source topic at one of its shadow topics, in the same cluster."""
 
     def __init__(
         self, common: Common, replicator: Replicator, source: TopicName, shadow: TopicName, prefix: str
@@ -36,15 +36,17 @@ class ShadowProducer(RemoteProducer):
         return f"shadow topic {self._topic}"
 
     async def _prepare_there(self, cluster: RemoteCluster, lookup: Lookup) -> None:
-        """A shadow is made by an operator: without its source it would be an ordinary topic.
+        """Checks that the shadow topic exists. An operator creates it: without its source it would be an
+        ordinary topic.
 
-        :raises TopicNotFound: there is no such topic
+        :raises TopicNotFound: the topic does not exist
         """
         await lookup.partitions(str(self._topic.base), makes_topic=False)
 
 
 class ShadowReplicator(Replicator):
-    """Of one loaded topic and one of its shadows. Everything is sent, whatever its age and origin."""
+    """The replicator of one loaded topic to one of its shadow topics. All entries are sent, whatever their
+    age and origin."""
 
     def __init__(self, common: Common, topic: Topic, shadow: TopicName, cursor: Cursor) -> None:
         self._shadow = shadow
@@ -68,7 +70,7 @@ class ShadowReplicator(Replicator):
         return 0
 
     def attached(self) -> None:
-        """A shadow that has just been loaded may not know of the last entry: it is sent once more."""
+        """Sends the last entry once more: a shadow topic that was just loaded may not know of it."""
         ledger = self.topic.managed_ledger
         if not self.cursor.backlog() and ledger.ledgers.exists(ledger.last_confirmed):
             self.cursor.reset(ledger.last_confirmed)

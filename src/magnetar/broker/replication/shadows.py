@@ -1,4 +1,4 @@
-"""Which shadow topics each loaded topic has: replicators to them begin and end with its policy."""
+"""Which shadow topics each loaded topic has: their replicators start and stop with its policy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class ShadowReplication:
-    """The replicators of all loaded topics to their shadows, which are in the same cluster."""
+    """The replicators of all loaded topics to their shadow topics, in the same cluster."""
 
     def __init__(self, common: Common, managed_ledgers: ManagedLedgerFactory) -> None:
         self._common = common
@@ -28,7 +28,7 @@ class ShadowReplication:
         self._running: dict[tuple[Topic, str], ShadowReplicator] = {}
 
     def _wanted(self, topic: Topic) -> dict[str, TopicName]:
-        """The shadows that a topic has by its policy, by their full names."""
+        """Returns the shadow topics in a topic's policy, by their full names."""
         if isinstance(topic, ShadowTopic) or not topic.policies.shadow_topics:
             return {}
         names = (TopicName.parse(each) for each in topic.policies.shadow_topics)
@@ -41,7 +41,7 @@ class ShadowReplication:
         return {name for name in topic.managed_ledger.cursors if is_shadow_cursor(prefix, name)}
 
     def is_settled(self, topic: Topic) -> bool:
-        """Whether it has the replicators that its policy wants, and no cursors of others."""
+        """Whether the topic has the replicators of its policy, and no other shadow cursors."""
         wanted, prefix = self._wanted(topic), topic.settings.replicator_prefix
         if not wanted and not topic.shadow_replicators:
             return not self._cursors(topic)
@@ -49,9 +49,9 @@ class ShadowReplication:
         return wanted.keys() == topic.shadow_replicators.keys() and named == self._cursors(topic)
 
     async def go_by_policies(self, topic: Topic) -> None:
-        """Begins and ends replicators.
+        """Starts and stops replicators as the policy says.
 
-        :raises ManagedLedgerError: a cursor cannot be made or deleted
+        :raises ManagedLedgerError: a cursor cannot be created or deleted
         """
         wanted, prefix = self._wanted(topic), topic.settings.replicator_prefix
         for gone in topic.shadow_replicators.keys() - wanted.keys():
@@ -68,7 +68,7 @@ class ShadowReplication:
         from magnetar.broker.replication.shadow_replicator import ShadowReplicator
 
         name, ledger = shadow_cursor(topic.settings.replicator_prefix, shadow), topic.managed_ledger
-        # With the last entry a shadow that is loaded already hears of all that is stored.
+        # The last entry tells a loaded shadow topic of everything that is stored.
         last = ledger.last_confirmed
         start = last if ledger.ledgers.exists(last) else LATEST
         cursor = await self._managed_ledgers.open_cursor(ledger, name, start, {})
@@ -84,11 +84,11 @@ class ShadowReplication:
             replicator.stop()
 
     def stop(self, topic: Topic) -> None:
-        """Before a topic is closed or deleted."""
+        """Stops the replicators of a topic that is about to be closed or deleted."""
         for full_name in list(topic.shadow_replicators):
             self._end(topic, full_name)
 
     def reconnect(self, reason: str) -> None:
-        """The record of the own cluster has changed."""
+        """Applies the changed record of the own cluster."""
         for replicator in list(self._running.values()):
             replicator.reconnect(reason)

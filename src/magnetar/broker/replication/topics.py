@@ -1,4 +1,4 @@
-"""Which clusters each loaded topic is replicated to: replicators begin and end with its list of clusters."""
+"""Which clusters each loaded topic is replicated to: replicators start and stop with its list of clusters."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 60.0
-"""After replicators could not be begun or ended, as in Pulsar."""
+"""The delay before starting or stopping replicators is retried, as in Pulsar."""
 
 
 class Replication:
@@ -57,12 +57,12 @@ class Replication:
         reach: Reach,
         own: Callable[[], Record],
     ) -> None:
-        """:param partitions: how many a topic has; 0: it has none
+        """:param partitions: returns the number of a topic's partitions; 0 for a topic without any
 
-        :param settings: as they are now
-        :param buffer_bytes: of what is on its way, over all replicators
+        :param settings: returns the current settings
+        :param buffer_bytes: returns the limit of bytes in flight, over all replicators
         :param reach: makes the clients of other clusters
-        :param own: a record that leads to this broker, for what is sent to shadow topics
+        :param own: returns a record that leads to this broker, for what is sent to shadow topics
         """
         self._io = io
         self._metadata = metadata
@@ -83,13 +83,13 @@ class Replication:
         self.snapshots = SnapshotFigures()
         """Of replicated subscriptions."""
         self._asking: dict[tuple[str, TopicName], Any] = {}
-        """Questions of how many partitions a topic has in another cluster."""
+        """Requests for the number of a topic's partitions in another cluster."""
 
     def wanted(self, topic: AnyTopic) -> tuple[str, ...]:
-        """The other clusters that a topic is replicated to."""
+        """Returns the other clusters that a topic is replicated to."""
         name = topic.name
         if isinstance(topic, ShadowTopic):
-            # What it has is replicated by its source.
+            # Its messages are replicated by its source topic.
             return ()
         if (name.reserved and name.local != CHANGE_EVENTS) or heartbeat_of(name.namespace_name) is not None:
             return ()
@@ -97,16 +97,17 @@ class Replication:
         return tuple(each for each in topic.policies.replication_clusters if each != local)
 
     async def begin(self, topic: AnyTopic) -> None:
-        """Of a topic that has just been loaded; what fails is tried again later."""
+        """Starts the replicators of a topic that has just been loaded; a failure is retried later."""
         tried = self._io.loop.create_future()
         if self.apply(topic, tried):
             await tried
         await self.migration.check(topic)
 
     def apply(self, topic: AnyTopic, tried: Any = None) -> bool:
-        """Begins and ends the replicators of a topic, by its policies; called when these may have changed.
+        """Starts and stops the replicators of a topic according to its policies; called when these may have
+        changed.
 
-        :param tried: a future that is done when it has been tried once
+        :param tried: a future that is completed after the first attempt
         :return: whether there is anything to do
         """
         if topic in self._applying:
@@ -141,7 +142,7 @@ class Replication:
                 await self._go_by_policies(topic)
                 return
             except ManagedLedgerFenced:
-                # Another broker owns the topic, and replicates it.
+                # Another broker owns the topic and replicates it.
                 return
             except (BrokerError, LedgerError, ManagedLedgerError, MetadataError) as error:
                 log.warning(
@@ -170,7 +171,7 @@ class Replication:
                     self._begin_passing_on(topic, cluster)
 
     async def _delete_cursors(self, topic: Topic, wanted: Sequence[str]) -> None:
-        """Forgets what has arrived in clusters that the topic is not replicated to any more."""
+        """Deletes the cursors of clusters that the topic is no longer replicated to."""
         for gone, cursor in _cursors(topic):
             if gone not in wanted:
                 log.info(
@@ -204,7 +205,7 @@ class Replication:
             replicator.stop()
 
     def _others(self) -> RemoteClusters:
-        # A broker without other clusters needs no client, and none of its memory.
+        # A broker without other clusters needs no client, and does not load its modules.
         from magnetar.broker.replication.clusters import RemoteClusters
 
         if self._remote is None:
@@ -233,12 +234,12 @@ class Replication:
         self._running[topic, cluster] = topic.replicators[cluster] = replicator
 
     async def partitions_in(self, cluster: str, topic: TopicName) -> int:
-        """How many partitions a topic has in another cluster; 0: none, or there is no such topic.
+        """Returns the number of a topic's partitions in another cluster; 0: it has none, or does not exist.
 
-        Requests for the same topic share one question: two clusters whose records send clients to each other
-        would otherwise ask each other forever.
+        Requests for the same topic share one query: two clusters whose records redirect clients to each other
+        would otherwise query each other forever.
 
-        :raises BrokerError: the cluster cannot be asked, or does not answer
+        :raises BrokerError: the cluster cannot be queried, or does not answer
         """
         asked = (cluster, topic)
         asking = self._asking.get(asked)
@@ -271,7 +272,8 @@ class Replication:
                 replicator.reconnect(reason)
 
     async def stop(self, topic: AnyTopic) -> None:
-        """Before a topic is closed or deleted: nothing of it is sent any more when this returns."""
+        """Stops the replicators of a topic that is about to be closed or deleted; none sends when this
+        returns."""
         applying = self._applying.get(topic)
         if applying is not None:
             self._again.discard(topic)
@@ -290,7 +292,7 @@ class Replication:
 
 
 def _cursors(topic: Topic) -> Iterator[tuple[str, Cursor]]:
-    """The clusters whose replicators have cursors in a topic, and these."""
+    """Returns the replicator cursors of a topic, with their clusters."""
     prefix = topic.settings.replicator_prefix
     for cursor in list(topic.managed_ledger.cursors.values()):
         cluster = cluster_of_cursor(prefix, cursor.name)

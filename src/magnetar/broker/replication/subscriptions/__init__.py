@@ -1,4 +1,4 @@
-"""Replicated subscriptions (PIP-33): clusters tell each other how far a subscription has come.
+"""Replicated subscriptions (PIP-33): clusters exchange the positions of a subscription.
 
 Message ids differ between clusters. A snapshot is a set of positions, one in each cluster, such that
 everything up to those positions in the other clusters is, here, at or before the local one. A subscription

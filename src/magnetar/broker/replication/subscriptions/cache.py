@@ -13,15 +13,15 @@ _local: Callable[[TakenSnapshot], Position] = attrgetter("local")
 
 
 class SnapshotCache:
-    """In the order of their local positions.
+    """Snapshots in the order of their local positions.
 
-    When it is full, it is thinned out evenly: the oldest and the newest stay, and of the others the one goes
-    whose neighbours are closest to each other. A subscription that lags far behind thus finds snapshots all
-    along its way, and not only at the end.
+    A full cache is thinned out evenly: the oldest and the newest snapshot stay, and of the others the one
+    whose neighbours are closest to each other is dropped. A subscription that lags far behind thus finds
+    snapshots all along its way, and not only at the end.
     """
 
     def __init__(self, limit: int, distance: Callable[[Position, Position], int]) -> None:
-        """:param limit: how many are kept, at least 1
+        """:param limit: the number of snapshots to keep, at least 1
 
         :param distance: the number of entries between two positions, the lower one first
         """
@@ -33,11 +33,11 @@ class SnapshotCache:
         return len(self._kept)
 
     def positions(self) -> list[Position]:
-        """The local positions of those that are kept."""
+        """The local positions of the kept snapshots."""
         return [each.local for each in self._kept]
 
     def add(self, snapshot: TakenSnapshot) -> None:
-        """Keeps one; one that is known already counts once."""
+        """Adds a snapshot; one that is known already is not added twice."""
         at = bisect_right(self._kept, snapshot.local, key=_local)
         if at and self._kept[at - 1].local == snapshot.local:
             return
@@ -48,13 +48,13 @@ class SnapshotCache:
     def _least_missed(self) -> int:
         kept = self._kept
         if len(kept) <= 2:
-            # The older one is passed first.
+            # Keeps the older one, which is passed first.
             return len(kept) - 1
         inner = range(1, len(kept) - 1)
         return min(inner, key=lambda at: self._distance(kept[at - 1].local, kept[at + 1].local))
 
     def passed(self, mark_delete: Position) -> TakenSnapshot | None:
-        """Takes out all at or below a position; returns the newest of them."""
+        """Removes all snapshots at or below a position; returns the newest of them."""
         count = bisect_right(self._kept, mark_delete, key=_local)
         if not count:
             return None

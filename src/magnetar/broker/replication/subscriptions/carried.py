@@ -1,4 +1,4 @@
-"""One subscription whose progress other clusters are told."""
+"""A replicated subscription whose progress is reported to other clusters."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ class CarriedSubscription:
         tell: Callable[[str, TakenSnapshot], None],
         hindered: Callable[[], str],
     ) -> None:
-        """:param pass_over: has it consume the markers that were stored last, if it stands before them
+        """:param pass_over: moves the subscription past markers at the end of the topic, if it stands before
+            them
 
         :param tell: writes an update for the other clusters: the subscription has passed a snapshot
-        :param hindered: why no snapshots are taken, in words; empty: nothing is known
+        :param hindered: returns why no snapshots are taken, as a sentence; empty: no reason is known
         """
         self.subscription = subscription
         self.cache = cache
@@ -37,36 +38,36 @@ class CarriedSubscription:
 
     @property
     def snapshots(self) -> int:
-        """How many it has not passed yet."""
+        """The number of snapshots that the subscription has not passed yet."""
         return len(self.cache)
 
     @property
     def hindrance(self) -> str:
-        """Why it does not move along in other clusters, in words; empty: nothing is known."""
+        """Why the subscription does not move in other clusters, as a sentence; empty: no reason is known."""
         return self._hindered()
 
     def keep(self, snapshot: TakenSnapshot) -> None:
-        """A snapshot was taken."""
+        """Adds a snapshot that was taken."""
         self.cache.add(snapshot)
         self.moved()
 
     def met(self, entry: bytes) -> None:
-        """The dispatcher comes across a marker; it may be a snapshot that was taken before the topic was
-        loaded, or before the subscription was marked as replicated."""
+        """Handles a marker that the dispatcher has read. It may be a snapshot from before the load of the
+        topic, or from before the subscription was marked as replicated."""
         try:
             parsed = parse_entry(entry, verify_checksum=False)
             if parsed.metadata.marker_type != SNAPSHOT or parsed.metadata.HasField("replicated_from"):
                 return
             snapshot = decode_snapshot(parsed.payload)
         except EntryError:
-            # Consumers do not get markers, whatever is in them.
+            # Consumers do not get markers, whatever they contain.
             return
         self.cache.add(snapshot)
 
     def moved(self) -> None:
         """The mark-delete position may have moved."""
         if self.subscription.closing:
-            # It is being deleted; or a seek moves it, and comes back here at its end.
+            # The subscription is being deleted, or a seek moves it and calls this again at its end.
             return
         self._pass_over(self.subscription)
         passed = self.cache.passed(self.subscription.cursor.mark_delete)
@@ -74,6 +75,6 @@ class CarriedSubscription:
             self._tell(self.subscription.name, passed)
 
     def moved_from_elsewhere(self, position: Position) -> None:
-        """Another cluster moved it to a position: the snapshots up to there say nothing new."""
+        """Another cluster moved the subscription to a position: snapshots up to there need no report."""
         self.cache.passed(position)
         self.moved()

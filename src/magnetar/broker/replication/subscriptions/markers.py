@@ -18,11 +18,11 @@ from magnetar.protocol.metadata import build_entry, parse_message
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
 
 REQUEST = 10
-"""A cluster asks all others for their positions."""
+"""A cluster requests the positions of all other clusters."""
 RESPONSE = 11
-"""One of them answers; only the cluster that asked gets it."""
+"""The answer of one of them; only the cluster that asked gets it."""
 SNAPSHOT = 12
-"""What came of it; it stays where it was taken."""
+"""The resulting snapshot; it stays in the cluster where it was taken."""
 UPDATE = 13
 """A subscription has passed a snapshot."""
 
@@ -32,7 +32,7 @@ _MOST = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class TakenSnapshot:
-    """Positions that belong together."""
+    """Positions in all clusters that correspond to each other."""
 
     snapshot_id: str
     local: Position
@@ -41,10 +41,10 @@ class TakenSnapshot:
 
 
 def marker_entry(kind: int, payload: bytes, publish_time: int, to: str | None) -> bytes:
-    """The entry of a marker, as it is stored.
+    """Returns the entry of a marker, as it is stored.
 
     :param publish_time: in milliseconds since 1970
-    :param to: the only cluster that it is for; None: all of them
+    :param to: the only cluster that the marker is for; None: all of them
     """
     metadata = MessageMetadata(producer_name=_PRODUCER, sequence_id=0, publish_time=publish_time)
     metadata.marker_type = kind
@@ -58,9 +58,9 @@ def encode_request(snapshot_id: str, cluster: str) -> bytes:
 
 
 def decode_request(payload: bytes) -> tuple[str, str]:
-    """The id of the snapshot, and the cluster that asks.
+    """Returns the id of the snapshot, and the cluster that sent the request.
 
-    :raises EntryError: it is not a request
+    :raises EntryError: the payload is not a request
     """
     found = parse_message(SnapshotRequest(), payload, "snapshot request")
     return found.snapshot_id, found.source_cluster
@@ -72,9 +72,9 @@ def encode_response(snapshot_id: str, cluster: str, position: Position) -> bytes
 
 
 def decode_response(payload: bytes) -> tuple[str, str, Position]:
-    """The id of the snapshot, the cluster that answers, and its position.
+    """Returns the id of the snapshot, the cluster that answers, and its position.
 
-    :raises EntryError: it is not a response
+    :raises EntryError: the payload is not a response
     """
     found = parse_message(SnapshotResponse(), payload, "snapshot response")
     return found.snapshot_id, found.cluster.cluster, _position(found.cluster.message_id)
@@ -88,7 +88,7 @@ def encode_snapshot(snapshot: TakenSnapshot) -> bytes:
 
 
 def decode_snapshot(payload: bytes) -> TakenSnapshot:
-    """:raises EntryError: it is not a snapshot"""
+    """:raises EntryError: the payload is not a snapshot"""
     found = parse_message(Snapshot(), payload, "snapshot")
     remote = {each.cluster: _position(each.message_id) for each in found.clusters}
     return TakenSnapshot(found.snapshot_id, _position(found.local_message_id), remote)
@@ -100,9 +100,9 @@ def encode_update(subscription: str, positions: Mapping[str, Position]) -> bytes
 
 
 def decode_update(payload: bytes) -> tuple[str, dict[str, Position]]:
-    """The name of the subscription, and positions by the names of clusters.
+    """Returns the name of the subscription, and positions by the names of clusters.
 
-    :raises EntryError: it is not an update
+    :raises EntryError: the payload is not an update
     """
     found = parse_message(SubscriptionUpdate(), payload, "subscription update")
     return found.subscription_name, {each.cluster: _position(each.message_id) for each in found.clusters}

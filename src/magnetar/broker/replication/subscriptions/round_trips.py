@@ -10,20 +10,20 @@ from magnetar.managed_ledger.position import Position
 class PendingSnapshot:
     """One round with one other cluster, two rounds with more.
 
-    A message that another cluster has from a third one may not have come here yet when the former answers.
-    What the third cluster answers in the second round comes after it. So the positions are those of the
-    first round, and the local one is that of the last answer of the second.
+    When a cluster answers, a message that it has from a third cluster may not have arrived here yet. The
+    third cluster's answer in the second round comes after that message. So the positions are those of the
+    first round, and the local position is that of the last answer of the second round.
     """
 
     def __init__(self, snapshot_id: str, clusters: Iterable[str], started: float) -> None:
         """:param started: in seconds, on the loop's clock"""
         self.snapshot_id = snapshot_id
         self.asked_by = snapshot_id
-        """The id of the request that is under way. Each round has its own: an answer that is delivered
-        twice is never taken for one of the next round."""
+        """The id of the pending request. Each round has its own id, so that an answer that is delivered twice
+        is never taken for one of the next round."""
         self.started = started
         self.positions: dict[str, Position] = {}
-        """Those of the first round."""
+        """The answers of the first round."""
         self.clusters = frozenset(clusters)
         self._missing = set(self.clusters)
         self._second = False
@@ -34,7 +34,7 @@ class PendingSnapshot:
         return frozenset(self._missing)
 
     def answered(self, request_id: str, cluster: str, position: Position) -> bool:
-        """Takes an answer; whether it was the last one of its round."""
+        """Adds an answer; returns whether it was the last one of its round."""
         if request_id != self.asked_by or cluster not in self._missing:
             return False
         self._missing.discard(cluster)

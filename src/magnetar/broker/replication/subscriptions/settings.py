@@ -13,7 +13,8 @@ class SubscriptionSettings:
     enabled: bool = True
     """``enableReplicatedSubscriptions``"""
     snapshot_seconds: float = 1.0
-    """``replicatedSubscriptionsSnapshotFrequencyMillis``: between two snapshots of a topic, at least."""
+    """``replicatedSubscriptionsSnapshotFrequencyMillis``: the shortest time between two snapshots
+    of a topic."""
     timeout_seconds: float = 30.0
     """``replicatedSubscriptionsSnapshotTimeoutSeconds``: a snapshot that takes longer is given up."""
     cached: int = 10
@@ -22,10 +23,10 @@ class SubscriptionSettings:
 
 @dataclass(slots=True)
 class SnapshotFigures:
-    """Of all topics of a broker, since its start."""
+    """Figures of all topics of a broker, since its start."""
 
     pending: int = 0
-    """Snapshots that are being taken."""
+    """Snapshots in progress."""
     timed_out: int = 0
     taken: Timings = field(default_factory=Timings)
-    """How long they took, in milliseconds."""
+    """Their durations, in milliseconds."""

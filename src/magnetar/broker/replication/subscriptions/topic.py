@@ -1,4 +1,4 @@
-"""The replicated subscriptions of one topic: takes snapshots, and acts on the markers of other clusters."""
+"""The replicated subscriptions of one topic: takes snapshots, and handles the markers of other clusters."""
 
 from __future__ import annotations
 
@@ -49,8 +49,9 @@ _LONGEST_WAIT = 10
 
 
 class ReplicatedSubscriptions:
-    """Of a topic that is in more than one cluster. It answers the requests of other clusters always, and
-    takes snapshots of its own while the topic has a replicated subscription and is published to."""
+    """The replicated subscriptions of a topic that is in more than one cluster. Requests of other clusters
+    are always answered; snapshots are taken while the topic has a replicated subscription and is published
+    to."""
 
     def __init__(
         self,
@@ -61,9 +62,9 @@ class ReplicatedSubscriptions:
         settings: SubscriptionSettings,
         figures: SnapshotFigures,
     ) -> None:
-        """:param cluster: the broker's own
+        """:param cluster: the broker's own cluster
 
-        :param others: the other clusters that the topic is in
+        :param others: returns the other clusters that the topic is in
         """
         self._io = io
         self._topic = topic
@@ -74,28 +75,28 @@ class ReplicatedSubscriptions:
         self._carried: dict[Subscription, CarriedSubscription] = {}
         self._pending: PendingSnapshot | None = None
         self._published = False
-        """Whether anything but markers was published since the last snapshot was begun."""
+        """Whether anything but markers was published since the start of the last snapshot."""
         self._looked: Position = topic.max_read_position
         self._markers = 0
-        """Stored since the last look for what was published."""
+        """Markers that were stored since the last check for published messages."""
         self._timer: Any = None
         self._wait = settings.snapshot_seconds
-        """Until it is looked again."""
+        """The time until the next check."""
         self._follows = False
         self._updates: dict[str, Position] = {}
-        """By the names of subscriptions that are being made."""
+        """By the names of subscriptions that are being created."""
         self._tasks: dict[Any, None] = {}
-        """What is under way. An empty set would take three times the memory of an empty dict."""
+        """Tasks in progress. An empty set would take three times the memory of an empty dict."""
         self._ended = False
         self._producer: Producer | None = None
-        """Of markers; made when the first one is written."""
+        """The producer of markers; made for the first one."""
         topic.markers.reader = self
         self.subscriptions_changed()
 
     # When a snapshot is taken
 
     def subscriptions_changed(self) -> None:
-        """A subscription was marked as replicated, or is no longer."""
+        """Called when a subscription was marked as replicated, or no longer is."""
         if self._ended:
             return
         wanted = [each for each in self._topic.subscriptions.values() if each.replicated]
@@ -108,7 +109,7 @@ class ReplicatedSubscriptions:
                     subscription, cache, self._topic.markers.pass_over, self._tell, lambda: self.hindrance
                 )
                 self._carried[subscription] = subscription.carried = carried
-                # It has no snapshot of what was published before.
+                # The subscription has no snapshot of what was published before.
                 self._published = self._topic.managed_ledger.ledgers.total_entries() > 0
         if self._carried and not self._follows:
             self._follows = True
@@ -164,7 +165,7 @@ class ReplicatedSubscriptions:
             self._look_later()
 
     def _check_pending(self, pending: PendingSnapshot, now: float) -> None:
-        """Gives up a snapshot that takes too long, or is of another list of clusters."""
+        """Gives up a snapshot that takes too long, or that was started for another list of clusters."""
         if now - pending.started >= self._settings.timeout_seconds:
             log.warning(
                 "snapshot for replicated subscriptions given up: clusters have not answered",
@@ -176,7 +177,7 @@ class ReplicatedSubscriptions:
             self._drop_pending()
 
     def _away(self) -> list[str]:
-        """The clusters without which no snapshot can be taken now."""
+        """Returns the unreachable clusters, without which no snapshot can be taken now."""
         replicators = self._topic.replicators
         return [
             cluster
@@ -186,7 +187,7 @@ class ReplicatedSubscriptions:
 
     @property
     def hindrance(self) -> str:
-        """Why subscriptions do not move along in other clusters, in words; empty: nothing is known."""
+        """Why subscriptions do not move in other clusters, as a sentence; empty: no reason is known."""
         if self._pending is not None:
             seconds = int(self._io.loop.time() - self._pending.started)
             missing = ", ".join(sorted(self._pending.waits_for))
@@ -195,7 +196,7 @@ class ReplicatedSubscriptions:
         return f"not connected to {', '.join(away)}, and a snapshot needs all clusters" if away else ""
 
     def _rest(self) -> None:
-        """Nobody needs snapshots."""
+        """Stops checking: no subscription needs snapshots."""
         if self._follows:
             self._follows = False
             self._topic.unfollow(self._look_later)
@@ -223,11 +224,11 @@ class ReplicatedSubscriptions:
         if self._pending is not None:
             self._pending = None
             self._figures.pending -= 1
-            # What was published before it was begun still has none.
+            # Whatever was published before its start still has no snapshot.
             self._published = True
 
     def _answered(self, payload: bytes, position: Position) -> None:
-        """:param position: where the answer is stored here"""
+        """:param position: the position of the answer in this cluster"""
         request_id, cluster, there = decode_response(payload)
         pending = self._pending
         if pending is None or not pending.answered(request_id, cluster, there):
@@ -247,7 +248,7 @@ class ReplicatedSubscriptions:
     def _write(self, kind: int, payload: bytes, to: str | None) -> None:
         """Stores a marker.
 
-        :param to: the only cluster that it is for; None: all of them
+        :param to: the only cluster that the marker is for; None: all of them
         """
         topic = self._topic
         if topic.terminated or topic.closing or topic.fenced:
@@ -261,7 +262,7 @@ class ReplicatedSubscriptions:
         try:
             topic.publish(publish, entry, array("q", (0,)), array("q", (len(entry),)), len(entry))
         except (ServiceNotReady, TopicTerminated):
-            # It goes on where the topic is loaded next.
+            # Replication continues where the topic is loaded next.
             topic.markers.on_their_way.pop(publish, None)
 
     def _markers_producer(self) -> Producer:
@@ -314,9 +315,11 @@ class ReplicatedSubscriptions:
         self._write(UPDATE, encode_update(subscription, passed.remote), None)
 
     def _move(self, name: str, position: Position, origin: str) -> None:
-        """A subscription has passed a snapshot in another cluster, which has a position here."""
+        """Moves a subscription that has passed a snapshot in another cluster to the position in
+        this cluster."""
         if name == COMPACTION:
-            # What lies before its cursor is taken for compacted here.
+            # Everything before the compaction cursor counts as compacted here, so no other cluster may move
+            # it.
             return
         known = self._topic.subscriptions.get(name)
         if known is not None:
@@ -330,7 +333,8 @@ class ReplicatedSubscriptions:
 
     def _move_to(self, subscription: Subscription, position: Position) -> None:
         if not subscription.durable or subscription.closing:
-            # A reader of the same name is somebody else's; a seek and the end of a subscription count here.
+            # A reader of the same name is unrelated; during a seek or the end of a subscription, its own move
+            # counts.
             return
         if position > self._topic.max_read_position:
             log.warning(
@@ -343,7 +347,7 @@ class ReplicatedSubscriptions:
             )
             return
         subscription.skip_to(position)
-        # It is in use, in another cluster: it does not expire here.
+        # The subscription is in use in another cluster: it does not expire here.
         subscription.last_active_ms = self._topic.clock.wall_ms()
         self._topic.markers.pass_over(subscription)
         carried = self._carried.get(subscription)
@@ -351,7 +355,7 @@ class ReplicatedSubscriptions:
             carried.moved_from_elsewhere(position)
 
     async def _make(self, name: str, origin: str) -> None:
-        """Makes a subscription that another cluster has, and moves it."""
+        """Creates a subscription that another cluster has, and moves it."""
         topic = self._topic
         try:
             check_new_subscription(name, topic.settings.replicator_prefix)
