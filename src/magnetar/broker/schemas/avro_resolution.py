@@ -1,8 +1,8 @@
-"""Whether a reader's Avro schema can take what a writer's produced, by Java's rules of schema resolution.
+"""Whether a reader's Avro schema can read what a writer's produced, by Java's rules of schema resolution.
 
-Clients resolve with Java's library or one like it, and Pulsar asks that one. It is more lenient than the
-specification, and than Apache's Python library: records need not have the same name, and symbols that an enum
-lacks are an error only where one is met.
+Pulsar and its clients resolve schemas with Java's library or an equivalent one. It is more lenient than the
+specification and than Apache's Python library: records need not have the same name, and a symbol that an enum
+lacks is an error only when a message contains it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _RECORDS = frozenset({"record", "error"})
 
 
 def why_not(writer: Any, reader: Any) -> str | None:
-    """Why data of ``writer`` cannot be read with ``reader``; None when it can.
+    """Returns why data of ``writer`` cannot be read with ``reader``; None if it can.
 
-    Both are schemas of Apache's library. Each pair of records is looked at once, so that recursive ones end.
+    Both are schemas of Apache's library. Each pair of records is compared once, so that recursive ones end.
     """
     return _Resolution(reader).resolve(writer, reader)
 
 
 def valid_default(schema: Any, value: Any) -> bool:
-    """Whether a value, as JSON has it, may be the default of a field of that schema."""
+    """Whether a JSON value is a valid default of a field with that schema."""
     kind = schema.type
     if kind == "union":
         return any(valid_default(branch, value) for branch in schema.schemas)
@@ -59,7 +59,7 @@ def _valid_plain(kind: str, value: Any) -> bool:
 
 
 def bad_default(schema: Any) -> str | None:
-    """The first field whose default does not fit its type; None when all do."""
+    """Returns the first field whose default does not fit its type; None if all defaults do."""
     seen: set[int] = set()
     waiting = [schema]
     while waiting:
@@ -81,7 +81,7 @@ def bad_default(schema: Any) -> str | None:
 
 
 class _Resolution:
-    """One comparison; knows the other names that the reader gives to what it reads."""
+    """One comparison; keeps the aliases that the reader's schema declares."""
 
     def __init__(self, reader: Any) -> None:
         self._names: dict[str, str] = {}
@@ -109,12 +109,12 @@ class _Resolution:
                     self._collect(field.type, seen)
 
     def _name(self, writer: Any) -> str:
-        """A writer's name as the reader calls it."""
+        """Returns the reader's name for a name in the writer's schema."""
         name: str = writer.fullname
         return self._names.get(name, name)
 
     def resolve(self, writer: Any, reader: Any) -> str | None:
-        """Why not; None when it can."""
+        """Returns why the reader cannot read the writer's data; None if it can."""
         if writer.type == "union":
             return self._writer_union(writer, reader)
         if writer.type in _RECORDS and reader.type in _RECORDS:
@@ -174,7 +174,7 @@ class _Resolution:
         return self.resolve(writer, branch)
 
     def _branch(self, writer: Any, reader: Any) -> Any:
-        """The branch of the reader's union that takes the writer's type; None for none."""
+        """Returns the branch of the reader's union that accepts the writer's type, or None."""
         alike = None
         for branch in reader.schemas:
             if branch.type != writer.type:

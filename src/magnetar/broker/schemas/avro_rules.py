@@ -1,6 +1,6 @@
-"""Definitions in Avro's form: reading them, and whether one can read what another wrote.
+"""Avro definitions: parsing them, and whether one can read what another wrote.
 
-Apache's own library reads them. It is loaded when the first definition comes.
+Apache's library parses them. It is loaded for the first definition.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _READ_BY_OLD = frozenset({"FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSIT
 
 
 def parse(schema: SchemaData) -> Any:
-    """The definition, read.
+    """Returns the parsed definition.
 
-    :raises InvalidSchemaData: it is no Avro schema
+    :raises InvalidSchemaData: the definition is not an Avro schema
     """
     from avro.errors import AvroException
     from avro.schema import parse as parse_definition
@@ -36,9 +36,9 @@ def parse(schema: SchemaData) -> Any:
 
 
 def same(one: SchemaData, other: SchemaData) -> bool:
-    """Whether both definitions say the same, however they are written; what only explains does not count.
+    """Whether two definitions have the same meaning, however they are written; documentation does not count.
 
-    :raises InvalidSchemaData: one of them is no Avro schema
+    :raises InvalidSchemaData: one of them is not an Avro schema
     """
     if one.data == other.data:
         return True
@@ -49,7 +49,7 @@ def same(one: SchemaData, other: SchemaData) -> bool:
 
 
 def _essence(definition: Any) -> Any:
-    """A definition without documentation and other names, which Java's library does not compare either."""
+    """Removes documentation and aliases, which Java's library does not compare either."""
     if isinstance(definition, list):
         return [_essence(each) for each in definition]
     if not isinstance(definition, dict):
@@ -62,9 +62,9 @@ def _essence(definition: Any) -> Any:
 
 
 def check(before: Sequence[SchemaData], new: SchemaData, strategy: str) -> None:
-    """:raises IncompatibleSchema: ``strategy`` does not let ``new`` follow
+    """:param before: the versions that ``new`` must be compatible with
 
-    :param before: the versions it must get on with
+    :raises IncompatibleSchema: ``strategy`` does not let ``new`` follow them
     """
     if strategy == "ALWAYS_COMPATIBLE":
         return

@@ -1,4 +1,4 @@
-"""Which schema may follow which: Pulsar's strategies, by the type of the schema."""
+"""Which schema may follow which: Pulsar's strategies, by type of schema."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LATEST_FOR_CONSUMERS = frozenset({"BACKWARD", "FORWARD", "FORWARD_TRANSITIVE", 
 
 
 def same(one: SchemaData, other: SchemaData) -> bool:
-    """Whether both are the same schema; properties do not count.
+    """Whether both are the same schema, regardless of properties.
 
     :raises InvalidSchemaData: a definition cannot be read
     """
@@ -36,9 +36,9 @@ def same(one: SchemaData, other: SchemaData) -> bool:
 
 
 def check_producer(versions: Sequence[SchemaData], new: SchemaData, strategy: str) -> None:
-    """Whether ``new`` may become the next version.
+    """Checks that ``new`` may become the next version.
 
-    :param versions: those there are, the oldest first; at least one
+    :param versions: the existing versions, the oldest first; at least one
     :raises IncompatibleSchema: ``strategy`` forbids it
     :raises InvalidSchemaData: a definition cannot be read
     """
@@ -51,9 +51,9 @@ def check_producer(versions: Sequence[SchemaData], new: SchemaData, strategy: st
 
 
 def check_consumer(versions: Sequence[SchemaData], wanted: SchemaData, strategy: str) -> None:
-    """Whether a consumer with the schema ``wanted`` may read a topic with these versions.
+    """Checks that a consumer with the schema ``wanted`` may read a topic with these versions.
 
-    :raises IncompatibleSchema: it may not
+    :raises IncompatibleSchema: the consumer may not
     :raises InvalidSchemaData: a definition cannot be read
     """
     if strategy == "ALWAYS_COMPATIBLE":
@@ -83,7 +83,7 @@ def _check_type(before: Sequence[SchemaData], new: SchemaData, strategy: str) ->
     if new.type in (SchemaType.AVRO, SchemaType.JSON):
         avro_rules.check(before, new, strategy)
     elif new.type is SchemaType.PROTOBUF_NATIVE:
-        # Few schemas are of this type.
+        # Imported here because few schemas are of this type.
         from magnetar.broker.schemas import protobuf_rules
 
         protobuf_rules.check(before, new, strategy)

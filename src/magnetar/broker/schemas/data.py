@@ -1,4 +1,4 @@
-"""A schema as clients declare it and as a topic has it."""
+"""A schema as clients declare it and as a topic stores it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from magnetar.protocol.pulsar_api_pb2 import Schema
 
 
 class SchemaType(IntEnum):
-    """Pulsar's types: names as the HTTP interface has them, values as the binary protocol does."""
+    """Pulsar's types: the names are those of the HTTP interface, the values those of the binary protocol."""
 
     NONE = 0
     STRING = 1
@@ -43,30 +43,30 @@ AVRO_DEFINED = frozenset({SchemaType.AVRO, SchemaType.JSON, SchemaType.PROTOBUF}
 """Types whose definition is an Avro schema."""
 
 WITH_DEFINITION = AVRO_DEFINED | {SchemaType.PROTOBUF_NATIVE, SchemaType.KEY_VALUE}
-"""Types that say nothing without a definition."""
+"""Types that need a definition."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaData:
-    """What a producer, a consumer or an operator declares."""
+    """The schema that a producer, a consumer or an operator declares."""
 
     type: SchemaType
     data: bytes = b""
     """The definition; empty for primitive types."""
     properties: Mapping[str, str] = field(default_factory=dict)
     user: str = ""
-    """The role that declared it; empty where nobody is authenticated."""
+    """The role that declared it; empty without authentication."""
 
     @property
     def hash(self) -> bytes:
-        """SHA-256 of the definition."""
+        """The SHA-256 of the definition."""
         return sha256(self.data).digest()
 
     @property
     def definition(self) -> str:
         """The definition as text.
 
-        :raises InvalidSchemaData: it is none
+        :raises InvalidSchemaData: the definition is not text
         """
         try:
             return self.data.decode()
@@ -81,22 +81,22 @@ class StoredSchema:
     version: int
     data: SchemaData
     timestamp_ms: int
-    """When it was declared."""
+    """The time of the declaration."""
     deleted: bool = False
-    """It marks that all versions before it were deleted."""
+    """Whether this version marks the deletion of all versions before it."""
 
 
 NO_VERSION = b""
-"""What clients are told where there is no schema."""
+"""The version that clients get for a topic without a schema."""
 
 
 def version_bytes(version: int) -> bytes:
-    """A version as messages and commands carry it."""
+    """Returns a version in the form of messages and commands."""
     return version.to_bytes(8, "big", signed=True)
 
 
 def version_from_bytes(data: bytes) -> int:
-    """:raises InvalidSchemaData: it is not the eight bytes of a version"""
+    """:raises InvalidSchemaData: the data is not the eight bytes of a version"""
     if not data:
         raise InvalidSchemaData("Empty schema version")
     if len(data) != 8:
@@ -105,7 +105,7 @@ def version_from_bytes(data: bytes) -> int:
 
 
 def from_wire(schema: Schema) -> SchemaData:
-    """What a command declares."""
+    """Returns the schema that a command declares."""
     return SchemaData(
         SchemaType(int(schema.type)), schema.schema_data, {pair.key: pair.value for pair in schema.properties}
     )

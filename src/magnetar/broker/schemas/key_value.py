@@ -1,4 +1,4 @@
-"""Schemas of keys and values: two definitions in one, and what each of them is in the properties."""
+"""Key-value schemas: two definitions in one, with the types of both in the properties."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _invalid(what: str) -> InvalidSchemaData:
 
 
 def split(data: bytes) -> tuple[bytes, bytes]:
-    """The definitions of key and value.
+    """Returns the definitions of key and value.
 
     :raises InvalidSchemaData: the lengths do not fit
     """
@@ -26,16 +26,16 @@ def split(data: bytes) -> tuple[bytes, bytes]:
 
 
 def parts(schema: SchemaData) -> tuple[SchemaData, SchemaData]:
-    """The schemas of key and value.
+    """Returns the schemas of key and value.
 
-    :raises InvalidSchemaData: it is not both of them
+    :raises InvalidSchemaData: the data is not that of both
     """
     key, value = split(schema.data)
     return _part(schema, "key", key), _part(schema, "value", value)
 
 
 def separated(key: SchemaData, value: SchemaData) -> SchemaData:
-    """The schema of messages whose own key is the key, and whose content is the value."""
+    """Returns the schema of messages whose message key is the key, and whose content is the value."""
     sides = (key_values.Declared(part.type.name, part.properties, part.type.name) for part in (key, value))
     properties = key_values.described(*sides, separated=True)
     return SchemaData(SchemaType.KEY_VALUE, key_values.join(key.data, value.data), properties, key.user)
@@ -61,9 +61,9 @@ def _part(schema: SchemaData, side: str, data: bytes) -> SchemaData:
 
 
 def to_text(data: bytes) -> str:
-    """Both definitions as the HTTP interface shows them: an object with ``key`` and ``value``.
+    """Returns both definitions in the form of the HTTP interface: an object with ``key`` and ``value``.
 
-    :raises InvalidSchemaData: the data is not both of them
+    :raises InvalidSchemaData: the data is not that of both
     """
     return json.dumps({side: _shown(part) for side, part in zip(key_values.SIDES, split(data), strict=True)})
 
@@ -73,14 +73,14 @@ def _shown(part: bytes) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        # That of a primitive type is empty.
+        # The definition of a primitive type is empty.
         return text
 
 
 def from_text(text: str) -> bytes:
     """The inverse of :func:`to_text`.
 
-    :raises InvalidSchemaData: it is no object with ``key`` and ``value``
+    :raises InvalidSchemaData: the text is not an object with ``key`` and ``value``
     """
     try:
         found = json.loads(text)

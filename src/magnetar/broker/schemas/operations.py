@@ -1,4 +1,4 @@
-"""What the schema registry is asked, as whoever counts it is told."""
+"""The requests to the schema registry, as they are counted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class SchemaOperation(Enum):
-    """The value is its name in telemetry, as Pulsar has it."""
+    """The value is the operation's name in telemetry, as in Pulsar."""
 
     GET = "get"
     LIST = "list"
@@ -17,12 +17,12 @@ class SchemaOperation(Enum):
 
 
 class Operations(Protocol):
-    """Counts what was asked: :class:`magnetar.broker.flow.schema_operations.SchemaOperations`."""
+    """Counts requests: :class:`magnetar.broker.flow.schema_operations.SchemaOperations`."""
 
     def measured(self, operation: SchemaOperation, schema_id: str) -> AbstractContextManager[None]:
-        """Around one; it failed when an exception leaves it."""
+        """Measures one operation, which has failed if an exception leaves the context."""
         ...
 
     def compared(self, schema_id: str, *, compatible: bool) -> None:
-        """A schema was, with those before it."""
+        """Counts a comparison of a schema with earlier versions."""
         ...

@@ -1,4 +1,4 @@
-"""PROTOBUF_NATIVE: a definition names a root message and carries the descriptors it needs."""
+"""PROTOBUF_NATIVE: a definition names a root message and contains the descriptors that it needs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _NO_ROOT = (
 
 
 def root_message(schema: SchemaData) -> str:
-    """The full name of the root message.
+    """Returns the full name of the root message.
 
-    :raises InvalidSchemaData: the definition cannot be read, or has no such message
+    :raises InvalidSchemaData: the definition cannot be read, or lacks the root message
     """
     try:
         found = json.loads(schema.definition)
@@ -51,7 +51,7 @@ def _messages(file: FileDescriptorProto) -> set[str]:
 
 
 def check(before: Sequence[SchemaData], new: SchemaData, strategy: str) -> None:
-    """The root message must stay, whatever else changes.
+    """Checks that the root message stays the same; everything else may change.
 
     :raises IncompatibleSchema: ``strategy`` does not let ``new`` follow
     """

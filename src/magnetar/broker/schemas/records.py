@@ -1,4 +1,4 @@
-"""Pulsar's records of schemas: the locator in the metadata, and the entry in a ledger."""
+"""Pulsar's records of schemas: the locator in the metadata store, and the entry in a ledger."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def _fill(record: pb.IndexEntry, entry: IndexEntry) -> None:
 
 
 def decode_locator(value: bytes, path: str) -> list[IndexEntry]:
-    """All versions, the oldest first.
+    """Returns all versions, the oldest first.
 
-    :raises MetadataFailure: it is no locator
+    :raises MetadataFailure: the value is not a locator
     """
     try:
         locator = pb.SchemaLocator.FromString(value)
@@ -56,7 +56,7 @@ def decode_locator(value: bytes, path: str) -> list[IndexEntry]:
 
 
 def encode_schema(schema_id: str, schema: StoredSchema, index: Sequence[IndexEntry]) -> bytes:
-    """The entry of a version.
+    """Returns the entry of a version.
 
     :param index: the versions before it
     """
@@ -77,7 +77,7 @@ def encode_schema(schema_id: str, schema: StoredSchema, index: Sequence[IndexEnt
 
 
 def decode_schema(entry: bytes, version: int, where: str) -> StoredSchema:
-    """:raises MetadataFailure: it is no schema"""
+    """:raises MetadataFailure: the entry is not a schema"""
     try:
         info = pb.SchemaInfo.FromString(pb.SchemaEntry.FromString(entry).schema_data)
     except DecodeError as error:

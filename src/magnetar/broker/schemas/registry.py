@@ -1,6 +1,6 @@
-"""The schema registry: the versions of each topic's schema, and what may be added to them.
+"""The schema registry: the versions of each topic's schema, and which versions may be added.
 
-Reading definitions and comparing them runs on a worker: a large one would hold up everybody.
+Definitions are parsed and compared on a worker thread: a large one would block the loop.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from magnetar.metadata.interface import BadVersion, MetadataStore
 T = TypeVar("T")
 
 _MAX_KNOWN_BYTES = 16 * 1024 * 1024
-"""Of definitions that are kept in memory."""
+"""Of cached definitions."""
 _TRIES = 5
 
 
 class SchemaRegistry:
-    """Knows schemas by their id, ``tenant/namespace/topic``; which topics have which is not its affair."""
+    """Schemas by their id, ``tenant/namespace/topic``. Whether a topic of that name exists does not matter
+    here."""
 
     def __init__(
         self, io: Io, storage: SchemaStorage, metadata: MetadataStore, operations: Operations
@@ -48,7 +49,8 @@ class SchemaRegistry:
             self._worker = None
 
     async def run(self, job: Callable[[], T]) -> T:
-        """Does on the registry's thread what depends on how large definitions and contents are."""
+        """Runs a job on the registry's thread; for work that depends on the size of definitions
+        and contents."""
         if self._worker is None:
             self._worker = self._io.start_worker("schemas")
         return await run_job(self._io.loop, self._worker, job)
@@ -59,12 +61,12 @@ class SchemaRegistry:
         else:
             validate(schema)
 
-    # What there is
+    # Reading
 
     async def history(self, schema_id: str) -> tuple[StoredSchema, ...]:
-        """All versions that are stored, markers of deletion among them; the oldest first.
+        """Returns all stored versions, the marks of deletions included, the oldest first.
 
-        :raises LedgerError: one cannot be read
+        :raises LedgerError: a version cannot be read
         """
         return await self._known.get(f"{ROOT}/{schema_id}")
 
@@ -73,7 +75,7 @@ class SchemaRegistry:
         return tuple([await self.storage.read(entry) for entry in index])
 
     async def versions(self, schema_id: str) -> tuple[StoredSchema, ...]:
-        """The versions since the schema was last deleted, the oldest first."""
+        """Returns the versions since the last deletion of the schema, the oldest first."""
         history = await self.history(schema_id)
         for place in range(len(history), 0, -1):
             if history[place - 1].deleted:
@@ -81,12 +83,13 @@ class SchemaRegistry:
         return history
 
     async def list(self, schema_id: str) -> tuple[StoredSchema, ...]:
-        """:meth:`versions`, where that is what was asked for."""
+        """Returns :meth:`versions`, counted as a request of its own kind."""
         with self._operations.measured(SchemaOperation.LIST, schema_id):
             return await self.versions(schema_id)
 
     async def get(self, schema_id: str, version: int | None = None) -> StoredSchema | None:
-        """One version, the latest if None; None when there is none like it, or it was deleted."""
+        """Returns one version, the latest for None; the result is None if it does not exist or
+        was deleted."""
         with self._operations.measured(SchemaOperation.GET, schema_id):
             for found in reversed(await self.versions(schema_id)):
                 if version is None or found.version == version:
@@ -94,7 +97,7 @@ class SchemaRegistry:
         return None
 
     async def find(self, schema_id: str, schema: SchemaData) -> int | None:
-        """The version that says the same; None when there is none.
+        """Returns the version with the same meaning; None if there is no such version.
 
         :raises InvalidSchemaData: the definition cannot be read
         """
@@ -102,17 +105,17 @@ class SchemaRegistry:
         found = await self.run(lambda: _find(versions, schema)) if versions else None
         return None if found is None else found.version
 
-    # What is added
+    # Adding
 
     async def put_if_absent(
         self, schema_id: str, schema: SchemaData, strategy: str, *, may_add: bool = True
     ) -> int:
-        """The version of a schema, which is added when it is new.
+        """Returns the version of a schema, which is added if it is new.
 
         :param strategy: which change is allowed, one of :data:`compatibility.STRATEGIES`
-        :param may_add: False: it must be there already
-        :raises InvalidSchemaData: it is no schema
-        :raises IncompatibleSchema: it is new, and may not follow what is there
+        :param may_add: False: only an existing version is accepted
+        :raises InvalidSchemaData: the schema is invalid
+        :raises IncompatibleSchema: the schema is new and may not follow the existing versions
         """
         with self._operations.measured(SchemaOperation.PUT, schema_id):
             await self._validate(schema)
@@ -121,7 +124,7 @@ class SchemaRegistry:
                     try:
                         return await self._put(schema_id, schema, strategy, may_add=may_add)
                     except BadVersion:
-                        # Another broker stored one meanwhile.
+                        # Another broker stored a version meanwhile.
                         self._forget(schema_id)
             raise ServiceNotReady("The schema is being changed by other clients; try again")
 
@@ -143,7 +146,7 @@ class SchemaRegistry:
     async def _compare(
         self, schema_id: str, versions: Sequence[StoredSchema], schema: SchemaData, strategy: str
     ) -> None:
-        """:raises IncompatibleSchema: a producer's schema may not follow those that are there"""
+        """:raises IncompatibleSchema: a producer's schema may not follow the existing versions"""
         known = [each.data for each in versions]
         try:
             await self.run(lambda: compatibility.check_producer(known, schema, strategy))
@@ -163,12 +166,13 @@ class SchemaRegistry:
     def _forget(self, schema_id: str) -> None:
         self._known.forget(f"{ROOT}/{schema_id}")
 
-    # What is asked
+    # Checking
 
     async def check_consumer(self, schema_id: str, schema: SchemaData, strategy: str) -> None:
-        """:raises IncompatibleSchema: a consumer with that schema cannot read the topic, or it has none
+        """:raises IncompatibleSchema: a consumer with that schema cannot read the topic, or the topic has no
+            schema
 
-        :raises InvalidSchemaData: it is no schema
+        :raises InvalidSchemaData: the schema is invalid
         """
         await self._validate(schema)
         versions = [each.data for each in await self.versions(schema_id)]
@@ -182,28 +186,28 @@ class SchemaRegistry:
         await self.run(lambda: compatibility.check_consumer(versions, schema, strategy))
 
     async def check(self, schema_id: str, schema: SchemaData, strategy: str) -> None:
-        """Whether a producer could add a schema; nothing is added.
+        """Checks that a producer could add a schema; nothing is added.
 
-        :raises IncompatibleSchema: it could not
-        :raises InvalidSchemaData: it is no schema
+        :raises IncompatibleSchema: the producer could not add it
+        :raises InvalidSchemaData: the schema is invalid
         """
         await self._validate(schema)
         versions = await self.versions(schema_id)
         if versions:
             await self._compare(schema_id, versions, schema, strategy)
 
-    # What goes
+    # Deleting
 
     async def mark_deleted(self, schema_id: str, user: str = "") -> int:
-        """From now on the topic has no schema; what is stored stays. The version of the mark."""
+        """Marks the schema as deleted; stored versions stay. Returns the version of the mark."""
         with self._operations.measured(SchemaOperation.DELETE, schema_id):
             async with _Alone(self, schema_id):
                 return await self._append(schema_id, SchemaData(SchemaType.NONE, user=user), deleted=True)
 
     async def delete(self, schema_id: str) -> None:
-        """Removes all versions and where they are stored; nothing to remove is fine.
+        """Deletes all versions and their ledgers, if there are any.
 
-        :raises ConcurrentModification: another broker stored a version meanwhile; all of them stay
+        :raises ConcurrentModification: another broker stored a version meanwhile; nothing is deleted
         """
         with self._operations.measured(SchemaOperation.DELETE, schema_id):
             async with _Alone(self, schema_id):
@@ -217,7 +221,7 @@ class SchemaRegistry:
 
 
 class _Alone:
-    """One at a time changes a schema."""
+    """Lets one task at a time change a schema."""
 
     def __init__(self, registry: SchemaRegistry, schema_id: str) -> None:
         self._registry = registry

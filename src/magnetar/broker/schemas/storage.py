@@ -1,4 +1,4 @@
-"""Where schemas are: a locator in the metadata, and a ledger of one entry for each version."""
+"""Storage of schemas: a locator in the metadata store, and a ledger with one entry for each version."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ ROOT = "/schemas"
 
 
 class SchemaStorage:
-    """Knows no rules: whoever calls sees to it that a schema id has one writer at a time.
+    """Stores schemas without checking them; the caller makes sure that a schema id has one writer at a time.
 
-    :param deletions: of ledgers in ``store``
+    :param deletions: deletes ledgers of ``store``
     """
 
     def __init__(
@@ -48,7 +48,8 @@ class SchemaStorage:
         self._deletions = deletions
 
     async def index(self, schema_id: str) -> tuple[list[IndexEntry], int]:
-        """Where all versions are, the oldest first, and the version of the record; nothing is no versions.
+        """Returns where all versions are stored, the oldest first, and the version of the record; an empty
+        list if there is no record.
 
         :raises MetadataFailure: the record is damaged
         """
@@ -59,10 +60,10 @@ class SchemaStorage:
         return decode_locator(node.value, path), node.version
 
     async def read(self, entry: IndexEntry) -> StoredSchema:
-        """One version.
+        """Reads one version.
 
-        :raises LedgerError: it cannot be read
-        :raises MetadataFailure: what is stored is no schema
+        :raises LedgerError: the entry cannot be read
+        :raises MetadataFailure: the entry is not a schema
         """
         reader = await self._store.open(entry.ledger_id, recover=True)
         try:
@@ -76,10 +77,10 @@ class SchemaStorage:
     ) -> None:
         """Stores one more version; durable when this returns.
 
-        :param index: the versions before it, as :meth:`index` told them
-        :param record: the version of the record, likewise
-        :raises BadVersion: somebody else stored one meanwhile
-        :raises LedgerError: it cannot be stored
+        :param index: the versions before it, as :meth:`index` returned them
+        :param record: the version of the record, from the same call
+        :raises BadVersion: another broker stored a version meanwhile
+        :raises LedgerError: the entry cannot be stored
         """
         custom = {
             "component": b"schema",
@@ -92,7 +93,7 @@ class SchemaStorage:
             entry = IndexEntry(schema.version, writer.ledger_id, entry_id, schema.data.hash)
             await self._metadata.put(f"{ROOT}/{schema_id}", encode_locator([*index, entry]), record)
         except (LedgerError, MetadataError) as error:
-            # A ledger that the record may name stays.
+            # If the record may name the ledger, the ledger is kept.
             if not may_have_happened(error):
                 await self._deletions.delete(writer.ledger_id)
             raise
@@ -103,9 +104,10 @@ class SchemaStorage:
         return entry_id
 
     async def delete(self, schema_id: str) -> int:
-        """Removes all versions; returns how many there were. Ledgers that cannot be deleted now go later.
+        """Deletes all versions; returns how many there were. A ledger that cannot be deleted now is deleted
+        later.
 
-        :raises BadVersion: somebody else stored one meanwhile; nothing was removed
+        :raises BadVersion: another broker stored a version meanwhile; nothing was deleted
         """
         index, record = await self.index(schema_id)
         if not index:
@@ -119,7 +121,7 @@ class SchemaStorage:
         return len(index)
 
     async def ledgers(self, schema_id: str) -> list[LedgerMetadata]:
-        """What is known of the ledgers of a schema, the oldest version first.
+        """Returns the metadata of a schema's ledgers, the oldest version first.
 
         :raises LedgerError: one cannot be read
         """
@@ -132,7 +134,7 @@ class SchemaStorage:
         return found
 
     async def ledger_ids(self) -> set[int]:
-        """The ledgers of all schemas.
+        """Returns the ledgers of all schemas.
 
         :raises MetadataFailure: a record is damaged
         """

@@ -1,4 +1,4 @@
-"""Whether a declared schema is one at all, before anybody compares it."""
+"""Whether a declared schema is valid on its own, before it is compared with others."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from magnetar.broker.schemas.data import AVRO_DEFINED, SchemaData, SchemaType
 from magnetar.errors import InvalidSchemaData
 
 MAX_DEFINITION = 1024 * 1024
-"""Bytes of a definition; a topic's versions are kept in memory while it is used."""
+"""The largest definition in bytes; the versions of topics in use are kept in memory."""
 
 
 def validate(schema: SchemaData) -> None:
-    """:raises InvalidSchemaData: it is not what its type asks for"""
+    """:raises InvalidSchemaData: the schema is not valid for its type"""
     if len(schema.data) > MAX_DEFINITION:
         raise InvalidSchemaData(
             f"The schema definition has {len(schema.data)} bytes; at most {MAX_DEFINITION} are allowed"
@@ -21,7 +21,7 @@ def validate(schema: SchemaData) -> None:
         if avro_rules.parse(schema).type == "union":
             raise InvalidSchemaData("Avro schema typed [UNION] is not supported")
     elif kind is SchemaType.PROTOBUF_NATIVE:
-        # Few schemas are of this type.
+        # Imported here because few schemas are of this type.
         from magnetar.broker.schemas import protobuf_rules
 
         protobuf_rules.root_message(schema)
@@ -31,7 +31,7 @@ def validate(schema: SchemaData) -> None:
     elif kind is SchemaType.AUTO_CONSUME:
         raise InvalidSchemaData(f"Schema {kind.name} is a client-side schema type")
     elif kind is SchemaType.STRING:
-        # The Python client's is the text null.
+        # The Python client declares the text null.
         if schema.data not in (b"", b"null"):
             text = schema.data[:100].decode(errors="replace")
             raise InvalidSchemaData(f"Invalid schema definition data for string schema : '{text}'")

@@ -1,7 +1,7 @@
-"""Contents of messages that are given as text, as requests over HTTP have them: text to bytes by a schema.
+"""Encodes message contents that HTTP requests give as text, by a schema.
 
-Numbers and times are laid out as ``org.apache.pulsar.client.impl.schema`` does, records of Avro are given in
-Avro's JSON encoding (https://avro.apache.org/docs/1.11.1/specification/#json-encoding).
+Numbers and times are encoded as in ``org.apache.pulsar.client.impl.schema``; Avro records are given in Avro's
+JSON encoding (https://avro.apache.org/docs/1.11.1/specification/#json-encoding).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from magnetar.errors import InvalidRequest, InvalidSchemaData
 from magnetar.protocol import key_values
 
 Encode = Callable[[str], bytes]
-"""Raises one of :data:`_BAD` where the text does not fit."""
+"""Raises one of :data:`_BAD` if the text does not fit."""
 
 _BAD = (
     ArithmeticError,
@@ -34,7 +34,7 @@ _BAD = (
     ValueError,
     struct.error,
 )
-"""What encoders raise; fastavro's an AttributeError where an object is wanted."""
+"""What encoders raise; fastavro raises AttributeError where an object is expected."""
 _EPOCH_DAY = date(1970, 1, 1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FRACTION = re.compile(r"\.([0-9]{1,9})(?=$|[Z+-])")
@@ -44,10 +44,10 @@ _TRUTHS = {"true": b"\1", "false": b"\0"}
 
 
 class WrittenContents:
-    """Encodes what messages of one schema hold.
+    """Encodes the messages of one schema.
 
-    :raises InvalidRequest: contents of that kind are not written as text
-    :raises InvalidSchemaData: it is no schema
+    :raises InvalidRequest: contents of that type cannot be given as text
+    :raises InvalidSchemaData: the schema is invalid
     """
 
     def __init__(self, schema: SchemaData) -> None:
@@ -62,13 +62,13 @@ class WrittenContents:
 
     @property
     def encodes_keys(self) -> bool:
-        """Whether the key of a message is the encoded one, in Base64."""
+        """Whether the message key is the encoded key, in Base64."""
         return self._key is not None and not self._inline
 
     def key(self, text: str) -> str:
-        """The key of a message as it carries it: encoded and in Base64 where the schema has keys.
+        """Returns the key for the message: encoded and in Base64 if the schema has keys.
 
-        :raises InvalidRequest: it is not of the schema's kind
+        :raises InvalidRequest: the text is not of the schema's type
         """
         return b64encode(self._encoded_key(text)).decode() if self.encodes_keys else text
 
@@ -77,10 +77,10 @@ class WrittenContents:
         return _fitting(self._key, text, "key")
 
     def content(self, text: str, key: str | None) -> bytes:
-        """What a message holds.
+        """Returns the content of a message.
 
-        :param key: of the message; it goes in front of the content where the schema says so
-        :raises InvalidRequest: it is not of the schema's kind
+        :param key: of the message; it precedes the content if the schema says so
+        :raises InvalidRequest: the text is not of the schema's type
         """
         value = _fitting(self._value, text, "payload")
         if not self._inline:
@@ -106,7 +106,7 @@ def _encoder(schema: SchemaData) -> Encode:
 
 
 def _avro(schema: SchemaData) -> Encode:
-    # Large, and seldom wanted.
+    # Imported here because it is large and rarely needed.
     import fastavro
 
     try:
@@ -115,7 +115,7 @@ def _avro(schema: SchemaData) -> Encode:
         raise InvalidSchemaData(f"Invalid schema definition data for AVRO schema: {error}") from error
 
     def encode(text: str) -> bytes:
-        # The reader takes a record from each line.
+        # The reader takes one record per line.
         line = json.dumps(_json_value(text))
         out = io.BytesIO()
         fastavro.schemaless_writer(out, definition, next(fastavro.json_reader(io.StringIO(line), definition)))
@@ -149,7 +149,7 @@ def _number(form: str, text: str) -> bytes:
 
 
 def _moment(text: str) -> tuple[datetime, int]:
-    """A moment to the second, and the nanoseconds beside it; UTC where no offset is given."""
+    """Returns a moment to the second, and its nanoseconds; UTC if no offset is given."""
     rest, nanos = _without_fraction(text)
     found = datetime.fromisoformat(rest)
     return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)), nanos

@@ -1,4 +1,4 @@
-"""Giving a bundle to a broker that is known beforehand: it has it before clients are told to go there."""
+"""Transfers a bundle to a known broker, which takes it before clients are redirected there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from magnetar.naming.topic_name import TopicName
 log = logging.getLogger(__name__)
 
 _SECONDS = 3.0
-"""What takes longer is for clients to find out: they wait meanwhile."""
+"""After this time, clients look the topic up themselves: they wait meanwhile."""
 _RETRY_SECONDS = 0.05
 
 
@@ -30,9 +30,9 @@ class HandingOver:
         self._own = own
 
     def target(self, broker_id: str | None) -> BrokerRecord | None:
-        """The broker to which clients can be sent; None: they have to look up.
+        """Returns the broker that clients can be redirected to; None: they must look the topic up.
 
-        Which of several listeners a client came by is known to lookups alone.
+        With several listeners, only a lookup knows which one the client uses.
         """
         own = self._own()
         if broker_id is None or broker_id == own.broker_id or len(own.listeners) > 1:
@@ -40,9 +40,9 @@ class HandingOver:
         return self._beside.brokers.get(broker_id)
 
     async def take(self, target: BrokerRecord, topic: TopicName) -> Assigned | None:
-        """Has it take the bundle of a topic, as if a lookup had come there from the broker that leads.
+        """Has the broker take the bundle of a topic, as if a lookup had come there from the leader.
 
-        :returns: where whoever has the bundle now is; None: it is not known
+        :returns: where the bundle's owner is now; None: it is not known
         """
         asked = self._loop.create_task(self._take(target, topic))
         if not await finished(self._loop, asked, lambda end: self._loop.call_later(_SECONDS, end)):
@@ -63,7 +63,7 @@ class HandingOver:
             return None
         found = _assigned(answer)
         if found is not None and self._is_here(found):
-            # It has not heard yet that the bundle is free.
+            # That broker does not know yet that the bundle is free.
             await sleep(self._loop, _RETRY_SECONDS)
             return await self._take(target, topic)
         return found

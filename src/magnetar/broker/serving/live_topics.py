@@ -1,4 +1,4 @@
-"""Non-persistent topics, which are recorded nowhere: the brokers that serve them report them."""
+"""Non-persistent topics, which have no record: the brokers that serve them report them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class LiveTopics:
         self._served = served
 
     async def owner(self, bundle: Bundle) -> Owner | None:
-        """None: no broker serves the bundle, so none of its topics is loaded.
+        """Returns None if no broker serves the bundle, so that none of its topics is loaded.
 
-        :raises OwnerUnknown: the owner cannot be found out now
+        :raises OwnerUnknown: the owner cannot be determined now
         """
         try:
             return await self._served.ownership.owner_of(bundle, Asked.LOOK)
@@ -37,16 +37,16 @@ class LiveTopics:
             return None
 
     async def here(self, bundle: Bundle) -> Sequence[str]:
-        """Full names of a bundle's topics here, also of those that are just being loaded; sorted."""
+        """Returns the full names of a bundle's topics at this broker, loading ones included, sorted."""
         for loading in self._served.loads_within(lambda name: not name.persistent and name in bundle):
             await finished(self._served.io.loop, loading)
         live = self._served.creation.non_persistent(bundle.namespace)
         return sorted(str(name) for name in live if name in bundle)
 
     async def of_bundle(self, bundle: Bundle) -> Sequence[str]:
-        """Full names of a bundle's topics, asked of its owner.
+        """Returns the full names of a bundle's topics, from its owner.
 
-        :raises BrokerError: the owner is not known, does not answer, or refuses
+        :raises BrokerError: the owner is unknown, does not answer, or refuses
         """
         owner = await self.owner(bundle)
         if owner is None:
@@ -65,11 +65,11 @@ class LiveTopics:
         return _names(told, path)
 
     async def of_namespace(self, namespace: NamespaceName, *, deleting: bool = False) -> Sequence[str]:
-        """Full names of a namespace's topics, of all owners, unsorted.
+        """Returns the full names of a namespace's topics from all owners, unsorted.
 
-        :param deleting: the namespace is marked as deleted. Apache's brokers do not answer questions about
-            such a namespace and load nothing of it any more, so they are left out
-        :raises BrokerError: an owner is not known, does not answer, or refuses
+        :param deleting: the namespace is marked as deleted. Apache's brokers do not answer requests for such
+            a namespace and no longer load its topics, so they are left out
+        :raises BrokerError: an owner is unknown, does not answer, or refuses
         """
         bundles = [Bundle(namespace, each) for each in await self._served.bundles.of_namespace(namespace)]
 
@@ -89,7 +89,7 @@ class LiveTopics:
 
 
 def _names(told: Any, path: str) -> Sequence[str]:
-    """The names in another broker's answer; none where it gave the bundle up meanwhile.
+    """Returns the names in another broker's answer; empty if it has given the bundle up meanwhile.
 
     :raises ServiceNotReady: the answer is not a list of names
     """

@@ -1,4 +1,4 @@
-"""How many managed ledgers are recovered at the same time, and which of those that wait come first."""
+"""Limits how many managed ledgers are recovered at the same time, and orders those that wait."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from magnetar.io.interfaces import Loop
 from magnetar.io.waiting import settle
 
 AT_ONCE = 50
-"""Each recovery asks the metadata store and several bookies, one after the other: of more at once none ends
-sooner, and those for which somebody waits end later."""
+"""Each recovery makes requests to the metadata store and several bookies, one after the other. With more at
+once, none ends sooner, and those that a client waits for end later."""
 
 
 class Recoveries:
-    """Topics for which a client waits come before the others; among equals, first come, first served.
+    """Topics that a client waits for come before the others; within each group, first come, first served.
 
-    What a client's topic waits for is waited for as well: who loads it says so.
+    A topic that such a topic depends on counts as one that a client waits for; its loader says so.
     """
 
     def __init__(self, loop: Loop, most: int = AT_ONCE) -> None:
@@ -25,7 +25,7 @@ class Recoveries:
         self._most = most
         self._running = 0
         self._hurried: set[str] = set()
-        """Those for which a client waits, from when it comes until :meth:`over`."""
+        """Topics that a client waits for, from the client's request until :meth:`over`."""
         self._first: dict[str, Any] = {}
         self._others: dict[str, Any] = {}
 
@@ -38,21 +38,21 @@ class Recoveries:
         return len(self._first) + len(self._others)
 
     def hurry(self, name: str) -> None:
-        """A client waits for that one; it may wait for its turn already, or not yet."""
+        """A client waits for the topic, which may be queued already or not yet."""
         self._hurried.add(name)
         waiter = self._others.pop(name, None)
         if waiter is not None:
             self._first[name] = waiter
 
     def over(self, name: str) -> None:
-        """Nobody waits for that one any more."""
+        """No client waits for the topic any more."""
         self._hurried.discard(name)
 
     @asynccontextmanager
     async def turn(self, name: str) -> AsyncIterator[None]:
-        """Waits until it may be recovered.
+        """Waits until the managed ledger may be recovered.
 
-        :param name: unlike those of all others that wait
+        :param name: distinct from the names of all others that wait
         """
         if self._running >= self._most:
             await self._wait(name)
@@ -70,12 +70,12 @@ class Recoveries:
             await waiter
         except BaseException:
             if self._first.pop(name, None) is None and self._others.pop(name, None) is None:
-                # Cancelled with the turn already handed over: the next one gets it.
+                # Cancelled after the turn was handed over: the next one gets it.
                 self._pass_on()
             raise
 
     def _pass_on(self) -> None:
-        """The turn goes to the next one, which then counts in place of this one."""
+        """Hands the turn to the next in the queue, which counts in place of this one."""
         waiting = self._first or self._others
         if not waiting:
             self._running -= 1

@@ -70,11 +70,11 @@ log = logging.getLogger(__name__)
 MakeOwnership = Callable[[Callable[[int], Owner]], Ownership]
 
 _UNLOADS = 64
-"""Topics closed at the same time when the broker stops."""
+"""Topics that are closed at the same time when the broker stops."""
 
 
 class ServedTopics:
-    """Everything here runs in the loop."""
+    """The topics of this broker. All methods run in the loop."""
 
     def __init__(
         self,
@@ -87,11 +87,11 @@ class ServedTopics:
         beside: Beside | None = None,
         reach: Reach | None = None,
     ) -> None:
-        """:param beside: the other brokers of its cluster; None: it is alone
+        """:param beside: the other brokers of its cluster; None in a standalone broker
 
         :param reach: makes clients of other clusters; None: nothing is replicated to them
-        :param ownership: makes what knows which broker serves what, given what makes this broker an owner
-        of a generation; None: this one serves everything
+        :param ownership: makes the ownership, from the function that returns this broker as the owner of a
+            generation; None: this broker serves everything
         """
         self.io = io
         self.beside = beside
@@ -140,9 +140,9 @@ class ServedTopics:
             else None
         )
         self.topics: dict[str, AnyTopic] = {}
-        """Those that are loaded, by full name."""
+        """The loaded topics, by full name."""
         self.busy: dict[BaseTopic[Any], None] = {}
-        """Those whose rates are not all 0."""
+        """Topics whose rates are not all 0."""
         self.creation = TopicCreation(
             self.namespaces,
             self.policies,
@@ -160,7 +160,7 @@ class ServedTopics:
         self.ownership.listen(self._lost)
         self.unloads = Unloads(io.loop, io.clock, self)
         self.clearings = SharedRuns(io.loop)
-        """Of backlogs, by bundle and name of subscription."""
+        """Clearings of backlogs in progress, by bundle and name of subscription."""
         self.budget = LoopBudget(io.loop, io.clock)
         self.unacked_limit = (
             UnackedLimit(settings.max_unacked, settings.unacked_share_when_blocked)
@@ -175,14 +175,14 @@ class ServedTopics:
         self.topic_loads = Timings()
         self.recoveries = Recoveries(io.loop)
         self.stopping = False
-        """Nothing is loaded any more."""
+        """Whether the broker is stopping; it loads no topics then."""
         self._loading: dict[str, Any] = {}
         self._tenures: dict[str, Tenure] = {}
         """Of topics that are being loaded, or deleted without being loaded."""
         self._unloading: dict[str, Any] = {}
 
     async def use(self, settings: BrokerSettings) -> None:
-        """Goes by other settings from now on, and so do live topics when this returns."""
+        """Changes the settings; they apply to live topics when this returns."""
         self.settings = settings
         self.shared_limits.dispatch.use(settings.dispatch_rate)
 
@@ -192,23 +192,23 @@ class ServedTopics:
         await each(self.io, "policies", list(self.topics.values()), take)
         await self.policies.use(settings.policies)
 
-    # What the broker owns
+    # Ownership
 
     def _as_owner(self, generation: int) -> Owner:
         own = self.settings
         return Owner(own.broker_id, own.addresses, True, generation, own.listeners)
 
     async def owner_of(self, name: TopicName, asked: Asked = Asked.PLACE) -> Owner:
-        """The broker that serves a topic, which need not exist, or is to be asked next.
+        """Returns the broker that serves a topic, which need not exist, or the broker to be asked next.
 
-        :raises NamespaceNotFound: no such namespace
-        :raises ServiceNotReady: it is not known now
+        :raises NamespaceNotFound: the namespace does not exist
+        :raises ServiceNotReady: the owner is not known now
         """
         bundle = await self.bundles.of_topic(name)
         return await self.ownership.owner_of(bundle, asked, persistent=name.persistent)
 
     def _lost(self, bundle: Bundle | None) -> None:
-        """Somebody else may own the topics by now: they are closed, and nothing of them is written."""
+        """Another broker may own the topics by now: they are closed, and nothing of them is written."""
         lost = [topic for topic in self.topics.values() if bundle is None or topic.name in bundle]
         log.warning("topics are not owned any more", extra={"bundle": bundle or "all", "topics": len(lost)})
         for topic in lost:
@@ -225,9 +225,9 @@ class ServedTopics:
         return len(self._loading)
 
     def check_served(self, name: TopicName) -> None:
-        """:raises NotAllowed: topics of that kind are not served here
+        """:raises NotAllowed: this broker does not serve topics of that kind
 
-        :raises NamespaceNotFound: it is where another broker checks its health
+        :raises NamespaceNotFound: the namespace is the health check's of another broker
         """
         if heartbeat_of(name.namespace_name) not in (None, self.settings.broker_id):
             raise NamespaceNotFound("Namespace not found")
@@ -239,32 +239,32 @@ class ServedTopics:
     async def topic(
         self, name: TopicName, *, create: bool, principal: Principal = BROKER, awaited: bool = False
     ) -> AnyTopic:
-        """The topic, loaded if need be; made if missing, wanted, and allowed.
+        """Returns the topic, loaded if necessary, and created if it is missing, requested and allowed.
 
-        :param principal: who asks; others who want it at the same time share the load, not the permission.
-            What clients ask for is recovered before what only this broker itself wants
-        :param awaited: a client waits for it, though it is the broker that asks
-        :raises TopicNotFound: it is missing
-        :raises ServiceNotReady: it is just being closed, or the broker is stopping
+        :param principal: the requester; concurrent requests share the load of the topic, but not the
+            permission. Topics that clients request are recovered before those that only this broker needs
+        :param awaited: a client waits for the topic, although the broker makes the request
+        :raises TopicNotFound: the topic does not exist
+        :raises ServiceNotReady: the topic is just being closed, or the broker is stopping
         """
         return await self._loaded(
             name, create=create, unasked=True, awaited=awaited or principal is not BROKER
         )
 
     async def create_topic(self, name: TopicName, properties: Mapping[str, str] | None = None) -> AnyTopic:
-        """Makes a topic, whatever the settings say of making them on use.
+        """Creates a topic, whatever the settings say about automatic creation.
 
-        :param properties: of a persistent topic, from the first on
-        :raises NamespaceNotFound: no such namespace
-        :raises ServiceNotReady: one of that name is just being closed, or the broker is stopping
+        :param properties: of a persistent topic, from its creation on
+        :raises NamespaceNotFound: the namespace does not exist
+        :raises ServiceNotReady: a topic of that name is just being closed, or the broker is stopping
         """
         return await self._loaded(name, create=True, unasked=False, properties=properties)
 
     async def persistent_topic(self, name: TopicName) -> Topic:
-        """The persistent topic of that name, loaded if need be.
+        """Returns the persistent topic of that name, loaded if necessary.
 
-        :raises TopicNotFound: it is missing
-        :raises PersistentTopicRequired: the name is that of a non-persistent one
+        :raises TopicNotFound: the topic does not exist
+        :raises PersistentTopicRequired: the name is that of a non-persistent topic
         """
         return persistent(await self.topic(name, create=False))
 
@@ -302,7 +302,7 @@ class ServedTopics:
             try:
                 return await self._await_loading(loading)
             except TopicNotFound:
-                # Whoever began that load did not want the topic made.
+                # The request that began this load did not want the topic to be created.
                 if began or not create:
                     raise
 
@@ -365,20 +365,20 @@ class ServedTopics:
         else:
             raise TopicNotFound(f"Topic {name} not found")
         if tenure.ended or not self.ownership.is_current(bundle, owner):
-            # It was opened by a right that has ended.
+            # The topic was opened under an ownership that has ended.
             topic.disown()
             await topic.close()
             raise _not_served(bundle)
         self.topics[topic.full_name] = topic
         self.creation.loaded(topic.name)
-        # They may have changed since it was made; then its policies have, too.
+        # The settings may have changed since the topic was made; then the policies have changed as well.
         topic.settings = self.settings.topic
         if name.local == CHANGE_EVENTS and self.policies.topics is not None:
             self.policies.topics.appeared(name.namespace_name)
         try:
             latest = await self.policies.of_topic(name)
         except NamespaceNotFound:
-            # Whoever deletes it waits for this load, and finds the topic.
+            # The deletion of the namespace waits for this load, and finds the topic.
             latest = policies
         if latest is not policies:
             topic.apply_policies(latest)
@@ -442,7 +442,7 @@ class ServedTopics:
         if isinstance(topic, ShadowTopic):
             topic.follow_source()
         else:
-            # The last message may tell with which number the next one goes on.
+            # The next index may depend on the last message, so trimming starts only now.
             ledger.trimmer.begin()
         return topic
 
@@ -459,11 +459,12 @@ class ServedTopics:
         )
 
     def mark_busy(self, topic: BaseTopic[Any]) -> None:
-        """Its rates are worked out until they are 0."""
+        """Registers a topic whose rates are updated until they are 0."""
         self.busy[topic] = None
 
     async def _policies_changed(self, namespace: NamespaceName | None, topic: TopicName | None) -> None:
-        """Live topics go by what counts now; where one cannot, the others do before that is told."""
+        """Applies changed policies to live topics. If it fails for one, the others are done before the error
+        is raised."""
         affected: list[AnyTopic] = []
 
         def take(live: AnyTopic) -> None:
@@ -484,7 +485,7 @@ class ServedTopics:
                 await live.prepare()
                 self.replicate(live)
             except NamespaceNotFound:
-                # It is being deleted, and its topics with it.
+                # The namespace is being deleted, together with its topics.
                 continue
             except (BrokerError, LedgerError, ManagedLedgerError, MetadataError) as error:
                 failure = failure or error
@@ -496,7 +497,7 @@ class ServedTopics:
             raise failure
 
     async def _leave(self, topic: AnyTopic) -> None:
-        """The namespace does not list the local cluster any more: the topic is closed and keeps its data."""
+        """The namespace no longer lists the local cluster: the topic is closed and keeps its data."""
         log.warning(
             "topic closed, its namespace does not list the local cluster any more",
             extra={"topic": topic.full_name, "cluster": self.settings.cluster},
@@ -504,31 +505,31 @@ class ServedTopics:
         await self.unload_topic(topic)
 
     def replicate(self, topic: AnyTopic) -> None:
-        """Begins and ends its replicators, by its policies as they are now."""
+        """Starts and stops the topic's replicators according to its current policies."""
         if self.replication is not None and not topic.closing:
             self.replication.apply(topic)
 
     # Ending
 
     async def close_all(self) -> None:
-        """Loads nothing more and closes all topics; what was acknowledged is durable then."""
+        """Stops loading and closes all topics; acknowledgements are durable then."""
         self.stopping = True
         for loading in list(self._loading.values()):
             await finished(self.io.loop, loading)
         await self.unload_topics(list(self.topics.values()))
 
     async def _unload_each(self, topics: list[AnyTopic]) -> None:
-        """Takes one topic after another; several of these share the commits of their closing."""
+        """Unloads one topic after another; several of these run at the same time and share commits."""
         while topics:
             topic = topics.pop()
             try:
                 await self.unload_topic(topic)
             except (LedgerError, ManagedLedgerError, MetadataError) as error:
-                # What was acknowledged is durable all the same: the next start recovers the topic.
+                # Acknowledged messages are durable nevertheless: the next start recovers the topic.
                 log.error("topic did not close", extra={"topic": topic.full_name, "error": str(error)})
 
     async def unload_topic(self, topic: AnyTopic) -> None:
-        """Closes a topic; whoever comes next loads it again. Waits when it is being closed already."""
+        """Closes a topic; the next request loads it again. Waits if the topic is being closed already."""
         going = self._unloading.get(topic.full_name)
         if going is not None:
             await outcome(self.io.loop, going)
@@ -542,13 +543,13 @@ class ServedTopics:
         events.topic_closed(topic.full_name)
 
     async def delete_topic(self, topic: AnyTopic) -> None:
-        """Removes a topic with everything it stored, and with its schema.
+        """Deletes a topic with all its data and its schema.
 
-        :raises ServiceNotReady: it is just being closed
+        :raises ServiceNotReady: the topic is just being closed
         """
         if topic.closing or topic.full_name in self._unloading:
             raise ServiceNotReady("Topic is temporarily unavailable")
-        # From here on nobody is let in: who comes has the topic made anew.
+        # From here on the topic accepts no clients: the next request creates it again.
         topic.closing = True
         await outcome(self.io.loop, self._start_removing(topic, self._delete(topic)))
 
@@ -557,11 +558,11 @@ class ServedTopics:
             await self.replication.stop(topic)
         await topic.delete()
         events.topic_deleted(topic.full_name)
-        # Before anybody makes the topic anew: else that one's schema would go.
+        # Before the topic can be created again: otherwise the new schema would be deleted.
         await self.delete_schema(topic.name)
 
     async def delete_stored_topic(self, name: TopicName) -> None:
-        """Removes a topic with everything it stored, whether it is loaded or not."""
+        """Deletes a topic with all its data, whether it is loaded or not."""
         full_name = str(name)
         while True:
             live, going = self.topics.get(full_name), self._unloading.get(full_name)
@@ -574,7 +575,7 @@ class ServedTopics:
                 await finished(self.io.loop, loading)
             else:
                 break
-        # From here on nobody loads it: who comes has the topic made anew.
+        # From here on the topic is not loaded: the next request creates it again.
         removing = self._unloading[full_name] = self.io.loop.create_task(self._delete_stored(name))
         removing.add_done_callback(lambda _done: self._unloading.pop(full_name))
         removing.add_done_callback(lambda _done: self._tenures.pop(full_name, None))
@@ -590,16 +591,16 @@ class ServedTopics:
         await self.delete_schema(name)
 
     async def delete_schema(self, name: TopicName) -> None:
-        """Removes the schema of a topic that was deleted; partitions share that of their topic."""
+        """Deletes the schema of a topic that was deleted; partitions share that of their topic."""
         if name.partition_index < 0:
             await self.schemas.delete(name.schema_path)
 
     def loading_in(self, namespace: NamespaceName) -> list[Any]:
-        """Loads in progress of topics of a namespace."""
+        """Returns the loads in progress of a namespace's topics."""
         return self.loads_within(lambda name: name.namespace_name == namespace)
 
     def loads_within(self, wanted: Callable[[TopicName], bool]) -> list[Any]:
-        """Loads in progress of some topics."""
+        """Returns the loads in progress of the topics that ``wanted`` accepts."""
         return [loading for name, loading in self._loading.items() if wanted(TopicName.parse(name))]
 
     def loaded_within(self, bundle: Bundle) -> list[AnyTopic]:
@@ -630,13 +631,13 @@ class ServedTopics:
             await tenure.over()
 
     async def unload_topics(self, topics: list[AnyTopic]) -> None:
-        """Closes some, several at a time; what goes wrong is logged."""
+        """Closes topics, several at a time; failures are logged."""
         workers = min(_UNLOADS, len(topics))
         for worker in [self.io.loop.create_task(self._unload_each(topics)) for _ in range(workers)]:
             await finished(self.io.loop, worker)
 
     async def forget_policies(self, name: TopicName) -> None:
-        """Removes a deleted topic's own policies and, where it was stored, what was granted for it."""
+        """Deletes a deleted topic's own policies and, for a persistent topic, the grants for it."""
         if self.policies.topics is not None:
             await self.policies.topics.delete(name)
         if name.persistent:

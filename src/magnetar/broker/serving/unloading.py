@@ -1,4 +1,4 @@
-"""Giving up bundles: their topics are closed first, so that nothing acknowledged is on its way any more."""
+"""Giving up bundles: their topics are closed first, so that nothing acknowledged is pending any more."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Topics(Protocol):
-    """What is served here: see :class:`magnetar.broker.serving.topics.ServedTopics`."""
+    """The topics of the broker: see :class:`magnetar.broker.serving.topics.ServedTopics`."""
 
     @property
     def ownership(self) -> Ownership: ...
@@ -34,7 +34,7 @@ class Topics(Protocol):
 
 
 class Unloads:
-    """One at a time of each bundle; who asks for one under way waits for it."""
+    """Unloads bundles, each once at a time; a request for an unload in progress waits for it."""
 
     def __init__(self, loop: Loop, clock: Clock, topics: Topics) -> None:
         self._loop = loop
@@ -42,20 +42,20 @@ class Unloads:
         self._topics = topics
         self._going: dict[Bundle, Any] = {}
         self.handing_over: HandingOver | None = None
-        """None: there is nobody to give anything to."""
+        """None: no broker can take bundles over."""
         self.most_per_second = 0
-        """Bundles that are given up when the broker stops; 0: as fast as it goes."""
+        """Bundles that are given up per second when the broker stops; 0: without a limit."""
         self.patience: Callable[[], float] = lambda: 60.0
-        """Seconds in which the topics of a bundle have to be closed."""
+        """Seconds within which the topics of a bundle must be closed."""
 
     async def unload(self, bundle: Bundle, towards: str | None = None) -> None:
-        """Returns when others may serve the bundle; at once where it is not this broker's.
+        """Returns when other brokers may serve the bundle; at once if this broker does not own it.
 
-        What cannot be closed in time, for bookies do not answer, say, is disowned: whoever opens it next
-        fences it, and reads what was acknowledged.
+        A topic that cannot be closed in time, for example because bookies do not answer, is disowned: the
+        next owner fences its ledgers, and reads what was acknowledged.
 
-        :param towards: the id of the broker that is to have it next
-        :raises MetadataError: the bundle stays this broker's
+        :param towards: the id of the broker that shall have the bundle next
+        :raises MetadataError: the bundle stays with this broker
         """
         going = self._going.get(bundle)
         if going is None:
@@ -72,7 +72,7 @@ class Unloads:
         began = ownership.begin_release(bundle)
         deadline = self._clock.monotonic() + self.patience()
         for loading in self._topics.loads_within(bundle.__contains__):
-            # One that takes longer finds that the bundle is not this broker's any more.
+            # A load that takes longer finds that this broker does not own the bundle any more.
             await self._ended(loading, deadline)
         topics = self._topics.loaded_within(bundle)
         target = self.handing_over.target(towards) if self.handing_over is not None and began else None
@@ -103,14 +103,14 @@ class Unloads:
             topic.disown()
 
     async def _ended(self, work: Any, deadline: float) -> bool:
-        """Waits for it until then; whether it has ended."""
+        """Waits until ``deadline``; returns whether the task has ended."""
         left = max(deadline - self._clock.monotonic(), 0.0)
         return await finished(self._loop, work, partial(self._loop.call_later, left))
 
     async def unload_all(self, seconds: float, towards: Mapping[Bundle, str] | None = None) -> None:
-        """Gives up everything, as far as that can be done in time.
+        """Gives up all bundles, as far as time permits.
 
-        :param towards: the ids of brokers that are to have bundles next, as far as that is known
+        :param towards: the ids of brokers that shall have bundles next, as far as they are known
         """
         deadline = self._clock.monotonic() + seconds
         bundles = list(self._topics.ownership.held())
