@@ -1,1 +1,1 @@
-"""Figures of topics as operators ask for them."""
+"""Figures of topics for operators."""

@@ -1,4 +1,4 @@
-"""What statistics of a topic say beyond what is in memory: times of messages, ledgers of schemas."""
+"""Statistics of a topic, including those that are not in memory: times of messages, ledgers of schemas."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Json = dict[str, Any]
 
 _SLICES = "statistics"
 _MANY = 100
-"""Subscriptions of one topic."""
+"""From this number of subscriptions on, statistics yield to other tasks."""
 
 NO_TIME = 0
-"""In place of a publish time where nothing waits."""
+"""Stands for the publish time of a subscription without a backlog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class StatsSelection:
     consumers: bool = True
 
     def query(self) -> dict[str, str]:
-        """The same, as another broker is asked for it."""
+        """The same selection as the query of a request to another broker."""
         truths = {
             "getPreciseBacklog": False,
             "subscriptionBacklogSize": self.backlog_size,
@@ -51,10 +51,10 @@ class StatsSelection:
 
 
 async def stats_of(io: Io, topic: AnyTopic, owner: str, wanted: StatsSelection) -> Json:
-    """``TopicStats``, or ``NonPersistentTopicStats``, in slices.
+    """Returns ``TopicStats``, or ``NonPersistentTopicStats``; works in slices.
 
     :param owner: the broker's ``host:port``
-    :raises LedgerError: an entry whose publish time is wanted (``earliest_time``) cannot be read
+    :raises LedgerError: an entry whose publish time is requested (``earliest_time``) cannot be read
     """
     if isinstance(topic, NonPersistentTopic):
         work = non_persistent_stats.topic_stats(
@@ -62,7 +62,7 @@ async def stats_of(io: Io, topic: AnyTopic, owner: str, wanted: StatsSelection) 
         )
         return await gone_through(io, _SLICES, work)
     if len(topic.subscriptions) >= _MANY:
-        # Those who ask at the same time do what cannot be interrupted in turn.
+        # Concurrent requests take turns, as the parts without interruptions are long.
         await next_turn(io)
     oldest = await _oldest(topic)
     times = await _earliest_times(topic) if wanted.earliest_time else {}
@@ -90,14 +90,15 @@ async def stats_of(io: Io, topic: AnyTopic, owner: str, wanted: StatsSelection) 
 
 
 def earliest(times: Iterable[int]) -> int:
-    """The first of those times that are known, else :data:`NO_TIME`."""
+    """Returns the earliest of the known times, else :data:`NO_TIME`."""
     return min((time_ms for time_ms in times if time_ms != NO_TIME), default=NO_TIME)
 
 
 async def internal_stats_of(io: Io, topic: AnyTopic, schemas: SchemaStorage, *, metadata: bool) -> Json:
-    """``PersistentTopicInternalStats``, in slices; ``metadata`` adds that of each ledger.
+    """Returns ``PersistentTopicInternalStats``, with the metadata of each ledger if ``metadata`` is true;
+    works in slices.
 
-    :raises LedgerError: what is known of a ledger cannot be read
+    :raises LedgerError: the metadata of a ledger cannot be read
     """
     if isinstance(topic, NonPersistentTopic):
         return non_persistent_stats.internal_stats(topic)
@@ -115,8 +116,8 @@ async def internal_stats_of(io: Io, topic: AnyTopic, schemas: SchemaStorage, *, 
 
 
 async def _oldest(topic: Topic) -> tuple[str, int] | None:
-    """The durable subscription that is farthest behind, and when its next message was published; None where
-    nobody is behind, or the message cannot be read now."""
+    """Returns the durable subscription that is farthest behind, and the publish time of its next message;
+    None if no subscription has a backlog, or the message cannot be read now."""
     behind = [s for s in topic.subscriptions.values() if s.durable and s.cursor.backlog()]
     if not behind:
         return None
@@ -124,8 +125,8 @@ async def _oldest(topic: Topic) -> tuple[str, int] | None:
     try:
         published_ms = await _next_published(topic.managed_ledger, last)
     except LedgerError:
-        # Nobody asked for it by name, and Pulsar reads nothing for it: the other figures are wanted most when
-        # something cannot be read.
+        # The request did not name this figure, for which Pulsar reads nothing; and the other figures matter
+        # most when something cannot be read.
         return None
     return (last.name, published_ms) if published_ms != NO_TIME else None
 
@@ -138,14 +139,14 @@ async def _earliest_times(topic: Topic) -> dict[str, int]:
 
 
 async def _next_published(ledger: ManagedLedger, subscription: Subscription) -> int:
-    """When the first message was published that a subscription has not consumed."""
+    """Returns the publish time of the first message that a subscription has not consumed."""
     cursor = subscription.cursor
     while cursor.backlog():
         position = cursor.first_unconsumed()
         try:
             return await published_at(ledger, position)
         except NoSuchLedger:
-            # Consumed and trimmed while it was read; what is next now?
+            # The ledger was consumed and trimmed during the read; try what is next now.
             if position[0] in ledger.ledgers:
                 raise
     return NO_TIME

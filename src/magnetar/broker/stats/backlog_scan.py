@@ -1,4 +1,4 @@
-"""Reading a backlog to say what is in it."""
+"""Reading a backlog to report what is in it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from magnetar.managed_ledger.position import Position, format_position
 from magnetar.protocol.hot_codec import batch_sizes
 
 _ENTRIES = 100
-"""Read at once."""
+"""Entries per read."""
 _BYTES = 1 << 20
 
 
@@ -27,15 +27,15 @@ class BacklogScan:
     entries: int = 0
     messages: int = 0
     filtered_entries: dict[FilterResult, int] = field(default_factory=lambda: dict.fromkeys(FilterResult, 0))
-    """By what the filters say."""
+    """By the filters' decision."""
     filtered_messages: dict[FilterResult, int] = field(default_factory=lambda: dict.fromkeys(FilterResult, 0))
     first: Position | None = None
     last: Position | None = None
     aborted: bool = False
-    """A bound was reached before the end."""
+    """Whether a limit was reached before the end."""
 
     def json(self) -> Mapping[str, Any]:
-        """``AnalyzeSubscriptionBacklogResult``."""
+        """Returns ``AnalyzeSubscriptionBacklogResult``."""
         entries, messages = self.filtered_entries, self.filtered_messages
         return {
             "entries": self.entries,
@@ -57,7 +57,7 @@ async def scan(
 ) -> BacklogScan:
     """Counts what a subscription has not consumed, from the mark-delete position or from ``start`` on.
 
-    From ``start`` on everything is counted that is not consumed one by one.
+    Everything from ``start`` on counts, except individually acknowledged entries.
 
     :raises LedgerError: an entry cannot be read
     """
@@ -75,7 +75,7 @@ async def scan(
         except NoSuchLedger:
             if position[0] in ledger.ledgers:
                 raise
-            # It was trimmed meanwhile.
+            # The ledger was trimmed meanwhile.
             position = ledger.ledgers.first_at_or_after(position)
             continue
         _count(found, subscription, run)

@@ -1,4 +1,4 @@
-"""The figures of a broker at one moment, whoever shows them: plain numbers."""
+"""The figures of a broker at one moment, as plain numbers that do not depend on a format."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ ENTRY_SIZE_BOUNDS_BYTES = (128, 512, 1024, 2048, 4096, 16384, 102400, 1048576)
 
 @dataclass(slots=True)
 class Histogram:
-    """A distribution over the last full statistics period, as Pulsar gives it.
+    """A distribution over the last full statistics period, as in Pulsar.
 
-    The bounds are fixed by the metric: :data:`LATENCY_BOUNDS_MS`, :data:`ENTRY_SIZE_BOUNDS_BYTES`.
+    The metric determines the bounds: :data:`LATENCY_BOUNDS_MS`, :data:`ENTRY_SIZE_BOUNDS_BYTES`.
     """
 
     counts: Sequence[int]
-    """Per bucket, not cumulative; one for each bound and one for what lies above the last."""
+    """Per bucket, not cumulative; one for each bound, and one for values above the last."""
     total: int = 0
-    """Sum of all values: microseconds for latencies (what Pulsar prints), bytes for sizes."""
+    """The sum of all values: microseconds for latencies (as Pulsar prints them), bytes for sizes."""
 
 
 @dataclass(slots=True)
@@ -47,14 +47,14 @@ class ProducerMetrics:
     name: str
     producer_id: int
     access_mode: str = "Shared"
-    """By the name of ``ProducerAccessMode``."""
+    """The name of a ``ProducerAccessMode``."""
     rate_in: float = 0.0
     throughput_in: float = 0.0
     average_message_size: float = 0.0
     bytes_in: int = 0
     messages_in: int = 0
     dropped: int = 0
-    """Messages for a non-persistent topic that had no room."""
+    """Messages that a non-persistent topic dropped."""
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class SubscriptionMetrics:
 
     name: str
     type: str = ""
-    """By the name of ``SubType``; empty: nobody has subscribed yet."""
+    """The name of a ``SubType``; empty until the first consumer has subscribed."""
     backlog: int = 0
     backlog_no_delayed: int = 0
     delayed: int = 0
@@ -74,8 +74,8 @@ class SubscriptionMetrics:
     filter_rejected: int = 0
     filter_rescheduled: int = 0
     held_back: Mapping[tuple[str, bool], int] = field(default_factory=dict)
-    """How often its dispatch rates said no: whose (``Subscription``, ``Topic``, ``Broker``), and whether that
-    on messages did, or that on bytes."""
+    """How often a dispatch rate delayed deliveries: by whose rate it was (``Subscription``, ``Topic``,
+    ``Broker``), and whether the limit of messages (True) or of bytes was reached."""
     in_replay: int = 0
     rate_redeliver: float = 0.0
     ack_rate: float = 0.0
@@ -93,9 +93,9 @@ class SubscriptionMetrics:
     rate_expired: float = 0.0
     total_expired: int = 0
     drop_rate: float = 0.0
-    """Messages of a non-persistent topic that no consumer took."""
+    """Messages of a non-persistent topic that no consumer accepted."""
     waits_for: str = ""
-    """Why it is sent nothing, by the name of the reason; empty: all was delivered."""
+    """The name of the reason why nothing is sent; empty: everything was delivered."""
     waits_seconds: float = 0.0
     consumer_count: int = 0
     consumers: Sequence[ConsumerMetrics] = ()
@@ -107,19 +107,19 @@ class CompactionMetrics:
     """Compactions of one topic since it was loaded."""
 
     removed: int = 0
-    """Messages left out."""
+    """Messages that were left out."""
     succeeded: int = 0
     failed: int = 0
     duration_ms: int = 0
-    """Of the last one."""
+    """Of the last compaction."""
     read_throughput: float = 0.0
-    """Bytes a second while it was compacted; so is the next."""
+    """Bytes per second during compactions, like ``write_throughput``."""
     write_throughput: float = 0.0
     read_bytes: int = 0
-    """By all of them; so is the next."""
+    """By all compactions, like ``written_bytes``."""
     written_bytes: int = 0
     entries: int = 0
-    """In the ledger that the last one made; so are the bytes."""
+    """In the ledger of the last compaction, like the bytes in ``size``."""
     size: int = 0
     write_latency_ms: Histogram | None = None
 
@@ -144,19 +144,21 @@ class ReplicationMetrics:
     lag_seconds: float = 0.0
     """Age of the oldest entry that is not confirmed, sent or not."""
     unreplicated: int = 0
-    """Messages that left without being sent, since the topic was loaded."""
+    """Messages that were dropped, or expired or were skipped before they were sent, since the load of the
+    topic."""
 
 
 @dataclass(slots=True)
 class TopicMetrics:
-    """One topic (each partition is one); rates are per second, in entries for storage, else in messages."""
+    """One topic (each partition is one); rates are per second, in entries for storage, otherwise
+    in messages."""
 
     name: str
-    """Full name."""
+    """The full name."""
     namespace: str
     subscriptions: Sequence[SubscriptionMetrics] = ()
     refused: Mapping[str, int] = field(default_factory=dict)
-    """How often producers, or messages of theirs, were refused, by the name of the reason."""
+    """How often producers or their messages were refused, by the name of the reason."""
     producer_count: int = 0
     consumer_count: int = 0
     rate_in: float = 0.0
@@ -167,22 +169,22 @@ class TopicMetrics:
     bytes_in: int = 0
     messages_in: int = 0
     bytes_out: int = 0
-    """To all consumers there were; so are the messages."""
+    """To all consumers, past ones included, like ``messages_out``."""
     messages_out: int = 0
     entries_written: int = 0
     entries_read: int = 0
     storage_size: int = 0
-    """Bytes stored, all copies."""
+    """Stored bytes of all copies."""
     storage_logical_size: int = 0
-    """Bytes stored, one copy."""
+    """Stored bytes of one copy."""
     backlog: int = 0
-    """Entries not consumed, summed over the subscriptions, as Pulsar gives it."""
+    """Unconsumed entries, summed over the subscriptions, as in Pulsar."""
     backlog_bytes: int = 0
     offloaded_bytes: int = 0
     backlog_quota_bytes: int = -1
     backlog_quota_seconds: int = -1
     backlog_age_seconds: int = -1
-    """As it was when quotas were last looked at; -1: none, or not known."""
+    """As of the last check of quotas; -1: there is no backlog, or its age is not known."""
     evictions_by_size: int = 0
     """How often the backlog was evicted because a quota was exceeded."""
     evictions_by_time: int = 0
@@ -191,7 +193,7 @@ class TopicMetrics:
     read_rate: float = 0.0
     read_cache_misses_rate: float = 0.0
     write_latency_ms: Histogram | None = None
-    """Queueing included."""
+    """Including time in the queue."""
     ledger_write_latency_ms: Histogram | None = None
     entry_size_bytes: Histogram | None = None
     replication: Sequence[ReplicationMetrics] = ()
@@ -199,7 +201,7 @@ class TopicMetrics:
     shadows: Sequence[ReplicationMetrics] = ()
     """By the shadow topic."""
     compaction: CompactionMetrics | None = None
-    """None: it was not compacted."""
+    """None: the topic was not compacted."""
     producers: Sequence[ProducerMetrics] = ()
     """Empty unless ``exposeProducerLevelMetricsInPrometheus``."""
 
@@ -210,7 +212,7 @@ class TopicMetrics:
 
 @dataclass(slots=True)
 class ManagedLedgerMetrics:
-    """Managed ledgers of one namespace, summed; rates are per second, counts since the start."""
+    """The managed ledgers of one namespace, summed; rates are per second, counts since the start."""
 
     namespace: str
     add_entry_rate: float = 0.0
@@ -241,7 +243,7 @@ class CacheMetrics:
     misses_rate: float = 0.0
     misses_throughput: float = 0.0
     hits: int = 0
-    """Entries, since the start; so are the next three."""
+    """Entries since the start, like ``misses``; the next two figures are bytes."""
     misses: int = 0
     hit_bytes: int = 0
     missed_bytes: int = 0
@@ -249,7 +251,7 @@ class CacheMetrics:
 
 @dataclass(slots=True)
 class ConnectionMetrics:
-    """Client connections of the binary protocol, counted since the start except ``active``."""
+    """Client connections of the binary protocol; counts since the start, except ``active``."""
 
     active: int = 0
     created: int = 0
@@ -260,7 +262,7 @@ class ConnectionMetrics:
 
 @dataclass(slots=True)
 class TimingMetrics:
-    """Durations in milliseconds: quantile to value over the last minute, and the totals since the start."""
+    """Durations in milliseconds: values by quantile over the last minute, and totals since the start."""
 
     count: int = 0
     total_ms: float = 0.0
@@ -278,14 +280,14 @@ class SnapshotMetrics:
 
 @dataclass(slots=True)
 class DurationMetrics:
-    """How long what ended in one way took, since the start."""
+    """Durations of operations with the same outcome, since the start."""
 
     bounds: Sequence[float]
-    """Upper ones, in seconds."""
+    """Upper bounds, in seconds."""
     counts: Sequence[int]
-    """Per bucket, one more for what lies above the last bound."""
+    """Per bucket, and one more for values above the last bound."""
     seconds: float
-    """All together."""
+    """The sum of all durations."""
 
 
 @dataclass(slots=True)
@@ -296,38 +298,39 @@ class LookupMetrics:
     pending: int = 0
     timing: TimingMetrics = field(default_factory=TimingMetrics)
     durations: Mapping[str, DurationMetrics] = field(default_factory=dict)
-    """By how they ended: ``broker``, ``redirect``, ``failure``."""
+    """By outcome: ``broker``, ``redirect``, ``failure``."""
 
 
 @dataclass(slots=True)
 class SchemaMetrics:
-    """Of the schema registry in one namespace, since the start."""
+    """The schema registry's figures for one namespace, since the start."""
 
     namespace: str
     operations: Sequence[tuple[str, bool, DurationMetrics]]
-    """``get``, ``list``, ``put`` or ``delete``, and whether it succeeded."""
+    """The operation (``get``, ``list``, ``put`` or ``delete``), and whether it succeeded."""
     compatible: int
-    """Schemas that were compared with those before them, and may follow."""
+    """Comparisons with earlier versions that found the schema compatible."""
     incompatible: int
 
 
 @dataclass(slots=True)
 class QuotaMetrics:
-    """Backlog quotas of all topics: evictions since the start, and durations of looking at all of them."""
+    """Backlog quotas of all topics: evictions since the start, and durations of the checks."""
 
     evictions_by_size: int = 0
     evictions_by_time: int = 0
     check_bounds: Sequence[float] = ()
-    """Upper bounds in seconds."""
+    """Upper bounds, in seconds."""
     check_counts: Sequence[int] = (0,)
-    """Per bucket, one more for what lies above the last bound."""
+    """Per bucket, and one more for values above the last bound."""
     check_seconds: float = 0.0
-    """All together."""
+    """The sum of all durations."""
 
 
 @dataclass(slots=True)
 class GroupMetrics:
-    """What topics of one resource group used, of one kind (``Publish`` or ``Dispatch``), since the start."""
+    """What the topics of one resource group used, of one kind (``Publish`` or ``Dispatch``),
+    since the start."""
 
     name: str
     kind: str
@@ -339,37 +342,38 @@ class GroupMetrics:
 
 @dataclass(slots=True)
 class MetadataMetrics:
-    """A metadata store since the start."""
+    """A metadata store's figures since the start."""
 
     name: str
     bounds_ms: Sequence[float]
-    """Upper bounds of buckets."""
+    """Upper bounds of the buckets."""
     operations: Sequence[tuple[str, str, Sequence[int], float]]
-    """Kind and outcome, how many by bucket (one more for what lies above), milliseconds of all together."""
+    """Kind and outcome of operations, their counts per bucket (one more for values above the last bound), and
+    the sum of their durations in milliseconds."""
     put_bytes: int
 
 
 @dataclass(slots=True)
 class LoadMetrics:
-    """Of a broker that has others beside it."""
+    """The load figures of a broker in a cluster."""
 
     usage: Mapping[str, float]
     """Percent, by ``cpu``, ``memory``, ``directMemory``, ``bandwidth_in``, ``bandwidth_out``."""
     relieved_brokers: int
-    """Since the start, while it led; so are the next two."""
+    """Since the start, while the broker led, like the next two figures."""
     moved_bundles: int
     split_bundles: int
 
 
 @dataclass(slots=True)
 class MetricsSnapshot:
-    """Everything ``/metrics`` prints, taken at one moment."""
+    """All figures of ``/metrics`` at one moment."""
 
     cluster: str
     broker: str
     """The advertised host."""
     started_seconds: float = 0.0
-    """Seconds since 1970 when the counters began."""
+    """The start of the counters, in seconds since 1970."""
     topics: list[TopicMetrics] = field(default_factory=list)
     managed_ledgers: Sequence[ManagedLedgerMetrics] = ()
     managed_ledger_count: int = 0
@@ -383,11 +387,11 @@ class MetricsSnapshot:
     quotas: QuotaMetrics = field(default_factory=QuotaMetrics)
     resource_groups: Sequence[GroupMetrics] = ()
     load: LoadMetrics | None = None
-    """None: the broker is alone."""
+    """None: the broker is standalone."""
     snapshots: SnapshotMetrics | None = None
     """Of replicated subscriptions; None: nothing is replicated to other clusters."""
     authentication_counts: Sequence[AuthenticationCounts] = ()
-    """Of those who were asked who they are."""
+    """Authentications of clients."""
     metadata: Sequence[MetadataMetrics] = ()
     extra: Mapping[str, float] = field(default_factory=dict)
-    """Gauges of Magnetar's own, by full name (``magnetar_...``), without labels."""
+    """Magnetar's own gauges by full name (``magnetar_...``), without labels."""

@@ -1,4 +1,4 @@
-"""Statistics of one non-persistent topic as Pulsar's JSON has them (``NonPersistentTopicStats``)."""
+"""Statistics of one non-persistent topic in Pulsar's JSON (``NonPersistentTopicStats``)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _NOTHING_WAITS: Json = {
     "msgInReplay": 0,
     "unackedMessages": 0,
     "lastMarkDeleteAdvancedTimestamp": 0,
-    # So it is with every subscription of such a topic: none outlives the broker.
+    # True for every subscription of such a topic: none outlives the broker.
     "isDurable": False,
     "durable": False,
     "nonContiguousDeletedMessagesRanges": 0,
@@ -54,7 +54,7 @@ def publisher_stats(producer: Producer, now: ProducerMetrics) -> Json:
 
 
 def subscription_stats(subscription: NonPersistentSubscription, now: SubscriptionMetrics) -> Json:
-    """``NonPersistentSubscriptionStats`` without its consumers."""
+    """Returns ``NonPersistentSubscriptionStats`` without the consumers."""
     dispatcher = subscription.dispatcher
     stats: Json = {
         **SUBSCRIPTION_ZEROES,
@@ -84,10 +84,10 @@ def subscription_stats(subscription: NonPersistentSubscription, now: Subscriptio
 def topic_stats(
     topic: NonPersistentTopic, owner: str, *, publishers: bool, consumers: bool
 ) -> Generator[None, None, Json]:
-    """``NonPersistentTopicStats``; may be interrupted as those of other topics.
+    """Returns ``NonPersistentTopicStats``; may be interrupted like the statistics of other topics.
 
-    ``msgDropRate`` of a publisher is what was not taken, as too much was in flight on its connection; of a
-    subscription what none of its consumers took; of the topic both.
+    ``msgDropRate`` counts, for a publisher, messages dropped because too much was pending on its connection;
+    for a subscription, those that no consumer accepted; for the topic, both.
 
     :param owner: the broker's ``host:port``
     """
@@ -113,7 +113,7 @@ def topic_stats(
 
 
 def internal_stats(topic: NonPersistentTopic) -> Json:
-    """``PersistentTopicInternalStats`` of a topic without ledgers."""
+    """Returns ``PersistentTopicInternalStats`` of a topic without ledgers."""
     return {
         "entriesAddedCounter": topic.entries_added,
         "numberOfEntries": 0,

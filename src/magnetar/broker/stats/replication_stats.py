@@ -1,4 +1,4 @@
-"""Figures of a topic's replication, by the other cluster (``ReplicatorStats`` of Pulsar's)."""
+"""Figures of a topic's replication, by remote cluster (Pulsar's ``ReplicatorStats``)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ Json = dict[str, Any]
 
 
 def replication_stats(topic: AnyTopic) -> Json:
-    """By the name of the other cluster, and of shadow topics by their full names.
+    """Returns figures by the names of remote clusters, and by the full names of shadow topics.
 
-    Empty: the topic is replicated neither here nor elsewhere. Of a shadow topic its source is there.
+    The result is empty if the topic is replicated neither to nor from other clusters. The figures of a shadow
+    topic include its source.
 
-    Replicators of non-persistent topics have ``msgDropRate`` and ``msgDropCount`` beside the others' figures.
+    Replicators of non-persistent topics also have ``msgDropRate`` and ``msgDropCount``.
     """
     inbound = _inbound(topic)
     names = sorted(_replicators(topic).keys() | inbound.keys())
@@ -38,7 +39,7 @@ def _replicators(topic: AnyTopic) -> Mapping[str, AnyReplicating]:
 
 
 def replication_metrics(topic: AnyTopic) -> list[ReplicationMetrics]:
-    """Of the clusters that the topic is replicated to."""
+    """Returns figures of the clusters that the topic is replicated to."""
     inbound = _inbound(topic) if topic.replicators else {}
     if isinstance(topic, NonPersistentTopic):
         return [
@@ -49,7 +50,7 @@ def replication_metrics(topic: AnyTopic) -> list[ReplicationMetrics]:
 
 
 def shadow_metrics(topic: Topic) -> list[ReplicationMetrics]:
-    """Of the shadow topics that the topic tells of its messages."""
+    """Returns figures of the topic's shadow topics."""
     return [_stored(name, each, None) for name, each in topic.shadow_replicators.items()]
 
 
@@ -76,7 +77,7 @@ def _sent(name: str, replicator: AnyReplicating, producer: Producer | None) -> R
 
 
 def _inbound(topic: AnyTopic) -> dict[str, Producer]:
-    """The producers of other clusters' replicators, by the cluster."""
+    """Returns the producers of other clusters' replicators, by cluster."""
     if not topic.remote_producers:
         return {}
     return {p.remote_cluster: p for p in topic.producers.values() if p.remote_cluster is not None}
@@ -110,7 +111,7 @@ def _of_cluster(topic: AnyTopic, name: str, inbound: Producer | None) -> Json:
 
 
 def _not_sent(topic: AnyTopic, name: str) -> Json:
-    """What has not been sent to a cluster, and of non-persistent topics what was dropped."""
+    """Returns what was not sent to a cluster and, for non-persistent topics, what was dropped."""
     stats: Json = {"msgRateExpired": 0.0, "msgExpiredCount": 0, "replicationBacklog": 0}
     if isinstance(topic, NonPersistentTopic):
         passing = topic.replicators.get(name)

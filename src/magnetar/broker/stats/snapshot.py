@@ -1,4 +1,4 @@
-"""What ``/metrics`` shows of a broker, gathered from its plain counters when asked."""
+"""The snapshot of a broker's counters for ``/metrics``, taken on request."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _slice_name(kind: str) -> str:
 
 
 async def _many_subscriptions(broker: BrokerService) -> dict[AnyTopic, list[SubscriptionMetrics]]:
-    """Figures of the subscriptions of topics that have more than fit into a slice, taken in slices."""
+    """Returns the figures of subscriptions of topics with more than fit into a slice; taken in slices."""
     found: dict[AnyTopic, list[SubscriptionMetrics]] = {}
     for topic in list(broker.topics.values()):
         if isinstance(topic, NonPersistentTopic) or len(topic.subscriptions) <= _MOST_IN_A_SLICE:
@@ -151,7 +151,7 @@ async def _many_subscriptions(broker: BrokerService) -> dict[AnyTopic, list[Subs
 
 
 async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
-    """Everything of one moment, as far as the topics fit into one slice."""
+    """Returns the figures of one moment, as far as the topics fit into one slice."""
     topics: list[TopicMetrics] = []
     ledgers: dict[str, ManagedLedgerMetrics] = {}
 

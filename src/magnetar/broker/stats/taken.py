@@ -1,4 +1,4 @@
-"""Figures of topics, their subscriptions and clients as they are now, for whoever shows them."""
+"""Present figures of topics, their subscriptions and clients, for statistics and metrics."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _seconds_since(subscription: BaseSubscription) -> float:
 
 
 def _of_any_subscription(subscription: BaseSubscription) -> SubscriptionMetrics:
-    """What both kinds of subscriptions have."""
+    """Returns the figures that both kinds of subscriptions have."""
     consumers = [of_consumer(c) for c in subscription.consumers]
     reason = subscription.why_not()
     waits = reason is not AT_END and subscription.kind is SUBSCRIPTION
@@ -122,7 +122,7 @@ def of_non_persistent_subscription(subscription: NonPersistentSubscription) -> S
 
 
 def _of_any_topic(topic: BaseTopic[Any], subscriptions: list[SubscriptionMetrics]) -> TopicMetrics:
-    """What both kinds of topics have."""
+    """Returns the figures that both kinds of topics have."""
     return TopicMetrics(
         name=topic.full_name,
         namespace=str(topic.name.namespace_name),
@@ -149,7 +149,7 @@ def _of_any_topic(topic: BaseTopic[Any], subscriptions: list[SubscriptionMetrics
 def of_non_persistent_topic(
     topic: NonPersistentTopic, subscriptions: list[SubscriptionMetrics] | None = None
 ) -> TopicMetrics:
-    """:param subscriptions: as with :func:`of_topic`"""
+    """:param subscriptions: as for :func:`of_topic`"""
     if subscriptions is None:
         subscriptions = [of_non_persistent_subscription(s) for s in topic.subscriptions.values()]
     now = _of_any_topic(topic, subscriptions)
@@ -159,9 +159,9 @@ def of_non_persistent_topic(
 
 
 def of_topic(topic: Topic, subscriptions: list[SubscriptionMetrics] | None = None) -> TopicMetrics:
-    """All but what its backlog quotas know of it.
+    """Returns all figures except those of backlog quotas.
 
-    :param subscriptions: those of its subscriptions, where they were taken before; None: they are taken now
+    :param subscriptions: figures of its subscriptions that were taken before; None: they are taken now
     """
     if subscriptions is None:
         subscriptions = [of_subscription(s) for s in topic.subscriptions.values()]

@@ -1,9 +1,8 @@
-"""A list of all topics for those who watch it: ordered, filtered, a page at a time, with figures that live.
+"""A live list of all topics for the page that shows them: ordered, filtered, one page at a time.
 
-Nothing is kept, and nothing is done, while nobody watches. While somebody does, once in :data:`TICK_SECONDS`
-what is on a page is looked at, and of all other topics a number in turn, the busy ones more often: these
-only decide who is on which page. An order is kept for :data:`ORDER_SECONDS`, so that it costs little and
-lines do not jump.
+Nothing is kept or done while no client watches. While one does, the topics on open pages are read every
+:data:`TICK_SECONDS`, and of all others a number in turn, busy ones more often: these only decide which page a
+topic is on. An order is kept for :data:`ORDER_SECONDS`, so that it costs little and lines do not jump.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ log = logging.getLogger(__name__)
 
 TICK_SECONDS = 2.0
 LOOKS = 250
-"""Topics looked at in a tick of those that are busy, and so many of all: 10,000 have their turn in 80 s."""
+"""Topics per tick: this many busy ones, and this many of all. 10,000 topics take 80 s."""
 ORDER_SECONDS = 10.0
 NAMES_SECONDS = 30.0
-"""Until the metadata is asked again which topics there are that are not loaded."""
+"""The time between two queries of the metadata store for topics that are not loaded."""
 LINGER_SECONDS = 5.0
-"""What is known is kept so long after the last one who watched: a page that goes on elsewhere comes again."""
+"""How long the data is kept after the last client has left: a page that is reloaded comes back."""
 MOST_NAMES = 200_000
 """Of topics that are not loaded; further ones are left out."""
 MOST_WATCHERS = 64
@@ -39,58 +38,58 @@ MOST_LINES = 100
 
 
 class TopicOrder(Enum):
-    """What comes first."""
+    """The order of lines: what comes first."""
 
     NAME = "name"
     RATE_IN = "in"
     RATE_OUT = "out"
     BACKLOG = "backlog"
     WAITING = "waiting"
-    """The longest first."""
+    """The longest wait first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Which topics, in which order."""
+    """A selection of topics and their order."""
 
     namespace: str = ""
-    """Empty: all."""
+    """Empty: all namespaces."""
     words: tuple[str, ...] = ()
-    """In lower case; the name has each of them."""
+    """In lower case; a topic's name must contain each of them."""
     order: TopicOrder = TopicOrder.NAME
     stuck: bool = False
-    """Only those with a subscription that waits."""
+    """Only topics with a subscription that waits."""
 
 
 class TopicBoard:
-    """Everything here runs in the loop."""
+    """The board of one broker. All methods run in the loop."""
 
     def __init__(self, broker: BrokerService) -> None:
         self._broker = broker
         self._io = broker.io
         self._lines: dict[str, Line] = {}
         self._asleep: Sequence[str] = ()
-        """Names of topics that were not loaded when the metadata was asked."""
+        """Names of topics that were not loaded at the last query of the metadata store."""
         self._orders: dict[Listed, tuple[float, Sequence[str]]] = {}
         self._turn: list[str] = []
-        """Who is looked at next, from the end; so is the next one, of those that are busy."""
+        """The topics to read next, from the end; ``_busy_turn`` is the same for busy topics."""
         self._busy_turn: list[str] = []
         self._watchers = 0
         self._waiting: list[Any] = []
         self._timer: Any = None
-        """Of the next tick; None: nobody watches."""
+        """Of the next tick; None: no client watches."""
         self._ending: Any = None
-        """Of the end, once nobody watches any more."""
+        """The timer that drops the data after the last client has left."""
         self._tasks: dict[str, Any] = {}
         self._names_at = float("-inf")
         self._loaded = 0
-        """Topics that were loaded at the last tick."""
+        """The number of topics that were loaded at the last tick."""
         self.ticks = 0
 
     # Watching
 
     def enter(self) -> None:
-        """Somebody watches, until :meth:`leave`. :raises TooManyRequests: too many do"""
+        """Registers a client until :meth:`leave`. :raises TooManyRequests: too many clients watch already"""
         if self._watchers >= MOST_WATCHERS:
             raise TooManyRequests(f"{MOST_WATCHERS} pages already watch this broker; close one of them")
         self._watchers += 1
@@ -103,7 +102,7 @@ class TopicBoard:
             self._timer = self._broker.wheel.schedule(TICK_SECONDS, self._tick)
 
     async def looked(self) -> None:
-        """Every topic was looked at once since somebody watches."""
+        """Returns when every topic has been read once since the first client came."""
         looking = self._tasks.get("first look")
         if looking is not None:
             await finished(self._io.loop, looking)
@@ -123,25 +122,25 @@ class TopicBoard:
 
     @property
     def started_ms(self) -> int:
-        """When the broker started, in ms since 1970."""
+        """When the broker started, in milliseconds since 1970."""
         return self._broker.started_ms
 
     @property
     def service_url(self) -> str:
-        """Of the broker, for clients."""
+        """The broker's URL for clients."""
         return self._broker.settings.service_url
 
     def history_of(self, topic: str) -> Mapping[str, Any]:
-        """Messages a second in and out of a topic, a number for each window of statistics."""
+        """Returns messages per second in and out of a topic, one number for each window of statistics."""
         return self._told(topic)
 
     def replication_of(self, topic: str) -> Sequence[Mapping[str, Any]]:
-        """How far each remote cluster is behind; empty: the topic is not replicated, or not loaded."""
+        """Returns the lag of each remote cluster; empty if the topic is not replicated, or not loaded."""
         loaded = self._broker.topics.get(topic)
         return () if loaded is None else replication_lags(loaded)
 
     def next_tick(self) -> Any:
-        """A future of one's own that is settled when figures are to be shown again."""
+        """Returns a new future that is completed when the figures are to be shown again."""
         waiting = self._io.loop.create_future()
         self._waiting.append(waiting)
         return waiting
@@ -166,7 +165,7 @@ class TopicBoard:
         self._tasks[kind] = task
         task.add_done_callback(lambda _done: self._tasks.pop(kind, None))
 
-    # Looking
+    # Reading topics
 
     async def _look_at_all(self) -> None:
         names = list(self._broker.topics)
@@ -176,7 +175,7 @@ class TopicBoard:
         self._orders = {}
 
     def _look_at_newcomers(self) -> None:
-        """Where topics came or went, who watches sees that at once."""
+        """Shows new and closed topics at once."""
         nobody_watches = self._timer is None
         if nobody_watches or "first look" in self._tasks or len(self._broker.topics) == self._loaded:
             return
@@ -188,15 +187,15 @@ class TopicBoard:
         self._names_at = float("-inf")
 
     def _look_in_turn(self, turn: list[str], renewed: Callable[[], list[str]]) -> None:
-        """:param turn: who comes next, from the end
+        """:param turn: the topics to read next, from the end
 
-        :param renewed: all of them, once everybody had their turn
+        :param renewed: returns all topics, once each had its turn
         """
         begun_anew = False
         for _ in range(LOOKS):
             if not turn:
                 if begun_anew:
-                    # They are so few that each had its turn in this tick.
+                    # There are so few that each had its turn in this tick.
                     return
                 begun_anew = True
                 turn += renewed()
@@ -211,7 +210,7 @@ class TopicBoard:
             del self._lines[name]
 
     def _look(self, name: str) -> Line | None:
-        """None: it is not loaded, or is the system's own."""
+        """Returns None for a topic that is not loaded, and for system topics."""
         topic = self._broker.topics.get(name)
         if topic is None or topic.name.reserved:
             self._lines.pop(name, None)
@@ -246,13 +245,13 @@ class TopicBoard:
         try:
             return await self._broker.topic_names(namespace)
         except NamespaceNotFound:
-            # It was deleted meanwhile.
+            # The namespace was deleted meanwhile.
             return ()
 
     # Showing
 
     def page(self, listed: Listed, first: int, count: int) -> Mapping[str, Any]:
-        """:param first: how many lines come before it
+        """:param first: the number of lines before the page
 
         :param count: at most :data:`MOST_LINES`
         """
@@ -269,7 +268,7 @@ class TopicBoard:
         return {**line.json(), "history": [round(rate, 2) for rate in history]}
 
     def history(self) -> Mapping[str, Any]:
-        """Likewise of all topics together."""
+        """Returns the same figures for all topics together."""
         return self._told(ALL)
 
     def _told(self, of: str) -> Mapping[str, Any]:
@@ -281,7 +280,7 @@ class TopicBoard:
         }
 
     def totals(self) -> Mapping[str, Any]:
-        """Sums over all topics that are loaded, each as of when it was looked at last."""
+        """Sums over all loaded topics, each as of its last reading."""
         lines = self._lines.values()
         return {
             "connections": len(self._broker.connections.all),
@@ -315,7 +314,7 @@ class TopicBoard:
             if listed.order is TopicOrder.NAME:
                 names.sort()
         if len(self._orders) >= MOST_WATCHERS:
-            # The oldest: there are no more pages than that.
+            # Drops the oldest order: there are no more pages than that.
             del self._orders[next(iter(self._orders))]
         self._orders[listed] = self._io.clock.monotonic(), names
         return names

@@ -1,4 +1,4 @@
-"""One line for each topic: what a list of topics shows, and is ordered by."""
+"""One line per topic: the values that a list of topics shows and is ordered by."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.lazy_dataclass import dataclass
 
 LEAST_SECONDS = 1.0
-"""Of a rate that is worked out between two looks."""
+"""The shortest time between two readings that a rate is computed from."""
 
 
 @dataclass(slots=True)
 class Line:
-    """A topic, as it was when it was looked at last; rates are per second."""
+    """A topic as of its last reading; rates are per second."""
 
     name: str
     namespace: str
     at: float = 0.0
-    """When, in seconds of the monotonic clock."""
+    """The time of the reading, in seconds of the monotonic clock."""
     counted: Rate | None = None
-    """What counted what came in then: a topic that is loaded anew counts from 0 again."""
+    """The counter of incoming messages at that time: a topic that was loaded again counts from 0."""
     messages_in: int = 0
     messages_out: int = 0
     bytes_in: int = 0
@@ -40,17 +40,17 @@ class Line:
     consumers: int = 0
     subscriptions: int = 0
     waiting: int = 0
-    """Subscriptions that have a backlog and are sent nothing for a reason that does not pass by itself."""
+    """Subscriptions with a backlog to which nothing is sent, for a reason that does not pass by itself."""
     waiting_subscription: str = ""
-    """The one of them with the largest backlog; so are the next three."""
+    """The one of them with the largest backlog; the next three attributes are of the same subscription."""
     waiting_reason: str = ""
     waiting_since_ms: int = 0
     waiting_backlog: int = 0
     replication: Sequence[dict[str, Any]] = ()
-    """As :func:`replication_lags` has it."""
+    """As :func:`replication_lags` returns it."""
 
     def json(self) -> dict[str, Any]:
-        """As the page reads it."""
+        """Returns the form that the page reads."""
         found: dict[str, Any] = {
             "topic": self.name,
             "rateIn": round(self.rate_in, 3),
@@ -76,12 +76,12 @@ class Line:
 
 
 _PASSING = frozenset({AT_END, READING, TURN, MOVING})
-"""Reasons that nobody need look after."""
+"""Reasons that need no attention."""
 
 
 def look(line: Line, topic: AnyTopic, now: float) -> None:
-    """Brings a line up to date; rates since the last look, or those of statistics at the first since it was
-    loaded."""
+    """Updates a line. Rates are those since the last reading, or those of statistics at the first reading
+    since the load of the topic."""
     rate_in, rate_out = topic.rate_in, topic.rate_out
     passed = now - line.at
     first = line.counted is not rate_in
@@ -125,7 +125,7 @@ def _look_at_subscriptions(line: Line, subscriptions: Iterable[BaseSubscription]
 
 
 def replication_lags(topic: AnyTopic) -> Sequence[dict[str, Any]]:
-    """For each remote cluster its lag, the largest first; empty if the topic is not replicated.
+    """Returns the lag of each remote cluster, the largest first; empty if the topic is not replicated.
 
     ``lagSeconds`` is the age of the oldest entry that the cluster has not confirmed, ``backlog`` counts such
     entries; both are 0 for non-persistent topics.

@@ -1,4 +1,4 @@
-"""The bytes that a topic takes, by what they are there for."""
+"""The bytes of a topic, by the reason for which they are kept."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from magnetar.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TopicSpace:
-    """Bytes of entries, one copy; estimates inside a ledger. The four parts make up what is stored."""
+    """Bytes of entries, one copy; estimates inside a ledger. The four parts make up the stored bytes."""
 
     stored: int
     backlog: int
-    """Behind the durable subscription that is farthest behind."""
+    """Behind the mark-delete position of the durable subscription that is farthest behind."""
     retained: int
-    """Acknowledged by all, and kept: by retention, or because it shares a ledger with what is needed."""
+    """Acknowledged by all subscriptions, and kept: by retention, or because they share a ledger with needed
+    entries."""
     open: int
-    """Acknowledged by all, in the ledger that is written: it stays until that one is closed."""
+    """Acknowledged by all subscriptions, in the ledger that is being written: kept until it is closed."""
     reclaimable: int
-    """In ledgers that go when they are looked at next."""
+    """In ledgers that the next trimming deletes."""
     ledgers: int
     oldest_closed_ms: int
-    """When the oldest ledger was closed, ms since 1970; 0 while there is only the open one."""
+    """When the oldest ledger was closed, in milliseconds since 1970; 0 if there is only the open one."""
 
 
 def space_of(topic: Topic) -> TopicSpace:
-    """What a topic takes now; reads nothing."""
+    """Returns what a topic takes now; reads nothing from disk."""
     ledgers = topic.managed_ledger.ledgers
     stored = ledgers.total_size()
     reclaimable = sum(summary.size for summary in topic.managed_ledger.trimmer.reclaimable())

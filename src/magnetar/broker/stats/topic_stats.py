@@ -1,4 +1,4 @@
-"""Statistics of one topic as Pulsar's JSON has them (``TopicStats``, ``PersistentTopicInternalStats``)."""
+"""Statistics of one topic in Pulsar's JSON (``TopicStats``, ``PersistentTopicInternalStats``)."""
 
 from __future__ import annotations
 
@@ -56,11 +56,10 @@ SUBSCRIPTION_ZEROES: Json = {
     "dispatchThrottledMsgEventsByBrokerLimit": 0,
     "dispatchThrottledBytesEventsByBrokerLimit": 0,
 }
-"""What belongs to features that this broker does not offer yet: their figures are zero, as in Pulsar without
-them."""
+"""Figures of features that this broker does not offer: they are 0, as in Pulsar without these features."""
 
 _LIMITS = ("Subscription", "Topic", "Broker")
-"""Whose limits Pulsar's statistics tell of; that of a resource group is not among them."""
+"""The owners of limits in Pulsar's statistics; resource groups are not among them."""
 
 TOPIC_ZEROES: Json = {
     "systemTopicBytesInCounter": 0,
@@ -103,7 +102,7 @@ def publisher_stats(producer: Producer, now: ProducerMetrics) -> Json:
 
 
 def _key_shared_consumer(consumer: AnyConsumer) -> Json:
-    """What a consumer of a Key_Shared subscription drains, and the slots that are its own."""
+    """Returns what a consumer of a Key_Shared subscription drains, and its slots."""
     stats: Json = {
         "drainingHashesCount": 0,
         "drainingHashesClearedTotal": 0,
@@ -173,10 +172,10 @@ def subscriptions_stats(
     *,
     consumers: bool,
 ) -> Generator[None, None, tuple[list[SubscriptionMetrics], dict[str, Json]]]:
-    """The figures of each subscription, and its statistics by its name.
+    """Returns the figures of each subscription, and the statistics by name of subscription.
 
-    May be interrupted after each subscription and each consumer, whose figures are then of different moments:
-    thousands of them take longer than clients of other topics should wait.
+    May be interrupted after each subscription and each consumer, so that their figures are of different
+    moments: thousands of them take longer than clients of other topics should wait.
     """
     taken: list[SubscriptionMetrics] = []
     found: dict[str, Json] = {}
@@ -194,7 +193,7 @@ def subscriptions_stats(
 
 
 def subscription_stats(subscription: Subscription, now: SubscriptionMetrics, *, backlog_size: bool) -> Json:
-    """``SubscriptionStats`` without its consumers."""
+    """Returns ``SubscriptionStats`` without the consumers."""
     dispatcher = subscription.dispatcher
     cursor = subscription.cursor
     ranges = cursor.state.range_count()
@@ -249,7 +248,7 @@ def subscription_stats(subscription: Subscription, now: SubscriptionMetrics, *, 
 
 
 def traffic_stats(topic: BaseTopic[Any], now: TopicMetrics) -> Json:
-    """What came in and went out, of either kind of topic."""
+    """Returns what came in and went out, for either kind of topic."""
     return {
         "msgRateIn": now.rate_in,
         "msgThroughputIn": now.throughput_in,
@@ -271,7 +270,7 @@ def traffic_stats(topic: BaseTopic[Any], now: TopicMetrics) -> Json:
 def topic_stats(
     topic: Topic, owner: str, *, backlog_size: bool, publishers: bool, consumers: bool
 ) -> Generator[None, None, Json]:
-    """``TopicStats``; may be interrupted as :func:`subscriptions_stats`.
+    """Returns ``TopicStats``; may be interrupted like :func:`subscriptions_stats`.
 
     :param owner: the broker's ``host:port``
     """
@@ -324,7 +323,7 @@ def _compaction_stats(figures: CompactionFigures | None) -> Json:
 
 
 def compacted_ledger(ledger_id: int, entries: int, size: int) -> Json:
-    """``LedgerInfo`` of a compacted ledger; -1 for what there is not."""
+    """Returns ``LedgerInfo`` of a compacted ledger; -1 for missing figures."""
     return {
         "ledgerId": ledger_id,
         "entries": entries,
@@ -360,7 +359,7 @@ def _cursor_stats(cursor: Cursor, subscription: Subscription | None) -> Json:
 
 
 def schema_ledger(ledger: LedgerMetadata) -> Json:
-    """``LedgerInfo`` of a ledger with a version of a schema."""
+    """Returns ``LedgerInfo`` of a ledger with a version of a schema."""
     return {
         "ledgerId": ledger.ledger_id,
         "entries": ledger.last_entry_id + 1,
@@ -371,7 +370,7 @@ def schema_ledger(ledger: LedgerMetadata) -> Json:
 
 
 def _describe_ledger(ledger: ManagedLedger, summary: LedgerSummary) -> str:
-    """A ledger's metadata in the form of BookKeeper's, as far as there is such a thing here."""
+    """Returns a ledger's metadata in BookKeeper's form, as far as Magnetar's ledgers have them."""
     quorums = ledger.settings.quorums
     custom = ", ".join(
         f"{key}=base64:{b64encode(value).decode()}" for key, value in custom_metadata(ledger.name).items()
@@ -385,9 +384,9 @@ def _describe_ledger(ledger: ManagedLedger, summary: LedgerSummary) -> str:
 
 
 def internal_stats(topic: Topic, *, metadata: bool) -> Generator[None, None, Json]:
-    """``PersistentTopicInternalStats``; may be interrupted after each cursor and each ledger.
+    """Returns ``PersistentTopicInternalStats``; may be interrupted after each cursor and each ledger.
 
-    :param metadata: adds a line on each ledger
+    :param metadata: adds the metadata of each ledger
     """
     ledger = topic.managed_ledger
     cursors: dict[str, Json] = {}

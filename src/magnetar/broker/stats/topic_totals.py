@@ -1,4 +1,4 @@
-"""Statistics of a partitioned topic: those of its partitions together."""
+"""Statistics of a partitioned topic, merged from those of its partitions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LARGEST = frozenset(
     )
 )
 _FIRST_KNOWN = frozenset(("earliestMsgPublishTimeInBacklog", "earliestMsgPublishTimeInBacklogs"))
-"""Times of which 0 says that there is none."""
+"""Times for which 0 means that there is none."""
 
 _OF_ONE_PARTITION = frozenset(
     (
@@ -47,16 +47,16 @@ _OF_ONE_PARTITION = frozenset(
         "activeConsumerName",
     )
 )
-"""What says nothing of the whole topic."""
+"""Fields that have no meaning for the whole topic."""
 
 _NAMES = {"publishers": "producerName", "consumers": "consumerName"}
-"""Lists of clients, whose producers or consumers on all partitions have one name."""
+"""Lists of clients, whose producers or consumers have the same name on all partitions."""
 
 _BY_NAME = frozenset(("subscriptions", "replication"))
-"""Statistics by a name that somebody chose, which says nothing of what stands under it."""
+"""Objects keyed by names that users chose; the names do not determine the type of the values."""
 
 _OF_CLIENTS = frozenset(("metadata", "subscriptionProperties", "consumersAfterMarkDeletePosition"))
-"""Texts by such a name; what the first partition says counts."""
+"""Objects with string values by such names; the first partition's values are taken."""
 
 _OF_NO_PARTITION: Mapping[str, Any] = {
     **TOPIC_ZEROES,
@@ -76,12 +76,12 @@ _OF_NO_PARTITION: Mapping[str, Any] = {
     "waitingPublishers": 0,
     "subscriptions": {},
 }
-"""``TopicStats`` as Pulsar makes it new: all partitions were unused, and are deleted until somebody comes."""
+"""``TopicStats`` as Pulsar creates it, for a topic whose unused partitions have all been deleted."""
 
 
 def total_stats(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """``TopicStats`` of all partitions together: figures add up; producers, consumers and subscriptions of
-    one name count as one."""
+    """Returns ``TopicStats`` of all partitions together: figures are summed; producers, consumers and
+    subscriptions of the same name count as one."""
     if not parts:
         return deepcopy(dict(_OF_NO_PARTITION))
     total: dict[str, Any] = {}
