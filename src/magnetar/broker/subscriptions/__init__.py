@@ -1,1 +1,1 @@
-"""Subscriptions: a cursor or none, a dispatcher, and their consumers."""
+"""Subscriptions: a cursor, unless the topic is non-persistent; a dispatcher; and consumers."""

@@ -1,4 +1,4 @@
-"""What all subscriptions have, whether they have a cursor or not: their consumers, permits, and figures."""
+"""What subscriptions with and without a cursor have in common: consumers, permits, and figures."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class BatchAck:
     position: Position
     remaining: int
     batch_size: int
-    """0 where the client did not say."""
+    """0 if the client did not send it."""
 
 
 class AnyDispatcher(Protocol):
-    """Who gives entries to the consumers of a subscription."""
+    """Delivers entries to the consumers of a subscription."""
 
     waits: Waiting
 
@@ -58,12 +58,13 @@ class AnyDispatcher(Protocol):
 
 
 class BaseSubscription(ABC):
-    """Consumers of one type at a time share what is published, or one of them gets it."""
+    """A subscription. Its consumers all have the same type, which decides how they share what is
+    published."""
 
     topic: DispatchTopic
 
     def __init__(self, name: str, properties: dict[str, str], loaded_ms: int) -> None:
-        """:param loaded_ms: now, in ms since 1970"""
+        """:param loaded_ms: the present time, in milliseconds since 1970"""
         self.name = name
         self.loaded_ms = loaded_ms
         self.kind = subscription_kind(name)
@@ -77,7 +78,7 @@ class BaseSubscription(ABC):
         self.last_consumed_flow_ms = 0
         self.last_acked_ms = 0
         self.closing = False
-        """Nobody joins, and nothing is read: it is being ended, or moved."""
+        """Consumers cannot join and nothing is read: the subscription is being ended, or moved by a seek."""
         self.ending = False
 
     @property
@@ -88,7 +89,7 @@ class BaseSubscription(ABC):
     def consumers(self) -> Sequence[AnyConsumer]:
         return self.dispatcher.consumers if self.dispatcher is not None else ()
 
-    # Consumers come and go
+    # Consumers that join and leave
 
     def check_type(self, kind: SubscriptionType) -> None:
         """:raises ConsumerBusy: consumers of another type are connected"""
@@ -107,17 +108,17 @@ class BaseSubscription(ABC):
             events.consumer_left(self.topic.full_name, self.name, consumer)
 
     def fence(self) -> None:
-        """It is being ended."""
+        """Marks the subscription as ending."""
         self.ending = self.closing = True
 
     def unfence(self) -> None:
-        """It could not be ended."""
+        """Undoes :meth:`fence` after a failure."""
         self.ending = self.closing = False
 
     def _check_joins(self, kind: SubscriptionType, max_consumers: int) -> None:
-        """:raises ConsumerBusy: taken, of another type, or full
+        """:raises ConsumerBusy: the subscription is exclusive and taken, of another type, or full
 
-        :raises ServiceNotReady: it is closing, or a seek is going on: the client comes again
+        :raises ServiceNotReady: the subscription is closing, or a seek is in progress: the client retries
         """
         if self.closing:
             raise ServiceNotReady("Subscription is fenced: it is being closed or moved")
@@ -131,7 +132,8 @@ class BaseSubscription(ABC):
     def _new_dispatcher(self, kind: SubscriptionType) -> AnyDispatcher: ...
 
     def _dispatcher_for(self, kind: SubscriptionType) -> AnyDispatcher:
-        """The dispatcher to consumers of a type; another one when they were of another type before."""
+        """Returns the dispatcher for consumers of a type; a new one if the previous consumers had another
+        type."""
         if self.dispatcher is None or self.type is not kind:
             if self.dispatcher is not None:
                 self.dispatcher.close()
@@ -141,35 +143,36 @@ class BaseSubscription(ABC):
 
     @abstractmethod
     def add(self, consumer: AnyConsumer, kind: SubscriptionType, max_consumers: int) -> None:
-        """:raises ConsumerBusy: taken, of another type, or full
+        """:param max_consumers: 0 for no limit
 
-        :param max_consumers: 0 for no cap
-        :raises ServiceNotReady: it is closing, or a seek is going on: the client comes again
+        :raises ConsumerBusy: the subscription is exclusive and taken, of another type, or full
+        :raises ServiceNotReady: the subscription is closing, or a seek is in progress: the client retries
         """
 
     def drop_gone(self) -> None:
-        """Consumers whose connection is closed go now; of a client with many they may still be here."""
+        """Removes consumers whose connection is closed; a client with many of them may not have removed all
+        yet."""
         for consumer in [one for one in self.consumers if one.connection.closed]:
             self.remove(consumer)
 
     @abstractmethod
     def remove(self, consumer: AnyConsumer) -> None:
-        """It has gone, or is being closed."""
+        """Removes a consumer that has left or is being closed."""
 
     def policies_changed(self) -> None:
-        """The topic has other settings of dispatch now."""
+        """Applies changed dispatch settings of the topic."""
         if self.dispatcher is not None:
             self.dispatcher.use(self.topic.dispatch_settings)
 
     def stop_sending(self) -> None:
-        """All consumers will be closed: none gets what another one held."""
+        """Stops deliveries before all consumers are closed, so that none gets what another one held."""
         for consumer in self.consumers:
             consumer.permits = 0
 
     def disconnect_all(self, departure: Departure | None = None) -> None:
-        """Closes all consumers; their clients come back.
+        """Closes all consumers; their clients reconnect.
 
-        :param departure: by which they are told where to; None: at once, that they have to look up
+        :param departure: tells them where to reconnect; None: they are told at once to look the topic up
         """
         self.stop_sending()
         for consumer in list(self.consumers):
@@ -181,7 +184,7 @@ class BaseSubscription(ABC):
             self.remove(consumer)
 
     def check_unsubscribe(self, consumer: AnyConsumer, *, force: bool) -> None:
-        """:raises MetadataFailure: others are connected and ``force`` is false: Pulsar answers so"""
+        """:raises MetadataFailure: others are connected and ``force`` is false: Pulsar's error for this"""
         if consumer not in self.consumers:
             raise SubscriptionNotFound("The consumer is no longer connected to the subscription")
         if len(self.consumers) > 1 and not force:
@@ -191,11 +194,11 @@ class BaseSubscription(ABC):
 
     @abstractmethod
     def drop_if_unused(self) -> None:
-        """A non-durable subscription goes when the consumer it was made for did not join."""
+        """Ends a non-durable subscription if the consumer that it was made for did not join."""
 
     @abstractmethod
     def close(self) -> None:
-        """Nobody joins any more."""
+        """Lets no more consumers join."""
 
     # Delivery
 
@@ -207,23 +210,23 @@ class BaseSubscription(ABC):
             self.dispatcher.flow(consumer)
 
     def why_not(self) -> Reason:
-        """Why its consumers are sent nothing now."""
+        """Returns why nothing is sent to its consumers now."""
         if self.closing or self.topic.closing or self.topic.fenced:
             return MOVING
         return NO_CONSUMER if self.dispatcher is None else self.dispatcher.why_not()
 
     def waits_since_ms(self) -> int:
-        """Since when that is so, and nothing was sent; in ms since 1970."""
+        """Since when nothing was sent for this reason, in milliseconds since 1970."""
         if self.dispatcher is None:
             return self.loaded_ms
         return max(self.dispatcher.waits.since_ms, self.last_consumed_ms)
 
     @abstractmethod
     def read_more(self) -> None:
-        """A consumer has room again."""
+        """A consumer can receive again."""
 
     def sent(self, entries: int, messages: int, size: int) -> int:
-        """A consumer was sent so much; returns the time."""
+        """Records what a consumer was sent; returns the time."""
         self.topic.budget.spend(RUN_PRICE + size)
         now_ms = self.topic.clock.wall_ms()
         self.rate_out.messages += messages
@@ -234,17 +237,19 @@ class BaseSubscription(ABC):
 
     @abstractmethod
     def check_end_of_topic(self) -> None:
-        """Tells consumers of a topic that is terminated, or has moved, when they have had everything."""
+        """Tells consumers of a terminated or migrated topic when they have received everything."""
 
     @abstractmethod
     def moved_to(self) -> Assigned | None:
-        """The cluster to which its consumers are sent; None: none, or something is left for them here."""
+        """The cluster that its consumers are redirected to; None: there is none, or consumers have messages
+        left here."""
 
     def send_on(self) -> None:
-        """Sends its consumers to the other cluster if nothing is left for them here; those whose clients
-        cannot go there hear of the end.
+        """Redirects its consumers to the other cluster if nothing is left for them here. Consumers whose
+        clients cannot be redirected get the end of the topic.
 
-        In a turn of its own: a dispatcher may be at work with them, or an acknowledgement not answered yet.
+        Runs in a later turn of the loop: the dispatcher may be in a delivery, or an acknowledgement
+        unanswered.
         """
         self.topic.loop.call_soon(self._send_on)
 
@@ -263,38 +268,40 @@ class BaseSubscription(ABC):
 
     @abstractmethod
     def acknowledge_run(self, consumer: AnyConsumer, run: AckRun) -> None:
-        """Whole entries, one by one."""
+        """Acknowledges whole entries individually."""
 
     @abstractmethod
     def acknowledge(
         self, consumer: AnyConsumer, positions: Sequence[Position], batches: Sequence[BatchAck]
     ) -> None:
-        """Whole entries and parts of batches."""
+        """Acknowledges whole entries and parts of batches."""
 
     @abstractmethod
     def acknowledge_cumulative(
         self, consumer: AnyConsumer, position: Position, batch: BatchAck | None
     ) -> None:
-        """Everything up to ``position``; with ``batch``, everything before it and the bits cleared in it.
+        """Acknowledges everything up to ``position``; with ``batch``, everything before it and the bits
+        cleared in it.
 
-        On a shared subscription it acknowledges nothing, and is no error: what is before it went to others.
+        On a shared subscription this has no effect and raises no error: earlier messages went to other
+        consumers.
         """
 
     @abstractmethod
     def redeliver(self, consumer: AnyConsumer, positions: Sequence[Position] | None) -> None:
-        """Delivers again what the consumer did not acknowledge: all (None) or these positions."""
+        """Redelivers what the consumer did not acknowledge: everything (None), or these positions."""
 
     # Figures
 
     @abstractmethod
     def backlog(self) -> int:
-        """Messages that wait to be consumed."""
+        """Returns the number of messages that wait to be consumed."""
 
     def unacked_messages(self) -> int:
         return sum(consumer.unacked for consumer in self.consumers)
 
     def tick(self, seconds: float) -> bool:
-        """Works out rates; returns whether anything was consumed."""
+        """Updates rates; returns whether anything was consumed."""
         for rate in (self.rate_out, self.redelivered, self.acks):
             rate.tick(seconds)
         for consumer in self.consumers:

@@ -1,4 +1,4 @@
-"""What a subscription knows of its being replicated to other clusters, which is done a room above."""
+"""A subscription's view of its replication to other clusters, which a higher layer implements."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from typing import Protocol
 
 
 class Carrying(Protocol):
-    """What tells other clusters how far a replicated subscription has come; it is made a room above."""
+    """Reports the position of a replicated subscription to other clusters; implemented in a higher layer."""
 
     @property
     def snapshots(self) -> int:
-        """How many it has not passed yet."""
+        """The number of snapshots that the subscription has not passed yet."""
         ...
 
     @property
     def hindrance(self) -> str:
-        """Why it does not move along in other clusters, in words; empty: nothing is known."""
+        """Why the subscription does not move in other clusters, as a sentence; empty: no reason is known."""
         ...
 
     def met(self, entry: bytes) -> None:
-        """The dispatcher comes across a marker."""
+        """The dispatcher has read a marker."""
         ...
 
     def moved(self) -> None:
@@ -29,5 +29,5 @@ class Carrying(Protocol):
 
 class Marks(Protocol):
     def subscriptions_changed(self) -> None:
-        """A subscription was marked as replicated, or is no longer."""
+        """A subscription was marked as replicated, or no longer is."""
         ...

@@ -1,6 +1,6 @@
-"""What cursors of a topic are there for, told by their names, and what counts them.
+"""The kinds of cursors of a topic, by their names, and what each kind counts for.
 
-A cursor holds back what it has not consumed, whatever its kind; everything else differs.
+A cursor of any kind keeps what it has not consumed from being trimmed; everything else depends on the kind.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ DEDUPLICATION = "pulsar.dedup"
 @dataclass(frozen=True, slots=True)
 class CursorKind:
     owner: str
-    """Whose it is, for people."""
+    """The owner, for texts."""
     subscribed: bool
-    """Whether it is a subscription that clients and operators see under its name."""
+    """Whether it is a subscription, visible to clients and operators under its name."""
     expires: bool
     """Whether time to live moves it."""
     counts_for_quota: bool
-    """Whether its backlog counts for quotas, and may be evicted at them."""
+    """Whether quotas count its backlog, and may evict it."""
     keeps_topic: bool
-    """Whether a topic that nobody uses stays for it."""
+    """Whether it keeps an inactive topic from being deleted."""
 
 
 SUBSCRIPTION = CursorKind("consumers", subscribed=True, expires=True, counts_for_quota=True, keeps_topic=True)
-"""Every name that is no other kind's."""
+"""For every name that no other kind has."""
 
 _NAMED = {
-    # Moving it without compacting would lose the newest message of keys.
+    # Moving it without a compaction would lose the newest message of keys.
     COMPACTION: CursorKind(
         "compaction", subscribed=True, expires=False, counts_for_quota=False, keeps_topic=False
     ),
-    # Its position is that of a snapshot of sequence ids: nobody reads behind it.
+    # Its position is that of a snapshot of sequence ids: no messages are read from it.
     DEDUPLICATION: CursorKind(
         "deduplication", subscribed=False, expires=False, counts_for_quota=False, keeps_topic=False
     ),
@@ -57,7 +57,7 @@ _SHADOWED = replace(_REPLICATION, owner="a shadow topic")
 
 
 def kind_of(name: str, replicator_prefix: str) -> CursorKind:
-    """What the cursor of that name is there for.
+    """Returns the kind of the cursor with that name.
 
     :param replicator_prefix: the setting ``replicatorPrefix``
     """
@@ -70,10 +70,11 @@ def kind_of(name: str, replicator_prefix: str) -> CursorKind:
 
 
 def check_new_subscription(name: str, replicator_prefix: str) -> None:
-    """:param replicator_prefix: the setting ``replicatorPrefix``; all names that begin with it are kept free
+    """Checks the name of a new subscription.
 
-    :raises InvalidName: no subscription may have such a name
-    :raises ProducerBusy: it is reserved; the error is the one that Pulsar has for taken names
+    :param replicator_prefix: the setting ``replicatorPrefix``; all names that begin with it are reserved
+    :raises InvalidName: the name is not valid for a subscription
+    :raises ProducerBusy: the name is reserved; the error is Pulsar's for taken names
     """
     try:
         check_subscription_name(name)
@@ -84,5 +85,6 @@ def check_new_subscription(name: str, replicator_prefix: str) -> None:
 
 
 def subscription_kind(name: str) -> CursorKind:
-    """What a subscription of that name is there for: its cursor is none of replication or deduplication."""
+    """Returns the kind of a subscription by its name; its cursor is neither for replication nor for
+    deduplication."""
     return _NAMED[COMPACTION] if name == COMPACTION else SUBSCRIPTION

@@ -1,4 +1,4 @@
-"""A subscription of a non-persistent topic: who is connected gets what is published meanwhile."""
+"""A subscription of a non-persistent topic: connected consumers get what is published meanwhile."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _DISPATCHERS: dict[SubscriptionType, Callable[[DispatchTopic], NonPersistentDisp
 
 
 class NonPersistentSubscription(BaseSubscription):
-    """Known until somebody unsubscribes or the topic ends; a non-durable one until its last consumer leaves.
+    """Exists until it is unsubscribed or the topic ends; a non-durable one until its last consumer leaves.
 
-    Acknowledgements, redelivery and seeks are taken and change nothing: there is nothing to come back to.
+    Acknowledgements, redeliveries and seeks are accepted without an effect: no messages are kept.
     """
 
     topic: DispatchTopic
@@ -46,7 +46,7 @@ class NonPersistentSubscription(BaseSubscription):
         self.topic = topic
         self._durable = durable
         self.drops = Rate()
-        """Messages that no consumer took."""
+        """Messages that no consumer accepted."""
 
     @property
     def durable(self) -> bool:
@@ -78,14 +78,14 @@ class NonPersistentSubscription(BaseSubscription):
     # Delivery
 
     def deliver(self, run: NonPersistentRun) -> None:
-        """To consumers that are connected now; what they do not take is counted as dropped."""
+        """Delivers to the connected consumers; what they do not accept is counted as dropped."""
         if self.dispatcher is not None and not self.closing:
             dropped = self.dispatcher.deliver(run)
             if dropped:
                 self.drops.messages += dropped
 
     def read_more(self) -> None:
-        """There is nothing that waits for room."""
+        """Does nothing: no messages wait."""
 
     def check_end_of_topic(self) -> None:
         if self.topic.moved is not None:
@@ -116,7 +116,7 @@ class NonPersistentSubscription(BaseSubscription):
         self._acked(consumer, 1)
 
     def redeliver(self, consumer: AnyConsumer, positions: Sequence[Position] | None) -> None:
-        """Nothing is there to be delivered again."""
+        """Does nothing: no messages are kept."""
 
     # Figures
 

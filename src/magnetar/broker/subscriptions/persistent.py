@@ -1,4 +1,4 @@
-"""A subscription of a persistent topic: its cursor, its consumers, and what they acknowledge."""
+"""A subscription of a persistent topic: its cursor, its consumers, and their acknowledgements."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 REPLICATED = "pulsar.replicated.subscription"
-"""Property of a cursor, 1 when its subscription is marked as replicated."""
+"""Property of a cursor, 1 if its subscription is marked as replicated."""
 
 Dispatcher = SingleConsumerDispatcher | ManyConsumersDispatcher[Any]
 
@@ -51,7 +51,7 @@ _DISPATCHERS: dict[SubscriptionType, Callable[[DispatchedSubscription], Dispatch
 
 
 class CompactedTopic(StoredTopic, Protocol):
-    """The topic of a subscription; a room above this one has topics."""
+    """The topic of a subscription; a higher layer implements it."""
 
     compaction: TopicCompaction
 
@@ -60,7 +60,8 @@ class CompactedTopic(StoredTopic, Protocol):
 
 
 class Subscription(BaseSubscription):
-    """Durable, or non-durable (a reader's): then it goes when its last consumer leaves."""
+    """A durable subscription, or the non-durable one of a reader, which ends when its last
+    consumer leaves."""
 
     topic: CompactedTopic
     dispatcher: Dispatcher | None
@@ -73,7 +74,7 @@ class Subscription(BaseSubscription):
         properties: dict[str, str],
         start: Position | None = None,
     ) -> None:
-        """:param start: the first position to deliver, as it was asked for; None when nobody knows"""
+        """:param start: the first position to deliver, as the client requested it; None if it is not known"""
         super().__init__(name, properties, topic.clock.wall_ms())
         self.topic = topic
         self.cursor = cursor
@@ -82,41 +83,42 @@ class Subscription(BaseSubscription):
         self._use_filters()
         self.last_mark_delete_ms = 0
         self.last_active_ms = self.loaded_ms
-        """When a consumer came or left, or consumed something, last; at first, when it was loaded."""
+        """When a consumer last joined, left or consumed something; initially the time of the load."""
         self.expired = Rate()
-        """Entries that nobody consumed in time."""
+        """Entries that expired before they were consumed."""
         self.last_expire_ms = 0
         self.expiring = False
-        """Whether it is just being looked up what has expired."""
+        """Whether a search for expired entries is in progress."""
         self.seeking = False
         self.awaiting_return: Any = None
-        """Timer of a reader's subscription that waits for its consumer to come back from a seek."""
+        """Timer of a reader's subscription that waits for its consumer to return from a seek."""
         self.read_errors = 0
         self.throttle = topic.throttle_of(self, None)
         self.awaits_acks = False
         self.carried: Carrying | None = None
-        """None: other clusters are not told of it."""
+        """None: the subscription is not replicated to other clusters."""
 
     @property
     def durable(self) -> bool:
         return self.cursor.durable
 
-    # Reading compacted
+    # Reading a compacted topic
 
     def _starts_at(self, start: Position | None) -> None:
         self._start = start
         self._start_mark = self.cursor.mark_delete
 
     def first_wanted(self) -> Position:
-        """The first position that is not consumed, among those that only compaction still has, too."""
+        """Returns the first position that is not consumed, including positions that only the compacted ledger
+        has."""
         mark = self.cursor.mark_delete
         nothing = mark == (self.topic.managed_ledger.ledgers.first_id(), -1)
-        # It moves by itself when the topic is trimmed.
+        # Trimming of the topic moves it as well.
         untouched = mark == self._start_mark or (nothing and not self.durable)
         if untouched and self._start not in (None, LATEST):
             return self._start
         if self._start is None and self.durable and nothing:
-            # Nothing tells that it has ever consumed anything.
+            # Nothing shows that the subscription has ever consumed anything.
             return EARLIEST
         return mark[0], mark[1] + 1
 
@@ -126,12 +128,13 @@ class Subscription(BaseSubscription):
 
     @property
     def replicated(self) -> bool:
-        """Whether other clusters are to know what is acknowledged here; with one cluster it only says so."""
+        """Whether its acknowledgements are replicated to other clusters; without other clusters,
+        only a mark."""
         storage = self.cursor.storage
         return storage is not None and storage.properties.get(REPLICATED) == 1
 
     def replicate(self, wanted: bool) -> None:
-        """Marks it, or takes the mark away; written with the cursor."""
+        """Sets or removes the mark, which is written with the cursor."""
         storage = self.cursor.storage
         if storage is None or wanted == self.replicated:
             return
@@ -140,7 +143,7 @@ class Subscription(BaseSubscription):
         storage.changed()
         self.topic.markers.subscriptions_changed()
 
-    # Consumers come and go
+    # Consumers that join and leave
 
     def _new_dispatcher(self, kind: SubscriptionType) -> Dispatcher:
         return _DISPATCHERS[kind](self)
@@ -156,7 +159,7 @@ class Subscription(BaseSubscription):
         self.topic.managed_ledger.cursors.set_active(self.cursor, True)
 
     def remove(self, consumer: AnyConsumer) -> None:
-        """Its unacknowledged messages go to others, or wait for the next consumer."""
+        """The consumer's unacknowledged messages go to others, or wait for the next consumer."""
         self._left(consumer)
         self.last_active_ms = self.topic.clock.wall_ms()
         if self.dispatcher is None:
@@ -178,7 +181,7 @@ class Subscription(BaseSubscription):
             self.dispatcher.read_more()
 
     def go_on(self) -> None:
-        """Its dispatcher was turned away in an earlier turn of the loop."""
+        """Continues a dispatcher that was interrupted in an earlier turn of the loop."""
         if self.throttle is None or self.throttle.in_turn:
             self.read_more()
         else:
@@ -201,39 +204,39 @@ class Subscription(BaseSubscription):
             self.read_more()
 
     def rates_changed(self) -> None:
-        """Other bounds on what is sent count now."""
+        """Applies changed dispatch rates."""
         former, self.throttle = self.throttle, self.topic.throttle_of(self, self.throttle)
         if former is not None:
-            # It may wait for a bound that is gone.
+            # The dispatcher may wait for a limit that no longer exists.
             self.read_more()
 
     def filtered_out(self, before: Position) -> None:
-        """Entries that consumers do not get, as filters reject them or brokers wrote them for each other, are
-        acknowledged; the mark-delete position was ``before``."""
+        """Acknowledges entries that consumers do not get, because filters reject them or brokers wrote them
+        for each other; the mark-delete position was ``before``."""
         self._after_ack(before)
 
     def meets_marker(self, run: EntryRun, index: int) -> None:
-        """The dispatcher comes across a marker, which no consumer gets."""
+        """The dispatcher has read a marker, which no consumer gets."""
         if self.carried is not None:
             self.carried.met(run.entry(index))
 
     def pass_markers(self, first: Position, last: Position) -> None:
-        """Consumes markers if everything before them is consumed, so that they leave no backlog where no
-        consumer would come across them.
+        """Consumes markers if everything before them is consumed, so that they leave no backlog that no
+        consumer would ever read.
 
-        :param first: of several in a row, with nothing between them
+        :param first: of several adjacent markers
         """
         if self.closing or self.name == COMPACTION or not first <= self.cursor.first_unconsumed() <= last:
             return
         first_id = self.topic.managed_ledger.ledgers.first_id()
         if self.topic.compaction.current is not None and self.first_wanted()[0] < first_id:
-            # What compaction has left is still to be read.
+            # Compacted messages are still to be read.
             return
         self.cursor.mark_delete_to(last)
 
     def read_failed(self, error: Exception) -> None:
         if self.topic.closing:
-            # The stores may close before the answer to a read that nobody waits for any more.
+            # The stores may close before a read ends whose result is no longer needed.
             return
         self.read_errors += 1
         log.error(
@@ -251,7 +254,7 @@ class Subscription(BaseSubscription):
         self.topic.busy()
 
     def acknowledge_run(self, consumer: AnyConsumer, run: AckRun) -> None:
-        """Whole entries, one by one."""
+        """Acknowledges whole entries individually."""
         dispatcher = self.dispatcher
         before = self.cursor.mark_delete
         if isinstance(dispatcher, ManyConsumersDispatcher):
@@ -275,7 +278,8 @@ class Subscription(BaseSubscription):
 
     @staticmethod
     def _let_go_elsewhere(dispatcher: ManyConsumersDispatcher[Any], ledger_id: int, entry_id: int) -> int:
-        """An entry is acknowledged by who does not hold it: it may have gone to another, or wait."""
+        """Lets go of an entry that the acknowledging consumer does not hold: another one may hold it, or
+        none."""
         for other in dispatcher.consumers:
             messages: int | None = other.let_go(ledger_id, entry_id)
             if messages is not None:
@@ -286,7 +290,7 @@ class Subscription(BaseSubscription):
     def acknowledge(
         self, consumer: AnyConsumer, positions: Sequence[Position], batches: Sequence[BatchAck]
     ) -> None:
-        """Whole entries and parts of batches."""
+        """Acknowledges whole entries and parts of batches."""
         run = AckRun(max(1, len(positions)))
         run.count = len(positions)
         run.ledger_ids = array("q", (p[0] for p in positions))
@@ -305,7 +309,7 @@ class Subscription(BaseSubscription):
         ledger_id, entry_id = ack.position
         held = consumer.messages_held(ledger_id, entry_id)
         known = self.cursor.remaining_bits(ledger_id, entry_id)
-        # What was delivered is known better than what a client says.
+        # The delivered batch is more reliable than the client's statement.
         size = (held if known is None else 0) or ack.batch_size
         if size > MAX_BATCH:
             return
@@ -324,9 +328,11 @@ class Subscription(BaseSubscription):
     def acknowledge_cumulative(
         self, consumer: AnyConsumer, position: Position, batch: BatchAck | None
     ) -> None:
-        """Everything up to ``position``; with ``batch``, everything before it and the bits cleared in it.
+        """Acknowledges everything up to ``position``; with ``batch``, everything before it and the bits
+        cleared in it.
 
-        On a shared subscription it acknowledges nothing, and is no error: what is before it went to others.
+        On a shared subscription this has no effect and raises no error: earlier messages went to other
+        consumers.
         """
         if self.type in (SubscriptionType.Shared, SubscriptionType.Key_Shared):
             log.warning(
@@ -346,7 +352,8 @@ class Subscription(BaseSubscription):
         self._after_ack(before)
 
     def _passed_compacted(self, position: Position) -> None:
-        """What only compaction still has is no matter of the cursor: where it was read up to is kept here."""
+        """The cursor does not know positions that only the compacted ledger has: the read position is kept
+        here."""
         if position[0] < self.topic.managed_ledger.ledgers.first_id() and position >= self.first_wanted():
             self._starts_at((position[0], position[1] + 1))
             if self.topic.terminated:
@@ -364,9 +371,10 @@ class Subscription(BaseSubscription):
                 self.check_end_of_topic()
 
     def skip_to(self, position: Position) -> int:
-        """Consumes everything up to ``position``, whoever holds it; returns how many entries that were."""
+        """Consumes everything up to ``position``, whichever consumer holds it; returns the number
+        of entries."""
         if self.name == COMPACTION:
-            # What lies before its cursor is taken for compacted: skipping it would lose keys.
+            # Everything before this cursor counts as compacted: a skip would lose keys.
             return 0
         before = self.cursor.mark_delete
         count = self.cursor.mark_delete_to(position)
@@ -389,7 +397,7 @@ class Subscription(BaseSubscription):
     # Redelivery and seek
 
     def redeliver(self, consumer: AnyConsumer, positions: Sequence[Position] | None) -> None:
-        """Delivers again what the consumer did not acknowledge: all (None) or these positions."""
+        """Redelivers what the consumer did not acknowledge: everything (None), or these positions."""
         if self.dispatcher is None:
             return
         if positions is None:
@@ -398,9 +406,9 @@ class Subscription(BaseSubscription):
             self.dispatcher.redeliver(consumer, positions)
 
     def begin_seek(self) -> None:
-        """From here to :meth:`end_seek` nobody joins, and a reader's cursor is not dropped.
+        """From here to :meth:`end_seek`, consumers cannot join, and a reader's cursor is not dropped.
 
-        :raises ServiceNotReady: another seek, or the end of the subscription, is going on
+        :raises ServiceNotReady: another seek is in progress, or the subscription is being ended
         """
         if self.closing:
             raise ServiceNotReady("Subscription is fenced: it is being closed or moved")
@@ -409,18 +417,18 @@ class Subscription(BaseSubscription):
     def end_seek(self) -> None:
         self.seeking = False
         if not self.ending:
-            # Else it must not be opened again: its end began meanwhile.
+            # Otherwise the end of the subscription has begun meanwhile, and it must not be reopened.
             self.closing = False
             self.topic.keep_for_return(self)
             if self.carried is not None:
                 self.carried.moved()
 
     async def seek_to(self, position: Position, remaining: int = 0, batch_size: int = 0) -> None:
-        """Disconnects its consumers, who come back and get ``position`` next; durable when this returns.
+        """Disconnects its consumers, which reconnect and get ``position`` next; durable when this returns.
 
-        :param remaining: a bit for each message of the batch there that is wanted; 0: all are
-        :param batch_size: 0 when it is not known
-        :raises ServiceNotReady: another seek, or the end of the subscription, is going on
+        :param remaining: a bit for each message of the batch there that is to be delivered; 0: all messages
+        :param batch_size: 0 if it is not known
+        :raises ServiceNotReady: another seek is in progress, or the subscription is being ended
         """
         self.begin_seek()
         try:
@@ -437,7 +445,7 @@ class Subscription(BaseSubscription):
         self.closing = self.seeking
 
     def reset(self, position: Position) -> None:
-        """Moves the cursor so that ``position`` is delivered next; consumers must have been disconnected."""
+        """Moves the cursor so that ``position`` is delivered next; its consumers must be disconnected."""
         self.cursor.reset(position)
         self._starts_at(position)
         if isinstance(self.dispatcher, ManyConsumersDispatcher):
@@ -446,7 +454,7 @@ class Subscription(BaseSubscription):
             self.dispatcher.rewound()
 
     async def save(self) -> None:
-        """Writes what makes the next start quick; its topic is closing."""
+        """Writes the state that makes the next load quick; the topic is closing."""
         if isinstance(self.dispatcher, ManyConsumersDispatcher):
             await self.dispatcher.save_delays()
 
@@ -460,7 +468,7 @@ class Subscription(BaseSubscription):
                 consumer.connection.send_end_of_topic(consumer)
 
     def moved_to(self) -> Assigned | None:
-        # Before its end more may come.
+        # More messages may come until the topic is terminated.
         left = not self.topic.terminated or self.cursor.has_more() or self.cursor.backlog()
         return None if left else self.topic.moved
 
@@ -478,7 +486,7 @@ class Subscription(BaseSubscription):
             self.throttle.close()
 
     def check(self) -> None:
-        """:raises BrokenInvariant: its consumers, its dispatcher and its cursor do not fit together"""
+        """:raises BrokenInvariant: consumers, dispatcher and cursor contradict each other"""
         if self.dispatcher is not None:
             self.dispatcher.check()
         if self.cursor.durable and not self.topic.closing:

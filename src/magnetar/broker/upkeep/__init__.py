@@ -1,1 +1,1 @@
-"""What runs now and then over all topics."""
+"""Periodic work over all topics."""

@@ -1,7 +1,7 @@
-"""Backlog quotas: bounds on what the subscriptions of a topic have not consumed, and what happens at them.
+"""Backlog quotas: limits of the backlog of a topic, and what happens when they are exceeded.
 
-They are looked at now and then and when a producer is made, never with a message. The subscription that is
-farthest behind counts; those that live in memory only hold nothing and do not count.
+They are checked periodically and when a producer is created, never for a message. The durable subscription
+that is farthest behind counts; non-durable subscriptions keep no messages and do not count.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ CHECK_BOUNDS = (5.0, 10.0, 30.0, 60.0, 300.0)
 """Seconds."""
 
 _DOWN_TO = 0.9
-"""Evictions leave this share of the quota."""
+"""An eviction reduces the backlog to this fraction of the quota."""
 
 _REFUSAL = "Cannot create producer on topic with backlog quota exceeded"
 
 
 class Quota(Enum):
-    """Which of the two is exceeded; the value names it in metrics."""
+    """Which of the two quotas is exceeded; the value is its name in metrics."""
 
     SIZE = "size"
     TIME = "time"
@@ -52,12 +52,12 @@ class Quota(Enum):
 
 @dataclass(slots=True)
 class Evictions:
-    """How often a topic's backlog was evicted, and how old it was when it was last looked at."""
+    """How often a topic's backlog was evicted, and its age at the last check."""
 
     by_size: int = 0
     by_time: int = 0
     age_seconds: int = -1
-    """-1: there is none, or it is not known."""
+    """-1: there is no backlog, or its age is not known."""
 
 
 def _has_quota(topic: Topic) -> bool:
@@ -66,7 +66,7 @@ def _has_quota(topic: Topic) -> bool:
 
 
 def counted(topic: Topic) -> list[Subscription | Replicating]:
-    """Those with a backlog that quotas count."""
+    """Returns the subscriptions and replicators with a backlog that quotas count."""
     subscriptions = [
         s
         for s in topic.subscriptions.values()
@@ -78,33 +78,34 @@ def counted(topic: Topic) -> list[Subscription | Replicating]:
 
 
 def slowest(topic: Topic) -> Subscription | Replicating | None:
-    """The durable subscription, or replicator, with a backlog that is farthest behind."""
+    """Returns the durable subscription, or replicator, whose backlog reaches back farthest."""
     return min(counted(topic), key=lambda s: s.cursor.mark_delete, default=None)
 
 
 def backlog_bytes(topic: Topic) -> int:
-    """Bytes that the durable subscription farthest behind has not consumed, an estimate inside one ledger."""
+    """Returns the backlog of the slowest durable subscription in bytes; an estimate inside one ledger."""
     return max((s.cursor.backlog_bytes() for s in counted(topic)), default=0)
 
 
 async def oldest_published_ms(topic: Topic) -> int | None:
-    """When the oldest message was published that a durable subscription has not consumed; None without one.
+    """Returns the publish time of the oldest message that a durable subscription has not consumed, or None.
 
-    :raises LedgerError: it cannot be read
+    :raises LedgerError: the message cannot be read
     """
     while (subscription := slowest(topic)) is not None:
         position = subscription.cursor.first_unconsumed()
         try:
             return await published_at(topic.managed_ledger, position)
         except NoSuchLedger:
-            # Consumed and trimmed while it was read; what is the oldest now?
+            # The ledger was consumed and trimmed during the read; look for the oldest message again.
             if position[0] in topic.managed_ledger.ledgers:
                 raise
     return None
 
 
 def closed_ms_of_oldest(topic: Topic) -> int | None:
-    """When the ledger with the oldest unconsumed entry was closed; None without one, or while it is open."""
+    """Returns when the ledger with the oldest unconsumed entry was closed; None without a backlog, or while
+    that ledger is open."""
     subscription = slowest(topic)
     if subscription is None:
         return None
@@ -113,7 +114,8 @@ def closed_ms_of_oldest(topic: Topic) -> int | None:
 
 
 def _end_of_bytes(ledgers: Iterable[LedgerSummary], start: Position, size: int) -> Position:
-    """The position at which ``size`` bytes from ``start`` on end; entries of a ledger count alike."""
+    """Returns the position where ``size`` bytes from ``start`` on end; the entries of a ledger count as
+    equally large."""
     last = start
     for summary in ledgers:
         if summary.ledger_id < start[0] or not summary.entries:
@@ -131,32 +133,33 @@ def _end_of_bytes(ledgers: Iterable[LedgerSummary], start: Position, size: int) 
 
 
 class BacklogQuotas:
-    """Looks at the quotas of all topics of a broker, and acts on them."""
+    """Checks the quotas of all topics of a broker, and acts when they are exceeded."""
 
     def __init__(self, served: ServedTopics) -> None:
         self._served = served
         self._known: dict[str, Evictions] = {}
         self._all = Evictions()
         self._closing: dict[Topic, Any] = {}
-        """What closes the producers of topics, which may wait for receipts: nobody else waits for it."""
+        """Tasks that close the producers of topics; they may wait for receipts, so no other task waits for
+        them."""
         self.checks = Distribution(CHECK_BOUNDS)
-        """Seconds that it took to look at all topics."""
+        """The durations of checks of all topics, in seconds."""
 
     def of(self, topic: Topic) -> Evictions:
-        """What is known of a topic."""
+        """Returns what is known of a topic."""
         return self._known.get(topic.full_name) or Evictions()
 
     @property
     def all(self) -> Evictions:
-        """Evictions of all topics since the broker started."""
+        """Returns the evictions of all topics since the start of the broker."""
         return self._all
 
-    # Looking
+    # Checking
 
     async def exceeded(self, topic: Topic) -> Quota | None:
-        """The quota that a topic's backlog exceeds now.
+        """Returns the quota that a topic's backlog exceeds now, or None.
 
-        :raises LedgerError: its age is wanted and cannot be read
+        :raises LedgerError: the age of the backlog is needed and cannot be read
         """
         size, age = topic.policies.storage_quota, topic.policies.age_quota
         if size.limit_bytes >= 0 and backlog_bytes(topic) >= size.limit_bytes and slowest(topic) is not None:
@@ -167,7 +170,8 @@ class BacklogQuotas:
         return Quota.TIME if age_ms is not None and age_ms > age.limit_seconds * 1000 else None
 
     async def _age_ms(self, topic: Topic) -> int | None:
-        """The age of the backlog, as precisely as is wanted; None without one, or when it is not known."""
+        """Returns the age of the backlog, as precisely as configured; None without a backlog, or if it is not
+        known."""
         if self._served.settings.precise_age_quota:
             since = await oldest_published_ms(topic)
         else:
@@ -175,10 +179,10 @@ class BacklogQuotas:
         return None if since is None else max(0, self._served.io.clock.wall_ms() - since)
 
     async def check_producer(self, topic: AnyTopic) -> None:
-        """Whether a producer may be made.
+        """Checks whether a producer may be created.
 
-        :raises QuotaExceededHold: a quota is exceeded at which producers wait
-        :raises QuotaExceeded: one at which they fail
+        :raises QuotaExceededHold: a quota is exceeded whose policy makes producers wait
+        :raises QuotaExceeded: a quota is exceeded whose policy makes producers fail
         :raises LedgerError: the age of the backlog cannot be read
         """
         if not isinstance(topic, Topic) or not self._served.settings.backlog_quota_check:
@@ -195,7 +199,7 @@ class BacklogQuotas:
             raise QuotaExceeded(_REFUSAL)
 
     async def holding(self, topic: Topic) -> Quota | None:
-        """The quota for which producers of a topic are refused now.
+        """Returns the quota for which producers of a topic are refused now, or None.
 
         :raises LedgerError: the age of the backlog cannot be read
         """
@@ -210,7 +214,7 @@ class BacklogQuotas:
         return (policies.storage_quota if quota is Quota.SIZE else policies.age_quota).policy
 
     async def run(self) -> None:
-        """Looks at all topics with quotas, one after the other."""
+        """Checks all topics with quotas, one after the other."""
         started = self._served.io.clock.monotonic()
         due: list[Topic] = []
 
@@ -245,9 +249,9 @@ class BacklogQuotas:
     # Acting
 
     async def enforce(self, topic: Topic) -> None:
-        """Acts where a quota of a topic is exceeded.
+        """Acts on a topic if it exceeds a quota.
 
-        :raises LedgerError: the age of its backlog cannot be read
+        :raises LedgerError: the age of the backlog cannot be read
         """
         await self._note_age(topic)
         quota = await self.exceeded(topic)
@@ -274,7 +278,7 @@ class BacklogQuotas:
             task.add_done_callback(lambda _done: self._closing.pop(topic, None))
 
     def stop(self) -> None:
-        """Closes no more producers."""
+        """Stops closing producers."""
         for closing in self._closing.values():
             closing.cancel()
 
@@ -310,7 +314,8 @@ class BacklogQuotas:
                 counts.by_time += 1
 
     def _evict_by_size(self, topic: Topic) -> None:
-        """Moves the subscriptions farthest behind, one after the other, to nine tenths of the quota."""
+        """Moves the subscriptions that are farthest behind, one after the other, until nine tenths of the
+        quota remain."""
         target = int(topic.policies.storage_quota.limit_bytes * _DOWN_TO)
         self._count(topic, Quota.SIZE)
         while (size := backlog_bytes(topic)) > target:
@@ -338,7 +343,8 @@ class BacklogQuotas:
 
     @staticmethod
     def _end_of_closed(topic: Topic, start: Position, before_ms: int) -> Position:
-        """The end of the last ledger that was closed before a time; ``start`` if there is none behind it."""
+        """Returns the end of the last ledger that was closed before a time, or ``start`` if there is none
+        behind it."""
         last = start
         for summary in topic.managed_ledger.ledgers:
             if not summary.closed_ms or summary.closed_ms >= before_ms:

@@ -1,7 +1,8 @@
-"""Time to live: what a subscription has not consumed in time is consumed for it.
+"""Time to live: old messages of a backlog are consumed on behalf of the subscription.
 
-An entry's age is that of its publish time, as its producer says. Entries of a ledger that was closed longer
-ago than that have expired whatever they say: a producer whose clock is wrong keeps nothing for ever.
+An entry's age follows from its publish time, which its producer sets. If its ledger was closed longer ago
+than the time to live, the entry has expired whatever its publish time: a producer with a wrong clock cannot
+keep messages forever.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ log = logging.getLogger(__name__)
 
 
 async def last_published_before(ledger: ManagedLedger, start: Position, time_ms: int) -> Position:
-    """The last position of those behind ``start`` that were published before a time; ``start`` without one.
+    """Returns the last position behind ``start`` that was published before a time, or ``start``.
 
-    Where publish times do not ascend, any position behind which one follows that is younger may be found.
+    If publish times do not ascend, the result may be any position that is followed by a younger one.
 
     :raises LedgerError: an entry cannot be read
     """
@@ -44,9 +45,9 @@ async def last_published_before(ledger: ManagedLedger, start: Position, time_ms:
 
 
 async def has_expired(subscription: Subscription | Replicating, time_ms: int) -> bool:
-    """Whether anything that a subscription has not consumed was published before a time.
+    """Whether a subscription has not consumed something that was published before a time.
 
-    :raises LedgerError: it cannot be read
+    :raises LedgerError: the entry cannot be read
     """
     cursor, ledger = subscription.cursor, subscription.topic.managed_ledger
     while cursor.backlog():
@@ -54,14 +55,14 @@ async def has_expired(subscription: Subscription | Replicating, time_ms: int) ->
         try:
             return await published_at(ledger, position) < time_ms
         except NoSuchLedger:
-            # It was consumed and trimmed while it was looked at; what is next now?
+            # The entry was consumed and trimmed meanwhile; try what is next now.
             if position[0] in ledger.ledgers:
                 raise
     return False
 
 
 async def expire(subscription: Subscription | Replicating, time_ms: int) -> int:
-    """Consumes what was published before a time (ms since 1970); returns how many entries that were.
+    """Consumes what was published before a time (milliseconds since 1970); returns the number of entries.
 
     :raises LedgerError: an entry cannot be read
     """
@@ -76,18 +77,18 @@ async def expire(subscription: Subscription | Replicating, time_ms: int) -> int:
     except NoSuchLedger as error:
         if error.ledger_id in topic.managed_ledger.ledgers:
             raise
-        # It was consumed and trimmed while it was looked at.
+        # The entry was consumed and trimmed meanwhile.
         return 0
     finally:
         subscription.expiring = False
     if subscription.closing or cursor.mark_delete < start or last <= start:
-        # It ends, or was moved back meanwhile; or nothing has expired.
+        # The subscription is ending or was moved back meanwhile, or nothing has expired.
         return 0
     return count_expired(subscription, last)
 
 
 def count_expired(subscription: Subscription | Replicating, last: Position) -> int:
-    """Consumes everything up to a position as expired; returns how many entries that were."""
+    """Consumes everything up to a position as expired; returns the number of entries."""
     expired = subscription.skip_to(last)
     if expired and not isinstance(subscription, Subscription):
         subscription.skipped -= expired
@@ -98,7 +99,7 @@ def count_expired(subscription: Subscription | Replicating, last: Position) -> i
 
 
 async def expire_topic(topic: Topic) -> None:
-    """Consumes what is older than the topic's time to live, for all durable subscriptions and replicators."""
+    """Applies the topic's time to live to all durable subscriptions and replicators."""
     seconds = topic.policies.message_ttl_seconds
     if seconds <= 0 or topic.closing or topic.fenced:
         return
@@ -115,7 +116,7 @@ class ExpiryCheck:
         self._served = served
 
     async def run(self) -> None:
-        """Looks at all topics with a time to live, one after the other."""
+        """Checks all topics with a time to live, one after the other."""
         due: list[Topic] = []
 
         def look(topic: AnyTopic) -> None:

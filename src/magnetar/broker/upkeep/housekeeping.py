@@ -1,7 +1,6 @@
-"""What a broker does now and then: statistics, retention, expiry, quotas, replicators, unused topics.
+"""The broker's periodic work: statistics, retention, expiry, quotas, replicators, inactive topics.
 
-Nothing here runs per topic on a timer of its own: each kind of work has one timer, and goes through its
-topics in slices.
+No topic has a timer of its own: each kind of work has one timer, and goes through its topics in slices.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ T = TypeVar("T")
 _INACTIVE_TOPICS = "inactive topics"
 _MIGRATION = "migration"
 _LOOP = "loop"
-"""Among the slices: how late the loop was to fire timers."""
+"""Listed among the slices: how late the loop fired timers."""
 
 
 class Housekeeping:
@@ -53,7 +52,7 @@ class Housekeeping:
         self.history = RateHistory()
 
     def start(self) -> None:
-        """From now on, until :meth:`stop`."""
+        """Starts all timers; :meth:`stop` ends them."""
         settings = self._served.settings
         self._repeat("statistics", settings.stats_seconds, self._tick)
         self._repeat("retention", settings.retention_check_seconds, self._check_retention)
@@ -78,7 +77,7 @@ class Housekeeping:
         self._repeat(_INACTIVE_TOPICS, seconds, self._check_inactive)
 
     def settings_changed(self, former: BrokerSettings) -> None:
-        """What runs at another interval now begins to wait anew."""
+        """Restarts the timers whose interval has changed."""
         running = self._timers.get(_INACTIVE_TOPICS)
         now = self._served.settings
         if running is not None and now.inactive_topics_check_seconds != former.inactive_topics_check_seconds:
@@ -91,7 +90,8 @@ class Housekeeping:
         self._quotas.stop()
 
     def longest_slices(self) -> dict[str, float]:
-        """Seconds that background work kept the loop, by kind, and that the loop was late (``loop``)."""
+        """The longest time in seconds that each kind of background work blocked the loop, and the longest
+        delay of the loop (``loop``)."""
         self._io.slices.note(_LOOP, self._wheel.longest_delay)
         return self._io.slices.longest()
 
@@ -103,7 +103,7 @@ class Housekeeping:
         self._timers[kind] = self._wheel.schedule(seconds, run)
 
     def _start_task(self, kind: str, items: Iterable[T], work: Callable[[T], object]) -> None:
-        """In slices; skipped while the last one of its kind is not through."""
+        """Starts a run in slices, unless the previous run of that kind is still in progress."""
         if kind in self._running:
             return
         self._start(kind, each(self._io, kind, items, work, pause=PAUSE_SECONDS))
@@ -114,7 +114,7 @@ class Housekeeping:
         task.add_done_callback(lambda _done: self._running.pop(kind, None))
 
     def _tick(self) -> None:
-        """Rates of what moved in the last window, and once more of what stopped."""
+        """Updates rates of what was in use in the last window, and once more of what has become idle."""
         seconds = self._served.settings.stats_seconds
         cache = self._served.managed_ledgers.cache
         self.cache_hits.messages, self.cache_hits.bytes = cache.hits, cache.hit_bytes

@@ -1,7 +1,7 @@
-"""Deleting subscriptions that nobody uses, where policies say so.
+"""Deletion of inactive subscriptions, where policies say so.
 
-Only topics that are loaded are looked at. A subscription is used while consumers are connected; else its time
-begins when the last one left, or when its topic was loaded.
+Only loaded topics are checked. A subscription is in use while consumers are connected; its time starts when
+the last one left, or when its topic was loaded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MINUTE_MS = 60_000
 
 
 def is_due(topic: Topic, subscription: Subscription) -> bool:
-    """Whether it has not been used for as long as its topic's policies say."""
+    """Whether the subscription has been inactive for as long as the topic's policies say."""
     minutes = topic.policies.subscription_expiration_minutes
     if minutes <= 0 or subscription.consumers or subscription.closing or subscription.replicated:
         return False
@@ -40,7 +40,7 @@ class InactiveSubscriptionsCheck:
         self._served = served
 
     async def run(self) -> None:
-        """Deletes what is due; one subscription after the other."""
+        """Deletes inactive subscriptions, one after the other."""
         due: list[tuple[Topic, Subscription]] = []
 
         def look(topic: AnyTopic) -> None:
@@ -52,7 +52,7 @@ class InactiveSubscriptionsCheck:
             self._served.io, "inactive subscriptions", list(topics.values()), look, pause=PAUSE_SECONDS
         )
         for topic, subscription in due:
-            # Somebody may have come meanwhile. From here to its end nobody can.
+            # A consumer may have joined meanwhile. From here to the deletion none can.
             known = topics.get(topic.full_name) is topic and not topic.closing
             if known and is_due(topic, subscription):
                 await self._delete(topic, subscription)

@@ -1,7 +1,7 @@
-"""Deleting topics that nobody uses, where policies say so.
+"""Deletion of inactive topics, where policies say so.
 
-Only topics that are loaded are looked at: nobody came for the others since the broker started, and nothing
-is known of how long they have been idle.
+Only loaded topics are checked: no client has used the others since the broker started, and how long they have
+been idle is not known.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from magnetar.naming.topic_name import TopicName
 log = logging.getLogger(__name__)
 
 CAUGHT_UP = "delete_when_subscriptions_caught_up"
-"""The mode in which subscriptions keep a topic only as long as they have a backlog."""
+"""The mode in which a subscription keeps its topic only while it has a backlog."""
 
 
 def is_used(topic: AnyTopic, mode: str) -> bool:
-    """Whether anything keeps a topic: who is connected, its subscriptions or their backlog.
+    """Whether anything keeps a topic from being inactive: clients, subscriptions or their backlog.
 
-    Replicators of other clusters keep nothing: else no replicated topic would ever be inactive. What is still
-    to be sent to them does.
+    Replicators of other clusters do not, because no replicated topic would ever be inactive otherwise.
+    Messages that are still to be replicated do.
     """
     if topic.local_producers() or topic.is_awaited:
         return True
     if isinstance(topic, NonPersistentTopic):
-        # Its subscriptions keep nothing: only who is connected counts.
+        # Its subscriptions do not keep it: only connected clients count.
         return topic.consumer_count() > 0
     if any(replicator.backlog() for replicator in topic.replicators.values()):
         return True
@@ -46,8 +46,8 @@ def is_used(topic: AnyTopic, mode: str) -> bool:
 
 
 def is_due(topic: AnyTopic, now: float) -> bool:
-    """Whether a topic is to be deleted: nobody has used it for so long, and no replicator is connected to it
-    or from it.
+    """Whether a topic is to be deleted: it has been inactive long enough, and no replicator is connected to
+    it or from it.
 
     A replicator of another cluster closes its producer when its own topic is inactive.
 
@@ -59,7 +59,7 @@ def is_due(topic: AnyTopic, now: float) -> bool:
 
 
 def is_inactive(topic: AnyTopic, now: float) -> bool:
-    """Whether a topic has not been used for as long as its policies say; takes note when it is used.
+    """Whether a topic has been inactive for as long as its policies say; records when it is in use.
 
     :param now: seconds of the monotonic clock
     """
@@ -81,7 +81,7 @@ class InactiveTopicsCheck:
         self._live = LiveTopics(served)
 
     async def run(self) -> None:
-        """Deletes what is due; one topic after the other."""
+        """Deletes inactive topics, one after the other."""
         due: list[AnyTopic] = []
         resting: list[AnyTopic] = []
         clock = self._served.io.clock
@@ -95,11 +95,12 @@ class InactiveTopicsCheck:
         topics: Mapping[str, AnyTopic] = self._served.topics
         await each(self._served.io, "inactive topics", list(topics.values()), look, pause=PAUSE_SECONDS)
         for idle in resting:
-            # The replicators of the other clusters do the same when it is inactive there: then it may go.
+            # The other clusters' replicators do the same when the topic is inactive there; then it can be
+            # deleted.
             for replicator in idle.replicators.values():
                 replicator.rest()
         for topic in due:
-            # Somebody may have come meanwhile. From here to its closing nobody can.
+            # A client may have come meanwhile. From here to the closing none can.
             if topics.get(topic.full_name) is topic and is_due(topic, clock.monotonic()):
                 await self._delete(topic)
 
@@ -112,7 +113,7 @@ class InactiveTopicsCheck:
             elif self._served.settings.delete_inactive_partitioned:
                 await self._delete_partitioned(name.base)
         except (BrokerError, LedgerError, ManagedLedgerError, MetadataError) as error:
-            # What is left of it is found when it is loaded again.
+            # The next load of the topic finds what is left.
             log.warning(
                 "an inactive topic was not deleted", extra={"topic": topic.full_name, "error": str(error)}
             )
@@ -120,7 +121,7 @@ class InactiveTopicsCheck:
         log.info("deleted an inactive topic", extra={"topic": topic.full_name})
 
     async def _delete_partitioned(self, name: TopicName) -> None:
-        """Deletes a partitioned topic of which no partition is left."""
+        """Deletes a partitioned topic that has no partitions left."""
         count = await self._served.namespaces.partitions(name)
         partitions = [name.partition(index) for index in range(count)]
         if name.persistent:
@@ -137,7 +138,7 @@ class InactiveTopicsCheck:
     async def _is_live(self, partitions: Sequence[TopicName]) -> bool:
         """Whether any broker has a non-persistent partition loaded.
 
-        :raises BrokerError: the owner of one is not known, or does not answer
+        :raises BrokerError: the owner of a partition is unknown, or does not answer
         """
         names = {str(partition) for partition in partitions}
         bundles = {await self._served.bundles.of_topic(partition): None for partition in partitions}

@@ -1,7 +1,8 @@
-"""What rested on a permission that is gone ends: producers, consumers, watched lists of topics, WebSockets.
+"""Revocation: after a permission is revoked, producers, consumers, topic list watchers and WebSockets that
+relied on it are ended.
 
-Whatever changes who may do what, or who somebody is, notes what it touches; a moment later that, and nothing
-else, is asked again, a slice at a time.
+Every change of permissions or credentials records what it affects. A moment later exactly that is checked
+again, one slice at a time.
 """
 
 from __future__ import annotations
@@ -26,19 +27,20 @@ _RETRY_SECONDS = 1.0
 
 
 class Holder(Protocol):
-    """Something that a client holds by permissions and credentials: a connection, a WebSocket."""
+    """A connection or a WebSocket: what a client holds by permissions and credentials."""
 
     @property
     def address(self) -> str: ...
 
     async def authenticate_again(self, methods: frozenset[str] | None) -> None:
-        """What authentication goes by has changed, for clients of these methods; None: of all."""
+        """Checks credentials again, as authentication has changed for clients of these methods; None: for
+        all."""
         ...
 
     async def ask_again(self, touched: frozenset[NamespaceName | str] | None) -> None:
-        """Permissions have changed, in namespaces and tenants (by name); None: everywhere.
+        """Checks permissions again that have changed in namespaces and tenants (by name); None: everywhere.
 
-        :raises MetadataFailure: they cannot be read now
+        :raises MetadataFailure: the permissions cannot be read now
         """
         ...
 
@@ -52,12 +54,12 @@ class Revocation:
         authenticator: Authenticator,
         authorizer: Authorizer,
     ) -> None:
-        """:param holders: those that there are now"""
+        """:param holders: returns the present holders"""
         self._io = io
         self._wheel = wheel
         self._holders = [holders]
         self.generation = 0
-        """One more whenever somebody may have lost something: what was allowed before is asked again."""
+        """Increases with every change that may revoke something: earlier decisions are then checked again."""
         self._everything = False
         self._touched: dict[NamespaceName | str, None] = {}
         self._methods: set[str] = set()
@@ -68,11 +70,11 @@ class Revocation:
         authenticator.listen(self._credentials_changed)
 
     def watch(self, holders: Callable[[], Iterable[Holder]]) -> None:
-        """Asks others, too: those that there are whenever something changes."""
+        """Includes further holders, which are requested again at every change."""
         self._holders.append(holders)
 
     def roles_changed(self) -> None:
-        """Superusers or proxies are others now."""
+        """The superusers or proxies have changed."""
         self._all_methods = True
         self._permissions_changed(None)
 
@@ -122,7 +124,7 @@ class Revocation:
             self._soon(again)
 
     async def _each(self, work: Callable[[Holder], Awaitable[None]]) -> bool:
-        """False: of some it cannot be known now; the others have been asked."""
+        """Returns False if some holders could not be checked now; all others have been."""
         running = Slice(self._io, "permissions")
         failure: Exception | None = None
         for holder in [one for holders in self._holders for one in holders()]:

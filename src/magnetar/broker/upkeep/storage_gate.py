@@ -1,7 +1,7 @@
-"""Ends publishing while there is no room for more, so that consumers can drain what is there.
+"""Stops publishing while storage is full, so that consumers can drain what is there.
 
-The storage says when; here it is told to producers in the way of backlog quotas, which clients understand:
-they are closed, and on coming back get an error with the reason.
+The storage reports the condition. Producers see it like a backlog quota, which clients understand: they are
+closed, and get an error with the reason when they reconnect.
 """
 
 from __future__ import annotations
@@ -20,24 +20,25 @@ log = logging.getLogger(__name__)
 
 
 class StorageGate:
-    """One for all persistent topics of a broker."""
+    """One gate for all persistent topics of a broker."""
 
     def __init__(self, served: ServedTopics) -> None:
         self.refused = 0
-        """Producers that were refused or closed since the broker started."""
+        """Producers that were refused or closed since the start of the broker."""
         self._served = served
         self._reason = ""
         self._wanted = False
-        """It was shut, and producers were not looked at since: some may have come while it was open."""
+        """The gate was shut, and producers have not been checked since: some may have connected while it was
+        open."""
         self._closing: Any = None
 
     @property
     def reason(self) -> str:
-        """Why nothing is stored; empty: there is room."""
+        """Why nothing is stored; empty while there is room."""
         return self._reason
 
     def shut(self, reason: str) -> None:
-        """Closes all producers of persistent topics, and lets none in."""
+        """Closes all producers of persistent topics, and refuses new ones."""
         self._reason = reason
         self._wanted = True
         self._begin_closing()
@@ -49,11 +50,11 @@ class StorageGate:
             self._closing.add_done_callback(self._closed)
 
     def open(self) -> None:
-        """Clients come back by themselves."""
+        """Opens the gate; clients reconnect by themselves."""
         self._reason = ""
 
     def check_producer(self, topic: AnyTopic) -> None:
-        """:raises QuotaExceeded: there is no room"""
+        """:raises QuotaExceeded: storage is full"""
         if self._reason and isinstance(topic, Topic):
             self.refused += 1
             topic.hindered(Hindrance.STORAGE_FULL, self._reason)
