@@ -14,9 +14,9 @@ T = TypeVar("T", bound=AnyTopic)
 
 
 def persistent(topic: AnyTopic) -> Topic:
-    """The topic, for what only one that stores messages has.
+    """Returns the topic as a persistent one.
 
-    :raises PersistentTopicRequired: it is a non-persistent one
+    :raises PersistentTopicRequired: the topic is non-persistent
     """
     if isinstance(topic, NonPersistentTopic):
         raise PersistentTopicRequired("Need to provide a persistent topic name")
@@ -24,9 +24,10 @@ def persistent(topic: AnyTopic) -> Topic:
 
 
 def still_open(topics: Sequence[T]) -> Sequence[T]:
-    """The topics, which were loaded one after another, before their subscriptions are read.
+    """Returns the topics, which were loaded one after another, if none has been closed meanwhile.
 
-    :raises ServiceNotReady: one was unloaded while the next was loaded: its subscriptions are gone from here
+    :raises ServiceNotReady: a topic was unloaded while another was loaded, and no longer has its
+        subscriptions here
     """
     for topic in topics:
         topic.check_open()

@@ -1,4 +1,4 @@
-"""What all topics have, whether they store anything or not: producers, subscriptions, policies, rates."""
+"""What both kinds of topics have in common: producers, subscriptions, policies, rates."""
 
 from __future__ import annotations
 
@@ -55,33 +55,33 @@ S = TypeVar("S", bound=BaseSubscription)
 
 @dataclass(frozen=True)
 class TopicSettings:
-    """What is the same for all topics; what differs are policies."""
+    """Settings that are the same for all topics; what differs between topics is a policy."""
 
     dispatch: DispatchSettings
     batch_index_acks: bool = False
     max_non_persistent: int = 1_000
     """``maxConcurrentNonPersistentMessagePerConnection``: entries of non-persistent topics in flight on a
-    connection; what goes beyond is dropped."""
+    connection; further entries are dropped."""
     deduplication: DeduplicationSettings = field(default_factory=DeduplicationSettings)
     max_same_address_producers: int = 0
-    """Of a topic; 0 for any number. So is the next."""
+    """Per topic, like ``max_same_address_consumers``; 0 for no limit."""
     max_same_address_consumers: int = 0
     max_subscriptions: int = 0
-    """Durable ones of a topic, where no policy says how many; 0 for any number."""
+    """Durable subscriptions per topic, if no policy sets the limit; 0 for no limit."""
     broker_entry_metadata: BrokerEntryMetadataSettings = field(default_factory=BrokerEntryMetadataSettings)
-    """What is written in front of entries of persistent topics."""
+    """What the broker writes in front of entries of persistent topics."""
     override_filters: bool = False
-    """What namespaces and topics name as filters counts, and not the broker's own."""
+    """Whether the filters of namespaces and topics apply instead of the broker's own."""
     find_filters: FindFilters = no_filters
-    """Finds those."""
+    """Finds these filters."""
     cluster: str = "standalone"
-    """The name of this one."""
+    """The name of the broker's cluster."""
     replicator_prefix: str = DEFAULT_PREFIX
-    """``replicatorPrefix``: how names of producers and cursors of replication begin."""
+    """``replicatorPrefix``: the prefix of the names of replicators' producers and cursors."""
 
 
 class BaseTopic(ABC, Generic[S]):
-    """Owned by this broker as long as it is open; everything here runs in the loop."""
+    """A topic. The broker owns it as long as it is open; all methods run in the loop."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class BaseTopic(ABC, Generic[S]):
         mark_busy: Callable[[BaseTopic[Any]], None],
         shared: SharedLimits | None = None,
     ) -> None:
-        """:param shared: what bounds other topics, too; None: there is no such thing"""
+        """:param shared: limits that are shared with other topics; None: there are none"""
         self.name = name
         self.full_name = str(name)
         self.bundle_hash = name.bundle_hash
@@ -112,26 +112,26 @@ class BaseTopic(ABC, Generic[S]):
         self.is_busy = False
         self.producers: dict[str, Producer] = {}
         self.remote_producers = 0
-        """How many of them belong to replicators of other clusters."""
+        """The number of producers that belong to replicators of other clusters."""
         self.subscriptions: dict[str, S] = {}
         self.access = ExclusiveAccess(weakref.proxy(self))
         self.deduplication: Deduplication | None = None
         self.admission: Admission | None = None
         self.closing = False
         self.departure: Departure | None = None
-        """By which clients are told where the topic goes; None: they look it up."""
+        """Tells clients where the topic goes; None: they look it up."""
         self.moved: Assigned | None = None
-        """The cluster in which clients find it from now on; None: this one."""
+        """The cluster that clients are redirected to; None: they stay here."""
         self.fenced = False
         self.refusals: Refusals | None = None
-        """Of producers and of what they publish; None: there were none."""
+        """Refusals of producers and messages; None: there were none."""
         self.chunks_published = False
         """Whether a producer that has left published chunks."""
         self.rate_in = Rate()
         self.rate_out = Rate()
         self.created_ms = io.clock.wall_ms()
         self.last_active = io.clock.monotonic()
-        """When it was last known to be used; seconds of the monotonic clock."""
+        """The time when the topic was last known to be in use; seconds of the monotonic clock."""
         self._drain_waiters: list[Any] = []
         self._making: dict[str, Any] = {}
         self.publish_limiter = self._new_publish_limiter()
@@ -140,7 +140,7 @@ class BaseTopic(ABC, Generic[S]):
     # Policies
 
     def apply_policies(self, policies: EffectivePolicies) -> None:
-        """Goes by these from now on; who is connected already stays."""
+        """Applies policies; connected clients stay connected."""
         former, self.policies = self.policies, policies
         self.group = self._group()
         self.dispatch_settings = dispatch_settings(self.full_name, self.settings, policies)
@@ -167,7 +167,7 @@ class BaseTopic(ABC, Generic[S]):
             self.admission = None
 
     def _group(self) -> ResourceGroup | None:
-        """The resource group whose bounds it shares."""
+        """Returns the resource group whose limits the topic shares."""
         name = self.policies.resource_group
         return self.shared.groups.of(name) if name and self.shared is not None else None
 
@@ -177,7 +177,7 @@ class BaseTopic(ABC, Generic[S]):
 
     @abstractmethod
     async def prepare(self) -> None:
-        """Goes by the policies on publishing; before anybody publishes, and when they have changed."""
+        """Applies policies of publishing; called before the first producer, and after they have changed."""
 
     @property
     @abstractmethod
@@ -189,15 +189,16 @@ class BaseTopic(ABC, Generic[S]):
 
     @abstractmethod
     def stored_epoch(self) -> int | None:
-        """The epoch of the last producer with exclusive access; None when there was none."""
+        """Returns the epoch of the last producer with exclusive access, or None."""
 
     @abstractmethod
     async def store_epoch(self, epoch: int) -> None:
-        """Keeps the epoch of a producer with exclusive access."""
+        """Stores the epoch of a producer with exclusive access."""
 
     @property
     def is_awaited(self) -> bool:
-        """Whether somebody is just about to use it: a subscription is being made, a producer waits."""
+        """Whether a client is about to use the topic: a subscription is being created, or a
+        producer waits."""
         return bool(self._making) or self.access.is_awaited
 
     def busy(self) -> None:
@@ -208,22 +209,22 @@ class BaseTopic(ABC, Generic[S]):
     # Producers
 
     def hindered(self, kind: Hindrance, text: str) -> None:
-        """A producer, or something that it published, is refused."""
+        """Records that a producer or a message was refused."""
         if self.refusals is None:
             self.refusals = Refusals()
         self.refusals.note(kind, text, self.clock.wall_ms())
 
     def check_open(self) -> None:
-        """:raises ServiceNotReady: it is closing or lost; the client looks it up again"""
+        """:raises ServiceNotReady: the topic is closing or lost; the client looks it up again"""
         if self.closing or self.fenced:
             raise ServiceNotReady("Topic is temporarily unavailable")
 
     async def add_producer(self, producer: Producer) -> Any:
-        """Admits a producer; returns None, or, with WaitForExclusive, a future of whether its turn came.
+        """Admits a producer; returns None or, with WaitForExclusive, a future of whether its turn came.
 
-        :raises ProducerBusy: the name is taken, or a cap is reached
-        :raises ProducerFenced: another one has exclusive access
-        :raises TopicTerminated: nothing can be published any more
+        :raises ProducerBusy: the name is taken, or a limit is reached
+        :raises ProducerFenced: another producer has exclusive access
+        :raises TopicTerminated: the topic is terminated
         """
         self.check_open()
         if self.terminated:
@@ -244,14 +245,15 @@ class BaseTopic(ABC, Generic[S]):
         return admitted
 
     def local_producers(self) -> Collection[Producer]:
-        """Those of clients: limits and statistics of producers leave replicators of other clusters out."""
+        """The producers of clients: limits and statistics of producers leave out replicators of other
+        clusters."""
         connected = self.producers.values()
         if not self.remote_producers:
             return connected
         return [each for each in connected if each.remote_cluster is None]
 
     def _check_caps(self, producer: Producer) -> None:
-        """:raises ProducerBusy: there are as many as may be"""
+        """:raises ProducerBusy: the limit of producers is reached"""
         text = reached_by_producer(self, producer)
         if text:
             self.hindered(Hindrance.MAX_PRODUCERS, text)
@@ -263,7 +265,7 @@ class BaseTopic(ABC, Generic[S]):
             self.access.forget(known)
             return
         if known.connection is not producer.connection and not await known.connection.is_alive():
-            # It may still be here, of a CLOSE_PRODUCER that waits for the last publishes.
+            # Its CLOSE_PRODUCER may still be waiting for the last publishes.
             self.remove_producer(known)
             return
         text = f"Producer with name '{producer.name}' is already connected to topic '{self.full_name}'"
@@ -284,23 +286,23 @@ class BaseTopic(ABC, Generic[S]):
 
     @property
     def schema_path(self) -> str:
-        """Where its schemas are kept."""
+        """The path of its schemas."""
         return self.name.schema_path
 
     @abstractmethod
     def last_sequence_id(self, name: str) -> int:
-        """Of what is durable of a producer; -1 when it is not known."""
+        """Returns the highest durable sequence id of a producer; -1 if it is not known."""
 
     @abstractmethod
     def producer_came(self, producer: Producer) -> None:
-        """It was let in."""
+        """Called when a producer was admitted."""
 
     @abstractmethod
     def producer_left(self, producer: Producer) -> None:
-        """It was connected, and is not any more."""
+        """Called when a connected producer has left."""
 
     def admit(self, producer: Producer) -> None:
-        """From now on it publishes; it may have waited for exclusive access."""
+        """Lets the producer publish from now on; it may have waited for exclusive access."""
         self.producers[producer.name] = producer
         if producer.remote_cluster is not None:
             self.remote_producers += 1
@@ -311,7 +313,7 @@ class BaseTopic(ABC, Generic[S]):
         self.access.leave(producer)
 
     def disconnect_producers(self) -> None:
-        """Closes all producers; their clients come back."""
+        """Closes all producers; their clients reconnect."""
         for producer in list(self.producers.values()):
             self.remove_producer(producer)
             self._dismiss_producer(producer)
@@ -325,7 +327,7 @@ class BaseTopic(ABC, Generic[S]):
         self.departure.add(partial(producer.connection.close_producer, producer))
 
     async def close_producers_in_order(self) -> None:
-        """Closes all producers, each when it has its receipts: else it would send again what is stored."""
+        """Closes each producer when it has its receipts: otherwise it would send stored messages again."""
         producers = list(self.producers.values())
         for producer in producers:
             producer.connection.stop_producer(producer)
@@ -340,10 +342,10 @@ class BaseTopic(ABC, Generic[S]):
     def publish(
         self, publish: Publish, buffer: bytes, starts: array[int], ends: array[int], size: int
     ) -> None:
-        """Takes entries ``buffer[starts[i]:ends[i]]``; the producer hears of them later.
+        """Accepts entries ``buffer[starts[i]:ends[i]]``; the producer gets the outcome later.
 
         :raises TopicTerminated: the topic is terminated
-        :raises ServiceNotReady: it is closing, or lost to another broker
+        :raises ServiceNotReady: the topic is closing, or was lost to another broker
         """
 
     def _wake_drained(self) -> None:
@@ -352,7 +354,7 @@ class BaseTopic(ABC, Generic[S]):
             settle(waiter)
 
     async def drained(self, producers: Sequence[Producer]) -> None:
-        """Returns when all that these producers published is durable or has failed."""
+        """Returns when everything that these producers published is durable or has failed."""
         while not self.fenced and any(producer.pending for producer in producers):
             waiter = self.loop.create_future()
             self._drain_waiters.append(waiter)
@@ -376,20 +378,20 @@ class BaseTopic(ABC, Generic[S]):
         create: bool,
         principal: Principal = BROKER,
     ) -> S:
-        """The subscription of that name, made when missing.
+        """Returns the subscription of that name, created if it is missing.
 
-        :param start: first position to deliver of a new one
-        :param principal: who asks
+        :param start: first position to deliver on a new subscription
+        :param principal: the requester
         :raises SubscriptionNotFound: it is missing and ``create`` is false
-        :raises magnetar.errors.InvalidName: it is missing, and none may have such a name
-        :raises ProducerBusy: it is missing, and its name is reserved
-        :raises NotAllowed: durable and non-durable do not match, or a cap is reached
+        :raises magnetar.errors.InvalidName: it is missing, and the name is not valid
+        :raises ProducerBusy: it is missing, and the name is reserved
+        :raises NotAllowed: one is durable and the other is not, or a limit is reached
         :raises ServiceNotReady: it is missing, and the topic is closing or lost
         """
         known = self.subscriptions.get(name)
         if known is None:
             if not create:
-                # A closed topic has let go of its subscriptions: they are where it is loaded next.
+                # A closed topic has no subscriptions: they are where it is loaded next.
                 self.check_open()
                 raise SubscriptionNotFound(f"Subscription {name} does not exist")
             check_new_subscription(name, self.settings.replicator_prefix)
@@ -406,7 +408,7 @@ class BaseTopic(ABC, Generic[S]):
         return known
 
     def _check_room_for(self, name: str) -> None:
-        """:raises NotAllowed: the topic has as many durable subscriptions as it may"""
+        """:raises NotAllowed: the limit of durable subscriptions is reached"""
         cap = self.policies.max_subscriptions
         if not cap and not self.name.reserved:
             cap = self.settings.max_subscriptions
@@ -418,7 +420,7 @@ class BaseTopic(ABC, Generic[S]):
             raise NotAllowed(f"Exceed the maximum number of subscriptions of the topic: {self.full_name}")
 
     def _others(self, name: str) -> int:
-        """How many durable subscriptions there are, or are just being made, besides one."""
+        """Returns the number of durable subscriptions, including those being created, without one name."""
         made = sum(s.durable for s in self.subscriptions.values())
         return made + len(self._making.keys() - {name})
 
@@ -429,17 +431,17 @@ class BaseTopic(ABC, Generic[S]):
 
     @abstractmethod
     def forget_subscription(self, subscription: S) -> None:
-        """Drops a non-durable subscription."""
+        """Removes a non-durable subscription."""
 
     @abstractmethod
     async def unsubscribe(self, name: str) -> None:
-        """Deletes a subscription; consumers must have been disconnected.
+        """Deletes a subscription; its consumers must have been disconnected.
 
-        :raises SubscriptionNotFound: there is none
+        :raises SubscriptionNotFound: the subscription does not exist
         """
 
     def check_consumers_of(self, address: str) -> None:
-        """:raises ConsumerBusy: too many come from that host"""
+        """:raises ConsumerBusy: too many consumers are connected from that host"""
         cap = self.settings.max_same_address_consumers
         if cap and of_host(address, (c for s in self.subscriptions.values() for c in s.consumers)) >= cap:
             raise ConsumerBusy("Topic reached max same address consumers limit")
@@ -451,10 +453,10 @@ class BaseTopic(ABC, Generic[S]):
 
     @abstractmethod
     def tick(self, seconds: float) -> bool:
-        """Works out rates over the last window; returns whether anything is still moving."""
+        """Updates rates over the last window; returns whether there is still traffic."""
 
     def _tick_clients(self, seconds: float) -> bool:
-        """Those of producers and subscriptions; returns whether anything was consumed."""
+        """Updates the rates of producers and subscriptions; returns whether anything was consumed."""
         for producer in self.producers.values():
             producer.rate_in.tick(seconds)
             producer.chunks.tick(seconds)
@@ -466,16 +468,16 @@ class BaseTopic(ABC, Generic[S]):
     # Ending
 
     def disown(self) -> None:
-        """It may belong to another broker by now: from here on nothing of it is stored."""
+        """Called when another broker may own the topic: from here on nothing of it is stored."""
         self.fenced = True
 
     @abstractmethod
     async def close(self) -> None:
-        """Disconnects everybody."""
+        """Disconnects all clients."""
 
     @abstractmethod
     async def delete(self) -> None:
-        """Disconnects everybody and removes the topic with all it stored."""
+        """Disconnects all clients and deletes the topic with everything it stored."""
 
     def _disconnect(self) -> None:
         self.disconnect_producers()

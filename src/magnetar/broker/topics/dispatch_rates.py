@@ -1,4 +1,4 @@
-"""The limiters of one topic, and what bounds each of its subscriptions."""
+"""The dispatch rate limiters of one topic, and those that apply to each of its subscriptions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from magnetar.io.wheel import TimerWheel
 
 
 class TopicDispatchRates:
-    """Made once for a topic; limiters are made when something is bounded first, and stay."""
+    """Made once for a topic; limiters are made when a rate is first limited, and stay."""
 
     def __init__(
         self, wheel: TimerWheel, clock: Clock, published: Published, shared: SharedLimits | None
     ) -> None:
-        """:param shared: what bounds other topics, too; None: there is no such thing"""
+        """:param shared: limits that are shared with other topics; None: there are none"""
         self._wheel = wheel
         self._clock = clock
         self._published = published
@@ -29,7 +29,7 @@ class TopicDispatchRates:
         self._group: ResourceGroup | None = None
 
     def use(self, policies: EffectivePolicies, group: ResourceGroup | None) -> None:
-        """Goes by these from now on."""
+        """Applies policies."""
         self._policies = policies
         self._group = group
         self._topic = self._fitted(self._topic, LimitedBy.TOPIC, policies.dispatch_rate)
@@ -44,10 +44,10 @@ class TopicDispatchRates:
         return limiter
 
     def throttle(self, name: str, known: Throttle | None, make: Callable[[], Throttle]) -> Throttle | None:
-        """What bounds the subscription of that name; None: nothing does.
+        """Returns the throttle of the subscription with that name; None: its rate is not limited.
 
-        :param known: what bounded it until now
-        :param make: makes one that has no limiters yet
+        :param known: its previous throttle
+        :param make: makes a throttle without limiters
         """
         policies = self._policies
         rate = policies.subscription_dispatch_rates.get(name, policies.subscription_dispatch_rate)
@@ -68,11 +68,11 @@ class TopicDispatchRates:
         return throttle
 
     def forget(self, name: str) -> None:
-        """The subscription is gone."""
+        """Drops the limiters of a subscription that has ended."""
         self._own.pop(name, None)
 
     def check(self) -> None:
-        """:raises BrokenInvariant: somebody waits whom nobody will wake"""
+        """:raises BrokenInvariant: something waits that will never be woken"""
         for limiter in (self._topic, *self._own.values()):
             if limiter is not None:
                 limiter.check()

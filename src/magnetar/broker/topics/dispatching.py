@@ -1,4 +1,4 @@
-"""How a topic's messages are dispatched, by the broker's settings and the topic's policies."""
+"""How a topic's messages are dispatched, from the broker's settings and the topic's policies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class _Settings(Protocol):
-    """Those of all topics."""
+    """Settings of all topics."""
 
     @property
     def dispatch(self) -> DispatchSettings: ...
@@ -26,7 +26,7 @@ class _Settings(Protocol):
 
 
 def dispatch_settings(topic: str, settings: _Settings, policies: EffectivePolicies) -> DispatchSettings:
-    """:param topic: its full name, for the log"""
+    """:param topic: the full name, for the log"""
     return replace(
         settings.dispatch,
         max_unacked_per_consumer=policies.max_unacked_per_consumer,
@@ -47,6 +47,6 @@ def _filters(topic: str, settings: _Settings, names: Sequence[str]) -> Sequence[
     try:
         return settings.find_filters(names)
     except UnknownFilter as error:
-        # It was there when it was named.
+        # The filter existed when the policy was set.
         log.error("entry filters are not those that were named", extra={"topic": topic, "error": str(error)})
         return settings.dispatch.filters

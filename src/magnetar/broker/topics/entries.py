@@ -1,4 +1,4 @@
-"""What the broker reads out of entries now and then: publish times, batch sizes; and times as text."""
+"""What the broker occasionally reads in entries: publish times and batch sizes; and times as text."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from magnetar.protocol.metadata import broker_metadata_of, parse_entry
 
 
 def iso_time(wall_ms: int) -> str:
-    """ISO 8601 with milliseconds, UTC."""
+    """Returns a time in ISO 8601 with milliseconds, UTC."""
     return (
         datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     )
 
 
 def batch_size_or_zero(entry: bytes) -> int:
-    """How many messages a batch has; 0 for a message that is no batch, or has no sensible metadata."""
+    """Returns the number of messages in a batch; 0 for a single message, or for unreadable metadata."""
     try:
         metadata = parse_entry(entry).metadata
     except EntryError:
-        # Its sizes were checked when it was published; what its producer wrote between them was not.
+        # The sizes were checked when the entry was published, but not what the producer wrote between them.
         return 0
     return max(0, metadata.num_messages_in_batch) if metadata.HasField("num_messages_in_batch") else 0
 
 
 async def last_message(ledger: ManagedLedger) -> tuple[Position, int]:
-    """The position of the last message, and how many its batch has: 0 for what is no batch.
+    """Returns the position of the last message, and the number of messages in its batch: 0 if it is not a
+    batch.
 
-    Markers of brokers are no messages. With no message stored, or everything trimmed, the entry id is -1.
+    Markers of brokers do not count. If no message is stored, or all are trimmed, the entry id is -1.
 
     :raises LedgerError: an entry cannot be read
     """
@@ -47,16 +48,17 @@ async def last_message(ledger: ManagedLedger) -> tuple[Position, int]:
 
 
 async def published_at(ledger: ManagedLedger, position: Position) -> int:
-    """When an entry was published, in ms since 1970, as a broker wrote in front of it, or its producer says.
+    """Returns when an entry was published, in milliseconds since 1970: the broker's time if there is one,
+    else the producer's.
 
-    :raises LedgerError: it cannot be read
+    :raises LedgerError: the entry cannot be read
     """
     run = await ledger.reader.read_one(position)
     if has_broker_entry_metadata(run, 0, 0):
         try:
             mark = broker_metadata_of(run.entry(0))
         except EntryError:
-            # No broker wrote that; its producer's time counts.
+            # There is no broker entry metadata; the producer's time applies.
             mark = None
         if mark is not None and mark.HasField("broker_timestamp"):
             return mark.broker_timestamp
@@ -64,15 +66,15 @@ async def published_at(ledger: ManagedLedger, position: Position) -> int:
 
 
 async def last_before(ledger: ManagedLedger, below: Position, time_ms: int) -> Position:
-    """The last entry behind ``below`` with a publish time before ``time_ms``, by halving; ``below`` without
-    one.
+    """Finds the last entry behind ``below`` with a publish time before ``time_ms``, by binary search;
+    ``below`` if there is none.
 
-    Publish times are the producers': where they do not ascend, any of the fitting positions may be found.
+    Publish times are set by producers. If they do not ascend, the result may be any position that fits.
 
     :raises LedgerError: an entry cannot be read
     """
     ledgers, last = ledger.ledgers, ledger.max_read_position
-    # Counted anew each time: while an entry is read, ledgers before it may be trimmed.
+    # Counted in every step: ledgers may be trimmed while an entry is read.
     while (count := ledgers.entries_after(below) - ledgers.entries_after(last)) > 0:
         position = ledgers.nth_after(below, (count + 1) // 2)
         if await published_at(ledger, position) < time_ms:
@@ -83,7 +85,7 @@ async def last_before(ledger: ManagedLedger, below: Position, time_ms: int) -> P
 
 
 async def first_published_at(ledger: ManagedLedger, time_ms: int) -> Position:
-    """The first position with a publish time at or after ``time_ms``, as :func:`last_before` finds it; behind
-    the last when there is none."""
+    """Finds the first position with a publish time at or after ``time_ms``, like :func:`last_before`; the
+    position behind the last entry if there is none."""
     start = ledger.ledgers.before(ledger.ledgers.first_at_or_after((0, 0)))
     return ledger.ledgers.after(await last_before(ledger, start, time_ms))

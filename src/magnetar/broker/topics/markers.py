@@ -1,7 +1,7 @@
-"""Markers on their way into a topic: entries that brokers write for each other, and no consumer gets.
+"""Markers in a topic: entries that brokers write for each other, and that consumers never get.
 
-A marker is noticed when it is durable: subscriptions that have consumed everything before it consume it
-at once, and what replicates subscriptions (a room above) is told.
+A marker is handled when it is durable: subscriptions that have consumed everything before it consume it at
+once, and the replication of subscriptions (in a higher layer) is notified.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ class Marker:
 
 
 class MarkerReader(Protocol):
-    """What acts on markers, and wants to know which subscriptions are replicated."""
+    """Acts on markers, and is notified when a subscription is marked as replicated."""
 
     def stored(self, marker: Marker, position: Position) -> None:
         """A marker is durable at a position."""
         ...
 
     def subscriptions_changed(self) -> None:
-        """A subscription was marked as replicated, or is no longer."""
+        """A subscription was marked as replicated, or no longer is."""
         ...
 
 
 class TopicMarkers:
-    """Those of one topic."""
+    """The markers of one topic."""
 
     def __init__(self, ledgers: LedgerList) -> None:
         self._ledgers = ledgers
         self._first = self._last = _NOWHERE
-        """Of those that were stored last without anything between them."""
+        """The adjacent markers at the end of the topic, with nothing between them."""
         self.on_their_way: dict[Publish, Marker] = {}
         """Handed to the ledger, and not durable yet."""
         self.reader: MarkerReader | None = None
         """None: the topic is in one cluster only."""
 
     def durable(self, appends: Sequence[Append], subscriptions: Iterable[Subscription]) -> None:
-        """Looks for the markers among what has become durable."""
+        """Handles the markers among the entries that have become durable."""
         for append in appends:
             marker = self.on_their_way.pop(append.context, None)
             if marker is None:
@@ -68,11 +68,12 @@ class TopicMarkers:
                 self.reader.stored(marker, position)
 
     def pass_over(self, subscription: Subscription) -> None:
-        """Consumes the markers that were stored last, where a subscription has consumed all before them."""
+        """Consumes the markers at the end of the topic, if a subscription has consumed everything before
+        them."""
         subscription.pass_markers(self._first, self._last)
 
     def failed(self, appends: Sequence[Append]) -> None:
-        """These will not be stored."""
+        """Forgets markers that will not be stored."""
         for append in appends:
             self.on_their_way.pop(append.context, None)
 

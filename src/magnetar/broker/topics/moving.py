@@ -1,8 +1,8 @@
-"""Topics whose clients are sent to another cluster (PIP-188).
+"""Migrated topics, whose clients are redirected to another cluster (PIP-188).
 
-Nothing is published any more to such a topic. Producers are sent on when every replicator has sent all that
-was published, so that what they publish in the other cluster comes behind it; consumers when they have
-acknowledged all of it.
+Such a topic accepts no messages any more. Its producers are redirected when every replicator has sent
+everything that was published, so that what they publish in the other cluster comes after it. Its consumers
+are redirected when they have acknowledged everything.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.metadata.interface import MetadataError
 
 _MIGRATED = "migrated"
-"""Property of a managed ledger whose topic has moved, as Apache Pulsar writes it."""
+"""Property of the managed ledger of a migrated topic, as Apache Pulsar writes it."""
 
 
 async def move(topic: AnyTopic, there: Assigned) -> None:
-    """Ends a topic in this cluster and sends its clients to another one; producers get their receipts first.
+    """Terminates a topic in this cluster and redirects its clients to another one; producers get their
+    receipts first.
 
-    :raises LedgerError, ManagedLedgerError, MetadataError: it cannot be ended; it goes on here
+    :raises LedgerError, ManagedLedgerError, MetadataError: the topic cannot be terminated, and stays in use
+        here
     """
     topic.moved = there
     await topic.close_producers_in_order()
@@ -41,10 +43,10 @@ async def move(topic: AnyTopic, there: Assigned) -> None:
 
 
 def check_not_moved(topic: AnyTopic) -> None:
-    """Before a producer is let in.
+    """Checks a topic before a producer is admitted.
 
-    :raises TopicMigrated: clients find the topic in another cluster
-    :raises ServiceNotReady: they will, when its replicators have sent what was published here
+    :raises TopicMigrated: clients are redirected to another cluster
+    :raises ServiceNotReady: they will be, when its replicators have sent what was published here
     """
     there = topic.moved
     if there is None:
@@ -57,7 +59,7 @@ def check_not_moved(topic: AnyTopic) -> None:
 
 
 def moved_text(topic: AnyTopic, there: Assigned) -> str:
-    """Where the topic is, and what producers wait for if they are not sent there yet."""
+    """Returns where the topic is, and what producers wait for if they are not redirected yet."""
     text = f"The topic has moved to {there.url or there.url_tls}"
     backlog = _unreplicated(topic)
     if backlog:

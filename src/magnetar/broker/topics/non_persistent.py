@@ -1,4 +1,4 @@
-"""A non-persistent topic: what is published goes to whoever is connected, at once, and is stored nowhere."""
+"""A non-persistent topic: messages go to the connected consumers at once, and are not stored."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from magnetar.protocol.hot_codec import MARKED, batch_sizes
 
 
 class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
-    """Nothing of it touches the disk: at an unload, or the broker's end, its subscriptions are gone."""
+    """A topic without anything on disk: at an unload, or when the broker ends, its subscriptions are lost."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
         self._epoch: int | None = None
         super().__init__(name, io, wheel, settings, budget, policies, mark_busy, shared)
         self.drops = Rate()
-        """Messages dropped as too many of their connection were in flight."""
+        """Messages dropped because too many of their connection were in flight."""
         self.replicators: dict[str, PassingOn] = {}
         """By the name of the other cluster."""
         self.entries_added = 0
@@ -64,35 +64,36 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
         return self._epoch
 
     async def store_epoch(self, epoch: int) -> None:
-        """In memory: it lives as long as the topic."""
+        """Keeps the epoch in memory, as long as the topic lives."""
         self._epoch = epoch
 
     # Producers
 
     def last_sequence_id(self, name: str) -> int:
-        """Nothing is known of it: messages are not compared."""
+        """Returns -1: non-persistent topics do not deduplicate."""
         return -1
 
     def producer_came(self, producer: Producer) -> None:
-        """Nothing is kept of it beside the producer itself; what it publishes goes to the other clusters."""
+        """Makes sure that replicators are connected; they get what the producer publishes."""
         if producer.remote_cluster is None:
             for replicator in self.replicators.values():
                 replicator.wake()
 
     def producer_left(self, producer: Producer) -> None:
-        """Nothing was kept of it beside the producer itself."""
+        """Does nothing: the topic keeps no state of a producer."""
 
     # Publishing
 
     def publish(
         self, publish: Publish, buffer: bytes, starts: array[int], ends: array[int], size: int
     ) -> None:
-        """Sends entries ``buffer[starts[i]:ends[i]]`` on; the producer hears of them in the next turn.
+        """Sends entries ``buffer[starts[i]:ends[i]]`` on; the producer gets the outcome in the next turn of
+        the loop.
 
-        What goes beyond ``maxConcurrentNonPersistentMessagePerConnection`` is dropped. The bytes of what is
-        dropped are taken from the producer's figures here: whoever hands it in counts everything.
+        Entries beyond ``maxConcurrentNonPersistentMessagePerConnection`` are dropped. Their bytes are
+        subtracted from the producer's figures here, because the caller counts all entries.
 
-        :raises ServiceNotReady: it is closing
+        :raises ServiceNotReady: the topic is closing
         """
         if self.closing:
             raise ServiceNotReady("Topic is temporarily unavailable")
@@ -117,7 +118,7 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
         if taken and self.subscriptions:
             run = NonPersistentRun(buffer, starts, ends, sizes, taken)
             if marked:
-                # Markers of brokers are for no consumer.
+                # Consumers do not get markers of brokers.
                 run = run.only([index for index in range(taken) if sizes[index]])
             for subscription in list(self.subscriptions.values()):
                 subscription.deliver(run)
@@ -137,7 +138,7 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
         return dropped_bytes
 
     def _settle(self) -> None:
-        """Tells producers what became of what they published in the last turn."""
+        """Reports to producers what became of their publishes of the last turn."""
         unsettled, self._unsettled = self._unsettled, []
         for publish, taken, size in unsettled:
             connection = publish.producer.connection
@@ -186,12 +187,12 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
     # Ending
 
     async def close(self) -> None:
-        """Disconnects everybody; what was published has its receipts."""
+        """Disconnects all clients; receipts for everything published have been sent."""
         if not self.closing:
             await self.delete()
 
     async def delete(self) -> None:
-        # Whoever deletes it has said before that it is closing.
+        # The caller has already set this.
         self.closing = True
         self._settle()
         self._disconnect()

@@ -64,12 +64,12 @@ from magnetar.naming.topic_name import TopicName
 log = logging.getLogger(__name__)
 
 SEEK_RETURN_SECONDS = 60.0
-"""How long a reader's cursor waits for its consumer to come back from a seek."""
+"""How long a reader's cursor waits for its consumer to return from a seek."""
 _TERMINATED = "Topic was already terminated"
 
 
 class Topic(BaseTopic[Subscription]):
-    """What is published is stored before it is acknowledged."""
+    """A topic that stores what is published before it acknowledges it."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Topic(BaseTopic[Subscription]):
         self._managed_ledgers = managed_ledgers
         self._record_latency = record_latency
         self.unacked_limit: UnackedLimit | None = None
-        """What bounds all shared subscriptions of the broker together."""
+        """The broker's limit of unacknowledged messages over all shared subscriptions."""
         self.write_latency = Distribution(LATENCY_BOUNDS_MS)
         self.entry_sizes = Distribution(ENTRY_SIZE_BOUNDS)
         self.writes = Rate()
@@ -107,7 +107,7 @@ class Topic(BaseTopic[Subscription]):
         self.replicators: dict[str, Replicating] = {}
         """By the names of the other clusters."""
         self.shadow_replicators: dict[str, Replicating] = {}
-        """By the full names of the topics that are shadows of this one."""
+        """By the full names of the topic's shadow topics."""
         self.markers = TopicMarkers(managed_ledger.ledgers)
         self._entry_metadata: BrokerEntryMetadataWriter | None = None
         self._followers: list[Callable[[], None]] = []
@@ -116,7 +116,7 @@ class Topic(BaseTopic[Subscription]):
         self._use_persistence()
 
     async def take_subscriptions(self, io: Io) -> None:
-        """Makes a subscription for each cursor that was recovered; before anybody is let in."""
+        """Makes a subscription for each recovered cursor; called before the first client is admitted."""
 
         prefix = self.settings.replicator_prefix
 
@@ -143,7 +143,7 @@ class Topic(BaseTopic[Subscription]):
         self.managed_ledger.cursors.use_rate(persistence.mark_delete_rate if persistence.own_rate else None)
 
     def throttle_of(self, subscription: Subscription, known: Throttle | None) -> Throttle | None:
-        """What bounds how fast a subscription is sent; None: nothing does."""
+        """Returns what limits the dispatch rate of a subscription; None: nothing does."""
 
         def make() -> Throttle:
             return Throttle(
@@ -162,42 +162,42 @@ class Topic(BaseTopic[Subscription]):
         return self.rate_in.messages, self.rate_in.bytes
 
     def consuming(self) -> Iterator[Subscription | Replicating]:
-        """All that have a backlog of their own: subscriptions, and replicators."""
+        """Iterates over everything that has its own backlog: subscriptions and replicators."""
         yield from self.subscriptions.values()
         yield from self.all_replicators()
 
     def all_replicators(self) -> Iterator[Replicating]:
-        """Those to other clusters, and those to shadow topics."""
+        """Iterates over the replicators to other clusters, and those to shadow topics."""
         yield from self.replicators.values()
         yield from self.shadow_replicators.values()
 
     def consuming_as(self, name: str) -> Subscription | Replicating | None:
-        """The subscription of that name, or the replicator whose cursor has it."""
+        """Returns the subscription of that name, or the replicator whose cursor has it."""
         found = self.subscriptions.get(name)
         return found or next((each for each in self.all_replicators() if each.name == name), None)
 
     async def _compaction_cursor(self) -> Cursor:
         known = self.subscriptions.get(COMPACTION)
         if known is None:
-            # Whatever the cap of subscriptions: it is no consumer's.
+            # Whatever the limit of subscriptions: it does not belong to a consumer.
             known = await self._make_subscription(COMPACTION, EARLIEST, {}, durable=True)
         return known.cursor
 
     @property
     def compacts_itself(self) -> bool:
-        """Whether it is compacted now and then without being asked: at a threshold, and the system's own."""
+        """Whether the broker compacts the topic by itself: at a threshold, and system topics always."""
         return self.policies.compaction_threshold > 0 or self.name.reserved
 
     def compact_if_due(self) -> None:
-        """Compacts it if more than its threshold came since it was compacted last."""
+        """Starts a compaction if the backlog since the last one exceeds the threshold."""
         due = self.compacts_itself and not self.closing and not self.fenced and self.compaction.may_start
         if due and self.compaction.backlog_bytes() > self.policies.compaction_threshold:
             self.compaction.start()
 
     async def prepare(self) -> None:
-        """Goes by the policies on publishing; before anybody publishes, and when they have changed.
+        """Applies policies of publishing; called before the first producer, and after they have changed.
 
-        :raises LedgerError: what was published last cannot be read
+        :raises LedgerError: the last published entries cannot be read
         """
         async with self._preparing:
             if (
@@ -215,7 +215,7 @@ class Topic(BaseTopic[Subscription]):
                 self.deduplication = None
                 await self.managed_ledger.cursors.delete(DEDUPLICATION)
             if self.compacts_itself and COMPACTION not in self.subscriptions:
-                # From here on nothing goes that was not compacted.
+                # From here on nothing is trimmed before it is compacted.
                 await self._compaction_cursor()
             self._look_at_entries()
 
@@ -261,10 +261,10 @@ class Topic(BaseTopic[Subscription]):
     def publish(
         self, publish: Publish, buffer: bytes, starts: array[int], ends: array[int], size: int
     ) -> None:
-        """Stores entries ``buffer[starts[i]:ends[i]]``; the producer hears of them when they are durable.
+        """Stores entries ``buffer[starts[i]:ends[i]]``; the producer gets the outcome when they are durable.
 
         :raises TopicTerminated: the topic is terminated
-        :raises ServiceNotReady: it is closing, or lost to another broker
+        :raises ServiceNotReady: the topic is closing, or was lost to another broker
         """
         if self.closing or self.fenced:
             raise ServiceNotReady("Topic is temporarily unavailable")
@@ -307,7 +307,7 @@ class Topic(BaseTopic[Subscription]):
             self.writes.messages += operation.count
             self.entry_sizes.add(operation.size / operation.count, operation.count)
         if self.deduplication is not None and self.deduplication.full():
-            # After all of the commit: a snapshot's place is its end.
+            # After all entries of the commit: the position of a snapshot is the end of the commit.
             self.deduplication.snapshot(now)
         if self.markers.on_their_way:
             self.markers.durable(appends, list(self.subscriptions.values()))
@@ -320,30 +320,31 @@ class Topic(BaseTopic[Subscription]):
             self._wake_drained()
 
     def _sent_size(self, operation: Append) -> int:
-        """Bytes of entries as their producer sent them."""
+        """Returns the size of entries as their producer sent them, in bytes."""
         if self._entry_metadata is None:
             return operation.size
         marks = bytes_in_front(operation.buffer, operation.starts, operation.first, operation.count)
         return operation.size - marks
 
     def follow(self, follower: Callable[[], None]) -> None:
-        """``follower`` is called whenever entries were stored, as long as the topic is loaded."""
+        """Calls ``follower`` whenever entries were stored, as long as the topic is loaded."""
         self._followers.append(follower)
 
     def unfollow(self, follower: Callable[[], None]) -> None:
-        """It is not called any more."""
+        """Stops calling ``follower``."""
         if follower in self._followers:
             self._followers = [each for each in self._followers if each != follower]
 
     def save_sequence_ids(self) -> None:
-        """Takes a snapshot of what deduplication knows, if it is time."""
+        """Takes a deduplication snapshot if one is due."""
         known, now = self.deduplication, self.clock.monotonic()
         interval = self.policies.deduplication_snapshot_seconds
         if known is not None and interval > 0 and known.due(now, interval):
             known.snapshot(now)
 
     def on_failed(self, appends: Sequence[Append], error: Exception) -> None:
-        """An entry that is too large fails alone, with an error that does not make clients send it again."""
+        """Reports entries that were not stored. An entry that is too large fails alone, with an error after
+        which clients do not send it again."""
         reason: BrokerError
         too_large = isinstance(error, EntryTooLarge)
         if too_large:
@@ -355,7 +356,7 @@ class Topic(BaseTopic[Subscription]):
         else:
             reason = PersistenceFailure(f"Cannot store the message: {error}")
             self.hindered(Hindrance.NOT_STORED, str(reason))
-        # That a client publishes what cannot be published is no error of the broker.
+        # A message that cannot be published is the client's error and not the broker's.
         level = logging.ERROR if isinstance(reason, PersistenceFailure) else logging.INFO
         log.log(level, "entries not stored", extra={"topic": self.full_name, "error": str(error)})
         self.markers.failed(appends)
@@ -381,23 +382,24 @@ class Topic(BaseTopic[Subscription]):
         self._wake_drained()
 
     def _on_their_way(self) -> Iterator[tuple[str, int]]:
-        """Names and highest sequence ids of what is published and not durable yet."""
+        """Iterates over names and highest sequence ids of what is published and not durable yet."""
         for operation in self.managed_ledger.appends:
             if operation.context is not None:
                 yield from operation.context.sequence_marks(operation.first, operation.count)
 
     def _sources_on_their_way(self) -> Iterator[tuple[str, Position]]:
-        """Names of replicators and source positions of what is published and not durable yet."""
+        """Iterates over names of replicators and source positions of what is published and not
+        durable yet."""
         for operation in self.managed_ledger.appends:
             if operation.context is not None:
                 yield from operation.context.source_marks(operation.first, operation.count)
 
     def on_fenced(self) -> None:
-        """Somebody else owns the managed ledger: whoever asks for the topic next has it loaded anew."""
+        """Another broker owns the managed ledger: the next request for the topic loads it again."""
         self.fenced = True
         self._wake_drained()
         self.disconnect_producers()
-        # Those of readers go with them.
+        # Subscriptions of readers are dropped with them.
         for subscription in list(self.subscriptions.values()):
             subscription.disconnect_all()
 
@@ -407,7 +409,7 @@ class Topic(BaseTopic[Subscription]):
         self, name: str, start: Position, properties: dict[str, str], *, durable: bool
     ) -> Subscription:
         if durable:
-            # Consumers that come at the same time want the same one.
+            # Consumers that subscribe at the same time want the same subscription.
             making = self._making.get(name)
             if making is None:
                 making = self.loop.create_task(self._make_durable(name, start, properties))
@@ -433,7 +435,7 @@ class Topic(BaseTopic[Subscription]):
         return subscription
 
     def forget_subscription(self, subscription: Subscription) -> None:
-        """Drops a non-durable subscription."""
+        """Removes a non-durable subscription."""
         subscription.close()
         if self.subscriptions.get(subscription.name) is subscription:
             self.dispatch_rates.forget(subscription.name)
@@ -442,9 +444,9 @@ class Topic(BaseTopic[Subscription]):
             events.subscription_deleted(self.full_name, subscription.name)
 
     async def unsubscribe(self, name: str) -> None:
-        """Deletes a subscription with its cursor; consumers must have been disconnected.
+        """Deletes a subscription with its cursor; its consumers must have been disconnected.
 
-        :raises SubscriptionNotFound: there is none
+        :raises SubscriptionNotFound: the subscription does not exist
         """
         subscription = self.subscriptions.get(name)
         if subscription is None:
@@ -463,7 +465,7 @@ class Topic(BaseTopic[Subscription]):
                 self.compaction.go_on()
             raise
         if self.subscriptions.get(name) is not subscription:
-            # Somebody else has deleted it meanwhile, and made another one perhaps: that is none of this.
+            # Another request has deleted the subscription meanwhile; a new one of that name is not affected.
             return
         if name == COMPACTION:
             self.compaction.forget()
@@ -473,14 +475,15 @@ class Topic(BaseTopic[Subscription]):
         self.last_active = self.clock.monotonic()
 
     def keep_for_return(self, subscription: Subscription) -> None:
-        """A reader left through a seek: cursor and position wait for it a while."""
+        """Keeps cursor and position for a reader that left through a seek, for a limited time."""
         if not subscription.durable and not subscription.consumers:
             subscription.awaiting_return = self.wheel.schedule(
                 SEEK_RETURN_SECONDS, self.forget_subscription, subscription
             )
 
     async def position_at(self, publish_time_ms: int) -> Position:
-        """The first position published at or after a time; behind the last one when there is none."""
+        """Returns the first position published at or after a time; the position behind the last entry if
+        there is none."""
         return await first_published_at(self.managed_ledger, publish_time_ms)
 
     async def last_message(self) -> tuple[Position, int]:
@@ -494,7 +497,7 @@ class Topic(BaseTopic[Subscription]):
     # Figures
 
     def tick(self, seconds: float) -> bool:
-        """Works out rates over the last window; returns whether anything is still moving."""
+        """Updates rates over the last window; returns whether there is still traffic."""
         reader = self.managed_ledger.reader
         self.reads.messages, self.reads.bytes = reader.entries_read, reader.bytes_read
         self.misses.messages = reader.entries_missed
@@ -505,7 +508,7 @@ class Topic(BaseTopic[Subscription]):
         acknowledged = self._tick_clients(seconds)
         for replicator in self.all_replicators():
             acknowledged = replicator.tick(seconds) or acknowledged
-        # A rate that is not worked out once more after its last window stays what it was.
+        # Without one more update after its last window, a rate would keep its value.
         return acknowledged or any(rate.per_second > 0 for rate in rates)
 
     # Ending
@@ -515,7 +518,7 @@ class Topic(BaseTopic[Subscription]):
         self.managed_ledger.disown()
 
     async def terminate(self) -> Position:
-        """Ends the topic for ever; returns the last position."""
+        """Terminates the topic; returns the last position."""
         self.check_open()
         last = await self.managed_ledger.terminate()
         self.disconnect_producers()
@@ -524,9 +527,9 @@ class Topic(BaseTopic[Subscription]):
         return last
 
     async def close(self) -> None:
-        """Disconnects everybody and closes the managed ledger: what was acknowledged is durable then.
+        """Disconnects all clients and closes the managed ledger: acknowledgements are durable then.
 
-        What is on its way to the disk gets its receipt first: else its producers would send it again.
+        Pending entries get their receipts first: otherwise their producers would send them again.
         """
         if self.closing:
             return
@@ -542,7 +545,7 @@ class Topic(BaseTopic[Subscription]):
         self._let_go()
 
     async def delete(self) -> None:
-        """Disconnects everybody and removes the topic with all it stored."""
+        """Disconnects all clients and deletes the topic with everything it stored."""
         self.closing = True
         await self.compaction.stop()
         await self._subscriptions_made()
@@ -551,7 +554,7 @@ class Topic(BaseTopic[Subscription]):
         self._let_go()
 
     def _let_go(self) -> None:
-        """Of whatever refers to the topic in turn: then reference counting frees it."""
+        """Breaks reference cycles, so that reference counting frees the topic."""
         for subscription in self.subscriptions.values():
             subscription.dispatcher = None
         self.subscriptions.clear()
@@ -561,6 +564,7 @@ class Topic(BaseTopic[Subscription]):
         self._followers = []
 
     async def _subscriptions_made(self) -> None:
-        """Returns when none is on its way: a cursor made meanwhile would outlive its topic."""
+        """Returns when no subscription is being created: a cursor created meanwhile would outlive
+        its topic."""
         for making in list(self._making.values()):
             await finished(self.loop, making)

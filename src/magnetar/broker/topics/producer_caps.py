@@ -1,4 +1,4 @@
-"""How many producers may be connected to a topic, in all and from one host."""
+"""Limits of the producers that are connected to a topic, in total and per host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class _Settings(Protocol):
 
 
 class Capped(Protocol):
-    """A topic; the room's modules above have both kinds."""
+    """A topic of either kind, as this module needs it."""
 
     full_name: str
     policies: EffectivePolicies
@@ -33,13 +33,14 @@ class Addressed(Protocol):
 
 
 def of_host(address: str, clients: Iterable[Addressed]) -> int:
-    """How many of some clients come from the host of an address."""
+    """Returns how many of the clients are connected from the host of an address."""
     host = address.rpartition(":")[0]
     return sum(client.address.rpartition(":")[0] == host for client in clients)
 
 
 def reached_by_producer(topic: Capped, producer: Producer) -> str:
-    """Which limit keeps a producer out; empty: none. Replicators of other clusters have no limit."""
+    """Returns the limit that keeps a producer out, or an empty string. Replicators of other clusters are not
+    limited."""
     if producer.remote_cluster is not None:
         return ""
     cap, local = topic.policies.max_producers, topic.local_producers()

@@ -1,4 +1,4 @@
-"""What a topic knows of its replicators, which are made a room above it."""
+"""A topic's view of its replicators, which a higher layer implements."""
 
 from __future__ import annotations
 
@@ -16,31 +16,32 @@ class AnyReplicating(Protocol):
     remote: str
     """The name of the cluster, or the full name of the shadow topic."""
     sent: Rate
-    """Messages and bytes that were sent, those that were sent again among them."""
+    """Messages and bytes that were sent, repeated ones included."""
 
     @property
     def where(self) -> str:
-        """What it sends to, for people: a cluster, or a shadow topic."""
+        """The destination in texts: a cluster or a shadow topic."""
         ...
 
     @property
     def hindrance(self) -> str:
-        """Why nothing is sent, in words; empty: nothing keeps it from sending."""
+        """Why nothing is sent, as a sentence; empty: sending is possible."""
         ...
 
     @property
     def connected_ms(self) -> int:
-        """When it was connected, in milliseconds since 1970; 0: it is not."""
+        """The time of the connection in milliseconds since 1970; 0: it is not connected."""
         ...
 
     @property
     def connected(self) -> bool: ...
     def link(self) -> tuple[str, str] | None:
-        """``host:port`` of both ends of its connection, its own end first; None while it is disconnected."""
+        """``host:port`` of both ends of the connection, this broker's first; None while it is
+        disconnected."""
         ...
 
     def delay_seconds(self) -> float:
-        """How long the oldest entry without a receipt has been in flight; 0 if none is."""
+        """Returns how long the oldest entry without a receipt has been in flight; 0 if none is."""
         ...
 
     def rest(self) -> None:
@@ -48,12 +49,12 @@ class AnyReplicating(Protocol):
         ...
 
     def tick(self, seconds: float) -> bool:
-        """Works out rates over the last window; returns whether anything still moves."""
+        """Updates rates over the last window; returns whether there is still traffic."""
         ...
 
 
 class PassingOn(AnyReplicating, Protocol):
-    """The replicator of a non-persistent topic: it sends at once, or not at all."""
+    """The replicator of a non-persistent topic: it sends messages at once or not at all."""
 
     dropped: Rate
     """Messages for the other cluster that were not sent."""
@@ -63,43 +64,43 @@ class PassingOn(AnyReplicating, Protocol):
         ...
 
     def wake(self) -> None:
-        """Connects again if it rests."""
+        """Reconnects if it rests."""
         ...
 
 
 class Replicating(AnyReplicating, Protocol):
-    """The replicator of a persistent topic: it sends every message, from a cursor."""
+    """The replicator of a persistent topic: it sends every message, with a cursor."""
 
     topic: Any
     cursor: Cursor
     expiring: bool
-    """It is being looked up what has expired."""
+    """Whether a search for expired entries is in progress."""
     last_expire_ms: int
     expired: Rate
-    """Entries that were not sent because they had expired."""
+    """Entries that expired before they were sent."""
     skipped: int
-    """Entries that operators and backlog quotas had skipped."""
+    """Entries that operators or backlog quotas skipped."""
 
     @property
     def name(self) -> str:
-        """That of its cursor, as operators call it."""
+        """The name of its cursor, as operators know it."""
         ...
 
     @property
     def closing(self) -> bool: ...
     def backlog(self) -> int:
-        """Entries that the other cluster has not confirmed."""
+        """Returns the number of entries that the other cluster has not confirmed."""
         ...
 
     def policies_changed(self) -> None:
-        """Goes by the policies of its topic as they are now."""
+        """Applies the current policies of the topic."""
         ...
 
     def skip_to(self, position: Position) -> int:
-        """Has everything up to a position never be sent; returns how many entries that were."""
+        """Skips everything up to a position, which is never sent; returns the number of skipped entries."""
         ...
 
     def lag_seconds(self) -> float:
-        """Age of the oldest entry that the other cluster has not confirmed, by when it was stored here or
-        found at the last load; 0: there is none."""
+        """Returns the age of the oldest entry that the other cluster has not confirmed, since it was stored
+        here or found at the last load; 0: there is none."""
         ...

@@ -1,4 +1,4 @@
-"""A producer that comes with a request and goes with its answer."""
+"""A producer that exists for the time of one request."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from magnetar.managed_ledger.position import Position
 from magnetar.security.principal import Principal
 
 Outcome = Position | BrokerError
-"""Where an entry is, or why it is stored nowhere."""
+"""The position of an entry, or the reason why it was not stored."""
 
 STORED_ALREADY: Position = (-1, -1)
-"""Of what deduplication knows already."""
+"""The position in the outcome of a duplicate."""
 
 
 class RequestProducer(NoConnection):
-    """Publishes once, and hears what became of each entry."""
+    """Publishes once, and collects the outcome of each entry."""
 
     client_version = "http"
 
@@ -40,7 +40,7 @@ class RequestProducer(NoConnection):
         principal: Principal,
         address: str,
     ) -> None:
-        """:param address: ``host:port`` of whoever asks"""
+        """:param address: ``host:port`` of the requester"""
         self._topic = topic
         self.address = address
         self.producer = Producer(
@@ -59,14 +59,14 @@ class RequestProducer(NoConnection):
         )
         self._outcomes: list[Outcome | None] = []
         self._under_way: dict[Publish, int] = {}
-        """What is not known yet, and which entry is the first of it."""
+        """Publishes whose outcome is open, with the index of their first entry."""
         self._told: Any = None
-        """Somebody waits for all of it to be known."""
+        """A future that is completed when all outcomes are known."""
 
     async def publish(self, entries: Sequence[bytes], sequence_ids: Sequence[int]) -> list[Outcome]:
-        """What became of each entry, once that is known of all.
+        """Returns the outcome of each entry, once all are known.
 
-        :param entries: from the magic number to the end of the payload, a message in each
+        :param entries: from the magic number to the end of the payload, with one message each
         """
         ends = array("q", accumulate(map(len, entries)))
         starts = array("q", (0, *ends[:-1]))

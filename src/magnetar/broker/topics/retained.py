@@ -1,4 +1,4 @@
-"""How a topic's retention policy becomes the settings of its managed ledger."""
+"""Converts a topic's retention policy to the settings of its managed ledger."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from magnetar.managed_ledger.settings import RetentionSettings
 
 @lru_cache(maxsize=1024)
 def retention_settings(retention: Retention) -> RetentionSettings:
-    """Of a managed ledger; topics with the same policy share it."""
+    """Returns the settings for a managed ledger; topics with the same policy share one object."""
     return RetentionSettings(
         retention.minutes * 60_000 if retention.minutes >= 0 else -1,
         retention.megabytes << 20 if retention.megabytes >= 0 else -1,

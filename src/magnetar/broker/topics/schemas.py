@@ -1,4 +1,4 @@
-"""What a topic's policies say of the schemas of its producers and consumers."""
+"""Applies a topic's policies to the schemas of its producers and consumers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from magnetar.errors import IncompatibleSchema
 
 
 async def for_producer(registry: SchemaRegistry, topic: AnyTopic, schema: SchemaData | None) -> bytes:
-    """The version that a producer publishes with: its schema is added when it is new.
+    """Returns the version that a producer publishes with; a new schema is added.
 
-    :param schema: None when it declares none
-    :raises IncompatibleSchema: the topic's policies do not allow it
-    :raises InvalidSchemaData: it is no schema
+    :param schema: None if the producer declares none
+    :raises IncompatibleSchema: the topic's policies do not allow the schema
+    :raises InvalidSchemaData: the schema is invalid
     """
     try:
         return await _version_of(registry, topic, schema)
@@ -40,10 +40,10 @@ async def _version_of(registry: SchemaRegistry, topic: AnyTopic, schema: SchemaD
 
 
 async def for_consumer(registry: SchemaRegistry, topic: AnyTopic, schema: SchemaData | None) -> None:
-    """Checks a consumer's schema; on a topic that nobody uses yet it becomes the topic's.
+    """Checks a consumer's schema; on an unused topic it becomes the topic's schema.
 
-    :raises IncompatibleSchema: it cannot read the topic
-    :raises InvalidSchemaData: it is no schema
+    :raises IncompatibleSchema: the consumer cannot read the topic
+    :raises InvalidSchemaData: the schema is invalid
     """
     if schema is None or schema.type is SchemaType.AUTO_CONSUME:
         return
@@ -54,7 +54,7 @@ async def for_consumer(registry: SchemaRegistry, topic: AnyTopic, schema: Schema
 
 
 def _is_idle(topic: AnyTopic) -> bool:
-    """Nobody publishes, nobody consumes with a schema in mind, nothing is stored."""
+    """Whether the topic has no producers, no consumers with a schema, and no messages."""
     if topic.producers or topic.stored_bytes:
         return False
     return all(

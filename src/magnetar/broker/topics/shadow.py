@@ -1,4 +1,4 @@
-"""A shadow topic: subscriptions of its own on the ledgers of another topic, its source (PIP-180)."""
+"""A shadow topic: its own subscriptions on the ledgers of another topic, its source (PIP-180)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from magnetar.naming.topic_name import TopicName
 
 
 class ShadowTopic(Topic):
-    """Stores nothing: it learns positions, and dispatches the entries that its source has stored there.
+    """Stores nothing: it learns positions from its source, and dispatches the entries that the source has
+    stored.
 
-    Entries that come in one turn are taken together, in their order. One in a ledger that is not known yet
-    waits, and so does what follows, until the record of the source has been read again.
+    Entries that arrive in one turn of the loop are handled together, in their order. An entry in an unknown
+    ledger waits, together with everything behind it, until the record of the source has been read again.
     """
 
     managed_ledger: ShadowLedger
@@ -29,7 +30,7 @@ class ShadowTopic(Topic):
 
     @property
     def source(self) -> TopicName:
-        """The topic whose messages it has."""
+        """The source topic."""
         return TopicName.from_path(self.managed_ledger.source)
 
     @property
@@ -37,28 +38,28 @@ class ShadowTopic(Topic):
         return self.source.schema_path
 
     def follow_source(self) -> None:
-        """Dispatches from now on what the source gets; called once, when the topic is opened."""
+        """Starts to dispatch what the source receives; called once, when the topic is opened."""
         self._held = deque()
         self._taking = False
         self.managed_ledger.changed = self._source_changed
 
     async def prepare(self) -> None:
-        """What is published is deduplicated and marked at the source, which compacts it as well."""
+        """Does nothing: deduplication, entry metadata and compaction happen at the source."""
         self._look_at_entries()
 
     def _look_at_entries(self) -> None:
         self.admission = ShadowAdmission()
 
     def compact_if_due(self) -> None:
-        """Its source is compacted."""
+        """Does nothing: the source is compacted."""
 
     def publish(
         self, publish: Publish, buffer: bytes, starts: array[int], ends: array[int], size: int
     ) -> None:
-        """Takes the position of an entry; its producer hears when it can be read here.
+        """Registers the position of an entry; its producer gets the receipt when the entry can be read here.
 
         :raises NotAllowed: the entry has no position
-        :raises ServiceNotReady: the topic is closing, or lost to another broker
+        :raises ServiceNotReady: the topic is closing, or was lost to another broker
         """
         if self.closing or self.fenced:
             raise ServiceNotReady("Topic is temporarily unavailable")
@@ -72,7 +73,7 @@ class ShadowTopic(Topic):
         if not self.is_busy:
             self.busy()
         if not self._taking:
-            # Not from within the call that publishes: its caller counts first what is on its way.
+            # Not within the publishing call: its caller has to count pending entries first.
             self._taking = True
             self.loop.call_soon(self._take)
 
@@ -86,7 +87,7 @@ class ShadowTopic(Topic):
             self.on_durable(taken)
 
     def _source_changed(self) -> None:
-        """The source has other ledgers, or has ended."""
+        """The source has other ledgers, or was terminated."""
         self._take_or_refuse()
         for subscription in list(self.subscriptions.values()):
             if subscription.dispatcher is not None:
@@ -97,7 +98,8 @@ class ShadowTopic(Topic):
     def _take_or_refuse(self) -> None:
         self._take()
         if self._held:
-            # The record that was read may be older than the entry: it is sent again after a while.
+            # The record may have been read before the entry's ledger was added: the entry is sent again
+            # later.
             refused, self._held = list(self._held), deque()
             self.on_failed(refused, PersistenceFailure("the ledger of the source topic is not known yet"))
 
@@ -111,9 +113,9 @@ class ShadowTopic(Topic):
 
 
 def _nothing() -> None:
-    """It is closed."""
+    """Replaces the callback of a closed topic."""
 
 
 def topic_class(managed_ledger: ManagedLedger) -> type[Topic]:
-    """The class of the topic that is stored there."""
+    """Returns the class for a topic on that managed ledger."""
     return ShadowTopic if isinstance(managed_ledger, ShadowLedger) else Topic

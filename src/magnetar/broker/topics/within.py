@@ -1,4 +1,4 @@
-"""Producers and readers inside the broker: they publish to a topic and follow it without a client."""
+"""Producers and readers inside the broker, which publish to a topic and follow it without a client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _READ_BYTES = 1 << 20
 
 
 class NoConnection:
-    """What a topic asks of the connection of a producer that has none."""
+    """Stands for the connection of a producer that has no client."""
 
     address = "local"
     client_version = "broker"
@@ -33,10 +33,10 @@ class NoConnection:
         return True
 
     def stop_producer(self, producer: Producer) -> None:
-        """Nothing is sent that nobody waits for."""
+        """Does nothing: no client waits for receipts."""
 
     def close_producer(self, producer: Producer, assigned: Assigned | None = None) -> None:
-        """Who publishes next hears that the topic is closing."""
+        """Does nothing: the next publish raises that the topic is closing."""
 
     def on_durable(
         self,
@@ -48,18 +48,18 @@ class NoConnection:
         count: int,
         size: int,
     ) -> None:
-        """Nobody waits for it."""
+        """Does nothing: the receipt is not needed."""
 
     def on_failed(
         self, producer: Producer, publish: Publish, first: int, count: int, size: int, error: BrokerError
     ) -> None:
-        """Nobody waits for it; the topic has logged why."""
+        """Does nothing: the topic has logged the reason."""
 
     def on_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
         raise AssertionError("a persistent topic stores what it takes")
 
     def producer_of(self, topic: Topic, name: str) -> Producer:
-        """A producer of that name by which the broker itself publishes; topics never come to know it."""
+        """Returns a producer of that name for the broker's own messages; the topic does not list it."""
         return Producer(
             topic,
             self,
@@ -75,21 +75,21 @@ class NoConnection:
 
 
 class TopicWriter(NoConnection):
-    """A producer of the broker's own; it hears itself what became of what it appended."""
+    """A producer for the broker's own messages, which waits for the outcome of each."""
 
     def __init__(self, topic: Topic, name: str) -> None:
-        """:param name: that of the producer, for deduplication; unique in the cluster"""
+        """:param name: the producer's name for deduplication; unique in the cluster"""
         self._topic = topic
         self._waiting: deque[Any] = deque()
         self._producer = self.producer_of(topic, name)
 
     async def append(self, entry: bytes, sequence_id: int, messages: int = 1) -> Position:
-        """Publishes one entry; returns where it is when it is durable.
+        """Publishes one entry; returns its position when it is durable.
 
         :param entry: from the magic number to the end of the payload
         :raises TopicTerminated: the topic is terminated
-        :raises ServiceNotReady: it is closing, or lost to another broker
-        :raises PersistenceFailure: it cannot be stored
+        :raises ServiceNotReady: the topic is closing, or was lost to another broker
+        :raises PersistenceFailure: the entry cannot be stored
         """
         ids = array("q", (sequence_id,))
         publish = Publish(self._producer, ids, ids, messages, self._topic.clock.monotonic())
@@ -99,7 +99,7 @@ class TopicWriter(NoConnection):
         position: Position = await done
         return position
 
-    # What became of it, in the order in which it was appended
+    # Outcomes, in the order of the appends
 
     def on_durable(
         self,
@@ -122,11 +122,11 @@ class TopicWriter(NoConnection):
 
 
 async def read_on(topic: Topic, after: Position, take: Callable[[EntryRun], None]) -> Position:
-    """Gives everything behind a position to ``take``, in order; returns the last position that was read.
+    """Passes everything behind a position to ``take``, in order; returns the last position that was read.
 
-    What is not in the topic any more is given as compaction left it, and so is what a first reader gets.
+    Entries that were trimmed come from the compacted ledger, and so does everything for a first reader.
 
-    :raises LedgerError: it cannot be read
+    :raises LedgerError: an entry cannot be read
     """
     ledgers, last = topic.managed_ledger.ledgers, topic.max_read_position
     compacted = topic.compaction.current
