@@ -1,1 +1,1 @@
-"""Topics in which the broker keeps what it must remember itself."""
+"""System topics, in which brokers keep their own state."""

@@ -1,4 +1,4 @@
-"""Records of a namespace's ``__change_events``: Avro, with the schema that Pulsar registers for them."""
+"""The records of a namespace's ``__change_events``: Avro, with the schema that Pulsar registers for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from magnetar.protocol.metadata import build_entry, parse_entry
 from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata
 
 GLOBAL = "__G__"
-"""In front of the key of policies that count in all clusters."""
+"""The prefix of the key of policies for all clusters."""
 
 SCHEMA_PROPERTIES = {"__alwaysAllowNull": "true", "__jsr310ConversionEnabled": "false"}
 """As Pulsar registers the schema."""
@@ -28,12 +28,12 @@ Policies = dict[str, Any]
 
 
 class PolicyChange(NamedTuple):
-    """One record: what is set for a topic from now on."""
+    """One record: the policies of a topic from now on."""
 
     key: str
-    """The topic's full name, or :data:`GLOBAL` and that."""
+    """The topic's full name, with the prefix :data:`GLOBAL` for policies for all clusters."""
     policies: Policies | None
-    """``TopicPolicies``; None: nothing is set any more."""
+    """``TopicPolicies``; None: they were deleted."""
 
 
 def key_of(topic: TopicName, *, everywhere: bool) -> str:
@@ -41,8 +41,8 @@ def key_of(topic: TopicName, *, everywhere: bool) -> str:
 
 
 def definition() -> str:
-    """The schema as Pulsar registers it, type AVRO."""
-    # Only the first policy of a topic needs it, and a start is 5 ms faster without.
+    """Returns the schema as Pulsar registers it, type AVRO."""
+    # Only the first policy of a topic needs the import, and a start is 5 ms faster without it.
     from importlib.resources import files
 
     return files("magnetar.broker.system_topics").joinpath("change_events.avsc").read_text("utf-8")
@@ -65,12 +65,12 @@ def encode(
     schema_version: bytes,
     stays_here: bool = False,
 ) -> bytes:
-    """An entry as it is stored.
+    """Returns an entry as it is stored.
 
-    :param policies: ``TopicPolicies``; None says that nothing is set any more
-    :param everywhere: they count in all clusters
-    :param stays_here: other clusters are not told, although the policies count there as well
-    :param schema_version: of this schema in the topic, as messages name it
+    :param policies: ``TopicPolicies``; None deletes them
+    :param everywhere: they apply in all clusters
+    :param stays_here: the entry is not replicated, although the policies apply in all clusters
+    :param schema_version: of this schema in the topic, as messages carry it
     """
     payload = b""
     if policies is not None:
@@ -105,11 +105,11 @@ def encode(
 
 
 _MOST_BYTES = 1 << 20
-"""Of the records in an entry, uncompressed: those of a topic take some kilobytes."""
+"""The limit of the uncompressed records in an entry: those of a topic take some kilobytes."""
 
 
 def decode(entry: bytes) -> Iterator[PolicyChange]:
-    """The changes of policies in an entry; other events are left out.
+    """Iterates over the changes of policies in an entry; other events are left out.
 
     :raises ProtocolError: the entry is damaged
     :raises EntryError: a record is not of this schema
@@ -118,7 +118,8 @@ def decode(entry: bytes) -> Iterator[PolicyChange]:
     metadata = parsed.metadata
     payload = bytes(parsed.payload)
     if metadata.compression != CompressionType.NONE:
-        # Anybody who may publish to the namespace may have sent it, and the loop waits meanwhile.
+        # Any client that may publish to the namespace could have sent the entry, and decompression blocks the
+        # loop.
         payload = decompress(metadata.compression, payload, metadata.uncompressed_size, _MOST_BYTES)
     if metadata.HasField("num_messages_in_batch"):
         for message in split_batch(payload, metadata.num_messages_in_batch):
@@ -143,9 +144,9 @@ def _change(key: str, is_null: bool, payload: bytes) -> Iterator[PolicyChange]:
 
 
 def topic_of(key: str) -> TopicName:
-    """The topic whose policies a key stands for.
+    """Returns the topic whose policies have that key.
 
-    :raises InvalidName: it stands for none
+    :raises InvalidName: the key does not name a topic
     """
     return TopicName.parse(key.removeprefix(GLOBAL))
 

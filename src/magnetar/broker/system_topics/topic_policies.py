@@ -1,4 +1,4 @@
-"""Policies of single topics, kept where Pulsar keeps them: in the namespace's topic ``__change_events``."""
+"""Topic policies, stored where Pulsar stores them: in the namespace's topic ``__change_events``."""
 
 from __future__ import annotations
 
@@ -37,40 +37,40 @@ _MAX_KNOWN = 100_000
 
 
 def codec() -> ModuleType:
-    """Avro is loaded when the first policies are: most namespaces have none."""
+    """Imports Avro when the first policies are loaded: most namespaces have none."""
     from magnetar.broker.system_topics import change_events
 
     return change_events
 
 
 def change_events_of(namespace: NamespaceName) -> TopicName:
-    """Where a namespace has the policies of its topics."""
+    """Returns the topic with the policies of a namespace's topics."""
     return TopicName(Domain.PERSISTENT, namespace, CHANGE_EVENTS)
 
 
 class _Namespace:
-    """What was read of a namespace's records so far."""
+    """What was read so far of a namespace's records."""
 
     def __init__(self, io: Io, producer: str) -> None:
         self.mutex = Mutex(io.loop)
         self.topic: Topic | None = None
         self.read: Topic | None = None
-        """The same topic, once it was read to its end: until then what is known is not all."""
+        """The same topic, once it was read to its end: until then the policies are incomplete."""
         self.writer: TopicWriter | None = None
-        """Of that topic."""
+        """Writes to that topic."""
         self.position: Position = EARLIEST
         self.policies: dict[str, Record] = {}
         self.untold: set[str] = set()
-        """Keys of what has changed and nobody was told of."""
+        """Keys of changes that have not been reported yet."""
         self.producer = producer
         self.sequence_id = 0
         self.schema_version = b""
-        """Of the records that are written; empty: not registered yet."""
+        """The version of the written records; empty: not registered yet."""
         self.following: Any = None
 
 
 class SystemTopicPolicies:
-    """Reads the records of a namespace when they are first asked for, and follows them from then on."""
+    """Reads the records of a namespace at the first request, and follows them from then on."""
 
     def __init__(
         self,
@@ -80,22 +80,23 @@ class SystemTopicPolicies:
         metadata: MetadataStore,
         names: ProducerNames,
     ) -> None:
-        """:param tell: awaited with each topic whose policies somebody else changed"""
+        """:param tell: awaited with each topic whose policies were changed elsewhere"""
         self._topics = topics
         self._names = names
         self._cluster = cluster
         self._tell = tell
         self._known: dict[NamespaceName, _Namespace] = {}
-        # Of namespaces, not of topics: it grows with them.
+        # Of namespaces, not of topics: the cache grows with their number.
         self._stored = MetadataCache(metadata, ROOT, metadata.exists, most=_MAX_KNOWN)
 
     async def close(self) -> None:
-        """What is followed are topics of this broker: they end by themselves."""
+        """Does nothing: the followed topics belong to this broker and are closed with it."""
 
-    # Asking
+    # Reading
 
     async def of(self, topic: TopicName) -> Mapping[str, Any]:
-        """What counts for a topic: what is set here wins over what is set for all clusters."""
+        """Returns what applies to a topic: policies for this cluster take precedence over those for all
+        clusters."""
         state = await self._read(topic.namespace_name)
         if state is None or not state.policies:
             return {}
@@ -105,14 +106,14 @@ class SystemTopicPolicies:
         return {**everywhere, **{field: value for field, value in here.items() if value not in ([], {})}}
 
     async def own(self, topic: TopicName, *, everywhere: bool) -> Mapping[str, Any]:
-        """What is set for a topic here, or for all clusters."""
+        """Returns a topic's policies for this cluster, or those for all clusters."""
         state = await self._read(topic.namespace_name)
         if state is None or not state.policies:
             return {}
         return state.policies.get(codec().key_of(topic, everywhere=everywhere), {})
 
     async def _read(self, namespace: NamespaceName) -> _Namespace | None:
-        """The namespace, read to its end; None when nothing was ever set in it."""
+        """Returns the namespace, read to its end; None if it has never had topic policies."""
         state = self._known.get(namespace)
         if state is not None and state.read is not None and not state.read.closing:
             return state
@@ -140,13 +141,13 @@ class SystemTopicPolicies:
         await self._read_on(state, topic)
         state.read = topic
         if first:
-            # Nobody has gone by anything else yet.
+            # No topic has applied older policies yet.
             state.untold.clear()
         elif state.untold:
             self._follow(state)
 
     async def _read_on(self, state: _Namespace, topic: Topic) -> None:
-        """Reads what was not read yet."""
+        """Reads new records."""
 
         def take(run: EntryRun) -> None:
             for index in range(run.count):
@@ -157,11 +158,11 @@ class SystemTopicPolicies:
     # Following
 
     def appeared(self, namespace: NamespaceName) -> None:
-        """Somebody made the topic of a namespace that had none."""
+        """The topic of a namespace that had none was created."""
         self._stored.forget(f"{ROOT}/{change_events_of(namespace).path}")
 
     def forget(self, namespace: NamespaceName) -> None:
-        """The namespace is gone."""
+        """The namespace was deleted."""
         self._known.pop(namespace, None)
         self.appeared(namespace)
 
@@ -189,11 +190,11 @@ class SystemTopicPolicies:
     # Changing
 
     async def change(self, topic: TopicName, work: Callable[[Record], None], *, everywhere: bool) -> None:
-        """Applies ``work`` to what is set for a topic; durable, and known here, when this returns.
+        """Applies ``work`` to the policies of a topic; they are durable, and known here, when this returns.
 
-        :param everywhere: to what is set for all clusters
+        :param everywhere: changes the policies for all clusters
         :raises ServiceNotReady: the topic of the records is just being closed
-        :raises PersistenceFailure: it cannot be stored
+        :raises PersistenceFailure: the record cannot be stored
         """
         namespace = topic.namespace_name
         state = self._state(namespace)
@@ -206,13 +207,13 @@ class SystemTopicPolicies:
             work(record)
             await self._write(state, events, topic, record, everywhere=everywhere)
             await self._read_on(state, events)
-            # Whoever changes them tells of that.
+            # The caller of this method reports the change.
             state.untold.discard(codec().key_of(topic, everywhere=everywhere))
 
     async def delete(self, topic: TopicName, *, elsewhere: bool = False) -> None:
-        """Nothing is set for a topic here any more, neither for this cluster nor for all.
+        """Deletes the policies of a topic here, those for this cluster and those for all.
 
-        :param elsewhere: other clusters forget what counts for all of them, too
+        :param elsewhere: other clusters delete the policies for all clusters as well
         """
         state = await self._read(topic.namespace_name)
         if state is None:
@@ -229,7 +230,7 @@ class SystemTopicPolicies:
             await self._read_on(state, events)
 
     async def _register(self, events: Topic) -> bytes:
-        """The version of the records' schema in their topic, registered when it is new."""
+        """Returns the version of the records' schema in their topic; a new schema is registered."""
         schema = SchemaData(SchemaType.AVRO, codec().definition().encode(), dict(codec().SCHEMA_PROPERTIES))
         strategy = events.policies.schema_compatibility
         version = await self._topics.schemas.put_if_absent(events.name.schema_path, schema, strategy)
@@ -266,12 +267,12 @@ class SystemTopicPolicies:
 
 
 def new_record() -> Record:
-    """``TopicPolicies`` with nothing set, as Pulsar writes them."""
+    """Returns empty ``TopicPolicies``, as Pulsar writes them."""
     return {"backLogQuotaMap": {}, "subscriptionTypesEnabled": [], "subscriptionPolicies": {}}
 
 
 def apply_records(policies: dict[str, Record], topic: str, entry: bytes) -> set[str]:
-    """Takes what an entry says over; returns the keys of what it says something of."""
+    """Applies the changes in an entry; returns their keys."""
     changed = set()
     try:
         for change in codec().decode(entry):
@@ -282,6 +283,6 @@ def apply_records(policies: dict[str, Record], topic: str, entry: bytes) -> set[
                 policies[change.key] = change.policies
             changed.add(change.key)
     except (ProtocolError, InvalidName) as error:
-        # Any client that may publish there can write anything: what is no record changes nothing.
+        # Any client that may publish there can write anything: an entry that is not a record changes nothing.
         log.warning("not a record of policies topic=%s: %s", topic, error)
     return changed

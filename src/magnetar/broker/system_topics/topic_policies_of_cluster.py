@@ -1,4 +1,4 @@
-"""Policies of topics where several brokers serve a cluster: their records are read and written as clients do.
+"""Topic policies in a cluster of several brokers, which read and write the records as clients do.
 
 The broker that loads a topic need not be the one that serves the topic with the records of its namespace.
 """
@@ -39,31 +39,31 @@ _MAX_KNOWN = 100_000
 _READ_ENTRIES = 100
 _RETRY_SECONDS, _LONGEST_PAUSE = 1.0, 30.0
 _LAST_SECONDS = 5.0
-"""How long the last record may take to be delivered once it is known that it is there."""
+"""How long the delivery of the last record may take once its position is known."""
 
 
 class _Namespace:
-    """What was read of a namespace's records so far."""
+    """What was read so far of a namespace's records."""
 
     def __init__(self, io: Io) -> None:
         self.mutex = Mutex(io.loop)
-        """Held by who opens it, or changes something."""
+        """Held while the namespace is opened or changed."""
         self.reader: Reader | None = None
         self.producer: Producer | None = None
         self.sequence_id = 0
         self.schema_version = b""
-        """Of the records that are written; empty: not registered yet."""
+        """The version of the written records; empty: not registered yet."""
         self.position: Position = EARLIEST
         self.policies: dict[str, Record] = {}
         self.following: Any = None
         self.waiting: list[tuple[Position, Any]] = []
-        """Who wants to hear when that far has been read."""
+        """Futures that are completed when that position has been read."""
 
 
 class ClusterTopicPolicies:
     """See :class:`magnetar.broker.policies.store.TopicPolicies`.
 
-    A namespace is followed from when it is first asked for.
+    A namespace is followed from the first request on.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class ClusterTopicPolicies:
         metadata: MetadataStore,
         client: Callable[[], Client],
     ) -> None:
-        """:param tell: awaited with each topic whose policies were changed; None: any of the namespace
+        """:param tell: awaited with each topic whose policies were changed; None: any topic of the namespace
 
-        :param client: makes one that may read and write all system topics; called once the broker serves
+        :param client: makes a client that may read and write all system topics; called once the broker serves
         """
         self._topics = topics
         self._loop = topics.io.loop
@@ -86,7 +86,7 @@ class ClusterTopicPolicies:
         self._client: Client | None = None
         self._known: dict[NamespaceName, _Namespace] = {}
         self._anew: dict[NamespaceName, Any] = {}
-        """What reads those again that could not be followed."""
+        """Tasks that read namespaces again whose records could not be followed."""
         self._stored = MetadataCache(metadata, ROOT, metadata.exists, most=_MAX_KNOWN)
 
     async def close(self) -> None:
@@ -101,7 +101,7 @@ class ClusterTopicPolicies:
             except PulsarException as error:
                 log.warning("readers of policies end with the process", extra={"error": str(error)})
 
-    # Asking
+    # Reading
 
     async def of(self, topic: TopicName) -> Mapping[str, Any]:
         state = await self._read(topic.namespace_name)
@@ -118,7 +118,7 @@ class ClusterTopicPolicies:
         return state.policies.get(codec().key_of(topic, everywhere=everywhere), {})
 
     async def _read(self, namespace: NamespaceName) -> _Namespace | None:
-        """The namespace, read to what its end was; None when nothing was ever set in it.
+        """Returns the namespace, read to the end that it had; None if it has never had topic policies.
 
         :raises ServiceNotReady: its records cannot be read now
         """
@@ -151,7 +151,7 @@ class ClusterTopicPolicies:
                 self._take(state, name, await reader.read_entries(_READ_ENTRIES))
         except BaseException as error:
             if reader is not None:
-                # Else each attempt would leave one behind that comes back for ever.
+                # Otherwise each attempt would leave a reader behind that reconnects forever.
                 self._loop.create_task(_closed(reader))
             if isinstance(error, PulsarException):
                 raise ServiceNotReady(f"{name} cannot be read: {error}") from error
@@ -188,7 +188,7 @@ class ClusterTopicPolicies:
             self._wake(state)
         state.following = None
         if self._known.get(namespace) is not state:
-            # It was let go while it was read for the first time: what is known by now is another one's.
+            # The namespace was dropped during the first read: its present state belongs to another task.
             self._end(state)
             return
         self.forget(namespace)
@@ -196,7 +196,7 @@ class ClusterTopicPolicies:
             self._anew[namespace] = self._loop.create_task(self._read_anew(namespace))
 
     async def _read_anew(self, namespace: NamespaceName) -> None:
-        """Until they can be read: live topics go by what was changed since they could not."""
+        """Tries until the records can be read; live topics then apply what was changed meanwhile."""
         pause = _RETRY_SECONDS
         try:
             while True:
@@ -233,7 +233,7 @@ class ClusterTopicPolicies:
         waiter = self._loop.create_future()
         state.waiting.append((position, waiter))
         if not await finished(self._loop, waiter, partial(self._loop.call_later, _LAST_SECONDS)):
-            # What said that nothing is set any more may have been compacted away: it is never delivered.
+            # A deletion of policies may have been compacted away: it is never delivered.
             log.info("the last record of policies was not delivered")
 
     def appeared(self, namespace: NamespaceName) -> None:
@@ -279,7 +279,7 @@ class ClusterTopicPolicies:
                     await self._write(state, topic, None, everywhere=everywhere, stays_here=not elsewhere)
 
     async def _prepare(self, namespace: NamespaceName, state: _Namespace) -> None:
-        """From here on what is known is what was written last, by whomever, and more can be written."""
+        """Makes the producer, and reads up to the last record, whoever wrote it."""
         name = change_events_of(namespace)
         try:
             if state.producer is None:

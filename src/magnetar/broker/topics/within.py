@@ -124,7 +124,7 @@ class TopicWriter(NoConnection):
 async def read_on(topic: Topic, after: Position, take: Callable[[EntryRun], None]) -> Position:
     """Passes everything behind a position to ``take``, in order; returns the last position that was read.
 
-    Entries that were trimmed come from the compacted ledger, and so does everything for a first reader.
+    Trimmed entries come from the compacted ledger; for a reader without a position, all that it covers do.
 
     :raises LedgerError: an entry cannot be read
     """
