@@ -1,4 +1,4 @@
-"""A run of consecutive entries of one ledger that lie in one buffer."""
+"""A run of consecutive entries of one ledger in one buffer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class EntryRun:
     """Entries ``first_entry_id`` … ``first_entry_id + count - 1`` of ``ledger_id``.
 
     Entry i is ``buffer[starts[i]:ends[i]]``. The buffer is immutable and may hold other bytes between the
-    entries; nobody copies an entry out of it before a socket or a group needs it.
+    entries; no entry is copied out of it before a socket or a group needs it.
     """
 
     __slots__ = ("buffer", "count", "ends", "first_entry_id", "ledger_id", "starts")
@@ -35,7 +35,7 @@ class EntryRun:
         return self.first_entry_id + self.count - 1
 
     def entry(self, index: int) -> bytes:
-        """A copy of the entry at ``index`` (0 … count-1)."""
+        """Returns a copy of the entry at ``index`` (0 … count-1)."""
         return self.buffer[self.starts[index] : self.ends[index]]
 
     def size(self) -> int:

@@ -1,4 +1,4 @@
-"""A ledger store that goes wrong on demand, in front of one that does not: for tests of what stands above."""
+"""A ledger store that fails on demand, in front of a real one: for tests of the layers above."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from magnetar.ledger.interface import (
 
 
 class InjectedFault(LedgerError):
-    """The failure was asked for."""
+    """A failure that a test requested."""
 
 
 class FaultyWriter:
-    """Passes everything on, except where a fault was asked for."""
+    """Passes all calls on, unless a fault was injected."""
 
     def __init__(self, store: FaultyLedgerStore, inner: LedgerWriter) -> None:
         self.ledger_id = inner.ledger_id
@@ -70,11 +70,11 @@ class FaultyWriter:
         self._inner.forget_before(entry_id)
 
     def on_durable(self, _ledger_id: int, last_entry_id: int) -> None:
-        """Of the store behind."""
+        """Callback of the inner store."""
         self._tell_later(self._tell_durable, last_entry_id)
 
     def on_failed(self, _ledger_id: int, first_entry_id: int, reason: LedgerError) -> None:
-        """Of the store behind."""
+        """Callback of the inner store."""
         self._tell_later(self._tell_failed, first_entry_id, reason)
 
     def _tell_later(self, tell: Callable[..., None], *args: Any) -> None:
@@ -83,7 +83,7 @@ class FaultyWriter:
         if delay <= 0 and not self._waiting:
             tell(*args)
             return
-        # In order, also when the delay has become shorter meanwhile.
+        # Keeps the order, also if the delay has become shorter meanwhile.
         self._told_at = max(self._told_at, now + delay)
         self._waiting += 1
         self._store.loop.call_at(self._told_at, self._tell_now, tell, args)
@@ -116,7 +116,7 @@ class FaultyWriter:
 
 
 class FaultyLedgerStore:
-    """A ``LedgerStore`` in front of ``inner``. Without a fault asked for it adds nothing."""
+    """A ``LedgerStore`` in front of ``inner``. Without injected faults it has no effect."""
 
     def __init__(self, inner: LedgerStore, loop: Loop) -> None:
         self.inner = inner
@@ -124,26 +124,27 @@ class FaultyLedgerStore:
         self.cursor_write_interval = inner.cursor_write_interval
         self.read_plans = inner.read_plans
         self.durability_delay = 0.0
-        """Seconds by which every acknowledgement comes later."""
+        """The delay of every acknowledgement, in seconds."""
         self.max_entry_bytes = 0
-        """Of an entry that writers take; 0: of any size."""
+        """The largest entry that writers accept; 0: no limit."""
         self._failing_entries: dict[int | None, int] = {}
         self._failing_appends: list[Exception] = []
         self._failing_calls: dict[str, list[LedgerError]] = {}
 
     def fail_append(self, entry_id: int, ledger_id: int | None = None) -> None:
-        """The append of ``entry_id`` fails, in one ledger or in the first that gets so far.
+        """Makes the append of ``entry_id`` fail, in one ledger or in the first that gets that far.
 
-        The entry may be stored all the same, as with a store that crashed before it answered.
+        The entry may be stored nevertheless, as in a store that crashed before it answered.
         """
         self._failing_entries[ledger_id] = entry_id
 
     def fail_next(self, call: str, error: LedgerError | None = None) -> None:
-        """The next ``create``, ``open`` or ``delete`` that has no failure waiting fails."""
+        """Makes the next ``create``, ``open`` or ``delete`` fail that has no failure pending yet."""
         self._failing_calls.setdefault(call, []).append(error or InjectedFault(f"{call} is to fail"))
 
     def fail_next_append(self, error: Exception) -> None:
-        """The next call of ``append`` that has no failure waiting raises this, and appends nothing."""
+        """Makes the next ``append`` without a pending failure raise this error, without appending
+        anything."""
         self._failing_appends.append(error)
 
     def next_append_failure(self) -> Exception | None:
@@ -153,7 +154,7 @@ class FaultyLedgerStore:
         return self._failing_entries.get(ledger_id, self._failing_entries.get(None))
 
     def used_up(self, ledger_id: int) -> None:
-        """Says that a ledger's failing entry has failed."""
+        """Records that a ledger's failing entry has failed."""
         if self._failing_entries.pop(ledger_id, None) is None:
             self._failing_entries.pop(None, None)
 

@@ -1,8 +1,8 @@
 """The contract of ledgers: BookKeeper's, whatever stores them.
 
-A ledger is an append-only sequence of entries with ids 0, 1, 2, … written by one writer. Once somebody
-opened it for recovery, no append that was not acknowledged before can be acknowledged any more, and
-everybody who opens it afterwards sees the same entries (https://bookkeeper.apache.org/docs/development/protocol).
+A ledger is an append-only sequence of entries with ids 0, 1, 2, … written by one writer. Once the ledger was
+opened for recovery, no append is acknowledged any more that was not acknowledged before, and all later
+readers see the same entries (https://bookkeeper.apache.org/docs/development/protocol).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class LedgerError(Exception):
 
 
 class NoSuchLedger(LedgerError):
-    """The ledger was never made, or is deleted."""
+    """The ledger was never created, or was deleted."""
 
     def __init__(self, ledger_id: int) -> None:
         super().__init__(f"no such ledger: {ledger_id}")
@@ -30,22 +30,23 @@ class NoSuchLedger(LedgerError):
 
 
 class NoSuchEntry(LedgerError):
-    """The entry id lies beyond the last entry of the ledger."""
+    """The entry id is beyond the last entry of the ledger."""
 
 
 class EntryLost(LedgerError):
-    """An entry that may have been acknowledged is nowhere: all who could have it answer, and have it not."""
+    """An entry that may have been acknowledged is lost: all bookies that could have it answered, and none has
+    it."""
 
 
 class LedgerFenced(LedgerError):
-    """Somebody else opened the ledger for recovery; this writer has ended."""
+    """The ledger was opened for recovery elsewhere; this writer has ended."""
 
 
 class EntryTooLarge(LedgerError):
-    """The store takes no entry of that size; nothing of the append was stored."""
+    """An entry is larger than the store accepts; nothing of the append was stored."""
 
     def __init__(self, reason: str, index: int) -> None:
-        """:param index: of the first entry that is too large, in the ``starts`` of the append"""
+        """:param index: the first entry that is too large, as an index into ``starts`` of the append"""
         super().__init__(reason)
         self.index = index
 
@@ -55,11 +56,12 @@ class LedgerClosed(LedgerError):
 
 
 class DataDamaged(LedgerError):
-    """Bytes that were acknowledged do not read back as written; names file, offset and ledger."""
+    """Acknowledged bytes do not read back as written; names file, offset and ledger."""
 
 
 class LedgerUnreadable(LedgerError):
-    """The system does not give back what is stored, now or ever: a device or an opening fails."""
+    """The operating system does not return stored data, now or permanently: a device or an open
+    call fails."""
 
 
 class StoreClosed(LedgerError):
@@ -67,39 +69,39 @@ class StoreClosed(LedgerError):
 
 
 class StoreFull(LedgerError):
-    """There is no room for entries; says why. They were not stored."""
+    """Storage is full; says why. The entries were not stored."""
 
 
 class LedgerOutOfOrder(LedgerError):
-    """New ledgers have ids below those of older ones, where order matters."""
+    """New ledgers have ids below those of older ones, where the order matters."""
 
 
 class NoSuchReadPlan(LedgerError):
-    """The read plan was released, or has expired."""
+    """The read plan was released or has expired."""
 
 
 class TooManyReadPlans(LedgerError):
-    """As many read plans are held as the store allows."""
+    """The store has as many read plans as it allows."""
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Groups of bookies, by name."""
+    """The isolation groups of bookies, by name."""
 
     first: frozenset[str]
     further: frozenset[str] = frozenset()
-    """Where there are too few bookies in the first."""
+    """Used when the primary groups have too few bookies."""
 
 
 @dataclass(frozen=True)
 class Quorums:
-    """Copies of each entry; the embedded store keeps one and ignores all of it."""
+    """Copies of each entry; the embedded store keeps one copy and ignores all of it."""
 
     ensemble: int = 1
     write: int = 1
     ack: int = 1
     groups: Groups | None = None
-    """Only bookies of these have any; None: as the store is set up."""
+    """Only bookies of these groups store entries; None: the store's configuration applies."""
 
 
 class LedgerState(Enum):
@@ -113,7 +115,7 @@ class LedgerMetadata:
     ledger_id: int
     state: LedgerState
     last_entry_id: int
-    """-1 for none; of an OPEN ledger the last one known durable."""
+    """-1 if there is none; for an OPEN ledger, the last entry that is known to be durable."""
     length: int
     """Bytes of all entries up to ``last_entry_id``."""
     ctime_ms: int
@@ -123,11 +125,13 @@ class LedgerMetadata:
 class LedgerListener(Protocol):
     """The owner of a writer; called in the loop, in order.
 
-    Each call says of which ledger: that of a writer whose owner has gone on in another one may come late.
+    Each call names the ledger: a call for an earlier writer may come after the owner has moved on to another
+    one.
     """
 
     def on_durable(self, ledger_id: int, last_entry_id: int) -> None:
-        """All entries up to ``last_entry_id`` survive whatever the quorums promise. Once a commit."""
+        """All entries up to ``last_entry_id`` are as durable as the quorums promise. Called once
+        per commit."""
         ...
 
     def on_failed(self, ledger_id: int, first_entry_id: int, reason: LedgerError) -> None:
@@ -148,20 +152,21 @@ class LedgerWriter(Protocol):
     def append(self, buffer: bytes, starts: array[int], ends: array[int], first: int, count: int) -> int:
         """Appends entries ``buffer[starts[i]:ends[i]]``, i in [first, first + count); returns the first id.
 
-        Returns at once; the buffer must not change afterwards; ``starts`` and ``ends`` may be reused by the
-        caller once this returns.
+        Returns at once. The buffer must not change afterwards; the caller may reuse ``starts`` and ``ends``
+        once this returns.
 
         :raises LedgerClosed: the writer has ended
-        :raises EntryTooLarge: the store takes no entry of that size; nothing was appended, the writer goes on
+        :raises EntryTooLarge: an entry is larger than the store accepts; nothing was appended, the writer
+            goes on
         """
         ...
 
     async def close(self) -> tuple[int, int]:
         """Waits for the appends in flight and closes the ledger; returns (last entry id, length).
 
-        The listener has been told of all of them when this returns.
+        The listener has been called for all of them when this returns.
 
-        :raises LedgerFenced: somebody recovered the ledger meanwhile
+        :raises LedgerFenced: the ledger was recovered meanwhile
         """
         ...
 
@@ -175,33 +180,34 @@ class LedgerReader(Protocol):
     def metadata(self) -> LedgerMetadata: ...
 
     async def read(self, first: int, last: int, max_bytes: int) -> Sequence[EntryRun]:
-        """Entries from ``first`` on, in order, without gaps, at most to ``last``.
+        """Returns entries from ``first`` on, in order, without gaps, at most up to ``last``.
 
-        At least one entry; stops before the entry that would exceed ``max_bytes``.
+        Returns at least one entry; stops before the entry that would exceed ``max_bytes``.
 
         :raises NoSuchEntry: ``first`` is beyond the last entry that may be read
-        :raises NoSuchLedger: it was deleted meanwhile
-        :raises DataDamaged: what is stored does not carry its checksum
-        :raises LedgerUnreadable: the system does not give it back
+        :raises NoSuchLedger: the ledger was deleted meanwhile
+        :raises DataDamaged: the stored bytes do not match their checksum
+        :raises LedgerUnreadable: the operating system does not return the data
         """
         ...
 
     def in_background(self) -> None:
-        """What is read from now on is in no hurry: who writes meanwhile is to wait as little as can be.
+        """Declares later reads as background work: they shall delay writers as little as possible.
 
-        A read may then bring more than ``max_bytes``, as much as lies together, or less.
+        A read may then return more than ``max_bytes``, as much as lies together, or less.
         """
         ...
 
     def has_confirmed(self, entry_id: int) -> None:
-        """Whoever writes the ledger has confirmed all entries up to this one, whether the store knows it yet
-        or not."""
+        """The writer of the ledger has confirmed all entries up to this one, whether or not the store knows
+        it yet."""
         ...
 
     async def last_add_confirmed(self) -> int:
-        """The last entry known durable now; -1 for none. Of an open ledger the store is asked.
+        """Returns the last entry that is known to be durable now; -1 if there is none. For an open ledger the
+        store is queried.
 
-        :raises NoSuchLedger: it was deleted meanwhile
+        :raises NoSuchLedger: the ledger was deleted meanwhile
         """
         ...
 
@@ -209,90 +215,93 @@ class LedgerReader(Protocol):
 
 
 class PlannedRange(NamedTuple):
-    """Entries of one ledger that lie in one file, which nobody changes any more."""
+    """Entries of one ledger in one file, which no longer changes."""
 
     ledger_id: int
     first_entry_id: int
     last_entry_id: int
     segment_id: int
     segment_file: str
-    """Below the store's data directory, as is the index."""
+    """Relative to the store's data directory, like the index."""
     index_file: str
 
 
 class ReadPlan(NamedTuple):
-    """Where readers in other processes find entries. What no range names is read through the store."""
+    """Where readers in other processes find entries. Entries outside the ranges are read through
+    the store."""
 
     plan_id: str
     seconds: float
-    """How long the files stay; see ``ReadPlans.prolong``."""
+    """How long the files are kept; see ``ReadPlans.prolong``."""
     ranges: Sequence[PlannedRange]
 
 
 class ReadPlans(Protocol):
-    """Files for readers in other processes on the same file system."""
+    """Read plans for readers in other processes on the same file system."""
 
     def make(self, ranges: Sequence[tuple[int, int, int]], seconds: float) -> ReadPlan:
-        """A plan for (ledger id, first entry, last entry) of each; its files stay for ``seconds``.
+        """Makes a plan for ranges of (ledger id, first entry, last entry); its files are kept for
+        ``seconds``.
 
-        :raises TooManyReadPlans: release some, or wait until they expire
+        :raises TooManyReadPlans: release some plans, or wait until they expire
         :raises StoreClosed: the store is stopping
         """
         ...
 
     def prolong(self, plan_id: str, seconds: float) -> None:
-        """From now on the files stay for ``seconds``.
+        """Keeps the files for ``seconds`` from now on.
 
-        :raises NoSuchReadPlan: it was released or has expired
+        :raises NoSuchReadPlan: the plan was released or has expired
         """
         ...
 
     def release(self, plan_id: str) -> None:
-        """The files are not needed any more. A plan that is gone is fine."""
+        """Releases the files; has no effect if the plan does not exist any more."""
         ...
 
 
 class LedgerStore(Protocol):
     @property
     def read_plans(self) -> ReadPlans | None:
-        """None: entries come through the store alone."""
+        """None: entries can be read through the store only."""
         ...
 
     cursor_write_interval: float | None
-    """Seconds between two writes of a dirty cursor when appends are nearly free (they ride along with the
-    next group commit); None: the owner's own rate limit holds."""
+    """Seconds between two writes of a changed cursor if appends are nearly free (they are part of the next
+    group commit); None: the owner's own rate limit applies."""
 
     async def create(
         self, quorums: Quorums, custom: Mapping[str, bytes], *, high_priority: bool = False
     ) -> LedgerWriter:
-        """Makes a ledger with an id never used before; it is known durably when this returns.
+        """Creates a ledger with an id that was never used before; the ledger is durable when this returns.
 
-        :param high_priority: its entries are stored even where there is no room for others: cursors, which
-            make room
+        :param high_priority: entries are stored even if there is no room for others: for cursors, which make
+            room
         """
         ...
 
     async def open(self, ledger_id: int, *, recover: bool) -> LedgerReader:
-        """Opens a ledger for reading; ``recover`` first fences its writer durably and closes it there.
+        """Opens a ledger for reading; with ``recover``, first fences its writer durably and closes the
+        ledger.
 
-        Without ``recover`` an open ledger is read up to its last-add-confirmed, which goes on growing.
+        Without ``recover``, an open ledger is read up to its last-add-confirmed, which keeps growing.
 
-        :raises NoSuchLedger: it does not exist
+        :raises NoSuchLedger: the ledger does not exist
         """
         ...
 
     def may_be_written(self, ledger_id: int) -> bool:
-        """Whether somebody may be writing to a ledger; only a store that no other process uses may say no."""
+        """Whether the ledger may have a writer; only a store that no other process uses may return False."""
         ...
 
     async def delete(self, ledger_id: int) -> None:
-        """Deletes a ledger; one that does not exist is fine. Durable when this returns."""
+        """Deletes a ledger; has no effect if it does not exist. Durable when this returns."""
         ...
 
     async def ledger_ids(self) -> Sequence[int]:
-        """All ledgers that exist, in ascending order; for the scan that removes what nothing names."""
+        """Returns all existing ledgers in ascending order; for the scan that deletes orphaned ledgers."""
         ...
 
     async def close(self) -> None:
-        """Finishes the appends in flight and releases everything. Idempotent."""
+        """Finishes the appends in flight and releases all resources. Idempotent."""
         ...

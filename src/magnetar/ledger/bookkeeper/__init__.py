@@ -1,8 +1,8 @@
-"""Ledgers on Apache BookKeeper, from the bytes up.
+"""Ledgers on Apache BookKeeper, implemented from the wire protocol up.
 
-``digests``, ``frames`` and ``hot_adds`` (the protocol, version 2), ``bookie`` (a socket to a server) and
-``bookies`` (which there are); ``ledger_record`` and ``ledgers`` (what the metadata says); ``writer``,
-``reader`` and ``recovery``; ``store`` puts them together.
+``digests``, ``frames`` and ``hot_adds`` implement version 2 of the protocol, ``bookie`` a connection to a
+bookie, and ``bookies`` the known ones. ``ledger_record`` and ``ledgers`` handle the metadata. ``writer``,
+``reader`` and ``recovery`` build on these, and ``store`` puts everything together.
 
 https://bookkeeper.apache.org/docs/development/protocol
 """

@@ -1,4 +1,4 @@
-"""Entries of a ledger on their way to bookies, as requests to add them."""
+"""Entries of a ledger that are being added to bookies, as add requests."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Piece = bytes | memoryview
 _LARGEST_ID = (1 << 63) - 1
 
 _JOINED_BYTES = 128 << 10
-"""Runs up to this size are put together once for all bookies; larger ones go out in pieces."""
+"""Runs up to this size are joined once for all bookies; larger ones are sent in pieces."""
 
 
 class AddRun:
-    """Consecutive entries; a request has two pieces: what stands before the payload, and the payload.
+    """Consecutive entries; each request has two pieces: the bytes before the payload, and the payload.
 
-    It grows until the first bookie gets it.
+    The run grows until it is sent to the first bookie.
     """
 
     __slots__ = ("_size", "_whole", "before", "first", "last", "pieces")
@@ -40,9 +40,9 @@ class AddRun:
         self._whole: Sequence[Buffer] = ()
 
     def part(self, stripe: Stripe, first: int) -> tuple[Sequence[Buffer], int, int]:
-        """Entries from ``first`` on that belong to a stripe: their requests, the last of them, their bytes.
+        """Returns the entries of a stripe from ``first`` on: their requests, the last entry, and their bytes.
 
-        No bytes: there are none.
+        0 bytes mean that there are none.
         """
         if first <= self.first and stripe.write == stripe.ensemble:
             if not self._whole:
@@ -59,20 +59,20 @@ class AddRun:
         return pieces, last, size
 
     def payload_bytes(self, first: int) -> int:
-        """Of entries from ``first`` on."""
+        """Returns the bytes of the payloads from ``first`` on."""
         return sum(map(len, self.pieces[2 * max(first - self.first, 0) + 1 :: 2]))
 
 
 def _joined(pieces: list[Piece]) -> tuple[Sequence[Buffer], int]:
-    """The same bytes, in one piece where that is cheap, and how many."""
+    """Returns the same bytes, as one piece if that is cheap, and their number."""
     size = sum(map(len, pieces))
     return (joined(pieces, size) if size <= _JOINED_BYTES else pieces), size
 
 
 class AddEncoder:
-    """Makes the requests of one writer; ``length`` has the bytes of all payloads so far.
+    """Encodes the requests of one writer; ``length`` is the sum of all payloads so far, in bytes.
 
-    :param max_frame_bytes: of a request, its length included
+    :param max_frame_bytes: the largest request, its length field included
     """
 
     def __init__(
@@ -99,9 +99,9 @@ class AddEncoder:
         first: int,
         count: int,
     ) -> None:
-        """Puts entries ``buffer[starts[i]:ends[i]]``, i in [first, first + count), at the end of a run.
+        """Appends entries ``buffer[starts[i]:ends[i]]``, i in [first, first + count), to a run.
 
-        :raises EntryTooLarge: bookies take no such entry
+        :raises EntryTooLarge: an entry is larger than bookies accept
         """
         if count > 0 and ends[first + count - 1] - starts[first] > self._most:
             self._check(starts, ends, first, count)

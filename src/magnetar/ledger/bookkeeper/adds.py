@@ -1,4 +1,4 @@
-"""Entries that a writer of a ledger adds at one bookie, and which of them the bookie has answered for."""
+"""Entries that a ledger's writer adds at one bookie, and how far the bookie has answered."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from magnetar.ledger.bookkeeper.hot_adds import Stripe
 
 
 class AddListener(Protocol):
-    """Whoever adds; called in the loop, never from within :meth:`Bookie.add_soon`."""
+    """The owner of a stream of adds; called in the loop, never from within :meth:`Bookie.add_soon`."""
 
     def sending(self, stream: AddStream) -> tuple[Sequence[Buffer], int, int]:
-        """What is to be added and was not asked for before: requests, the last entry, bytes of the requests.
+        """Returns what is to be sent next: requests, the last entry, and bytes of the requests.
 
-        No bytes: there is nothing.
+        0 bytes mean that there is nothing.
         """
         ...
 
     def on_added(self, stream: AddStream) -> None:
-        """The bookie has stored some more: ``stream.stripe`` tells which."""
+        """The bookie has stored more entries: see ``stream.stripe``."""
         ...
 
     def on_not_added(self, stream: AddStream, status: int) -> None:
-        """The bookie has not stored all of them. It is told once; the stream has ended."""
+        """The bookie has not stored all entries. Called once; the stream has ended."""
         ...
 
 
 class AddStream:
-    """Entries in ascending order, those of ``stripe``; ended by the first one that is not stored.
+    """The entries of ``stripe``, added in ascending order; the first entry that is not stored ends the
+    stream.
 
-    One that has ended stays with its bookie until its answers have come: they belong to nobody else who adds
-    the same entries there.
+    An ended stream stays with its bookie until its answers have come, so that they are not attributed to
+    another stream that adds the same entries there.
     """
 
     __slots__ = ("_sent", "_sent_to", "_tells", "ended", "ledger_id", "listener", "stripe", "waits")
@@ -45,24 +46,24 @@ class AddStream:
         self.ended = False
         """Nothing more is added."""
         self.waits = False
-        """There is something to be sent."""
+        """Whether the stream is queued for sending."""
         self._tells = True
         self._sent: deque[tuple[int, float, int]] = deque()
-        """Of each run that is not answered for: its last entry, when it was sent, its bytes."""
+        """For each unanswered run: the last entry, the time of sending, and the bytes."""
         self._sent_to = -1
 
     @property
     def pending(self) -> bool:
-        """Whether answers are missing."""
+        """Whether answers are outstanding."""
         return bool(self._sent)
 
     @property
     def oldest(self) -> float:
-        """When the first of those without an answer was sent."""
+        """The time when the oldest unanswered run was sent."""
         return self._sent[0][1]
 
     def leave(self) -> None:
-        """Whoever adds does so elsewhere from now on and wants to hear no more."""
+        """Ends the stream without further callbacks; its owner adds elsewhere from now on."""
         self.ended = True
         self._tells = False
 
@@ -71,11 +72,11 @@ class AddStream:
         self._sent_to = last_entry_id
 
     def expects(self, entry_id: int) -> bool:
-        """Whether an answer for it may come."""
+        """Whether an answer for the entry may come."""
         return self.stripe.next <= entry_id <= self._sent_to
 
     def done(self) -> int:
-        """Bytes of those runs that are answered for by now, and were not the last time."""
+        """Returns the bytes of the runs that were answered since the last call."""
         size = 0
         sent, after = self._sent, self.stripe.next
         while sent and sent[0][0] < after:
@@ -83,7 +84,8 @@ class AddStream:
         return size
 
     def give_up(self) -> int:
-        """No answers come any more, or they are of no use; bytes of the runs that had none."""
+        """Ends the stream because no answers will come, or none are needed; returns the bytes of the
+        unanswered runs."""
         self.ended = True
         size = sum(each[2] for each in self._sent)
         self._sent.clear()
@@ -94,7 +96,7 @@ class AddStream:
             self.listener.on_added(self)
 
     def tell_not_added(self, status: int) -> None:
-        """Ends it."""
+        """Ends the stream."""
         self.ended = True
         if self._tells:
             self._tells = False

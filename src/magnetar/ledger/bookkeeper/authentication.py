@@ -1,7 +1,7 @@
 """Authentication to a bookie: the first messages of a connection, before any request.
 
-Client and bookie say things to each other in turn (AUTH, in the version of the protocol that the connection
-speaks) until both are content. A bookie that does not believe a client says nothing more.
+Client and bookie exchange AUTH messages, in the connection's version of the protocol, until both accept. A
+bookie that rejects a client stops answering.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from magnetar.protocol.digest_md5 import DigestClient, DigestRefused, NameAndPas
 
 _LENGTH = struct.Struct(">I")
 _PREFIX_2 = b"\x02\x03\x00\x00"
-"""Version, operation and flags of a message of version 2."""
+"""Version, operation and flags of a message in version 2."""
 _AUTH = 5
 """The operation in version 3."""
 _OF_TLS = b"\x0a\x06\x08\x03\x10\x09"
-"""How a second answer to the question for TLS begins: of a bookie with a plugin, behind the handshake, that a
-certificate alone convinces nobody of. It waits for the credentials all the same."""
+"""The start of a second answer to the request for TLS. It comes, behind the handshake, from a bookie with a
+plugin for which a certificate alone does not suffice, and which still waits for the credentials."""
 _MAX_BYTES = 1 << 16
 _NOBODY_ASKS = "AuthDisabledPlugin"
-"""Answers of bookies that ask nobody."""
+"""The plugin name in answers of bookies without authentication."""
 
 _SASL = "sasl"
 _SERVICE = "bookkeeper/bookkeeper"
@@ -39,26 +39,26 @@ class NotAuthenticated(OSError):
 
 
 class AuthConversation(Protocol):
-    """What is said on one connection."""
+    """The exchange of messages on one connection."""
 
     @property
     def plugin(self) -> str:
-        """The bookie's name for this kind of credentials."""
+        """The name of the bookie's plugin for these credentials."""
         ...
 
     @property
     def doubt(self) -> str:
-        """What it means when the bookie says nothing more."""
+        """What it means if the bookie stops answering."""
         ...
 
     def begin(self) -> bytes:
-        """What is said first."""
+        """Returns the first message."""
         ...
 
     def answer(self, said: bytes) -> bytes | None:
-        """What is said to that; None: all has been.
+        """Returns the next message; None: the exchange is complete.
 
-        :raises NotAuthenticated: the bookie is not who it has to be
+        :raises NotAuthenticated: the bookie is not the expected one
         """
         ...
 
@@ -97,13 +97,13 @@ class AuthProvider(NamedTuple):
     """How a client authenticates."""
 
     converse: Callable[[], AuthConversation]
-    """Begins a conversation."""
+    """Starts an exchange."""
     answer_seconds: float = 5.0
-    """After which a bookie that says nothing does not believe it."""
+    """A bookie that does not answer within this time rejects the credentials."""
 
 
 def digest_auth_provider(credentials: NameAndPassword, random: Callable[[int], bytes]) -> AuthProvider:
-    """:param random: gives so many random bytes"""
+    """:param random: returns that number of random bytes"""
     return AuthProvider(lambda: DigestConversation(credentials, random(_NONCE_BYTES).hex()))
 
 
@@ -118,8 +118,8 @@ async def connect_authenticated(
 ) -> None:
     """Connects, authenticates, and hands the connection to ``link``.
 
-    :param version_3: of the protocol; else version 2
-    :raises OSError: nobody answers there
+    :param version_3: whether to use version 3 of the protocol instead of version 2
+    :raises OSError: the address does not answer
     :raises NotAuthenticated: the bookie refuses the credentials, or does not authenticate itself
     """
     authenticating = _Authenticating(
@@ -137,11 +137,11 @@ async def connect_authenticated(
 
 
 class _Frames(NamedTuple):
-    """How a version of the protocol carries what is said."""
+    """How a version of the protocol frames the messages."""
 
     made: Callable[[pb.AuthMessage], bytes]
     read: Callable[[bytes], pb.AuthMessage]
-    """:raises DecodeError: it is none"""
+    """:raises DecodeError: the bytes are not such a message"""
 
 
 def _made_2(said: pb.AuthMessage) -> bytes:
@@ -171,7 +171,7 @@ _VERSION_3 = _Frames(_made_3, _read_3)
 
 
 class _Authenticating:
-    """A ``StreamProtocol``: of the conversation first; once that is over, what comes is its successor's."""
+    """A ``StreamProtocol`` for the exchange; afterwards it passes all data to its successor."""
 
     transport: Transport
 
@@ -186,7 +186,7 @@ class _Authenticating:
         self.ended: Any = loop.create_future()
 
     def doubted(self) -> None:
-        """Nothing more has come."""
+        """The time for an answer has passed."""
         self._fail(self._conversation.doubt)
 
     def _fail(self, reason: str) -> None:
@@ -219,7 +219,7 @@ class _Authenticating:
             self._link.data_received(self._held)
 
     def _frame(self) -> bytes | None:
-        """The next one that is whole."""
+        """Returns the next complete frame."""
         if len(self._held) < _LENGTH.size:
             return None
         (length,) = _LENGTH.unpack_from(self._held)

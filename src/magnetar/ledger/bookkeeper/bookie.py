@@ -1,7 +1,7 @@
-"""One bookie as a client sees it: a connection that is made when it is needed, questions, answers, time-outs.
+"""The client side of one bookie: a connection that is made on demand, requests, answers, timeouts.
 
-What is asked in one turn of the loop goes out in one write. Each question is answered exactly once, by the
-bookie or by :data:`Status.LOST` and :data:`Status.TIMED_OUT`; what comes after that is dropped.
+Requests of one turn of the loop go out in one write. Each request is answered exactly once, by the bookie or
+with :data:`Status.LOST` or :data:`Status.TIMED_OUT`; a later answer is dropped.
 """
 
 from __future__ import annotations
@@ -29,35 +29,34 @@ from magnetar.ledger.bookkeeper.wire import VERSION_2, Wire
 log = logging.getLogger(__name__)
 
 Told = Callable[[int, list[bytes]], object]
-"""Hears a status and, of reads that were good, bodies of entries."""
+"""Called with a status and, for successful reads, the bodies of entries."""
 Key = tuple[int, int, int]
-"""Operation, ledger id and entry id; of a question with a number that and 0 in place of both."""
+"""Operation, ledger id and entry id; for a numbered request, its number and 0 in place of both ids."""
 
 
 _LOOKS = 8
-"""How often, in the time that a question has, it is looked for those that have had theirs."""
+"""How often overdue requests are looked for within the timeout."""
 
 
 _DOUBT_SECONDS = 10.0
-"""After which a bookie that could not be connected with may listen again."""
+"""How soon a bookie that refused a connection may be listening again."""
 
 
 class BookieSettings(NamedTuple):
     request_seconds: float = 30.0
-    """After which a question counts as not answered, or up to an eighth later
-    (bookkeeperClientTimeoutInSeconds)."""
+    """The timeout of a request; it fires up to an eighth later (bookkeeperClientTimeoutInSeconds)."""
     connect_seconds: float = 10.0
     retry_seconds: float = 0.2
-    """After a connection failed questions are answered as lost for so long, and no other one is made."""
+    """For this time after a failed connection, requests fail as lost, and no new connection is made."""
     wire: Wire = VERSION_2
     auth_provider: AuthProvider | None = None
-    """By which bookies are told who asks; None: they are not."""
+    """The client's authentication; None: without."""
     max_frame_bytes: int = MAX_FRAME_BYTES
-    """Of a request to add an entry; bookies must take as much (``nettyMaxFrameSizeBytes``)."""
+    """The largest add request; bookies must accept as much (``nettyMaxFrameSizeBytes``)."""
 
 
 Where = Callable[[], tuple[str, int] | None]
-"""Host and port of a bookie, asked for before each connection; None: nobody knows them now."""
+"""Returns host and port of a bookie, before each connection; None: they are not known now."""
 
 
 class _Asked(NamedTuple):
@@ -66,7 +65,7 @@ class _Asked(NamedTuple):
 
 
 class Bookie:
-    """Questions to one bookie. Calls of ``told`` come from the loop, never from within a question."""
+    """Requests to one bookie. ``told`` is called from the loop, never from within a request."""
 
     def __init__(
         self,
@@ -84,13 +83,13 @@ class Bookie:
         self._where = where
         self._settings = settings or BookieSettings()
         self._asked: dict[Key, list[_Asked]] = {}
-        """Those for the same entry in the order they were asked."""
+        """Requests for the same entry, in the order of sending."""
         self._streams: dict[int, list[AddStream]] = {}
-        """Those of each ledger that have entries without an answer, in the order they began."""
+        """The streams of each ledger with unanswered entries, in the order in which they began."""
         self.pending_bytes = 0
-        """Of runs of adds that are not answered for."""
+        """Bytes of unanswered runs of adds."""
         self._waiting: list[AddStream] = []
-        """Those that have something to send."""
+        """Streams that have something to send."""
         self._out: list[Buffer] = []
         self._flushing = False
         self._link: _Link | None = None
@@ -100,11 +99,11 @@ class Bookie:
         self._requests = 0
         self._closed = False
         self._trouble = ""
-        """Why the last attempt to connect failed; empty: it did not."""
+        """Why the last attempt to connect failed; empty: it succeeded."""
 
     @property
     def in_progress(self) -> int:
-        """Questions without an answer; a stream of adds is one."""
+        """The number of unanswered requests; a stream of adds counts as one."""
         return sum(map(len, self._asked.values())) + sum(map(len, self._streams.values()))
 
     @property
@@ -113,18 +112,18 @@ class Bookie:
 
     @property
     def trouble(self) -> str:
-        """Why it could not be connected with, not long ago; empty: it could."""
+        """Why a recent connection attempt failed; empty: none did."""
         return self._trouble if self._clock.monotonic() - self._failed_at < _DOUBT_SECONDS else ""
 
     @property
     def unreachable(self) -> bool:
-        """It could not be connected with, not long ago."""
+        """Whether a recent connection attempt failed."""
         return bool(self.trouble)
 
     def add_soon(self, stream: AddStream) -> None:
-        """There is something to be added, which the stream's owner is asked for when it is sent."""
+        """Queues a stream; its owner is called for the requests when they are sent."""
         if stream.ended or stream.waits:
-            # If it has ended, whoever adds is about to hear of it.
+            # If it has ended, its owner is about to be notified.
             return
         if self._takes_nothing(self._clock.monotonic()):
             stream.ended = True
@@ -167,15 +166,15 @@ class Bookie:
         self._ask((Operation.BATCH_READ, self._requests, 0), (request,), told)
 
     def ask(self, operation: int, request: Callable[[int], bytes], told: Told) -> None:
-        """Another question, over a wire that knows it.
+        """Sends another kind of request, over a wire format that supports it.
 
-        :param request: its bytes, by its number
+        :param request: returns the bytes for a request number
         """
         self._requests += 1
         self._ask((operation, self._requests, 0), (request(self._requests),), told)
 
     def close(self) -> None:
-        """What is not answered yet is lost."""
+        """Unanswered requests are lost."""
         self._closed = True
         if self._connecting is not None:
             self._connecting.cancel()
@@ -217,7 +216,7 @@ class Bookie:
             self._link.transport.writelines(out)
 
     def _take_adds(self) -> None:
-        """Asks those who add for what they have; it goes out behind what was asked before."""
+        """Collects the queued adds; they go out behind earlier requests."""
         now = self._clock.monotonic()
         waiting, self._waiting = self._waiting, []
         for stream in waiting:
@@ -245,7 +244,7 @@ class Bookie:
         try:
             await attempt
         except Exception as error:  # noqa: BLE001 - whoever waits is told, and the log
-            # Not only OSError: what bookies say where they listen may be no address at all.
+            # Not only OSError: the address that a bookie has registered may be invalid.
             self._has_failed(str(error))
             return
         except BaseException:
@@ -322,7 +321,7 @@ class Bookie:
             self._look_later()
 
     def _drop(self, stream: AddStream) -> None:
-        """No answer of it is waited for any more."""
+        """Stops waiting for answers to the stream."""
         streams = self._streams[stream.ledger_id]
         streams.remove(stream)
         if not streams:
@@ -333,7 +332,7 @@ class Bookie:
         self._sweep = self._loop.call_later(seconds, self._look_for_late)
 
     def heard(self, link: _Link, data: bytes) -> None:
-        """What the connection had."""
+        """Handles data of the connection."""
         if link is not self._link:
             return
         try:
@@ -362,7 +361,7 @@ class Bookie:
             key = (answer.operation, answer.ledger_id, answer.entry_id)
         row = self._asked.get(key)
         if row is None:
-            # It has timed out.
+            # The request has timed out.
             return
         asked = row.pop(0)
         if not row:
@@ -370,7 +369,7 @@ class Bookie:
         asked.told(answer.status, answer.bodies)
 
     def added(self, link: _Link, run: AddedRun) -> None:
-        """The connection had good answers to adds."""
+        """Handles successful answers to adds."""
         if link is not self._link:
             return
         ids = run.entry_ids
@@ -384,14 +383,14 @@ class Bookie:
             self._answered(Answer(Operation.ADD, Status.OK, run.ledger_id, entry_id, 0, []))
 
     def _stream(self, ledger_id: int, first: int, last: int) -> AddStream | None:
-        """The first one that waits for these answers."""
+        """Returns the first stream that waits for these answers."""
         for stream in self._streams.get(ledger_id, ()):
             if stream.expects(first) and stream.expects(last):
                 return stream
         return None
 
     def _settle(self, stream: AddStream) -> None:
-        """There was an answer."""
+        """Handles an answer to a stream."""
         size = stream.done()
         self.pending_bytes -= size
         if not stream.pending:
@@ -429,7 +428,7 @@ class _Link:
         self.ended = True
 
     def pause_writing(self) -> None:
-        """Who adds bounds what is in progress: nothing is held back here."""
+        """Does nothing: the writers limit what is in progress."""
 
     def resume_writing(self) -> None:
         """See :meth:`pause_writing`."""

@@ -1,4 +1,5 @@
-"""The bookies there are: who is registered, where they listen, who is left alone; a connection to each."""
+"""The known bookies: which are registered, where they listen, which are quarantined; and
+connections to each."""
 
 from __future__ import annotations
 
@@ -23,46 +24,46 @@ log = logging.getLogger(__name__)
 _READ_ONLY = "readonly"
 _RPC = "bookie-rpc"
 _BETWEEN_READS_SECONDS = 0.1
-"""Of registrations that change all the time."""
+"""The pause between reads of registrations that keep changing."""
 _BETWEEN_LOGS_SECONDS = 10.0
 _GONE_SECONDS = 3.0
-"""So long a bookie without a registration still counts as writable: one whose session has ended makes
-another registration at once, and there are releases that then make and delete it over and over."""
+"""How long a bookie without a registration still counts as writable. A bookie whose session has ended
+registers again at once, and there are releases that then create and delete the node repeatedly."""
 
 
 class Use(Enum):
-    """What a connection is for. Each use has its own: answers do not say which question they are for.
+    """What a connection is for. Each use has its own connection, because answers do not name their request.
 
-    Bookies close connections over questions that they do not know, which only readers ask; and an answer to
-    an entry that recovery adds looks like that to the writer it is recovered from, where that lives here.
+    Bookies close connections after unknown requests, which only readers send. And a writer in this process
+    would take the answer to an entry that its ledger's recovery adds for its own.
     """
 
     WRITING = "writing"
     READING = "reading"
     RECOVERING = "recovering"
     ASKING = "asking"
-    """What only version 3 of the protocol knows."""
+    """Requests that only version 3 of the protocol has."""
 
 
 class BookiesSettings(NamedTuple):
     bookie: BookieSettings = BookieSettings()
     quarantine: bool = True
-    """Whether bookies are left alone after errors (bookkeeperClientHealthCheckEnabled)."""
+    """Whether bookies are quarantined after errors (bookkeeperClientHealthCheckEnabled)."""
     errors: int = 5
-    """So many of them (bookkeeperClientHealthCheckErrorThresholdPerInterval)…"""
+    """The number of errors (bookkeeperClientHealthCheckErrorThresholdPerInterval)…"""
     within_seconds: float = 60.0
-    """… in so long (bookkeeperClientHealthCheckIntervalSeconds)."""
+    """… within this time (bookkeeperClientHealthCheckIntervalSeconds)."""
     quarantine_seconds: float = 1800.0
     """bookkeeperClientHealthCheckQuarantineTimeInSeconds"""
     quarantine_ratio: float = 1.0
-    """How likely it is that a bookie with errors is left alone (bookkeeperClientQuarantineRatio)."""
+    """The probability that a bookie with so many errors is quarantined (bookkeeperClientQuarantineRatio)."""
 
 
 class Bookies:
-    """Those that are registered below ``root``; :meth:`start` it.
+    """The bookies that are registered below ``root``; call :meth:`start` first.
 
-    A bookie is named by its id, as ledgers' metadata does. Those that are not registered any more can still
-    be asked: they may come back, and their address is kept.
+    A bookie is named by its id, as in the metadata of ledgers. Bookies without a registration can still be
+    requested: they may come back, and their address is kept.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Bookies:
         settings: BookiesSettings | None = None,
         network: ConnectingNetwork | None = None,
     ) -> None:
-        """:param network: by which bookies are reached; None: that of ``io``"""
+        """:param network: how bookies are reached; None: through that of ``io``"""
         self._io = io
         self._network = network or io.network
         self._metadata = metadata
@@ -83,30 +84,30 @@ class Bookies:
         self._writable: tuple[str, ...] = ()
         self._read_only: tuple[str, ...] = ()
         self._gone: dict[str, float] = {}
-        """When those vanished that were writable and are not registered, by the monotonic clock."""
+        """When writable bookies lost their registration, by the monotonic clock."""
         self._logged_at = -_BETWEEN_LOGS_SECONDS
         self._addresses: dict[str, tuple[str, int]] = {}
         self._stale: set[str] = set()
-        """Whose registration has changed since its address was read."""
+        """Bookies whose registration has changed since their address was read."""
         self._connections: dict[tuple[str, Use], Bookie] = {}
         self._errors: dict[str, deque[float]] = {}
         self._quarantined: dict[str, float] = {}
-        """Until when, by the monotonic clock."""
+        """The end of each quarantine, by the monotonic clock."""
         self._follower: Follower | None = None
         self._closed = False
 
     async def start(self) -> None:
-        """:raises MetadataUnavailable: nobody knows which bookies there are"""
+        """:raises MetadataUnavailable: the registered bookies are not known"""
         self._metadata.listen(self._available, self._changed)
         self._metadata.listen_session(self._session_changed)
-        # What is stale is noted by then.
+        # The listeners above record what is stale by then.
         self._follower = Follower(
             self._io, self._metadata, self._available, "bookies", self._read, _BETWEEN_READS_SECONDS
         )
         await self._read()
 
     def close(self) -> None:
-        """What bookies were asked is lost."""
+        """Unanswered requests are lost."""
         self._closed = True
         if self._follower is not None:
             self._follower.stop()
@@ -115,7 +116,7 @@ class Bookies:
 
     @property
     def writable(self) -> Sequence[str]:
-        """Ids of those that take new entries, sorted; and of those that vanished just now."""
+        """Ids of bookies that accept new entries, sorted; including those that disappeared a moment ago."""
         if not self._gone:
             return self._writable
         after = self._io.clock.monotonic() - _GONE_SECONDS
@@ -124,34 +125,34 @@ class Bookies:
 
     @property
     def read_only(self) -> Sequence[str]:
-        """Ids of those that answer but take nothing new, sorted."""
+        """Ids of bookies that answer but accept no new entries, sorted."""
         return self._read_only
 
     @property
     def wire(self) -> Wire:
-        """How entries are added and read."""
+        """The wire format of adds and reads."""
         return self._settings.bookie.wire
 
     @property
     def max_frame_bytes(self) -> int:
-        """Of a request to add an entry."""
+        """The largest request to add an entry."""
         return self._settings.bookie.max_frame_bytes
 
     @property
     def pending_bytes(self) -> int:
-        """Of entries that were sent to bookies and are not answered for."""
+        """Bytes of entries that were sent to bookies and are not answered yet."""
         return sum(bookie.pending_bytes for bookie in self._connections.values())
 
     async def known(self) -> Sequence[str]:
-        """Ids of all that belong to the cluster, registered now or not, sorted.
+        """Returns the ids of all bookies of the cluster, registered or not, sorted.
 
-        :raises MetadataError: nobody can say
+        :raises MetadataError: the metadata store does not answer
         """
         cookies = await self._metadata.children(f"{self._root}/cookies")
         return sorted({*cookies, *self._writable, *self._read_only})
 
     def doubtful(self, bookie_id: str) -> bool:
-        """Whether it had better not be chosen for anything new, unless there are no others."""
+        """Whether the bookie should be chosen for new entries only if there are no others."""
         until = self._quarantined.get(bookie_id)
         if until is not None:
             if self._io.clock.monotonic() < until:
@@ -163,17 +164,17 @@ class Bookies:
         return bool(self.trouble(bookie_id))
 
     def trouble(self, bookie_id: str) -> str:
-        """Why it could not be connected with, not long ago; empty: nothing is known of that."""
+        """Returns why a recent connection attempt failed; empty if none did."""
         connections = (self._connections.get((bookie_id, use)) for use in Use)
         return next((each.trouble for each in connections if each is not None and each.trouble), "")
 
     def quarantined(self) -> Sequence[str]:
-        """Ids of those that are left alone now, sorted."""
+        """Returns the ids of quarantined bookies, sorted."""
         now = self._io.clock.monotonic()
         return sorted(each for each, until in self._quarantined.items() if now < until)
 
     def bookie(self, bookie_id: str, use: Use = Use.WRITING) -> Bookie:
-        """Questions to one bookie; also to one that nobody knows: it answers that they are lost."""
+        """Returns the connection to a bookie. For an unknown bookie, all requests fail as lost."""
         key = (bookie_id, use)
         found = self._connections.get(key)
         if found is None:
@@ -188,7 +189,7 @@ class Bookies:
         return found
 
     def failed(self, bookie_id: str) -> None:
-        """Somebody had an error of a bookie's, or no answer. Many of them, and it is left alone for long."""
+        """Counts an error or a missing answer of a bookie; too many of them quarantine it."""
         settings = self._settings
         if not settings.quarantine or bookie_id in self.quarantined():
             return
@@ -218,7 +219,7 @@ class Bookies:
     async def _read(self) -> None:
         writable = [each for each in await self._metadata.children(self._available) if each != _READ_ONLY]
         read_only = await self._metadata.children(f"{self._available}/{_READ_ONLY}")
-        # Whoever is registered twice has just changed from one to the other.
+        # A bookie with two registrations has just changed from one to the other.
         writable = [each for each in writable if each not in read_only]
         for folder, ids in ((self._available, writable), (f"{self._available}/{_READ_ONLY}", read_only)):
             for bookie_id in ids:
@@ -227,7 +228,7 @@ class Bookies:
         self._are(tuple(writable), tuple(read_only))
 
     def _are(self, writable: tuple[str, ...], read_only: tuple[str, ...]) -> None:
-        """These are registered."""
+        """Stores the registered bookies."""
         now = self._io.clock.monotonic()
         registered = {*writable, *read_only}
         gone = {each: now for each in self._writable if each not in registered}
@@ -251,7 +252,7 @@ class Bookies:
 
 
 def _address(value: bytes, bookie_id: str) -> tuple[str, int] | None:
-    """Where a bookie says that it listens."""
+    """Returns the address in a bookie's registration."""
     try:
         info = pb.BookieServiceInfoFormat.FromString(value)
     except DecodeError:
@@ -264,6 +265,6 @@ def _address(value: bytes, bookie_id: str) -> tuple[str, int] | None:
 
 
 def _host_and_port(bookie_id: str) -> tuple[str, int] | None:
-    """As ids are when nobody gave another one."""
+    """Returns the address in an id of the default form."""
     host, _, port = bookie_id.rpartition(":")
     return (host, int(port)) if host and port.isascii() and port.isdigit() and len(port) < 6 else None

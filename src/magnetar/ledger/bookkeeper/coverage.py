@@ -1,4 +1,4 @@
-"""Whether enough bookies of an ensemble have answered to know of every entry that was acknowledged."""
+"""Whether enough bookies of an ensemble have answered to know of every acknowledged entry."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from magnetar.ledger.bookkeeper.frames import Status
 from magnetar.ledger.interface import Quorums
 
 KNOWN = (Status.OK, Status.NO_ENTRY, Status.NO_LEDGER)
-"""Answers to a fencing read. Anything else leaves open what the bookie has, and whether it takes more."""
+"""Conclusive answers to a fencing read. After any other, it is open what the bookie has, and whether it
+accepts more."""
 MISSING = (Status.NO_ENTRY, Status.NO_LEDGER)
 
 
 class Coverage:
-    """Of one ensemble. A write set is covered when fewer than an ack quorum of its bookies are unanswered:
-    then nothing can be acknowledged without one that answered."""
+    """The answers of one ensemble. A write set is covered when fewer than an ack quorum of its bookies are
+    unanswered: then nothing can be acknowledged without a bookie that answered."""
 
     def __init__(self, quorums: Quorums) -> None:
         self._quorums = quorums

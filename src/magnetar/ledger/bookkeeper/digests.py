@@ -1,9 +1,9 @@
-"""The body of an entry as bookies store it: ids, what was confirmed, length, a digest, the payload.
+"""The body of an entry as bookies store it: ids, last-add-confirmed, length, a digest, the payload.
 
     0 ledger id | 8 entry id | 16 last-add-confirmed | 24 length | 32 digest | payload
 
-Bookies check none of it: who reads does. The digest covers the first 32 bytes and the payload; the length is
-that of all payloads up to and with this one.
+Bookies check none of it; readers do. The digest covers the first 32 bytes and the payload; the length is that
+of all payloads up to and including this one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MASTER_KEY_BYTES = 20
 
 
 class DigestType(Enum):
-    """How a ledger's entries are protected, by the names of ``managedLedgerDigestType``."""
+    """How a ledger's entries are protected; the names are those of ``managedLedgerDigestType``."""
 
     CRC32 = "CRC32"
     MAC = "MAC"
@@ -37,7 +37,7 @@ class DigestType(Enum):
 
 
 class Body(NamedTuple):
-    """What an entry's body says; its payload begins at ``start`` of the bytes."""
+    """The fields of an entry's body; the payload begins at ``start``."""
 
     ledger_id: int
     entry_id: int
@@ -47,12 +47,13 @@ class Body(NamedTuple):
 
 
 def master_key(password: bytes) -> bytes:
-    """Shows bookies that the client that writes to a ledger, or fences it, knows its password."""
+    """Returns the key that proves to bookies that a writer, or a client that fences, knows the ledger's
+    password."""
     return sha1(b"ledger" + password, usedforsecurity=False).digest()
 
 
 class Digest:
-    """Of the entries of one ledger.
+    """The digest of one ledger's entries.
 
     :param password: of the ledger; only MAC uses it
     """
@@ -70,28 +71,28 @@ class Digest:
         else:
             self._compute = lambda _header, _payload: b""
         self.start = _HEADER.size + len(self._compute(bytes(_HEADER.size), b""))
-        """Where payloads begin in a body."""
+        """The offset of the payload in a body."""
 
     def head(
         self, ledger_id: int, entry_id: int, confirmed: int, length: int, payload: bytes | memoryview
     ) -> bytes:
-        """What stands before the payload.
+        """Returns the bytes in front of the payload.
 
-        :param confirmed: the last entry that is known to be on its ack quorum, -1 for none
+        :param confirmed: the last entry that is known to have its ack quorum, -1 for none
         :param length: bytes of all payloads, this one included
         """
         header = _HEADER.pack(ledger_id, entry_id, confirmed, length)
         return header + self._compute(header, payload)
 
     def told(self, ledger_id: int, confirmed: int) -> bytes:
-        """That all entries up to this one have their ack quorum, as it is told apart from entries."""
+        """Returns the body of an explicit LAC: all entries up to ``confirmed`` have their ack quorum."""
         said = _TOLD.pack(ledger_id, confirmed)
         return said + self._compute(said, b"")
 
     def check_told(self, ledger_id: int, body: bytes) -> int:
-        """The entry that such a body names.
+        """Returns the entry in the body of an explicit LAC.
 
-        :raises DataDamaged: it is of another ledger, too short, or was changed
+        :raises DataDamaged: the body is of another ledger, too short, or was changed
         """
         said = body[: _TOLD.size]
         if len(said) < _TOLD.size or body[_TOLD.size :] != self._compute(said, b""):
@@ -102,10 +103,10 @@ class Digest:
         return int(confirmed)
 
     def check(self, ledger_id: int, entry_id: int, body: bytes) -> Body:
-        """What a body says that somebody answered who was asked for this entry.
+        """Checks a body that was read for this entry, and returns its fields.
 
         :param entry_id: -1: any
-        :raises DataDamaged: it is another entry, too short, or was changed
+        :raises DataDamaged: the body is of another entry, too short, or was changed
         """
         if len(body) < self.start:
             raise DataDamaged(f"entry {entry_id} of ledger {ledger_id} has {len(body)} bytes on a bookie")
@@ -118,7 +119,8 @@ class Digest:
         payload = memoryview(body)[self.start :]
         if body[_HEADER.size : self.start] != self._compute(body[: _HEADER.size], payload):
             raise DataDamaged(f"entry {found_entry} of ledger {ledger_id} does not carry its digest")
-        # What AutoRecovery copies says what was confirmed then: perhaps the entry itself, or one behind it.
+        # In a copy by AutoRecovery, last-add-confirmed is that of the time of the copy: it may be this entry
+        # or a later one.
         if confirmed < -1 or length < len(payload):
             raise DataDamaged(
                 f"entry {found_entry} of ledger {ledger_id} says that {confirmed} was confirmed, and that "

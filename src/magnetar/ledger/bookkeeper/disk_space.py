@@ -1,4 +1,4 @@
-"""How much room bookies have left: those with more get more of the new ledgers
+"""The free disk space of bookies: those with more get more of the new ledgers
 (``bookkeeperDiskWeightBasedPlacementEnabled``)."""
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from magnetar.ledger.bookkeeper.frames import Status
 from magnetar.ledger.bookkeeper.version3 import Operation, disk_space, disk_space_request
 
 _MOST = 3.0
-"""Whoever has more room than so many times the median counts as if it had that much: Apache's default."""
+"""The largest weight, as a multiple of the median: Apache's default."""
 _LEAST = 0.01
-"""Whoever has none left is registered as writable, and may still have to take something."""
+"""The smallest weight: a full bookie that is registered as writable may still have to accept something."""
 
 
 class DiskSpaceSettings(NamedTuple):
     interval_seconds: float = 86_400.0
-    """How old an answer may get (bookkeeperClientGetBookieInfoIntervalSeconds)."""
+    """The maximum age of an answer (bookkeeperClientGetBookieInfoIntervalSeconds)."""
     retry_seconds: float = 60.0
-    """After which those that gave none are asked again
+    """The delay before bookies that gave none are queried again
     (bookkeeperClientGetBookieInfoRetryIntervalSeconds)."""
 
 
 class DiskSpaces:
-    """Asks until it is stopped."""
+    """Queries bookies until it is stopped."""
 
     def __init__(self, loop: Loop, clock: Clock, bookies: Bookies, settings: DiskSpaceSettings) -> None:
         self._loop = loop
@@ -37,7 +37,7 @@ class DiskSpaces:
         self._settings = settings
         self._free: dict[str, int] = {}
         self._ask_at: dict[str, float] = {}
-        """When each is asked next, by the monotonic clock."""
+        """The time of each bookie's next query, by the monotonic clock."""
         self._timer: Cancellable | None = None
 
     def start(self) -> None:
@@ -48,7 +48,8 @@ class DiskSpaces:
             self._timer.cancel()
 
     def weights(self, bookie_ids: Sequence[str]) -> list[float]:
-        """How much each of them should get, 1.0 for the usual; whoever has not answered yet gets that."""
+        """Returns the relative share of each bookie, 1.0 on average; a bookie that has not answered yet gets
+        1.0."""
         if any(each not in self._ask_at for each in bookie_ids):
             self._ask()
         known = [self._free[each] for each in bookie_ids if each in self._free]

@@ -1,7 +1,8 @@
-"""Telling bookies what was confirmed of ledgers to which nothing is added for a while.
+"""Reports to bookies what is confirmed of ledgers to which nothing is added for a while.
 
-An entry carries what was confirmed when it was sent, so whoever reads an open ledger knows of the last one
-only when another follows; or when it is told apart (``bookkeeperExplicitLacIntervalInMills``).
+An entry carries the last-add-confirmed at the time of its sending, so readers of an open ledger learn that
+the last entry is confirmed only from the next one, or from a separate request
+(``bookkeeperExplicitLacIntervalInMills``).
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from magnetar.ledger.bookkeeper.writer import BookKeeperWriter
 
 
 class ExplicitLac:
-    """Looks at all writers, again and again, until it is stopped.
+    """Goes through all writers periodically, until it is stopped.
 
-    :param seconds: from one look to the next
+    :param seconds: the period
     """
 
     def __init__(
@@ -31,7 +32,7 @@ class ExplicitLac:
         self._writers = writers
         self._seconds = seconds
         self._told: dict[int, int] = {}
-        """What was told last, by ledger."""
+        """What was last reported, by ledger."""
         self._timer: Cancellable = loop.call_later(seconds, self._look)
 
     def stop(self) -> None:
@@ -62,5 +63,5 @@ class ExplicitLac:
 
     def _answered(self, ledger_id: int, confirmed: int, status: int, _bodies: list[bytes]) -> None:
         if status != Status.OK and self._told.get(ledger_id) == confirmed:
-            # Once more, at the next look.
+            # The next round tries again.
             del self._told[ledger_id]

@@ -1,4 +1,4 @@
-"""What goes wrong with ledgers on bookies only."""
+"""Failures of ledgers that only BookKeeper has."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from magnetar.ledger.interface import LedgerError
 
 
 class BookiesUnavailable(LedgerError):
-    """Too few of those bookies answered that have what was asked for; says what became of each question."""
+    """Too few of the bookies with the requested entries answered; lists the outcome of each request."""
 
 
 class WrongPassword(LedgerError):
-    """The ledger was made with another password (``managedLedgerPassword``)."""
+    """The ledger was created with another password (``managedLedgerPassword``)."""
 
 
 class MetadataFailed(LedgerError):
-    """The metadata of ledgers cannot be read or written; what was asked for may have happened."""
+    """The metadata of ledgers cannot be read or written; the operation may have happened."""

@@ -1,8 +1,8 @@
-"""Version 2 of the bookies' protocol: requests to bytes, bytes to answers.
+"""Version 2 of the bookies' protocol: encodes requests and decodes answers.
 
-A frame is its length in four bytes and what follows. All begin with version, operation and flags; answers go
-on with a status and the ids of what was asked for. There is no number to tell two questions for the same
-entry apart.
+A frame is its length in four bytes, followed by its content. All frames begin with version, operation and
+flags; answers continue with a status and the ids of the request. There is no request number that tells two
+requests for the same entry apart.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BATCH_ANSWER = struct.Struct(">q")
 _VERSION = 2
 
 MAX_FRAME_BYTES = 5 * 1024 * 1024 + 10 * 1024
-"""Largest frame with the default ``maxMessageSize``: that of Pulsar's brokers, and the default of bookies
+"""The largest frame with the default ``maxMessageSize``: that of Pulsar's brokers, and the default of bookies
 (``nettyMaxFrameSizeBytes``)."""
 
 
@@ -39,13 +39,13 @@ class Operation(IntEnum):
 class Flag(IntFlag):
     NONE = 0
     FENCE = 1
-    """Of a read: nobody adds any more but for recovery."""
+    """With a read: only recovery may add entries from now on."""
     RECOVERY_ADD = 2
     HIGH_PRIORITY = 4
 
 
 class Status(IntEnum):
-    """What a bookie answers; below 0: what becomes of questions that no bookie answers."""
+    """The status in a bookie's answer; below 0: outcomes of requests without an answer."""
 
     LOST = -1
     """The connection ended."""
@@ -64,7 +64,7 @@ class Status(IntEnum):
 
 
 def status_name(status: int) -> str:
-    """For people, also of one that this release does not know."""
+    """Returns a name for texts, also for an unknown status."""
     return _NAMES.get(status, f"status {status}")
 
 
@@ -80,20 +80,21 @@ class Answer(NamedTuple):
     status: int
     ledger_id: int
     entry_id: int
-    """That was asked for."""
+    """The requested entry."""
     request_id: int
-    """Of the question, where it has a number; else 0."""
+    """The number of the request, if it has one; else 0."""
     bodies: list[bytes]
-    """One of a read that was good, some of a batch read, else none."""
+    """One for a successful read, several for a batch read, otherwise none."""
 
 
 def add_prefix(key: bytes, flags: Flag = Flag.NONE) -> bytes:
-    """What all requests to add entries of one ledger have between their length and the entry's body."""
+    """Returns the bytes that all add requests of one ledger have between their length and the
+    entry's body."""
     return _ADD_PREFIX.pack(_VERSION, Operation.ADD, flags) + key
 
 
 def add_head(key: bytes, body_bytes: int, flags: Flag = Flag.NONE) -> bytes:
-    """What stands before an entry's body in a request to add it."""
+    """Returns the bytes in front of an entry's body in an add request."""
     length = _ADD.size - _LENGTH.size + MASTER_KEY_BYTES + body_bytes
     return _ADD.pack(length, _VERSION, Operation.ADD, flags) + key
 
@@ -101,26 +102,27 @@ def add_head(key: bytes, body_bytes: int, flags: Flag = Flag.NONE) -> bytes:
 def read_request(ledger_id: int, entry_id: int, flags: Flag = Flag.NONE, key: bytes = b"") -> bytes:
     """:param entry_id: -1: the last one that the bookie has
 
-    :param key: the master key, where flags fence
+    :param key: the master key, if the flags fence
     """
     length = _READ.size - _LENGTH.size + len(key)
     return _READ.pack(length, _VERSION, Operation.READ, flags, ledger_id, entry_id) + key
 
 
 def batch_read_request(ledger_id: int, first: int, request_id: int, entries: int, max_bytes: int) -> bytes:
-    """At least one entry is answered, then as many as fit into ``max_bytes`` with what is around them."""
+    """Encodes a batch read: the answer has at least one entry, and as many as fit into ``max_bytes`` with
+    their framing."""
     length = _BATCH.size - _LENGTH.size
     numbers = (ledger_id, first, request_id, entries, max_bytes)
     return _BATCH.pack(length, _VERSION, Operation.BATCH_READ, Flag.NONE, *numbers)
 
 
 class AnswerReader:
-    """Cuts what a socket had into answers.
+    """Splits received data into answers.
 
     :param limit: bytes of the largest frame, its length included
-    :param added: told of good answers to adds, many at once; None: each is an answer like any other
-    :param decode: the answer between two positions of bytes; of version 2 if nothing is said
-    :param least: bytes of the shortest one
+    :param added: called with successful answers to adds, many at once; None: they are answers like others
+    :param decode: decodes an answer between two offsets; version 2 by default
+    :param least: bytes of the shortest answer
     """
 
     def __init__(
@@ -136,15 +138,15 @@ class AnswerReader:
         self._least = least
         self._run = AddedRun()
         self._pieces: list[bytes] = []
-        """The beginning of a frame; put together once, when all of it is there."""
+        """The beginning of a frame; joined once, when the frame is complete."""
         self._held = 0
         self._wanted = 0
-        """Bytes that it takes to go on."""
+        """Bytes that are needed to continue."""
 
     def feed(self, data: bytes) -> Iterator[Answer]:
-        """The answers that are whole by now.
+        """Returns the answers that are complete by now.
 
-        :raises FrameError: this is no bookie, or one that speaks another version
+        :raises FrameError: the peer is not a bookie, or speaks another version
         """
         if self._pieces:
             self._pieces.append(data)
