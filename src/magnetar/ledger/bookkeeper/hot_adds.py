@@ -1,6 +1,7 @@
-"""Adding entries: requests for a run of them, answers in runs, and up to where an ack quorum has them.
+"""Adds of entries: encodes requests for a run of entries, decodes runs of answers, and finds the last entry
+up to which an ack quorum has stored all.
 
-A hot module: plain Python that also compiles, with the C types in ``hot_adds.pxd``.
+A hot module: plain Python that is also compiled, with the C types in ``hot_adds.pxd``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _HEAD = struct.Struct(">I24sqqqqI")
 _AROUND = 60
 """Bytes of a request besides its payload, without the length of the frame in front."""
 _COPY_LIMIT = 4096
-"""Below this many bytes a copy costs less than a view."""
+"""Below this many bytes, a copy costs less than a view."""
 
 # An answer to an add: its length, version, operation, flags, status, ledger, entry.
 _ANSWER = 28
@@ -38,12 +39,12 @@ def add_frames(
 ) -> int:
     """Appends the requests to add entries ``buffer[starts[i]:ends[i]]``, i in [first, first + count).
 
-    Each is two pieces: all that stands before the payload, with its CRC32C, and the payload.
+    Each request has two pieces: the bytes before the payload, with its CRC32C, and the payload.
 
     :param prefix: version, operation, flags and master key: 24 bytes
-    :param entry_id: of the first
+    :param entry_id: of the first entry
     :param length: bytes of all payloads before the first
-    :returns: bytes of all payloads with these
+    :returns: bytes of all payloads, these included
     """
     view = None
     index = first
@@ -75,21 +76,21 @@ def add_frames(
 
 
 class AddedRun:
-    """Good answers to adds of one ledger, one after the other; reused from read to read."""
+    """Consecutive successful answers to adds of one ledger; reused from read to read."""
 
     def __init__(self, capacity: int = 1024) -> None:
         self.capacity = capacity
         self.ledger_id = 0
         self.count = 0
         self.entry_ids = array("q", bytes(8 * capacity))
-        # The same array once more: when compiled it is a view that costs nothing to take.
+        # A second reference to the array: when compiled, a typed view that costs nothing to take.
         self._ids = self.entry_ids
 
 
 def read_added(data: bytes, position: int, end: int, run: AddedRun) -> int:
-    """Reads good answers to adds of one ledger into ``run``; returns the position behind them.
+    """Reads successful answers to adds of one ledger into ``run``; returns the position behind them.
 
-    Stops before anything else; ``run.count`` is 0 when already the first is something else.
+    Stops at any other answer; ``run.count`` is 0 if that is the first one.
     """
     count = 0
     while count < run.capacity and end - position >= _ANSWER:
@@ -123,20 +124,20 @@ def _number_at(data: bytes, position: int) -> int:
 
 
 class Stripe:
-    """Which entries of a segment one bookie of its ensemble gets, and which of them it has answered for."""
+    """The entries of a segment that one bookie of the ensemble gets, and how far it has answered for them."""
 
     def __init__(self, index: int, ensemble: int, write: int, first: int) -> None:
-        """:param index: of the bookie in the ensemble
+        """:param index: the bookie's index in the ensemble
 
-        :param first: nothing before it counts
+        :param first: earlier entries do not count
         """
         self.index = index
         self.ensemble = ensemble
         self.write = write
         self.next = first
-        """All entries of the stripe before it are answered for, and this one, which belongs to it, is not."""
+        """The first entry of the stripe without an answer; all earlier ones are answered."""
         self.early: set[int] = set()
-        """Those behind it that are answered for."""
+        """Answered entries behind it."""
         if not self.takes(first):
             self._step()
 
@@ -145,7 +146,7 @@ class Stripe:
         return (self.index - entry_id) % self.ensemble < self.write
 
     def answered(self, entry_ids: array[int], count: int) -> None:
-        """There were answers for these entries of the stripe."""
+        """Records answers for these entries of the stripe."""
         index = 0
         while index < count:
             if entry_ids[index] == self.next and not self.early:
@@ -173,14 +174,15 @@ class Stripe:
 
 
 def confirmed_through(stripes: list[Stripe], write: int, ack: int, first: int, end: int) -> int:
-    """The last entry of [first, end) up to which ``ack`` of each one's write set have it; else ``first - 1``.
+    """Returns the last entry of [first, end) up to which ``ack`` bookies of each write set have stored every
+    entry; else ``first - 1``.
 
-    What bookies answered out of order counts when the gap before it is closed.
+    Out-of-order answers count once the gap before them is closed.
     """
     size = len(stripes)
     entry_id = first
     if write == size:
-        # The entry behind the last one that ack bookies have, each without a gap.
+        # The entry behind the last one that ``ack`` bookies have stored without a gap.
         nexts = sorted([stripe.next for stripe in stripes])
         entry_id = nexts[size - ack]
         if entry_id < first:

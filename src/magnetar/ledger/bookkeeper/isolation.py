@@ -1,6 +1,6 @@
-"""Ledgers that only bookies of some groups get: in their metadata, as Pulsar's brokers write it there.
+"""Isolation groups of a ledger's bookies, in the ledger's metadata, in the form of Pulsar's brokers.
 
-Whoever replaces a bookie of such a ledger, here, in a broker of Apache's or in its AutoRecovery, keeps to it.
+Whatever replaces a bookie of such a ledger (this broker, one of Apache's, or AutoRecovery) obeys them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from magnetar.ledger.interface import DataDamaged, Groups
 
 CUSTOM = "EnsemblePlacementPolicyConfig"
-"""Its name among a ledger's custom metadata."""
+"""The name in a ledger's custom metadata."""
 _POLICY = "org.apache.pulsar.bookie.rackawareness.IsolatedBookieEnsemblePlacementPolicy"
 _FIRST, _FURTHER = "isolationBookieGroups", "secondaryIsolationBookieGroups"
 
@@ -25,9 +25,9 @@ def written(groups: Groups) -> bytes:
 
 
 def read(custom: Mapping[str, bytes]) -> Groups | None:
-    """None: any bookies may have the ledger.
+    """Returns None if any bookie may have the ledger.
 
-    :raises DataDamaged: it says otherwise, and not how Pulsar does
+    :raises DataDamaged: the value is not in Pulsar's form
     """
     value = custom.get(CUSTOM)
     if value is None:

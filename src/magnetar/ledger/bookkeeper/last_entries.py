@@ -1,7 +1,7 @@
-"""What the bookies of a ledger's last segment have last, and what that says was confirmed.
+"""The last entries on the bookies of a ledger's last segment, and what they say was confirmed.
 
-Whoever writes a ledger tells with each entry what was confirmed before, and, where it does so
-(``bookkeeperExplicitLacIntervalInMills``), what was confirmed when no further entry came.
+Each entry carries the last-add-confirmed at its sending. A writer may also report it separately when no
+further entry follows (``bookkeeperExplicitLacIntervalInMills``).
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ _LAST = -1
 
 
 class LastEntries:
-    """Asks each bookie of the last segment for its last entry; with ``Flag.FENCE`` that fences them."""
+    """Reads the last entry from each bookie of the last segment; with ``Flag.FENCE`` this fences
+    the bookies."""
 
     def __init__(self, asking: RequestContext, record: LedgerRecord) -> None:
         segment = record.segments[-1]
         self.confirmed = segment.first_entry_id - 1
-        """All entries up to this one had their ack quorum: an ensemble changes behind what is confirmed."""
+        """All entries up to this one had their ack quorum: a new segment starts behind the last confirmed
+        entry."""
         self.confirmed_length: int | None = None
-        """Bytes of all entries up to that one, where a bookie had it as its last."""
+        """Bytes of all entries up to that one, if it is the last entry of a bookie."""
         self.highest = self.confirmed
         """The last entry that any of them has."""
         self.last_of: dict[str, int] = {}
@@ -41,15 +43,16 @@ class LastEntries:
 
     @property
     def covered(self) -> bool:
-        """Whether so many answered that of each entry that was acknowledged one of them knows."""
+        """Whether enough bookies answered that every acknowledged entry is known to one of them."""
         return self._coverage.complete
 
     def story(self) -> str:
-        """What became of the questions, for an error."""
+        """Returns the outcome of each request, for an error."""
         return ", ".join(f"{bookie}: {status_name(status)}" for bookie, status in self.answers.items())
 
     async def ask(self) -> None:
-        """Returns when enough have answered, or all have or never will; what comes later counts, too."""
+        """Returns when enough bookies have answered, or no more answers can come; later answers count as
+        well."""
         asking = self._asking
         for index, bookie_id in enumerate(self._ensemble):
             told = partial(self._told, index, bookie_id)
@@ -66,8 +69,8 @@ class LastEntries:
         self.answers[bookie_id] = status
         self._asking.memory.told(bookie_id, status, batch=False)
         if status in KNOWN:
-            # An entry that is damaged says nothing of what was confirmed. But whoever sent it is fenced, and
-            # is asked for each entry.
+            # A damaged entry does not show what was confirmed. But its bookie is fenced, and will be asked
+            # for each entry.
             self._coverage.answered(index)
         if status == Status.OK:
             *apart, last = bodies

@@ -1,8 +1,8 @@
-"""What the metadata says of a ledger: its quorums, which bookies have which entries, and how it ended.
+"""A ledger's metadata: its quorums, which bookies have which entries, and how it ended.
 
-The bytes are those of BookKeeper: a line with the version of the format, then a protobuf message behind its
-length (https://github.com/apache/bookkeeper/blob/release-4.17.2/bookkeeper-proto/src/main/proto/DbLedgerStorageDataFormats.proto
-and ``LedgerMetadataSerDe``). Version 2, text, is read; fields that are not known are kept.
+The format is BookKeeper's: a line with the format version, then a protobuf message behind its length
+(https://github.com/apache/bookkeeper/blob/release-4.17.2/bookkeeper-proto/src/main/proto/DbLedgerStorageDataFormats.proto
+and ``LedgerMetadataSerDe``). Version 2, which is text, can be read; unknown fields are kept.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DIGEST_NUMBERS = {digest: number for number, digest in _DIGESTS.items()}
 
 
 class Segment(NamedTuple):
-    """From an entry on, up to the next segment, these bookies have the entries."""
+    """The bookies that have the entries from one entry on, up to the next segment."""
 
     first_entry_id: int
     ensemble: tuple[str, ...]
@@ -62,12 +62,12 @@ class LedgerRecord:
     """0: unknown."""
     custom: Mapping[str, bytes] = field(default_factory=dict)
     token: int = 0
-    """By which whoever made the ledger knows it again, while it is open."""
+    """Identifies the creator of the ledger while it is open."""
     unknown: bytes = b""
-    """Fields of a newer release, as they were."""
+    """Fields of a newer release, unchanged."""
 
     def ensemble_of(self, entry_id: int) -> tuple[str, ...]:
-        """The bookies of the segment that an entry belongs to."""
+        """Returns the bookies of the segment that an entry belongs to."""
         found = self.segments[0]
         for segment in self.segments:
             if segment.first_entry_id > entry_id:
@@ -76,22 +76,22 @@ class LedgerRecord:
         return found.ensemble
 
     def end_of_segment(self, entry_id: int) -> int:
-        """The last entry that may be in the segment of an entry."""
+        """Returns the last entry that may be in the same segment as an entry."""
         for segment in self.segments:
             if segment.first_entry_id > entry_id:
                 return segment.first_entry_id - 1
         return _NO_END
 
     def write_set(self, entry_id: int) -> tuple[int, ...]:
-        """Which of its segment's bookies have an entry, by their index, in the order they are asked."""
+        """Returns the bookies of the segment that have an entry, by index, in the order of reading."""
         size = self.quorums.ensemble
         return tuple((entry_id + step) % size for step in range(self.quorums.write))
 
     @property
     def placed(self) -> Quorums:
-        """Its quorums, and which bookies may have its entries.
+        """Returns the quorums and the isolation groups of the ledger.
 
-        :raises DataDamaged: nobody can tell which
+        :raises DataDamaged: the isolation groups cannot be read
         """
         return replace(self.quorums, groups=isolation.read(self.custom))
 
@@ -102,7 +102,8 @@ class LedgerRecord:
         return replace(self, state=LedgerState.IN_RECOVERY, last_entry_id=-1, length=0, token=0)
 
     def with_ensemble(self, first_entry_id: int, ensemble: Sequence[str]) -> LedgerRecord:
-        """From ``first_entry_id`` on these bookies have the entries; nobody has any behind it yet."""
+        """Returns the record with a new ensemble from ``first_entry_id`` on; it has no entries
+        behind it yet."""
         kept = tuple(each for each in self.segments if each.first_entry_id < first_entry_id)
         segment = Segment(first_entry_id, tuple(ensemble))
         return replace(self, segments=(*kept, segment), token=0)
@@ -134,7 +135,7 @@ def _empty() -> pb.LedgerMetadataFormat:
 
 
 def decoded(data: bytes, path: str) -> LedgerRecord:
-    """:raises DataDamaged: it is not the metadata of a ledger, or of a version that is not known"""
+    """:raises DataDamaged: the value is not the metadata of a ledger, or of an unknown version"""
     line, newline, body = data[:_MAX_LINE].partition(b"\n")
     if not newline or not line.startswith(_LINE):
         raise DataDamaged(f"{path} is not the metadata of a ledger")
@@ -203,7 +204,7 @@ def _varint(number: int) -> bytes:
 
 
 def _taken_varint(data: bytes) -> tuple[int, int]:
-    """The number, and where it ends."""
+    """Returns the number, and the position behind it."""
     number = 0
     for index, byte in enumerate(data[:5]):
         number |= (byte & 0x7F) << 7 * index
@@ -218,12 +219,12 @@ _LONG_CUTS: tuple[int, ...] = (3, 4, 4, 4)
 
 
 def ledger_path(ledger_id: int) -> str:
-    """Where a ledger's metadata lies, below the root of all ledgers."""
+    """Returns the path of a ledger's metadata, below the root of all ledgers."""
     return _cut(f"{ledger_id:010d}", _SHORT_CUTS) if ledger_id < _SHORT else long_ledger_path(ledger_id)
 
 
 def long_ledger_path(ledger_id: int) -> str:
-    """Where it lies when all do as those with long ids."""
+    """Returns the path in a layout where all ledgers have long ids."""
     return _cut(f"{ledger_id:019d}", _LONG_CUTS)
 
 
@@ -236,7 +237,7 @@ def _cut(digits: str, cuts: tuple[int, ...]) -> str:
 
 
 def ledger_id_of(path: str) -> int | None:
-    """The reverse of both; None: no ledger lies there."""
+    """The inverse of both; None: the path is not that of a ledger."""
     digits = path.replace("/L", "").replace("/", "")
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
         return None

@@ -1,7 +1,7 @@
-"""Where the metadata of ledgers lies: new ones get ids that nobody else has, old ones change by version.
+"""The metadata of ledgers: new ledgers get unused ids, and changes are checked against a version.
 
-Pulsar's brokers, BookKeeper's own clients, bookies and AutoRecovery share the layout, and the counters from
-which ids come.
+Pulsar's brokers, BookKeeper's clients, bookies and AutoRecovery share the layout, and the counters that ids
+come from.
 """
 
 from __future__ import annotations
@@ -42,27 +42,28 @@ _LAYOUTS: dict[str, Callable[[int], str]] = {
     "org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1": ledger_path,
     "org.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory:1": long_ledger_path,
 }
-"""What ``LAYOUT`` says, behind the version of its own format; without it, as Pulsar leaves it, the first."""
+"""The value of ``LAYOUT`` behind the version of its own format; without that version, as Pulsar leaves it, it
+is the first."""
 _LAYOUT_VERSION = "2"
 _HALF = (1 << 31) - 1
-"""As many numbers a counter of ZooKeeper's gives; whoever gets this one goes on in another."""
+"""The last number of a ZooKeeper counter; a client that gets it continues with another counter."""
 _TRIES = 20
-"""How often an id is found taken, or a counter full."""
+"""How often an id may be in use already, or a counter be full."""
 
 
 class UnknownLayout(LedgerError):
-    """The metadata of ledgers lies otherwise than this release knows."""
+    """The metadata of ledgers has a layout that this release does not know."""
 
 
 class Versioned(NamedTuple):
-    """A ledger's metadata as it was read or written; a change names the version that it changes."""
+    """A ledger's metadata as read or written; a change names the version that it replaces."""
 
     record: LedgerRecord
     version: int
 
 
 class LedgerRecords:
-    """The metadata of ledgers below ``root``, in a store that answers for certain (``ResolvingStore``).
+    """The metadata of ledgers below ``root``, in a store with definite answers (``ResolvingStore``).
 
     :raises MetadataFailed: from every operation: the store does not answer, and a change may have happened
     """
@@ -73,15 +74,15 @@ class LedgerRecords:
         self._loop = loop
         self._path_below: Callable[[int], str] | None = None
         self._long_ids = False
-        """The first 2³¹ ids are used up, or somebody decided to go on without them."""
+        """The first 2³¹ ids are used up, or a client has decided to continue without them."""
         self._making = InProgress(loop)
 
     async def close(self) -> None:
-        """Waits for ledgers that are being made. The store of the metadata stays open."""
+        """Waits for ledgers that are being created. The metadata store stays open."""
         await self._making.none()
 
     async def check_layout(self) -> None:
-        """Needs to be called once, before all else.
+        """Must be called once, before all other methods.
 
         :raises UnknownLayout: nothing may be read or written here
         """
@@ -100,17 +101,17 @@ class LedgerRecords:
         self._path_below = found
 
     def path(self, ledger_id: int) -> str:
-        """Of a ledger's node."""
+        """Returns the path of a ledger's node."""
         assert self._path_below is not None, "the layout was not checked"
         return self._root + self._path_below(ledger_id)
 
     async def make(self, record: LedgerRecord) -> tuple[int, Versioned]:
-        """A new ledger, with an id above those that were given before."""
+        """Creates a ledger with an id above those that were assigned before."""
         value = encoded(record)
         with self._making:
             for _ in range(_TRIES):
                 ledger_id = await self._new_id()
-                # A node that is there was made by somebody who counts otherwise.
+                # An existing node was created by a client that assigns ids in another way.
                 with suppress(BadVersion):
                     node = await self._metadata.put(self.path(ledger_id), value, MUST_NOT_EXIST)
                     return ledger_id, Versioned(record, node.version)
@@ -118,14 +119,14 @@ class LedgerRecords:
         raise LedgerError(f"{_TRIES} ids for a new ledger were taken already, below {self._root}")
 
     async def new_id(self) -> int:
-        """An id that no ledger gets."""
+        """Returns an id that no ledger gets."""
         with self._making:
             return await self._new_id()
 
     async def read(self, ledger_id: int) -> Versioned:
-        """:raises NoSuchLedger: it was never made, or is deleted
+        """:raises NoSuchLedger: the ledger was never created, or was deleted
 
-        :raises DataDamaged: that is no metadata of a ledger
+        :raises DataDamaged: the value is not the metadata of a ledger
         """
         path = self.path(ledger_id)
         node = await self._metadata.get(path)
@@ -134,20 +135,21 @@ class LedgerRecords:
         return Versioned(decoded(node.value, path), node.version)
 
     async def write(self, ledger_id: int, record: LedgerRecord, version: int) -> Versioned:
-        """Replaces ``version``.
+        """Replaces the record with that version.
 
-        :raises BadVersion: somebody else has changed it, or the ledger is deleted
+        :raises BadVersion: the record was changed, or the ledger was deleted
         """
         node = await self._metadata.put(self.path(ledger_id), encoded(record), version)
         return Versioned(record, node.version)
 
     async def delete(self, ledger_id: int) -> None:
-        """One that does not exist is fine. Bookies find out for themselves, and drop the entries."""
+        """Deletes a ledger; has no effect if it does not exist. Bookies notice by themselves, and delete the
+        entries."""
         with suppress(NodeMissing):
             await self._metadata.delete(self.path(ledger_id))
 
     async def ledger_ids(self) -> Sequence[int]:
-        """All that exist, in ascending order; a read for each ten thousand ids."""
+        """Returns all existing ledgers in ascending order; takes one read for each ten thousand ids."""
         found: list[int] = []
         for name in await self._metadata.children(self._root):
             if name.isascii() and name.isdigit() and len(name) in (2, 3):
@@ -155,7 +157,8 @@ class LedgerRecords:
         return sorted(found)
 
     def listen(self, listener: Callable[[int], None]) -> None:
-        """Calls ``listener`` in the loop with each ledger whose metadata somebody changes or deletes."""
+        """Calls ``listener`` in the loop for each ledger whose metadata is changed or deleted by
+        any client."""
 
         def changed(change: Change) -> None:
             ledger_id = ledger_id_of(change.path[len(self._root) :])
@@ -165,7 +168,7 @@ class LedgerRecords:
         self._metadata.listen(self._root, changed)
 
     async def _walk(self, path: str, levels: int, found: list[int]) -> None:
-        """:param levels: of nodes between ``path`` and those of ledgers"""
+        """:param levels: of nodes between ``path`` and the nodes of ledgers"""
         for name in await self._metadata.children(self._root + path):
             below = f"{path}/{name}"
             if levels:
@@ -194,7 +197,7 @@ class LedgerRecords:
         raise LedgerError(f"{long_ids} has no counter with room")
 
     async def _high_half(self, path: str) -> int:
-        """The last one that somebody began."""
+        """Returns the last upper half that a client has started."""
         names = await self._metadata.children(path)
         begun = [int(name[4:]) for name in names if name.startswith("HOB-") and name[4:].isdigit()]
         if begun:
@@ -204,7 +207,8 @@ class LedgerRecords:
         return 1
 
     async def _count(self, counter: str) -> int:
-        """The next number below a node; negative where ZooKeeper has counted over its end."""
+        """Returns the next number of a counter below a node; negative if ZooKeeper's counter has
+        overflowed."""
         prefix = f"{counter}/ID-"
         node = await self._metadata.put(prefix, b"", ephemeral=True, sequential=True)
         self._loop.create_task(self._release(node.path))
@@ -214,7 +218,7 @@ class LedgerRecords:
             raise NodeDamaged(f"{node.path} has no number") from error
 
     async def _release(self, path: str) -> None:
-        """The number is taken; its node would else stay as long as the session."""
+        """Deletes the node that gave a number; it would otherwise stay as long as the session."""
         with self._making:
             try:
                 await self._metadata.delete(path)
@@ -223,7 +227,7 @@ class LedgerRecords:
 
 
 class _FailingStore(PassingOnStore):
-    """What the store has is passed on as a failure of ledgers, but for conditions that do not hold."""
+    """Converts failures of the store into failures of ledgers, except conditions that do not hold."""
 
     async def _do(self, call: str, work: Callable[[], Awaitable[T]]) -> T:
         try:

@@ -1,4 +1,4 @@
-"""What a writer makes of changes to its ledger's metadata that it has not made itself."""
+"""What a writer does about changes to its ledger's metadata that it has not made."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from magnetar.ledger.interface import LedgerError
 
 
 def merged(ledger_id: int, ours: LedgerRecord, theirs: LedgerRecord) -> LedgerRecord:
-    """AutoRecovery copies entries of lost bookies to others and says so, in segments that nobody adds to.
+    """Merges a change by AutoRecovery, which copies entries of lost bookies to others and records that in
+    segments to which nothing is added any more.
 
-    :param ours: as this writer knows it
-    :param theirs: an open ledger's
-    :raises LedgerError: there is more to it than that
+    :param ours: as this writer knows the record
+    :param theirs: of an open ledger
+    :raises LedgerError: the records differ in other ways
     """
     starts = [segment.first_entry_id for segment in ours.segments]
     elsewhere = (

@@ -1,4 +1,4 @@
-"""Opening ledgers for reading; whoever recovers one here does so for all who open it meanwhile."""
+"""Opening ledgers for reading; concurrent requests to recover a ledger share one recovery."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from magnetar.ledger.interface import LedgerState, StoreClosed
 
 
 class OpeningParts(NamedTuple):
-    """What opening needs of a store."""
+    """The parts of a store that opening a ledger needs."""
 
     loop: Loop
     clock: Clock
     records: LedgerRecords
     reading: Callable[[str], Bookie]
-    """A connection apart from that of writers: a bookie may close it over a question it does not know."""
+    """A connection apart from that of writers, as a bookie may close it because of an unknown request."""
     recovering: Callable[[str], Bookie]
-    """One over which nobody else asks anything."""
+    """A connection without other requests."""
     placement: Placement
     written: Callable[[int], Written | None]
-    """The writer of a ledger, if it lives here and has not ended."""
+    """Returns the writer of a ledger, if it is in this process and has not ended."""
     fencing: Callable[[int], object]
-    """Told when the bookies of a ledger are going to be fenced."""
+    """Called before the bookies of a ledger are fenced."""
     password: bytes = b""
     settings: ReadSettings = ReadSettings()
 
 
 class LedgerOpening:
-    """The readers of a store."""
+    """Opens the readers of a store."""
 
     def __init__(self, parts: OpeningParts) -> None:
         self._loop = parts.loop
@@ -58,9 +58,9 @@ class LedgerOpening:
     async def open(self, ledger_id: int, *, recover: bool) -> BookKeeperReader:
         """See ``LedgerStore.open``.
 
-        :raises WrongPassword: it was made with another one
+        :raises WrongPassword: the ledger was created with another password
         """
-        # Before it is read: whoever deletes it meanwhile tells this reader, too.
+        # Before the read, so that a deletion from here on is reported to this reader.
         fate = self._fates.get(ledger_id)
         if fate is None:
             fate = self._fates[ledger_id] = LedgerFate()
@@ -72,13 +72,14 @@ class LedgerOpening:
         return BookKeeperReader(ledger_id, found.record, fate, self._read_parts)
 
     def deleted(self, ledger_id: int) -> None:
-        """To be told when the metadata of a ledger is gone."""
+        """Must be called when the metadata of a ledger is deleted."""
         fate = self._fates.get(ledger_id)
         if fate is not None:
             fate.deleted = True
 
     async def close(self) -> None:
-        """Ends recoveries that are under way, as a crash would: whoever opens those ledgers next goes on."""
+        """Ends recoveries in progress, as a crash would: the next client that opens such a ledger
+        continues."""
         for task in list(self._recovering.values()):
             task.cancel()
         for fate in list(self._fates.values()):

@@ -12,7 +12,7 @@ from magnetar.ledger.interface import Groups, LedgerError, Quorums
 
 
 class NotEnoughBookies(LedgerError):
-    """There are fewer bookies that take entries than a ledger needs."""
+    """Fewer bookies accept entries than a ledger needs."""
 
     def __init__(
         self,
@@ -22,10 +22,10 @@ class NotEnoughBookies(LedgerError):
         rule: str = "",
         trouble: Callable[[str], str] = lambda _bookie: "",
     ) -> None:
-        """:param besides: those that may not be taken: the ledger has them, or has just lost them
+        """:param besides: bookies that may not be taken: the ledger has them, or has just lost them
 
-        :param rule: what they must be like
-        :param trouble: why there is no connection with one; empty: there may be one
+        :param rule: the placement rule that they must meet
+        :param trouble: returns why a connection to a bookie failed; empty: it may be reachable
         """
         names = ", ".join(found) or "none"
         others = f" in addition to {', '.join(sorted(besides))}" if besides else ""
@@ -41,29 +41,30 @@ class NotEnoughBookies(LedgerError):
 
 class Placement(Protocol):
     def ensemble(self, quorums: Quorums) -> tuple[str, ...]:
-        """Bookies for a new ledger.
+        """Returns bookies for a new ledger.
 
-        :raises NotEnoughBookies: there are too few, or none that keep the rules
+        :raises NotEnoughBookies: there are too few, or none that meet the rules
         """
         ...
 
     def replaced(
         self, ensemble: Sequence[str], lost: Collection[int], quorums: Quorums, excluded: Collection[str]
     ) -> tuple[str, ...]:
-        """``ensemble`` with others at the indices ``lost``; none that are in it, or in ``excluded``.
+        """Returns ``ensemble`` with other bookies at the indices ``lost``; none that are in it or in
+        ``excluded``.
 
-        :raises NotEnoughBookies: there are too few, or none that keep the rules
+        :raises NotEnoughBookies: there are too few, or none that meet the rules
         """
         ...
 
 
 def of_groups(groups: Groups) -> str:
-    """A rule of placement."""
+    """Returns the placement rule as text."""
     return f"of the groups {', '.join(sorted(groups.first | groups.further))}"
 
 
 Weights = Callable[[Sequence[str]], Sequence[float]]
-"""How much each of some bookies should get, 1.0 for the usual."""
+"""Returns the relative shares of some bookies, 1.0 on average."""
 
 
 def alike(bookie_ids: Sequence[str]) -> Sequence[float]:
@@ -71,9 +72,10 @@ def alike(bookie_ids: Sequence[str]) -> Sequence[float]:
 
 
 def shuffled(bookie_ids: Sequence[str], weights: Weights, randomness: Randomness) -> list[str]:
-    """In a random order, where those that should get more come first more often.
+    """Returns the bookies in a random order in which those with larger weights come first more often.
 
-    The chance to be first is as the weight (Efraimidis and Spirakis: order by u ** (1 / weight)).
+    The probability to be first is proportional to the weight (Efraimidis and Spirakis: order by u ** (1 /
+    weight)).
     """
     chances = [math.log(1.0 - randomness.fraction()) / weight for weight in weights(bookie_ids)]
     order = sorted(range(len(bookie_ids)), key=chances.__getitem__, reverse=True)
@@ -81,7 +83,7 @@ def shuffled(bookie_ids: Sequence[str], weights: Weights, randomness: Randomness
 
 
 class RandomPlacement:
-    """Any bookies, but those in doubt only when there are no others; it knows of no groups."""
+    """Any bookies; doubtful ones only if there are no others. Groups are not supported."""
 
     def __init__(self, bookies: Bookies, randomness: Randomness, weights: Weights = alike) -> None:
         self._bookies = bookies

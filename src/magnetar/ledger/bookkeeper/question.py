@@ -1,4 +1,4 @@
-"""Entries, asked of one bookie after the other until one has them."""
+"""Reads of entries, from one bookie after the other until one has them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from magnetar.ledger.bookkeeper.reading_memory import ReadingMemory
 from magnetar.ledger.interface import DataDamaged
 
 BATCH_OVERHEAD = 36
-"""Bytes that a bookie counts of an answer to a batch read, whatever is in it…"""
+"""Bytes that a bookie counts for an answer to a batch read, whatever it contains…"""
 BATCH_ENTRY_OVERHEAD = 4
-"""… and with each entry's body."""
+"""… and for each entry's body."""
 
 
 class StoredEntry(NamedTuple):
-    """An entry as a bookie has it, its digest checked."""
+    """An entry as stored at a bookie; its digest was checked."""
 
     said: Body
     data: bytes
@@ -34,7 +34,7 @@ class StoredEntry(NamedTuple):
 
 
 class RequestContext(NamedTuple):
-    """What questions about one ledger have in common."""
+    """What requests for one ledger have in common."""
 
     loop: Loop
     ledger_id: int
@@ -43,19 +43,19 @@ class RequestContext(NamedTuple):
     memory: ReadingMemory
     flags: Flag = Flag.NONE
     key: bytes = b""
-    """The master key, where flags fence."""
+    """The master key, if the flags fence."""
     speculative_seconds: float = 0.0
-    """After which the next one is asked as well; 0: only when one has answered."""
+    """The delay before the next bookie is asked as well; 0: only after an answer."""
     enough_missing: int = 0
-    """So many bookies that say that they have it not end the question; 0: all of them must."""
+    """This many bookies without the entry end the request; 0: all of them must answer."""
 
 
 class Question:
-    """Asks for an entry, or for some from there on.
+    """Reads one entry, or several from one entry on.
 
-    :param bookies: ids, in the order they are asked
-    :param count: more than one only where each of the bookies has all of them
-    :param max_bytes: of an answer with more than one
+    :param bookies: ids, in the order of reading
+    :param count: more than one only if each of the bookies has all of them
+    :param max_bytes: of an answer with more than one entry
     """
 
     def __init__(
@@ -63,9 +63,9 @@ class Question:
     ) -> None:
         self.first = first
         self.entries: list[StoredEntry] = []
-        """Empty: nobody had any."""
+        """Empty: no bookie had any."""
         self.refused: dict[str, int] = {}
-        """What bookies said that did not have it; of one whose answer was damaged ``Status.OK``."""
+        """The answers of bookies that did not have the entry; ``Status.OK`` for a damaged answer."""
         self.damage: DataDamaged | None = None
         self._asking = asking
         self._left = list(bookies)
@@ -77,11 +77,11 @@ class Question:
 
     @property
     def missing(self) -> int:
-        """How many bookies said that they have it not."""
+        """The number of bookies that do not have the entry."""
         return sum(status in MISSING for status in self.refused.values())
 
     def story(self) -> str:
-        """What became of it, for an error."""
+        """Returns the outcome of each request, for an error."""
         told = (
             f"{bookie}: {'damaged' if status == Status.OK else status_name(status)}"
             for bookie, status in self.refused.items()
@@ -133,7 +133,7 @@ class Question:
             self._end()
 
     def _take(self, bookie_id: str, bodies: list[bytes]) -> None:
-        """The entries up to the first that is damaged."""
+        """Takes the entries up to the first damaged one."""
         asking = self._asking
         try:
             for number, data in enumerate(bodies[: self._count]):
@@ -155,7 +155,7 @@ class Question:
 
 
 async def all_answered(loop: Loop, questions: Sequence[Question]) -> None:
-    """Asks them at once; returns when each has ended."""
+    """Sends the requests at the same time; returns when all have ended."""
     left = len(questions)
     waiter = loop.create_future()
 
