@@ -1,4 +1,4 @@
-"""Choosing bookies by where they stand: racks, regions and groups, as Pulsar's policies of placement do."""
+"""Placement of bookies by racks, regions and groups, as in Pulsar's placement policies."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from magnetar.ledger.interface import Groups, Quorums
 
 class PlacementSettings(NamedTuple):
     regions: bool = False
-    """Racks are ``/region/rack``, and regions count before racks
+    """Racks are ``/region/rack``, and regions take precedence over racks
     (bookkeeperClientRegionawarePolicyEnabled)."""
     min_racks: int = 2
-    """Each write quorum has bookies in so many racks, or all its bookies in different ones where it is
-    smaller (bookkeeperClientMinNumRacksPerWriteQuorum)."""
+    """Each write quorum has bookies in this many racks, or all of a smaller one in different racks
+    (bookkeeperClientMinNumRacksPerWriteQuorum)."""
     enforced: bool = False
-    """No ledger rather than one that is not spread so (bookkeeperClientEnforceMinNumRacksPerWriteQuorum)."""
+    """Whether a ledger that cannot be spread in this way is refused
+    (bookkeeperClientEnforceMinNumRacksPerWriteQuorum)."""
     groups: Groups | None = None
-    """Of ledgers that name none themselves: only bookies of these; None: all
-    (bookkeeperClientIsolationGroups, bookkeeperClientSecondaryIsolationGroups)."""
+    """For ledgers that name no groups: only bookies of these; None: all (bookkeeperClientIsolationGroups,
+    bookkeeperClientSecondaryIsolationGroups)."""
     racks: bool = True
-    """Racks and regions matter (bookkeeperClientRackawarePolicyEnabled)."""
+    """Whether racks and regions are considered (bookkeeperClientRackawarePolicyEnabled)."""
 
 
 class RackPlacement:
-    """A ``Placement``. Bookies in doubt are chosen only when it cannot be done without."""
+    """A ``Placement``. Doubtful bookies are chosen only if there are not enough others."""
 
     def __init__(
         self,
@@ -80,16 +81,16 @@ class RackPlacement:
                 names = names | groups.further
             writable = [each for each in writable if self._table.of(each).groups & names]
         if self._settings.enforced:
-            # Where nobody knows where it stands nobody knows whether it stands elsewhere.
+            # A bookie without a known rack might stand in any rack.
             writable = [each for each in writable if self._table.of(each).rack != DEFAULT_RACK]
         return [each for each in writable if each not in besides]
 
     def _spread(
         self, kept: Sequence[str | None], write: int, candidates: Sequence[str]
     ) -> tuple[str, ...] | None:
-        """None: they cannot be spread as they must be."""
+        """Returns None if the bookies cannot be spread as required."""
         by_stand: dict[Stand, list[str]] = {}
-        # Those that are taken first come last.
+        # The last of each list is taken first.
         for bookie_id in reversed(shuffled(candidates, self._weights, self._randomness)):
             by_stand.setdefault(self._stand(bookie_id), []).append(bookie_id)
         fixed = [None if each is None else self._stand(each) for each in kept]
@@ -105,7 +106,7 @@ class RackPlacement:
         return None
 
     def _wanted(self, write: int, regions: int) -> Iterator[Spread]:
-        """What is tried, the best first."""
+        """Iterates over the spreads to try, the best first."""
         settings = self._settings
         least = min(settings.min_racks, write)
         spans = range(min(write, regions) if settings.regions else 1, 0, -1)
@@ -115,7 +116,7 @@ class RackPlacement:
                 yield Spread(racks, min(span, racks))
 
     def _stand(self, bookie_id: str) -> Stand:
-        """Groups do not matter any more."""
+        """The rack of a bookie; groups are no longer considered here."""
         rack = self._table.of(bookie_id).rack if self._settings.racks else DEFAULT_RACK
         return Stand(frozenset(), rack)
 

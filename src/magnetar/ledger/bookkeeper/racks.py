@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 TABLE = "/bookies"
 """``BookiesRackConfiguration``: group, then bookie, then ``BookieInfo``."""
 DEFAULT_RACK = "/default-rack"
-"""Of bookies that the table does not know."""
+"""The rack of bookies that are not in the table."""
 
 
 class Stand(NamedTuple):
@@ -26,7 +26,7 @@ class Stand(NamedTuple):
 
     @property
     def region(self) -> str:
-        """All but the rack itself; that of bookies without one is the default rack."""
+        """The path without the rack; for bookies without a region, the default rack."""
         region, _, _rack = self.rack.rpartition("/")
         return region or self.rack
 
@@ -35,7 +35,8 @@ _NOWHERE = Stand(frozenset(), DEFAULT_RACK)
 
 
 class RackTable:
-    """The table as it is now; :meth:`start` it. One that cannot be read leaves what was known."""
+    """The present table; call :meth:`start` first. If the table becomes unreadable, the last one stays in
+    use."""
 
     def __init__(self, io: Io, metadata: MetadataStore, path: str = TABLE) -> None:
         self._io = io
@@ -68,7 +69,7 @@ class RackTable:
 
 
 def _stands(table: bytes) -> dict[str, Stand]:
-    """:raises ValueError: it is no table of racks"""
+    """:raises ValueError: the value is not a table of racks"""
     found: dict[str, Stand] = {}
     groups = json.loads(table) if table.strip() else {}
     if not isinstance(groups, dict):

@@ -35,24 +35,26 @@ from magnetar.ledger.interface import (
 )
 
 _TRY_AGAIN_SECONDS = (0.3, 1.0)
-"""Bookies that were away may be back: beyond the time in which a lost connection is not made again."""
+"""Delays after which bookies may be back: longer than the time in which a lost connection is not renewed."""
 _SINGLES = 16
-"""Entries that are asked for at once where there are no batch reads: 80 MiB at most."""
+"""Entries that are requested at the same time without batch reads: 80 MiB at most."""
 _BATCH_BYTES = 5 << 20
-"""As many bytes as bookies put into an answer at most."""
+"""The largest answer of a bookie."""
 _BATCH_ENTRIES = 10_000
 
 
 class ReadSettings(NamedTuple):
     speculative_seconds: float = 0.0
-    """After which another bookie is asked, too (bookkeeperClientSpeculativeReadTimeoutInMillis); 0: never."""
+    """The delay before another bookie is asked as well (bookkeeperClientSpeculativeReadTimeoutInMillis); 0:
+    never."""
     sticky: bool = True
-    """A reader stays with one bookie of the ensemble as long as it answers (bookkeeperEnableStickyReads)."""
+    """Whether a reader stays with one bookie of the ensemble as long as it answers
+    (bookkeeperEnableStickyReads)."""
     batches: bool = True
 
 
 class Written(Protocol):
-    """A ledger's writer, where it lives in this process."""
+    """A ledger's writer in this process."""
 
     @property
     def last_add_confirmed(self) -> int: ...
@@ -68,28 +70,29 @@ class ReadParts(NamedTuple):
     loop: Loop
     records: LedgerRecords
     bookie: Callable[[str], Bookie]
-    """A connection for reading; one that is lost, over a question that a bookie does not know, must not be
-    that of writers."""
+    """A connection for reading. It may be lost because of a request that a bookie does not know, so writers
+    must not share it."""
     written: Callable[[int], Written | None]
-    """The writer of a ledger, if it lives here and has not ended."""
+    """Returns the writer of a ledger, if it is in this process and has not ended."""
     memory: ReadingMemory
     settings: ReadSettings
 
 
 class LedgerFate:
-    """What all readers of a ledger in this process hear at once."""
+    """State that all readers of a ledger in this process share."""
 
     __slots__ = ("__weakref__", "closed", "deleted")
 
     def __init__(self) -> None:
         self.deleted = False
-        """Somebody here deleted it. Of what others delete it is heard when bookies have dropped it."""
+        """The ledger was deleted in this process. Other deletions are noticed when bookies have dropped the
+        entries."""
         self.closed = False
-        """The store is."""
+        """The store was closed."""
 
 
 class BookKeeperReader:
-    """A ``LedgerReader``. What it knows of the ledger's bookies is read again when none of them answers."""
+    """A ``LedgerReader``. The ledger's metadata is read again when none of its bookies answers."""
 
     def __init__(self, ledger_id: int, record: LedgerRecord, fate: LedgerFate, parts: ReadParts) -> None:
         self.ledger_id = ledger_id
@@ -109,7 +112,7 @@ class BookKeeperReader:
         self._confirmed = record.last_entry_id
         self._confirmed_length = record.length
         self._entry_bytes = 0
-        """Of the largest entries that were read last."""
+        """The size of the largest entries of the last read."""
         self._closed = False
 
     @property
@@ -129,10 +132,10 @@ class BookKeeperReader:
         self._closed = True
 
     def in_background(self) -> None:
-        """Bookies write to another device than they read from; there is nothing to spare."""
+        """Does nothing: bookies write to another device than they read from."""
 
     def has_confirmed(self, entry_id: int) -> None:
-        """Bookies hear what is confirmed with the next entry only."""
+        """Does nothing: bookies get the last-add-confirmed only with the next entry."""
         if not self._is_closed():
             self._has_confirmed(entry_id, None)
 
@@ -169,7 +172,7 @@ class BookKeeperReader:
             except (BookiesUnavailable, DataDamaged, EntryLost):
                 if not taken:
                     raise
-                # Whoever comes back for it will be told.
+                # The next read of that entry raises the error.
                 break
             self._entry_bytes = max(entry.payload_bytes for entry in entries)
             for entry in entries:
@@ -193,7 +196,7 @@ class BookKeeperReader:
         return self._record.state is LedgerState.CLOSED
 
     def _hear_writer(self) -> bool:
-        """Asks the writer, if it lives here, what is confirmed."""
+        """Takes the last-add-confirmed from a writer in this process, if there is one."""
         writer = None if self._is_closed() else self._parts.written(self.ledger_id)
         if writer is None:
             return False
@@ -206,12 +209,12 @@ class BookKeeperReader:
             self._confirmed_length = length if length is not None else self._confirmed_length
 
     def _note_confirmed(self, entry: StoredEntry) -> None:
-        """What the entries of an open ledger say of those before them."""
+        """Takes the last-add-confirmed of entries of an open ledger."""
         if not self._is_closed():
             self._has_confirmed(entry.said.last_add_confirmed, None)
 
     async def _read_some(self, first: int, last: int, max_bytes: int) -> list[StoredEntry]:
-        """At least one entry, and some behind it."""
+        """Reads at least one entry, and possibly some behind it."""
         pauses = list(_TRY_AGAIN_SECONDS)
         while True:
             record = self._record
@@ -239,7 +242,7 @@ class BookKeeperReader:
         average = self._confirmed_length // (self._confirmed + 1)
         largest = max(average, self._entry_bytes)
         if first < last and self._may_ask_batch(bookies := self._bookies(first)):
-            # So much that it shows which entry does not fit any more.
+            # Enough entries to see which one does not fit any more.
             expected = min(last - first + 1, max_bytes // average + 2 if average else _BATCH_ENTRIES)
             around = self._asking.digest.start + BATCH_ENTRY_OVERHEAD
             limit = min(BATCH_OVERHEAD + max_bytes + largest + expected * around, _BATCH_BYTES)
@@ -252,7 +255,7 @@ class BookKeeperReader:
         ]
 
     def _may_ask_batch(self, bookies: Sequence[str]) -> bool:
-        """Whether all of them have all entries of the segment, and the first of them answers batch reads."""
+        """Whether all of them have all entries of the segment, and the first supports batch reads."""
         parts, quorums = self._parts, self._record.quorums
         each_has_all = quorums.ensemble == quorums.write
         return parts.settings.batches and each_has_all and parts.memory.takes_batches(bookies[0])
@@ -282,7 +285,7 @@ class BookKeeperReader:
 
 
 def _run(ledger_id: int, entries: Sequence[StoredEntry]) -> EntryRun:
-    """Entries of a batch are joined: what holds a cache together is one buffer for many."""
+    """Joins the entries of a batch: a cache holds one buffer for many entries."""
     starts, ends = array("q"), array("q")
     at = 0
     for said, data in entries:

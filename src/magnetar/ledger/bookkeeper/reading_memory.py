@@ -1,4 +1,4 @@
-"""What reads have learned of bookies: which of them do not answer, which know batch reads."""
+"""What reads have learned about bookies: which do not answer, and which support batch reads."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from magnetar.io.interfaces import Clock
 from magnetar.ledger.bookkeeper.frames import Status
 
 _LAST_SECONDS = 10.0
-"""For so long one that did not answer is asked after the others."""
+"""For this time, a bookie that did not answer is asked last."""
 _SINGLES_SECONDS = 60.0
-"""For so long one that may have closed its connection over a batch read is asked for single entries."""
+"""For this time, a bookie that may have closed its connection because of a batch read gets single reads."""
 _UNKNOWN = (Status.LOST, Status.BAD_REQUEST, Status.BAD_VERSION)
 
 
 class ReadingMemory:
     """Shared by all readers of a store.
 
-    A bookie before 4.17 closes the connection when it is asked for a batch. So may any bookie that ends: who
-    does so twice, and never answered one, is taken for an old one.
+    A bookie before 4.17 closes the connection at a batch read. But any bookie that stops closes it as well: a
+    bookie that did so twice, and never answered a batch read, counts as old.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -29,7 +29,7 @@ class ReadingMemory:
         self._old: set[str] = set()
 
     def in_order(self, bookies: Sequence[str]) -> list[str]:
-        """The order to ask them in: those that did not answer lately come last."""
+        """Returns the bookies in the order of reading: those that recently did not answer come last."""
         if not self._last_until:
             return list(bookies)
         now = self._clock.monotonic()
@@ -42,7 +42,7 @@ class ReadingMemory:
         return bookie not in self._old and until <= self._clock.monotonic()
 
     def told(self, bookie: str, status: int, *, batch: bool) -> None:
-        """What became of a question."""
+        """Records the outcome of a request."""
         now = self._clock.monotonic()
         if status in (Status.LOST, Status.TIMED_OUT):
             self._last_until[bookie] = now + _LAST_SECONDS

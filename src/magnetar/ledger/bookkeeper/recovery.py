@@ -1,4 +1,4 @@
-"""Ending a ledger in the place of its writer, so that everybody sees the same entries for ever.
+"""Recovery: ends a ledger in place of its writer, so that all readers see the same entries forever.
 
 https://bookkeeper.apache.org/docs/development/protocol
 """
@@ -27,11 +27,11 @@ from magnetar.metadata.interface import BadVersion
 log = logging.getLogger(__name__)
 
 _TRIES = 20
-"""How often somebody else may change the metadata meanwhile."""
+"""How often the metadata may change during a recovery."""
 _WINDOW = 16
-"""Entries that are asked for at once, of those that some bookie is known to have."""
+"""Entries that are read at the same time, while a bookie is known to have them."""
 _MOST_BYTES = 32 << 20
-"""Of entries that were added again and do not count yet, when others are read."""
+"""Bytes of entries that were added again and have no ack quorum yet, when further entries are read."""
 _FLAGS = Flag.FENCE | Flag.HIGH_PRIORITY
 
 
@@ -41,21 +41,21 @@ class RecoveryParts(NamedTuple):
     loop: Loop
     records: LedgerRecords
     bookie: Callable[[str], Bookie]
-    """A connection that fences: nobody asks anything over it that does not. Answers do not say which it was,
-    and the one to a question that does not fence says nothing of the fence."""
+    """A connection for fencing requests only. Answers do not name their request, and the answer to one that
+    does not fence would not prove the fencing."""
     placement: Placement
     memory: ReadingMemory
     fencing: Callable[[int], object]
-    """Told when the bookies of a ledger are going to be fenced: its writer may live here."""
+    """Called before the bookies of a ledger are fenced: its writer may be in this process."""
 
 
 async def recovered(ledger_id: int, parts: RecoveryParts) -> Versioned:
-    """The metadata of the ledger, closed: by this, by its writer, or by another one that recovers it.
+    """Returns the metadata of the ledger, closed by this recovery, by its writer, or by another recovery.
 
-    Every entry that was acknowledged, or that a reader was told is confirmed, is in it. Others may be. A
-    failure leaves it IN_RECOVERY, for the next who tries.
+    The ledger then has every entry that was acknowledged, or that a reader was told is confirmed, and
+    possibly more. After a failure it stays IN_RECOVERY, until the next attempt.
 
-    :raises NoSuchLedger: it does not exist
+    :raises NoSuchLedger: the ledger does not exist
     :raises LedgerError: too few bookies answer
     """
     for _ in range(_TRIES):
@@ -67,7 +67,7 @@ async def recovered(ledger_id: int, parts: RecoveryParts) -> Versioned:
         try:
             ended = await parts.records.write(ledger_id, closed, begun.version)
         except BadVersion:
-            # Closed by another one, or moved on by one that is not done, or by AutoRecovery.
+            # Closed by another recovery, changed by an unfinished one, or by AutoRecovery.
             continue
         log.info(
             "ledger recovered",
@@ -78,7 +78,7 @@ async def recovered(ledger_id: int, parts: RecoveryParts) -> Versioned:
 
 
 async def _begun(ledger_id: int, parts: RecoveryParts) -> Versioned:
-    """In recovery, or closed."""
+    """Returns the metadata, in recovery or closed."""
     for _ in range(_TRIES):
         found = await parts.records.read(ledger_id)
         if found.record.state is not LedgerState.OPEN:
@@ -99,9 +99,9 @@ class _Recovery:
         self._parts = parts
         quorums = record.quorums
         self._enough_missing = quorums.write - quorums.ack + 1
-        """So many bookies of a write set without an entry: it never had an ack quorum."""
+        """If this many bookies of a write set lack an entry, it never had an ack quorum."""
         self._last_of: dict[str, int] = {}
-        """The last entry of each bookie that has any; it need not have all before that."""
+        """The last entry of each bookie that has any; earlier ones may be missing there."""
         self._asking = RequestContext(
             parts.loop,
             ledger_id,
@@ -114,7 +114,7 @@ class _Recovery:
         )
 
     async def closed(self) -> LedgerRecord:
-        """The record with all that is to be kept, to be written.
+        """Returns the record that closes the ledger, with all entries to keep; the caller writes it.
 
         :raises LedgerError: too few bookies answer
         """
@@ -127,7 +127,7 @@ class _Recovery:
         adds = RecoveryAdds(add_parts, self._record, confirmed)
         following = confirmed + 1
         while True:
-            # What nobody is known to have is looked for one by one.
+            # Entries that no bookie is known to have are looked for one by one.
             count = min(_WINDOW, last.highest - following + 1) if following <= last.highest else 1
             found = await self._read(following, count)
             for question in found:
@@ -144,7 +144,7 @@ class _Recovery:
         return adds.record.closed(adds.confirmed, length)
 
     async def _fence(self) -> LastEntries:
-        """From here on the writer gets nothing acknowledged any more."""
+        """Fences the bookies: from here on the writer gets no acknowledgements."""
         asking = self._asking._replace(flags=Flag.FENCE)
         last = LastEntries(asking, self._record)
         await last.ask()
@@ -159,9 +159,9 @@ class _Recovery:
         return last
 
     async def _read(self, first: int, count: int) -> list[Question]:
-        """Those up to the first entry that was never written.
+        """Reads entries up to the first one that was never written.
 
-        :raises LedgerError: nobody can tell whether one was
+        :raises LedgerError: it cannot be determined whether an entry was written
         """
         questions = [
             Question(self._asking, self._bookies(entry_id), entry_id)
@@ -176,15 +176,16 @@ class _Recovery:
         return questions
 
     def _bookies(self, entry_id: int) -> list[str]:
-        """Of the ensemble that the entry was written to, whoever takes it now. First those that may have it:
-        what one of them has had better be kept, though nobody needs it."""
+        """Returns the bookies of the ensemble that the entry was written to, whichever has their place now.
+        Those that may have the entry come first: an entry that one of them has is better kept, although it
+        need not be."""
         ensemble = self._record.ensemble_of(entry_id)
         bookies = [ensemble[index] for index in self._record.write_set(entry_id)]
         bookies.sort(key=lambda bookie_id: self._last_of.get(bookie_id, -1) < entry_id)
         return self._parts.memory.in_order(bookies)
 
     async def _length_of(self, entry_id: int) -> int:
-        """Bytes of all entries up to one that was confirmed."""
+        """Returns the bytes of all entries up to a confirmed one."""
         if entry_id < 0:
             return 0
         asking = self._asking._replace(enough_missing=0)

@@ -1,4 +1,4 @@
-"""Adding again what recovery has found, so that it is on its ack quorum before the ledger is closed."""
+"""Adds again what recovery has found, so that an ack quorum has it before the ledger is closed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class AddParts(NamedTuple):
 
 
 class _Adding:
-    """One entry on its way."""
+    """One entry in progress."""
 
     __slots__ = ("body_bytes", "entry", "stored")
 
@@ -41,14 +41,14 @@ class _Adding:
         self.entry = entry
         self.body_bytes = len(entry.data)
         self.stored: set[int] = set()
-        """Indexes of the bookies of the ensemble, as it is now, that have it."""
+        """Indices of the bookies in the present ensemble that have stored it."""
 
 
 class RecoveryAdds:
-    """Adds entries in order, each to its whole write set; it counts when an ack quorum has it.
+    """Adds entries in order, each to its whole write set; an entry counts when an ack quorum has it.
 
-    A bookie that fails is replaced, for all entries that do not count yet, in :attr:`record` alone. Where
-    there is none to take its place those that are left must do, as long as they are an ack quorum.
+    A failed bookie is replaced for all entries that do not count yet, in :attr:`record` only. If there is no
+    other bookie, the remaining ones suffice as long as they are an ack quorum.
 
     :param confirmed: the entry before the first that is added
     """
@@ -57,7 +57,7 @@ class RecoveryAdds:
         self.record = record
         self._known = confirmed
         self.confirmed = confirmed
-        """All up to this one count."""
+        """All entries up to this one count."""
         self._loop = parts.loop
         self._ledger_id = parts.ledger_id
         self._key = parts.key
@@ -68,13 +68,13 @@ class RecoveryAdds:
         self._adding: dict[int, _Adding] = {}
         self._bytes = 0
         self._lost: dict[int, str] = {}
-        """Bookies of the ensemble that failed, by their index, and how."""
+        """The failures of bookies of the ensemble, by index."""
         self._failed: set[str] = set()
-        """All that did."""
+        """All bookies that failed."""
         self._given_up: set[int] = set()
-        """Indexes of those that nobody replaces."""
+        """Indices of failed bookies without a replacement."""
         self._sorrow = ""
-        """Why nobody does."""
+        """Why there is no replacement."""
         self._changing = False
         self._error: LedgerError | None = None
         self._waiter: Any = None
@@ -89,7 +89,7 @@ class RecoveryAdds:
         self._send(adding, self.record.write_set(entry.said.entry_id))
 
     async def settled(self, most_bytes: int = -1) -> None:
-        """Returns when at most so many bytes do not count yet; -1: when all entries do.
+        """Returns when at most ``most_bytes`` do not count yet; -1: when all entries do.
 
         :raises LedgerError: they never will
         """
@@ -101,8 +101,9 @@ class RecoveryAdds:
             raise self._error
 
     def _send(self, adding: _Adding, indexes: Sequence[int]) -> None:
-        """With what was confirmed when recovery began. What counts since may do so on bookies no metadata
-        names yet: readers that heard of it would be told otherwise by another recovery, if this one ends."""
+        """Sends an entry with the last-add-confirmed of the start of the recovery. Later entries may count on
+        bookies that no metadata names yet: if this recovery fails, another one might decide differently,
+        after readers were told."""
         said, data = adding.entry
         payload = memoryview(data)[said.start :]
         head = self._digest.head(self._ledger_id, said.entry_id, self._known, said.length, payload)
@@ -129,7 +130,7 @@ class RecoveryAdds:
             self._lost[index] = f"{bookie_id}: {status_name(status)}"
             if not self._changing:
                 self._changing = True
-                # Those that fail in one turn are replaced at once.
+                # Bookies that fail in the same turn are replaced together.
                 self._loop.call_soon(self._change)
 
     def _advance(self) -> None:

@@ -1,7 +1,7 @@
-"""Spreading an ensemble over racks and regions, so that each write quorum has copies in several.
+"""Spreads an ensemble over racks and regions, so that each write quorum has copies in several.
 
-The write quorum of an entry is a window of so many consecutive bookies of its ensemble, which is a ring. To
-lose a rack then costs no entry all its copies.
+The write quorum of an entry is a window of consecutive bookies of its ensemble, which is a ring. The loss of
+a rack then loses no entry's copies altogether.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from magnetar.io.interfaces import Randomness
 from magnetar.ledger.bookkeeper.racks import Stand
 
 _STEPS = 20_000
-"""After which an arrangement counts as not to be found."""
+"""The limit of the search for an arrangement."""
 
 
 class Spread(NamedTuple):
-    """What each write quorum has to have at least."""
+    """What each write quorum must have at least."""
 
     racks: int
     regions: int = 1
 
 
 class _OutOfSteps(Exception):
-    """It takes too long."""
+    """The search takes too long."""
 
 
 class Arrangement:
-    """Places of an ensemble, some of which have their bookie already; the others are filled by racks."""
+    """The places of an ensemble, some of which have their bookie already; the others get a rack."""
 
     def __init__(
         self,
@@ -39,10 +39,10 @@ class Arrangement:
         randomness: Randomness,
         shares: Mapping[Stand, float] | None = None,
     ) -> None:
-        """:param fixed: where the bookies of the ensemble stand; None: one is to be chosen
+        """:param fixed: where the bookies of the ensemble stand; None: a free place
 
-        :param candidates: how many bookies there are to choose from, by where they stand
-        :param shares: how much those of each place should get, together; None: as there are many
+        :param candidates: the number of available bookies by where they stand
+        :param shares: the relative share of each stand's bookies together; None: their number
         """
         self._places = list(fixed)
         self._free = [place for place, stand in enumerate(fixed) if stand is None]
@@ -51,7 +51,7 @@ class Arrangement:
         self._each = {
             stand: (shares or candidates)[stand] / count for stand, count in candidates.items() if count
         }
-        """What one bookie should get."""
+        """The share of one bookie."""
         self._randomness = randomness
         self._steps = 0
         size = len(self._places)
@@ -67,7 +67,8 @@ class Arrangement:
                     self._of_place[place].append(window)
 
     def found(self, wanted: Spread) -> list[Stand] | None:
-        """Where the bookies of the free places are to stand, in order; None: there is no such arrangement."""
+        """Returns where the bookies of the free places shall stand, in order; None: there is no such
+        arrangement."""
         self._steps = 0
         try:
             if not self._fill(0, wanted):
@@ -101,8 +102,8 @@ class Arrangement:
         return False
 
     def _in_turn(self, place: int) -> list[Stand]:
-        """Where the next bookie may stand, the best first: in regions and racks with few of this ensemble,
-        else where many are left."""
+        """Returns where the next bookie may stand, the best first: in regions and racks with few bookies of
+        this ensemble, otherwise where many are left."""
         taken = [stand for stand in self._places if stand is not None]
         regions = Counter(stand.region for stand in taken)
         racks = Counter(stand.rack for stand in taken)
@@ -113,13 +114,13 @@ class Arrangement:
         def weight(stand: Stand) -> tuple[float, ...]:
             again = 0 if before is None else (before.region == stand.region) + (before.rack == stand.rack)
             share = regions[stand.region]
-            # More bookies are likelier to be chosen, and must be where few racks have many of them.
+            # A stand with more bookies is more likely, as it must be where few racks have many of them.
             return (again, share, racks[stand.rack], chance[stand] / (self._left[stand] * self._each[stand]))
 
         return sorted(stands, key=weight)
 
     def _may_do(self, window: Sequence[int], wanted: Spread) -> bool:
-        """Whether a write quorum keeps to what is wanted, or still can."""
+        """Whether a write quorum meets the requirements, or still can."""
         stands = [stand for place in window if (stand := self._places[place]) is not None]
         free = len(window) - len(stands)
         return (

@@ -1,4 +1,5 @@
-"""Asking a bookie for TLS: one question of version 3 of its protocol, then the handshake, then version 2."""
+"""Requests TLS from a bookie: one request of version 3 of the protocol, then the handshake, then
+version 2."""
 
 from __future__ import annotations
 
@@ -13,20 +14,20 @@ QUESTION = _LENGTH.pack(len(_REQUEST)) + _REQUEST
 
 _HEADER_TAG = 0x0A
 _GOOD = b"\x10\x00"
-"""The field of a Response behind its header: its status, EOK."""
+"""The field behind the header of a Response: its status, EOK."""
 
 
 def answer_bytes(begun: bytes) -> int:
-    """How long the answer is that begins so."""
+    """Returns the length of the answer with that beginning."""
     if len(begun) < _LENGTH.size:
         return _LENGTH.size
     (length,) = _LENGTH.unpack_from(begun)
-    # What is longer is no answer, and refused by its first bytes.
+    # A longer answer is not valid; its first bytes show that.
     return int(_LENGTH.size + min(length, _MAX_ANSWER_BYTES))
 
 
 def refused(answer: bytes) -> str:
-    """Why there is no TLS; empty: there is."""
+    """Returns why there is no TLS; empty if there is."""
     body = answer[_LENGTH.size :]
     (length,) = _LENGTH.unpack_from(answer)
     if length != len(body) or len(body) < 4 or body[0] != _HEADER_TAG or body[1] > len(body) - 4:

@@ -1,4 +1,4 @@
-"""Ledgers on the bookies of a cluster, which others write to, read from and repair at the same time."""
+"""Ledgers on the bookies of a cluster, which other clients write, read and repair at the same time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from magnetar.metadata.interface import MetadataError, MetadataStore
 
 class BookKeeperSettings(NamedTuple):
     root: str = "/ledgers"
-    """Below which the metadata of ledgers and bookies lies, in the store of metadata that is given."""
+    """The path of the metadata of ledgers and bookies in the metadata store."""
     digest: DigestType = DigestType.CRC32C
     """Of new ledgers (managedLedgerDigestType)."""
     password: bytes = b""
@@ -48,15 +48,15 @@ class BookKeeperSettings(NamedTuple):
     bookies: BookiesSettings = BookiesSettings()
     reading: ReadSettings = ReadSettings()
     placement: PlacementSettings | None = None
-    """None: any bookies will do, and there are no groups of them."""
+    """None: bookies are chosen at random, without groups."""
     disk_space: DiskSpaceSettings | None = None
-    """None: how much room bookies have does not matter."""
+    """None: the free space of bookies is not considered."""
     explicit_lac_seconds: float = 0.0
-    """How often it is told what was confirmed of ledgers that nothing is added to; 0: never
+    """The interval of reports of the last-add-confirmed of idle ledgers; 0: never
     (bookkeeperExplicitLacIntervalInMills)."""
     max_pending_bytes: int = 64 << 20
-    """Of entries that one bookie has not answered for. Whoever appends to ledgers of a bookie with more waits
-    for it, though others have the entries."""
+    """Bytes of entries that one bookie has not answered. Appends to ledgers of a bookie with more wait for
+    it, even if the other bookies have the entries."""
 
 
 _IDS_CHECKED = 200
@@ -64,29 +64,29 @@ _CHECKED_AT_ONCE = 50
 
 
 class ClientFigures(NamedTuple):
-    """How this client of BookKeeper is at one moment."""
+    """The present figures of this BookKeeper client."""
 
     writable: int
-    """Bookies that take entries."""
+    """Bookies that accept entries."""
     read_only: int
     quarantined: int
-    """Bookies that get no new ledgers for their errors."""
+    """Bookies that get no new ledgers because of errors."""
     writers: int
-    """Open ledgers that are written here."""
+    """Open ledgers with a writer in this process."""
     pending_bytes: int
-    """Of entries that bookies have not answered for, over all of them."""
+    """Of unanswered adds, over all bookies."""
     replaced: int
-    """Since the store was opened, as are those below: bookies replaced in ensembles."""
+    """Bookies that were replaced in ensembles, since the store was opened like the figures below."""
     fenced: int
-    """Writers whose ledger somebody else recovers."""
+    """Writers whose ledger was recovered elsewhere."""
     failed: int
-    """Writers that ended otherwise before they were closed."""
+    """Writers that ended for other reasons before they were closed."""
 
 
 class BookKeeperLedgerStore:
     """A ``LedgerStore``; made by :meth:`open_store`.
 
-    A closed store leaves its open ledgers open: whoever opens them next recovers them.
+    Closing the store leaves open ledgers open: the next client that opens them recovers them.
     """
 
     cursor_write_interval: float | None = None
@@ -150,11 +150,12 @@ class BookKeeperLedgerStore:
         network: ConnectingNetwork | None = None,
         racks_in: MetadataStore | None = None,
     ) -> BookKeeperLedgerStore:
-        """
-        :param metadata: answers changes for certain (``ResolvingStore``); it outlives the ledger store
-        :param network: by which bookies are reached; None: that of ``io``
-        :param racks_in: where the table of racks is; None: in ``metadata``
-        :raises UnknownLayout: ledgers lie otherwise than this release knows
+        """Opens the store.
+
+        :param metadata: gives definite answers to changes (``ResolvingStore``); it outlives the ledger store
+        :param network: how bookies are reached; None: through that of ``io``
+        :param racks_in: the store with the table of racks; None: ``metadata``
+        :raises UnknownLayout: the metadata of ledgers has a layout that this release does not know
         :raises MetadataFailed: the metadata cannot be read
         """
         settings = settings or BookKeeperSettings()
@@ -180,9 +181,9 @@ class BookKeeperLedgerStore:
     ) -> LedgerWriter:
         """See ``LedgerStore.create``.
 
-        :raises NotEnoughBookies: there are too few that take entries
-        :raises LedgerIdUsed: the metadata are older than the bookies' data
-        :raises ValueError: quorums that contradict each other
+        :raises NotEnoughBookies: too few bookies accept entries
+        :raises LedgerIdUsed: the metadata is older than the bookies' data
+        :raises ValueError: the quorums contradict each other
         """
         if not 0 < quorums.ack <= quorums.write <= quorums.ensemble:
             raise ValueError(f"invalid quorums of a ledger: {quorums}")
@@ -209,9 +210,9 @@ class BookKeeperLedgerStore:
             return writer
 
     async def check_ids(self) -> None:
-        """Asks all bookies whether they know the next ids; the first of them no ledger gets.
+        """Asks all bookies whether they know the next ids; the first of these ids is used up by the check.
 
-        :raises LedgerIdUsed: one does: the metadata are older than the bookies' data
+        :raises LedgerIdUsed: a bookie does: the metadata is older than the bookies' data
         """
         first, bookies = await self.records.new_id(), self.bookies.writable
 
@@ -220,14 +221,14 @@ class BookKeeperLedgerStore:
             if holders:
                 raise used_before(ledger_id, holders)
 
-        # Of a ledger without entries no bookie knows.
+        # A ledger without entries is unknown to all bookies.
         await together(self._io.loop, range(first, first + _IDS_CHECKED), check, _CHECKED_AT_ONCE)
 
     async def _check_unused(self, ledger_id: int, ensemble: Sequence[str]) -> None:
-        """:raises LedgerIdUsed: a bookie has entries under the id of a ledger that was just made"""
+        """:raises LedgerIdUsed: a bookie has entries under the id of a ledger that was just created"""
         holders = await holders_of(self._io.loop, ledger_id, ensemble, self._reading)
         if holders:
-            # As it was before: a ledger without metadata.
+            # Restores the previous state: a ledger without metadata.
             await self.records.delete(ledger_id)
             raise used_before(ledger_id, holders)
 
@@ -242,7 +243,7 @@ class BookKeeperLedgerStore:
         return True
 
     async def delete(self, ledger_id: int) -> None:
-        """The metadata goes; bookies find out and drop the entries."""
+        """Deletes the metadata; bookies notice and delete the entries."""
         with self._operation():
             await self.records.delete(ledger_id)
             self._opening.deleted(ledger_id)
@@ -251,7 +252,7 @@ class BookKeeperLedgerStore:
                 writer.end(NoSuchLedger(ledger_id))
 
     async def ledger_ids(self) -> Sequence[int]:
-        """Of all clients of the cluster: whoever deletes some asks first whose they are."""
+        """Returns the ledgers of all clients of the cluster: before a deletion, check whose they are."""
         with self._operation():
             return await self.records.ledger_ids()
 
@@ -292,7 +293,7 @@ class BookKeeperLedgerStore:
         self.bookies.close()
 
     def _begin_asking(self) -> None:
-        """What nobody waits for."""
+        """Starts the background queries."""
         if self._spaces is not None:
             self._spaces.start()
         seconds = self._settings.explicit_lac_seconds
@@ -303,7 +304,7 @@ class BookKeeperLedgerStore:
             )
 
     def _operation(self) -> InProgress:
-        """:raises StoreClosed: nothing begins any more"""
+        """:raises StoreClosed: the store is closing"""
         self._still_open()
         return self._working
 

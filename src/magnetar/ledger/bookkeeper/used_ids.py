@@ -1,7 +1,7 @@
-"""Finding out that ZooKeeper gives out ledger ids a second time.
+"""Detects that ZooKeeper assigns ledger ids a second time.
 
-ZooKeeper counts the ids. When its data are lost, or put back from an old copy, it counts again from where the
-copy ends. Bookies may still have entries under the ids that come next, and would take new ones beside them.
+ZooKeeper counts the ids. If its data is lost or restored from an old copy, it continues from the end of the
+copy. Bookies may still have entries under the next ids, and would store new ones beside them.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from magnetar.ledger.interface import LedgerError
 
 _LAST = -1
 _SECONDS = 2.0
-"""A bookie that has not answered by then is passed over."""
+"""A bookie without an answer after this time is skipped."""
 _HAVE_IT = frozenset((Status.OK, Status.NO_ENTRY))
 
 
 class LedgerIdUsed(LedgerError):
-    """ZooKeeper gave out an id that it had given out before."""
+    """ZooKeeper assigned an id that it had assigned before."""
 
 
 async def holders_of(
     loop: Loop, ledger_id: int, bookies: Iterable[str], bookie: Callable[[str], Bookie]
 ) -> list[str]:
-    """The bookies that say they have entries of a ledger, or that it was fenced there.
+    """Returns the bookies that have entries of a ledger, or where it was fenced.
 
-    :param bookies: ids of those that are asked
-    :param bookie: gives the connection with one
+    :param bookies: ids of the bookies to ask
+    :param bookie: returns the connection to a bookie
     """
     waiting = set(bookies)
     found: list[str] = []

@@ -1,7 +1,7 @@
-"""Version 3 of the bookies' protocol: requests to bytes, bytes to answers; each has a number of its own.
+"""Version 3 of the bookies' protocol: encodes requests and decodes answers; each request has a number.
 
-It knows some questions that version 2 does not, and no reads of many entries. What bookies say is told by the
-names and numbers of version 2, so that nobody else needs to know which one it was.
+It has some requests that version 2 lacks, but no batch reads. Answers are converted to the names and numbers
+of version 2, so that callers need not know the version.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ _STATUS = {
 
 
 class DiskSpace(NamedTuple):
-    """Of all disks of a bookie, in bytes."""
+    """The sum over all disks of a bookie, in bytes."""
 
     total: int
     free: int
 
 
 def add_head(ledger_id: int, entry_id: int, key: bytes, body_bytes: int, flags: Flag = Flag.NONE) -> bytes:
-    """What stands before an entry's body in a request to add it; its number is that of the entry."""
+    """Returns the bytes in front of an entry's body in an add request; the request number is the entry id."""
     add = pb.AddRequest(ledgerId=ledger_id, entryId=entry_id, masterKey=key)
     if flags & Flag.RECOVERY_ADD:
         add.flag = _RECOVERY_ADD
@@ -76,7 +76,7 @@ def read_request(
 ) -> bytes:
     """:param entry_id: -1: the last one that the bookie has
 
-    :param key: the master key, where flags fence
+    :param key: the master key, if the flags fence
     """
     read = pb.ReadRequest(ledgerId=ledger_id, entryId=entry_id)
     if flags & Flag.FENCE:
@@ -86,16 +86,16 @@ def read_request(
 
 
 def write_lac_request(number: int, ledger_id: int, confirmed: int, key: bytes, body: bytes) -> bytes:
-    """Tells that all entries up to ``confirmed`` have their ack quorum (an explicit last-add-confirmed).
+    """Encodes an explicit last-add-confirmed: all entries up to ``confirmed`` have their ack quorum.
 
-    :param body: the same with its digest, for those who read the ledger
+    :param body: the same with its digest, for the readers of the ledger
     """
     told = pb.WriteLacRequest(ledgerId=ledger_id, lac=confirmed, masterKey=key, body=body)
     return _framed(pb.Request(header=_header(Operation.WRITE_LAC, number), writeLacRequest=told))
 
 
 def read_lac_request(number: int, ledger_id: int) -> bytes:
-    """Asks for what was told last so, and for the last entry."""
+    """Encodes a request for the last explicit last-add-confirmed, and for the last entry."""
     asked = pb.ReadLacRequest(ledgerId=ledger_id)
     return _framed(pb.Request(header=_header(Operation.READ_LAC, number), readLacRequest=asked))
 
@@ -106,7 +106,7 @@ def disk_space_request(number: int) -> bytes:
 
 
 def disk_space(bodies: list[bytes]) -> DiskSpace:
-    """What a bookie has answered to that."""
+    """Decodes the answer of a bookie about its disks."""
     total, free = map(int, bodies)
     return DiskSpace(total, free)
 
@@ -146,7 +146,7 @@ def _answer(data: bytes, at: int, end: int) -> Answer:
     status = _STATUS.get(said.status, Status.IO_ERROR)
     good = status is Status.OK
     if operation == Operation.ADD and said.HasField("addResponse"):
-        # Told apart by ledger and entry, as in version 2: many bookies get the same bytes, number and all.
+        # Identified by ledger and entry, as in version 2: many bookies get the same bytes, number included.
         added = said.addResponse
         return Answer(frames.Operation.ADD, status, added.ledgerId, added.entryId, 0, [])
     if operation == Operation.READ and said.HasField("readResponse"):

@@ -1,4 +1,4 @@
-"""Which version of the bookies' protocol a connection speaks."""
+"""The version of the bookies' protocol that a connection speaks."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from magnetar.ledger.bookkeeper.hot_adds import AddedRun
 
 class Wire(NamedTuple):
     add_head: Callable[[int, int, bytes, int, Flag], bytes]
-    """Of ledger, entry, master key, bytes of the entry's body: what stands before the body."""
+    """(ledger, entry, master key, bytes of the entry's body): returns the bytes in front of the body."""
     read_request: Callable[[int, int, int, Flag, bytes], bytes]
-    """Of the question's number, ledger, entry, flags, master key."""
+    """(request number, ledger, entry, flags, master key)."""
     answers: Callable[[Callable[[AddedRun], None], int], AnswerReader]
-    """Of the listener of good answers to adds, and the bytes of the largest frame."""
+    """(listener for successful answers to adds, bytes of the largest frame)."""
     numbered: bool
-    """Answers carry the number of the question, and there are questions that only such a wire knows
-    (explicit last-add-confirmed, disk space). If not, many adds are asked and answered for at once, and
-    many entries can be read at once."""
+    """Whether answers carry the number of the request; such a wire format has additional requests (explicit
+    last-add-confirmed, disk space). Without numbers, many adds can be sent and answered together, and many
+    entries read at once."""
 
 
 def _add_head(_ledger_id: int, _entry_id: int, key: bytes, body_bytes: int, flags: Flag) -> bytes:

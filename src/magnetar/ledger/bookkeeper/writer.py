@@ -1,7 +1,8 @@
-"""Writing a ledger: entries go out to bookies as they come, and count when an ack quorum has them, in order.
+"""Writing a ledger: entries are sent to bookies as they come, and count in order, when an ack quorum has
+them.
 
-An entry that counts is on its way to the rest of its write quorum: a bookie that fails to store it is
-replaced, for all entries from the first on that does not count yet.
+An entry that counts is still being added to the rest of its write quorum. A bookie that fails to store it is
+replaced, from the first entry on that does not count yet.
 """
 
 from __future__ import annotations
@@ -38,17 +39,17 @@ from magnetar.metadata.interface import BadVersion
 log = logging.getLogger(__name__)
 
 _TRIES = 20
-"""How often somebody else may change the metadata meanwhile."""
+"""How often the metadata may be changed by others meanwhile."""
 
 
 class WriterCounts:
-    """What writers of a store have been through since it was opened."""
+    """Counters over all writers of a store, since it was opened."""
 
     def __init__(self) -> None:
         self.replaced = 0
-        """Bookies in ensembles that others took the place of."""
+        """Bookies that were replaced in ensembles."""
         self.fenced = 0
-        """Writers that ended because somebody else recovers their ledger."""
+        """Writers that ended because their ledger was recovered elsewhere."""
         self.failed = 0
         """Writers that ended for other reasons, with entries or without."""
 
@@ -61,15 +62,15 @@ class WriterParts(NamedTuple):
     bookies: Bookies
     placement: Placement
     max_pending_bytes: int
-    """Of adds that one bookie has not answered, or that wait for a connection with it: with more of them
-    nothing counts that it still has to get."""
+    """The limit of bytes of adds that one bookie has not answered, or that wait for a connection to it.
+    Beyond it, entries that the bookie still has to get do not count."""
     ended: Callable[[int], object]
-    """Told of a ledger whose writer has ended or closed it."""
+    """Called with a ledger whose writer has ended or closed it."""
     counts: WriterCounts
 
 
 class _Place:
-    """One bookie of the ensemble."""
+    """The place of one bookie in the ensemble."""
 
     __slots__ = ("bookie", "first", "lost", "stream", "unsent")
 
@@ -77,14 +78,14 @@ class _Place:
         self.bookie = bookie
         self.stream = stream
         self.first = first
-        """It gets no entries before this one."""
+        """The bookie gets no entries before this one."""
         self.lost = ""
-        """How it failed."""
+        """Why the bookie failed; empty: it did not."""
         self.unsent: list[AddRun] = []
 
 
 class BookKeeperWriter:
-    """The one writer of a ledger; its metadata was just made."""
+    """The only writer of a ledger, whose metadata was just created."""
 
     def __init__(self, ledger_id: int, found: Versioned, parts: WriterParts, flags: Flag = Flag.NONE) -> None:
         self.ledger_id = ledger_id
@@ -102,34 +103,34 @@ class BookKeeperWriter:
         self._pending: deque[AddRun] = deque()
         """Runs with entries that do not count yet."""
         self._growing: AddRun | None = None
-        """The last one, as long as no bookie has got it."""
+        """The last run, until it is sent to a bookie."""
         self._places = [
             self._place(index, bookie_id, 0) for index, bookie_id in enumerate(record.segments[-1].ensemble)
         ]
         self._stripes = [place.stream.stripe for place in self._places]
         self._telling = False
         self._change: Any = None
-        """While it goes on nothing counts that did not before."""
+        """The change of the ensemble; while it is in progress, no further entries count."""
         self._tried: set[str] = set()
-        """Bookies that failed since something counted last."""
+        """Bookies that failed since an entry last counted."""
         self._listener: LedgerListener | None = None
         self._refused: LedgerError | None = None
         """Why nothing can be appended."""
         self._over = False
-        """Nothing is told any more."""
+        """Whether the listener gets no more calls."""
         self._sealing = False
         self._closing: Any = None
         self._settled: Any = None
-        """Somebody waits until all entries count, or the writer has ended."""
+        """A future for the time when all entries count, or the writer has ended."""
 
     @property
     def last_add_confirmed(self) -> int:
-        """The last entry that counts, and all before it do; -1 for none."""
+        """The last entry that counts, with all before it; -1 if there is none."""
         return self._confirmed
 
     @property
     def last_appended(self) -> int:
-        """The last entry there is; -1 for none."""
+        """The last appended entry; -1 if there is none."""
         return self._next - 1
 
     @property
@@ -149,7 +150,7 @@ class BookKeeperWriter:
     def append(self, buffer: bytes, starts: array[int], ends: array[int], first: int, count: int) -> int:
         """See ``LedgerWriter.append``.
 
-        :raises EntryTooLarge: no bookie takes such an entry; nothing was appended
+        :raises EntryTooLarge: an entry is larger than bookies accept; nothing was appended
         """
         if self._refused is not None:
             raise LedgerClosed(f"ledger {self.ledger_id} accepts no more entries: {self._refused}")
@@ -178,10 +179,10 @@ class BookKeeperWriter:
         return result
 
     def forget_before(self, entry_id: int) -> None:
-        """Bookies keep entries until the ledger is deleted."""
+        """Does nothing: bookies keep entries until the ledger is deleted."""
 
     def refuse(self, reason: LedgerError) -> None:
-        """Takes no more appends; those that were made still count and are told."""
+        """Accepts no more appends; earlier ones still count and are reported."""
         if self._refused is None:
             self._refused = reason
 
@@ -193,16 +194,16 @@ class BookKeeperWriter:
             await finished(self._loop, self._settled)
 
     def stop(self) -> None:
-        """The store closes; the ledger stays as it is, and nobody is told."""
+        """Stops because the store is closing; the ledger stays as it is, and no callbacks follow."""
         if not self._over:
             self._leave()
 
     def fenced(self) -> None:
-        """The ledger is recovered from here."""
+        """The ledger is being recovered by this process."""
         self.end(self._fenced("by a recovery in this process"))
 
     def end(self, reason: LedgerError) -> None:
-        """What does not count by now never will."""
+        """Ends the writer: entries that do not count by now never will."""
         if self._over:
             return
         self._leave()
@@ -216,13 +217,13 @@ class BookKeeperWriter:
         if self._listener is not None:
             on_failed = self._listener.on_failed
             self._loop.call_soon(on_failed, self.ledger_id, self._confirmed + 1, reason)
-            # It refers to the writer in turn.
+            # Breaks the reference cycle.
             self._listener = None
 
     async def look(self) -> None:
-        """Somebody, perhaps this writer, has changed the ledger's metadata."""
+        """Reads the ledger's metadata after a change, which may be this writer's own."""
         if self._over or self._sealing or self._change is not None:
-            # What is being written finds out itself.
+            # The write in progress finds out itself.
             return
         try:
             found = await self._parts.records.read(self.ledger_id)
@@ -238,7 +239,7 @@ class BookKeeperWriter:
         if found.record.state is not LedgerState.OPEN and not self._sealing:
             self.end(self._fenced("its metadata says so"))
 
-    # What bookies take and answer
+    # Adds and answers
 
     def sending(self, stream: AddStream) -> tuple[Sequence[Buffer], int, int]:
         self._growing = None
@@ -254,7 +255,7 @@ class BookKeeperWriter:
             last = max(last, last_of_run)
             size += bytes_of_run
         if not size:
-            # What it need not get holds up nobody any more.
+            # Entries that this bookie need not get are not held up by it any more.
             self.on_added(stream)
         return pieces, last, size
 
@@ -274,11 +275,11 @@ class BookKeeperWriter:
         if status != Status.READ_ONLY:
             self._parts.bookies.failed(bookie_id)
         if self._change is None and not self._sealing:
-            # Those that fail in the same turn are replaced at once.
+            # Bookies that fail in the same turn are replaced together.
             self._change = self._loop.create_task(self._change_ensemble())
 
     def _tell(self) -> None:
-        """What counts by now; once for all that bookies answered in a turn."""
+        """Reports what counts by now; once for all answers of a turn."""
         self._telling = False
         if self._over or self._change is not None:
             return
@@ -295,9 +296,9 @@ class BookKeeperWriter:
             self._listener.on_durable(self.ledger_id, confirmed)
 
     def _too_far_behind(self) -> bool:
-        """Whether a bookie has so much to store that those who append must wait for it."""
+        """Whether a bookie has so much to store that appends must wait for it."""
         most = self._parts.max_pending_bytes
-        # What waits for a connection is not pending yet, and is memory as well.
+        # Entries that wait for a connection are not pending yet, but take memory as well.
         from_here = self._encoder.length - most
         return any(
             (place.bookie.pending_bytes > most and place.stream.pending)
@@ -305,7 +306,7 @@ class BookKeeperWriter:
             for place in self._places
         )
 
-    # Bookies that failed
+    # Failed bookies
 
     async def _change_ensemble(self) -> None:
         try:
@@ -351,15 +352,15 @@ class BookKeeperWriter:
 
     def _place_of(self, stream: AddStream) -> _Place:
         place = self._places[stream.stripe.index]
-        # Those that failed are neither asked nor heard once another bookie has their place.
+        # A failed bookie gets no requests and its answers are ignored once another one has its place.
         assert place.stream is stream
         return place
 
     async def _write_record(self, change: Callable[[LedgerRecord], LedgerRecord]) -> None:
-        """Writes the metadata, with what AutoRecovery has done meanwhile.
+        """Writes the metadata, merged with AutoRecovery's changes.
 
-        :raises LedgerFenced: somebody recovers the ledger, or has closed it
-        :raises LedgerError: somebody changed it otherwise, or deleted it
+        :raises LedgerFenced: the ledger is being recovered, or was closed, elsewhere
+        :raises LedgerError: the metadata was changed in another way, or deleted
         """
         records = self._parts.records
         for _ in range(_TRIES):
@@ -375,7 +376,7 @@ class BookKeeperWriter:
                 return
         raise LedgerError(f"the metadata of ledger {self.ledger_id} keeps changing")
 
-    # The end
+    # Closing
 
     async def _close(self) -> tuple[int, int]:
         await self.settled()
