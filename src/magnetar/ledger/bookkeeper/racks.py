@@ -26,7 +26,7 @@ class Stand(NamedTuple):
 
     @property
     def region(self) -> str:
-        """The path without the rack; for bookies without a region, the default rack."""
+        """The path without the rack; a path without a region counts as its own region."""
         region, _, _rack = self.rack.rpartition("/")
         return region or self.rack
 

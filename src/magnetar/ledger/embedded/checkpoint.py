@@ -1,4 +1,4 @@
-"""The checkpoint: everything the log said before a segment, so that only what follows is replayed."""
+"""The checkpoint: the state from the log before a segment, so that only what follows is replayed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _HEADER = struct.Struct("<8sIIQ")
 _BODY = struct.Struct("<qQQQII")
 """Next ledger id, next segment id, first segment of the log, its first sequence number, segments, ledgers."""
 _SEGMENT = struct.Struct("<QIIQQQQQ")
-"""Segment id, kind, settled, size of the file, end of its last group, runs, bytes of bodies, of them those
-of the ledger that has most."""
+"""Segment id, kind, settled, size of the file, end of its last group, runs, bytes of bodies, and bytes of
+bodies of the ledger that has most."""
 _LEDGER = struct.Struct("<qIqqqII")
-"""Ledger id, closed, last entry, length, first entry still wanted, length of metadata, parts."""
+"""Ledger id, closed, last entry, length, first entry still needed, length of metadata, parts."""
 _PART = struct.Struct("<qqqq")
 _BLOCK_BYTES = 256 << 10
 _SWAP = sys.byteorder != "little"
@@ -33,7 +33,7 @@ _SWAP = sys.byteorder != "little"
 
 @dataclass
 class SealedSegment:
-    """A segment that is complete and has its index beside it."""
+    """A complete segment with an index file."""
 
     segment_id: int
     kind: int
@@ -41,14 +41,14 @@ class SealedSegment:
     end: int
     runs: int
     stored: int = 0
-    """Bytes of the bodies of all runs of entries when it was sealed."""
+    """Bytes of the bodies of all runs of entries at the time of sealing."""
     largest: int = 0
-    """How many of them belonged to one ledger, at most."""
+    """The most of them that belong to one ledger."""
     settled: bool = False
-    """Need not be sorted by ledger (any more)."""
+    """Whether the segment need not be sorted by ledger (any more)."""
 
     def fields(self) -> tuple[int, ...]:
-        """As the checkpoint has them."""
+        """Returns the fields in the order of the checkpoint."""
         return (
             self.segment_id,
             self.kind,
@@ -66,21 +66,21 @@ class Checkpoint:
     next_ledger_id: int = 1
     next_segment_id: int = 1
     log_segment_id: int = 1
-    """Where replay begins."""
+    """The segment where replay begins."""
     log_sequence: int = 1
-    """The sequence number of the first group there."""
+    """The sequence number of its first group."""
     segments: list[SealedSegment] = field(default_factory=list)
     ledgers: list[LedgerRow] = field(default_factory=list)
 
 
 class CheckpointRows:
-    """Rows of ledgers as a checkpoint has them, joined to blocks as they come.
+    """The rows of ledgers in a checkpoint, joined to blocks as they come.
 
-    A checkpoint of many ledgers is never in one piece: joining that would keep everybody else waiting.
+    A checkpoint of many ledgers is never joined to one piece: that would block the loop too long.
     """
 
     def __init__(self, sealed: frozenset[int]) -> None:
-        """:param sealed: ids of the segments the checkpoint names; parts in others are left out"""
+        """:param sealed: ids of the segments in the checkpoint; parts in others are left out"""
         self.count = 0
         self._sealed = sealed
         self._rows: list[bytes] = []
@@ -105,7 +105,7 @@ class CheckpointRows:
             self._end_block()
 
     def blocks(self) -> list[bytes]:
-        """All rows that were added."""
+        """Returns all added rows."""
         self._end_block()
         return self._blocks
 
@@ -116,7 +116,7 @@ class CheckpointRows:
 
     def _parts_of(self, row: LedgerRow) -> bytes:
         parts = row.parts
-        # Nearly all ledgers lie in one segment or two.
+        # Nearly all ledgers are in one segment or two.
         few = 0 < len(parts) <= 2 * PART_FIELDS and not _SWAP
         if few and parts[0] in self._sealed and parts[-PART_FIELDS] in self._sealed:
             return parts.tobytes()
@@ -124,7 +124,7 @@ class CheckpointRows:
 
 
 def encode_checkpoint(checkpoint: Checkpoint, rows: CheckpointRows) -> list[bytes]:
-    """The pieces of a checkpoint's file; ``rows`` take the place of its ledgers."""
+    """Returns the pieces of a checkpoint's file; ``rows`` are written instead of the checkpoint's ledgers."""
     pieces = [
         _BODY.pack(
             checkpoint.next_ledger_id,
@@ -146,7 +146,7 @@ def encode_checkpoint(checkpoint: Checkpoint, rows: CheckpointRows) -> list[byte
 
 
 def decode_checkpoint(data: bytes, path: str) -> Checkpoint:
-    """:raises DataDamaged: it does not carry its checksum"""
+    """:raises DataDamaged: the checksum does not match"""
     if len(data) < _HEADER.size:
         raise DataDamaged(f"{path}: shorter than a checkpoint's header")
     magic, version, checksum, length = _HEADER.unpack_from(data)
@@ -182,5 +182,5 @@ def _decode_row(body: memoryview, at: int) -> tuple[LedgerRow, int]:
 
 
 def write_checkpoint(disk: Disk, directory: str, pieces: Iterable[bytes]) -> None:
-    """Puts a checkpoint in the place of the last one; durable when this returns."""
+    """Replaces the last checkpoint; durable when this returns."""
     replace_file(disk, directory, CHECKPOINT_NAME, *pieces)

@@ -1,4 +1,4 @@
-"""Rewriting sealed segments: those that hold little, those that are small, those that are out of order."""
+"""Compaction: rewrites sealed segments with few live entries, small ones, and those that are out of order."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from magnetar.ledger.interface import DataDamaged
 _log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 60.0
-"""After there was no room to rewrite segments."""
+"""The delay after a rewrite failed for lack of space."""
 
 
 class Compactions(NamedTuple):
-    """What was done since the store was opened."""
+    """Totals since the store was opened."""
 
     minor: int
-    """How many segments minor compactions rewrote."""
+    """Segments rewritten by minor compactions."""
     major: int
     sorted: int
-    """Segments rewritten for their order, or because there were many small ones."""
+    """Segments rewritten for their order, or because many were small."""
     written_bytes: int
     reclaimed_bytes: int
-    """Of the segments that were rewritten, what nobody wanted."""
+    """The deleted part of the rewritten segments."""
     running: bool
 
 
@@ -54,7 +54,7 @@ class Segments(NamedTuple):
 
 
 class Compacted(NamedTuple):
-    """New segments that are durable and hold what was wanted of ``sources``."""
+    """New, durable segments with the live entries of ``sources``."""
 
     sources: set[int]
     ledgers: set[int]
@@ -66,7 +66,7 @@ class _LivePart(NamedTuple):
     segment_id: int
     runs: PartIndex
     forgotten: int
-    """Entries below this are left out."""
+    """Earlier entries are left out."""
 
 
 class _Abandoned(Exception):
@@ -74,7 +74,7 @@ class _Abandoned(Exception):
 
 
 class _SegmentDamaged(Exception):
-    """A segment cannot be rewritten because some of it does not read back as it was written."""
+    """A segment cannot be rewritten because a part of it does not read back as it was written."""
 
     def __init__(self, segment_id: int) -> None:
         super().__init__(segment_id)
@@ -87,7 +87,7 @@ SORTING = "sorting"
 
 
 class _Schedule:
-    """When segments that hold little are rewritten: the fewer it holds, the sooner."""
+    """When segments with few live entries are rewritten: the fewer, the sooner."""
 
     def __init__(self, settings: EmbeddedSettings, now: float) -> None:
         self._settings = settings
@@ -95,14 +95,15 @@ class _Schedule:
         self._major_at = now + settings.major_compaction_interval
 
     def due(self, now: float, *, urgent: bool) -> tuple[str, float]:
-        """Which kind is due, and the share of a segment below which it is rewritten; 0: of none."""
+        """Returns the kind that is due, and the live share below which a segment is rewritten; 0: none is
+        due."""
         settings = self._settings
         if now >= self._major_at or urgent:
             return MAJOR, max(settings.major_compaction_threshold, settings.minor_compaction_threshold)
         return MINOR, settings.minor_compaction_threshold if now >= self._minor_at else 0.0
 
     def done(self, kind: str, now: float) -> None:
-        """All that was due is done; a major compaction does what a minor one would."""
+        """Everything that was due is done; a major compaction includes a minor one."""
         if kind == MAJOR:
             self._major_at = now + self._settings.major_compaction_interval
         if kind == MAJOR or now >= self._minor_at:
@@ -110,7 +111,7 @@ class _Schedule:
 
 
 class Compaction:
-    """Chooses segments and rewrites them on a worker of its own, one set at a time."""
+    """Chooses segments and rewrites them on its own worker, one set at a time."""
 
     def __init__(
         self,
@@ -121,7 +122,7 @@ class Compaction:
         failed: Callable[[str, BaseException], None],
         finished: Callable[[], None],
     ) -> None:
-        """:param finished: called when there is a result to take, or when to consider again"""
+        """:param finished: called when there is a result to apply, or when to consider again"""
         self._finished = finished
         self._io = io
         self._settings = settings
@@ -162,16 +163,16 @@ class Compaction:
         )
 
     def hurry(self, urgent: bool) -> None:
-        """Space is short: no interval is waited for, and nothing is spared."""
+        """While space is short, compaction ignores its intervals and rests."""
         self._urgent = urgent
         if urgent:
             self._not_before = self._io.loop.time()
             self._end_pause()
 
     async def consider(self) -> None:
-        """Begins to rewrite the segments most worth it, if any is and none is under way.
+        """Starts to rewrite the segments most worth it, unless there are none or a rewrite is in progress.
 
-        No segment may be sealed or go meanwhile.
+        No segment may be sealed or removed meanwhile.
         """
         if self._task is not None or self._result is not None or self._stopping:
             return
@@ -185,7 +186,7 @@ class Compaction:
             self._wait_until(now + self._settings.gc_wait_seconds)
             return
         live = sum(self._table.live_bytes.get(segment.segment_id, 0) for segment in chosen)
-        # Two neighbouring outputs hold more than one segment's worth: so many ids are always enough.
+        # Two adjacent outputs hold more than one segment's worth, so this number of ids always suffices.
         take_id = self._segments.table.take_id
         ids = [take_id() for _ in range(2 * (2 * live // self._settings.segment_bytes + 2))]
         self._task = self._io.loop.create_task(self._rewrite(kind, chosen, ids))
@@ -201,7 +202,7 @@ class Compaction:
             self._finished()
 
     async def stop(self) -> None:
-        """Gives up what is under way and waits until it has ended."""
+        """Abandons the rewrite in progress, and waits until it has ended."""
         self._stopping = True
         self._result = None
         self._end_pause()
@@ -213,7 +214,7 @@ class Compaction:
             self._worker.close()
 
     async def _choose(self, now: float) -> tuple[str, list[SealedSegment]]:
-        """What is worth rewriting, and why."""
+        """Returns the reason for a rewrite, and the segments worth it."""
         settings = self._settings
         kind, threshold = self._schedule.due(now, urgent=self._urgent)
         known: list[SealedSegment] = []
@@ -244,7 +245,7 @@ class Compaction:
         return SORTING, await self._first_mixed(known[: -settings.sort_behind or None])
 
     async def _first_mixed(self, candidates: list[SealedSegment]) -> list[SealedSegment]:
-        """The first one that is worth sorting, if any is."""
+        """Returns the first segment that is worth sorting, if there is one."""
         mixed: list[SealedSegment] = []
 
         def look_at(segment: SealedSegment) -> None:
@@ -267,7 +268,7 @@ class Compaction:
         return short and segment.largest * 2 < segment.stored
 
     def _fitting(self, candidates: list[SealedSegment]) -> list[SealedSegment]:
-        """As many as fit together into one new segment, at least one."""
+        """Returns as many segments as fit together into one new segment, at least one."""
         chosen: list[SealedSegment] = []
         total = 0
         for segment in candidates:
@@ -294,18 +295,18 @@ class Compaction:
                 self._count(kind, chosen, rewritten)
         except _SegmentDamaged as damage:
             _log.error("a segment cannot be rewritten and is kept as it is: %s", damage.__cause__)
-            # The next choice leaves it out, and has the others that were chosen with it.
+            # The next choice leaves the segment out, and has the others that were chosen with it.
             self._mark_damaged(damage.segment_id)
             await run_job(loop, worker, lambda: self._segments.files.discard(ids))
         except OSError as error:
             if not is_shortage(error):
                 raise
-            # Nothing points to what was written so far.
+            # What was written so far is not referenced.
             _log.warning("no room to rewrite segments: %s", error)
             await run_job(loop, worker, lambda: self._segments.files.discard(ids))
             self._wait_until(loop.time() + _RETRY_SECONDS)
         except _Abandoned:
-            # The next opening removes what was written so far.
+            # The next opening of the store removes what was written so far.
             return
         finally:
             self._rewriting = None
@@ -324,9 +325,9 @@ class Compaction:
         self._reclaimed_bytes += max(0, sum(segment.size for segment in chosen) - written)
 
     async def _write(self, parts: list[_LivePart], ids: Iterator[int]) -> list[Rewritten]:
-        """Group by group, with pauses between them in which others have the disk to themselves.
+        """Writes group by group, with pauses in which others have the disk to themselves.
 
-        :raises _SegmentDamaged: a run does not carry its checksum
+        :raises _SegmentDamaged: the checksum of a run does not match
         :raises SpaceExhausted: there is not enough room
         """
         loop, worker = self._io.loop, self._worker
@@ -347,7 +348,7 @@ class Compaction:
             segment_id = next(each for each, file in opened.items() if file.path == damage.path)
             raise _SegmentDamaged(segment_id) from damage
         finally:
-            # Not awaited: a task that is thrown away must not wait for anything.
+            # Not awaited: a destroyed task must not wait.
             worker.submit(lambda: _close_all(rewriting, opened), self._closed)
 
     def _closed(self, _: None, error: BaseException | None) -> None:
@@ -355,7 +356,7 @@ class Compaction:
             self._failed("cannot close what was rewritten", error)
 
     async def _rest(self, took: float, written: int, entries: int) -> None:
-        """Waits after a step of ``took`` seconds as long as the bounds of share and rate ask for."""
+        """Waits after a step of ``took`` seconds, as long as the limits of share and rate require."""
         if self._urgent or self._stopping:
             return
         settings = self._settings
@@ -387,9 +388,9 @@ class Compaction:
         self._finished()
 
     def _indexes(self, segment_ids: list[int]) -> list[tuple[int, int, PartIndex]]:
-        """(segment id, ledger id, part) of all parts, by ledger and entry. Runs on the worker.
+        """Returns (segment id, ledger id, part) of all parts, by ledger and entry. Runs on the worker.
 
-        :raises _SegmentDamaged: the index of a segment is lost, and the segment cannot tell it
+        :raises _SegmentDamaged: the index of a segment is lost, and cannot be rebuilt from the segment
         """
         found: list[tuple[int, int, PartIndex]] = []
         for segment_id in segment_ids:
@@ -402,7 +403,7 @@ class Compaction:
         return found
 
     async def _live_parts(self, indexes: list[tuple[int, int, PartIndex]]) -> list[_LivePart]:
-        """Those of the parts, by ledger and entry, that somebody still wants."""
+        """Returns the parts that are still needed, by ledger and entry."""
         live: list[_LivePart] = []
 
         def take(index: tuple[int, int, PartIndex]) -> None:

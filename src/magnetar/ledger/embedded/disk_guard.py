@@ -1,11 +1,11 @@
-"""Watches how full the device is, so that writing can end in good time and not with an error.
+"""Watches how full the device is, so that publishing can stop before a write fails.
 
-It looks at an interval. A device may fill faster than that: the store finds out whether there is room for
-the next segment when it prepares it, and tells the guard.
+The guard checks the device periodically. A device may fill faster than that: when the store prepares the next
+segment it finds out whether there is room, and reports it to the guard.
 
-The bounds are named after BookKeeper's (https://bookkeeper.apache.org/docs/reference/config): above
-``diskUsageWarnThreshold`` space is fetched back at once, above ``diskUsageThreshold`` nothing more should be
-published, until usage falls below ``diskUsageLwmThreshold``.
+The limits are named after BookKeeper's (https://bookkeeper.apache.org/docs/reference/config): above
+``diskUsageWarnThreshold`` space is reclaimed at once; above ``diskUsageThreshold`` publishing shall stop,
+until usage falls below ``diskUsageLwmThreshold``.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _log = logging.getLogger(__name__)
 _SAMPLE_SECONDS = 60.0
 _SAMPLES = 24 * 60
 _RESUME_RESERVES = 1.25
-"""So many times the reserve are free when a device is not full any more that was because of it."""
+"""A device that was full because of the reserve is no longer full with this multiple of the reserve free."""
 _FORECAST_SECONDS = 3600.0
-"""A trend needs figures that lie so far apart, at least."""
+"""The shortest time span of samples for a forecast."""
 
 
 class DiskState(Enum):
@@ -38,27 +38,27 @@ class DiskState(Enum):
 
 
 class DiskUse(NamedTuple):
-    """Of the device a store is on, in bytes."""
+    """Bytes of the device that a store is on."""
 
     total: int
     free: int
 
     @property
     def share(self) -> float:
-        """Used, 0 to 1."""
+        """The used share, 0 to 1."""
         return 1 - self.free / self.total if self.total else 1.0
 
 
 @dataclass(frozen=True)
 class DiskGuardSettings:
-    """Shares of the device's bytes, 0 to 1."""
+    """Limits as shares of the device's bytes, 0 to 1."""
 
     warn_share: float = 0.9
     full_share: float = 0.95
     resume_share: float = 0.93
-    """Full lasts until usage is below this."""
+    """The device counts as full until usage is below this."""
     reserve_bytes: int = 256 << 20
-    """With less free space than this the device is full, whatever the share."""
+    """With less free space than this, the device is full, whatever the share."""
     interval_seconds: float = 10.0
 
     def __post_init__(self) -> None:
@@ -75,11 +75,11 @@ class DiskGuardSettings:
 
 
 class DiskGuard:
-    """Looks at the device at an interval, on a worker."""
+    """Checks the device periodically, on a worker."""
 
     def __init__(self, io: Io, worker: Worker, settings: DiskGuardSettings) -> None:
         self.looked: Callable[[], object] = lambda: None
-        """Called after each look."""
+        """Called after each check."""
         self.state = DiskState.ROOM
         self.use = DiskUse(io.disk.total_bytes(), io.disk.free_bytes())
         self._io = io
@@ -90,16 +90,16 @@ class DiskGuard:
         self._stopped = False
         self._shortage = ""
         self._samples: deque[tuple[float, int]] = deque(maxlen=_SAMPLES)
-        """Seconds on the loop's clock, free bytes: one a minute, for a day."""
+        """Seconds on the loop's clock and free bytes: one sample a minute, for a day."""
 
     def start(self) -> None:
         self._judge()
         self._arm()
 
     def tell_shortage(self, reason: str) -> None:
-        """The device is full from now on, between two looks: there is no room for the next segment.
+        """The device is full from now on, between two checks: there is no room for the next segment.
 
-        :param reason: why; empty: there is room again, and what the looks say counts
+        :param reason: why; empty: there is room again, and the result of the checks counts
         """
         self._shortage = reason
         if not self._stopped and self._timer is not None:
@@ -113,7 +113,7 @@ class DiskGuard:
 
     @property
     def reason(self) -> str:
-        """Why nothing should be published while the device is full."""
+        """Why publishing shall stop while the device is full."""
         settings, use = self._settings, self.use
         if use.free < settings.reserve_bytes:
             return (
@@ -128,7 +128,8 @@ class DiskGuard:
         )
 
     def seconds_until_full(self) -> float | None:
-        """Until the device is full if it goes on as in the last day; None: it does not fill, or who knows."""
+        """Returns when the device will be full at the rate of the last day; None: it does not fill, or too
+        little is known."""
         if not self._samples:
             return None
         then, free_then = self._samples[0]

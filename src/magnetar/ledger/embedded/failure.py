@@ -1,4 +1,4 @@
-"""The end of the process after a write or sync that failed."""
+"""Stops the process after a failed write or sync."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from magnetar.io.interfaces import Io
 
 
 class StoreFailure:
-    """Whatever fails first stops the process: nobody knows what is on the disk then."""
+    """The first failure stops the process, because the state of the disk is unknown then."""
 
     def __init__(self, io: Io) -> None:
         self.happened = False
@@ -16,7 +16,7 @@ class StoreFailure:
         self._last_words: list[Callable[[str], None]] = []
 
     def before_stopping(self, last_words: Callable[[str], None]) -> None:
-        """Calls ``last_words`` with what failed before the process stops."""
+        """Calls ``last_words`` with the failed operation before the process stops."""
         self._last_words.append(last_words)
 
     def __call__(self, what: str, error: BaseException) -> None:

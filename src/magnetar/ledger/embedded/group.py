@@ -1,8 +1,9 @@
 """The group: what one commit adds to a segment, encoded and decoded. A hot module.
 
 A group is a header, a table of runs and the runs' bodies (``docs/segment-format.md``). A *run* is what one
-ledger has in the group; the body of a run of entries is a u32 length for each, then the entries. The
-header's checksum covers header and table, the table holds a checksum for each body: every byte has one.
+ledger has in the group; the body of a run of entries is a u32 length for each entry, then the entries. The
+header's checksum covers header and table, and the table holds a checksum for each body: every byte is
+covered.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ RUN_HEADER = struct.Struct("<IIqqqII")
 """Kind, entries, ledger id, first entry id, last-add-confirmed, length of the body, checksum of the body."""
 RUN_HEADER_BYTES = 40
 CHECKSUM_END = 8
-"""Where magic and checksum end and what the checksum covers begins."""
+"""The end of magic and checksum, and the start of what the checksum covers."""
 
 ENTRIES = 0
 LEDGER_CREATED = 1
@@ -41,7 +42,7 @@ Run = tuple[int, int, int, int, int, list[bytes]]
 def gather(
     buffer: bytes, starts: array[int], ends: array[int], first: int, count: int
 ) -> tuple[bytes, bytes]:
-    """The lengths and the bytes of entries ``first`` … ``first + count - 1``, as a run's body has them."""
+    """Returns the lengths and the bytes of entries ``first`` … ``first + count - 1``, as in a run's body."""
     if count == 1:
         entry = buffer[starts[first] : ends[first]]
         return _LENGTH.pack(len(entry)), entry
@@ -56,7 +57,8 @@ def gather(
 def build_group(
     segment_id: int, offset: int, sequence: int, durable_up_to: int, runs: list[Run]
 ) -> tuple[bytes, array[int]]:
-    """A group, and for each run where its body begins in the segment, its length and its checksum."""
+    """Returns a group, and for each run the offset of its body in the segment, its length and its
+    checksum."""
     table_end = GROUP_HEADER_BYTES + RUN_HEADER_BYTES * len(runs)
     places = array("I")
     table = [b""]
@@ -82,7 +84,7 @@ def build_group(
 
 
 def body_is_whole(data: bytes, at: int, length: int, checksum: int) -> bool:
-    """Whether ``data[at:at + length]`` is all there and carries ``checksum``."""
+    """Whether ``data[at:at + length]`` is complete and matches ``checksum``."""
     return at + length <= len(data) and int(crc32c(memoryview(data)[at : at + length])) == checksum
 
 
@@ -98,8 +100,8 @@ def take_entries(
 ) -> tuple[int, int]:
     """Appends the bounds of a body's entries from ``skip`` on to ``starts`` and ``ends``.
 
-    Takes at most ``wanted`` entries of at most ``max_bytes`` together; returns how many and their bytes.
-    The body at ``body_at`` has ``count`` entries and was found whole.
+    Takes at most ``wanted`` entries of at most ``max_bytes`` together; returns their number and their bytes.
+    The body at ``body_at`` has ``count`` entries, and its checksum was verified.
     """
     lengths = array("I")
     lengths.frombytes(data[body_at : body_at + LENGTH_BYTES * count])

@@ -25,9 +25,9 @@ class UnknownFormat(LedgerError):
 
 
 def lock_store(disk: Disk, directory: str) -> File:
-    """Takes the lock of a directory, made when missing; closing the file gives it back.
+    """Takes the lock of a directory, which is created if it is missing; closing the file releases the lock.
 
-    :raises StoreLocked: somebody else has it
+    :raises StoreLocked: the directory is in use
     """
     disk.make_directory(directory)
     file = disk.open(f"{directory}/{_LOCK_NAME}", create=True)
@@ -38,10 +38,10 @@ def lock_store(disk: Disk, directory: str) -> File:
 
 
 def store_identity(disk: Disk, directory: str, new_id: Callable[[], bytes]) -> bytes:
-    """The store's id from its VERSION file; writes one with ``new_id()`` into an empty directory.
+    """Returns the store's id from its VERSION file; writes one with ``new_id()`` into an empty directory.
 
-    :raises UnknownFormat: a newer release wrote it
-    :raises DataDamaged: the file is missing beside segments, or is not what a release writes
+    :raises UnknownFormat: a newer release wrote the file
+    :raises DataDamaged: the file is missing beside segments, or is not in the form that releases write
     """
     path = f"{directory}/{_VERSION_NAME}"
     if not disk.exists(path):

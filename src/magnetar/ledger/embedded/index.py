@@ -1,4 +1,4 @@
-"""Where the runs of a segment lie: in memory as arrays, beside a sealed segment as a file."""
+"""Where the runs of a segment are: in memory as arrays, for a sealed segment in an index file."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ from typing import NamedTuple
 from magnetar.io.crc32c import crc32c
 
 RUN_FIELDS = 4
-"""A run in an array: its first entry less the part's, offset of its body, the body's length and checksum."""
+"""A run in an array: its first entry minus the part's, offset of its body, the body's length and checksum."""
 
 _MAGIC = b"MGSEGIDX"
 _VERSION = 1
 _HEADER = struct.Struct("<8sIIQQI")
-"""Magic, format version, parts, segment id, end of the last group, checksum of what is before."""
+"""Magic, format version, parts, segment id, end of the last group, checksum of the preceding fields."""
 _PART = struct.Struct("<qqqIIII")
-"""Ledger id, first and last entry, runs, offset of the runs, their checksum, checksum of what is before."""
+"""Ledger id, first and last entry, runs, offset of the runs, their checksum, checksum of the preceding
+fields."""
 _SWAP = sys.byteorder != "little"
 
 
 class PartIndex(NamedTuple):
-    """The runs that hold consecutive entries of one ledger in one segment."""
+    """The runs with consecutive entries of one ledger in one segment."""
 
     first_entry_id: int
     last_entry_id: int
     runs: array[int]
-    """:data:`RUN_FIELDS` numbers of 32 bit a run."""
+    """:data:`RUN_FIELDS` numbers of 32 bits per run."""
 
     def run_of(self, entry_id: int) -> int:
-        """The number of the run that holds an entry of this part."""
+        """Returns the number of the run that holds an entry of this part."""
         delta = entry_id - self.first_entry_id
         runs = self.runs
         low, high = 0, len(runs) // RUN_FIELDS
@@ -48,7 +49,7 @@ class PartIndex(NamedTuple):
         return len(self.runs) // RUN_FIELDS
 
     def entries_of(self, run: int) -> tuple[int, int]:
-        """First entry id of a run and how many it has."""
+        """Returns the first entry id of a run and its number of entries."""
         at = run * RUN_FIELDS
         begin = self.runs[at]
         after = at + RUN_FIELDS
@@ -73,7 +74,7 @@ class GrowingIndex:
         self.run_count = 0
 
     def add(self, ledger_id: int, first: int, count: int, offset: int, length: int, checksum: int) -> None:
-        """Notes a run; the runs of a ledger come in order and without gaps."""
+        """Adds a run; the runs of a ledger come in order and without gaps."""
         runs = self._runs.get(ledger_id)
         if runs is None:
             runs = self._runs[ledger_id] = array("I")
@@ -95,12 +96,12 @@ class GrowingIndex:
         return sum(sum(runs[2::RUN_FIELDS]) for runs in self._runs.values())
 
     def ledger_ids(self) -> list[int]:
-        """Of all parts, ascending."""
+        """Returns the ledgers of all parts, ascending."""
         return sorted(self._runs)
 
 
 def encode_index(segment_id: int, end: int, parts: Sequence[tuple[int, PartIndex]]) -> bytes:
-    """The index file of a segment; ``parts`` ascend by ledger and first entry."""
+    """Returns the content of a segment's index file; ``parts`` ascend by ledger and first entry."""
     fields = (_MAGIC, _VERSION, len(parts), segment_id, end)
     header = _HEADER.pack(*fields, 0)[:-4]
     table: list[bytes] = [header + struct.pack("<I", crc32c(header))]
@@ -126,9 +127,10 @@ def encode_index(segment_id: int, end: int, parts: Sequence[tuple[int, PartIndex
 def load_part(
     read_at: Callable[[int, int], bytes], segment_id: int, ledger_id: int, entry_id: int
 ) -> PartIndex | None:
-    """The part that holds an entry, found by bisection in an index file.
+    """Returns the part that holds an entry, found by bisection in an index file.
 
-    None when the file does not hold it or does not carry its checksums; the segment itself knows then.
+    Returns None if the file does not have it, or a checksum does not match; the segment itself must be read
+    then.
     """
     count = _count_of(read_at, segment_id)
     if count is None:
@@ -151,7 +153,7 @@ def load_part(
 
 
 def load_parts(read_at: Callable[[int, int], bytes], segment_id: int) -> list[tuple[int, PartIndex]] | None:
-    """All parts of an index file; None when it does not carry its checksums."""
+    """Returns all parts of an index file; None if a checksum does not match."""
     count = _count_of(read_at, segment_id)
     if count is None:
         return None
@@ -170,7 +172,7 @@ def load_parts(read_at: Callable[[int, int], bytes], segment_id: int) -> list[tu
 
 
 def _count_of(read_at: Callable[[int, int], bytes], segment_id: int) -> int | None:
-    """How many parts an index file has; None when it is not this segment's."""
+    """Returns the number of parts of an index file; None if it is not this segment's."""
     header = read_at(_HEADER.size, 0)
     if len(header) < _HEADER.size:
         return None
@@ -181,7 +183,7 @@ def _count_of(read_at: Callable[[int, int], bytes], segment_id: int) -> int | No
 
 
 class IndexCache:
-    """Parts of sealed segments that were used last, within a bound of bytes."""
+    """The most recently used parts of sealed segments, up to a number of bytes."""
 
     _PART_OVERHEAD = 400
 

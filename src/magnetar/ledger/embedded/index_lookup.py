@@ -1,4 +1,4 @@
-"""Finds where the entries of a ledger lie, wherever the index of their segment is."""
+"""Finds where the entries of a ledger are, wherever the index of their segment is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from magnetar.ledger.interface import DataDamaged
 
 
 class IndexLookup:
-    """Growing segments have their index in memory, sealed ones in a cache and in the file beside them."""
+    """Growing segments have their index in memory, sealed ones in a cache and in an index file."""
 
     def __init__(
         self, files: SegmentFiles, reads: SegmentReads, segments: SegmentTable, cache_bytes: int
@@ -24,10 +24,10 @@ class IndexLookup:
         self._segments = segments
 
     async def part(self, segment_id: int, ledger_id: int, first: int, entry_id: int) -> PartIndex:
-        """The index of the part that begins at ``first`` and holds ``entry_id``, in a pinned segment.
+        """Returns the index of the part that begins at ``first`` and holds ``entry_id``, in a pinned segment.
 
-        :raises DataDamaged: neither the index file nor the segment itself can tell
-        :raises LedgerUnreadable: the system does not give them back
+        :raises DataDamaged: neither the index file nor the segment has valid data
+        :raises LedgerUnreadable: the operating system does not return them
         """
         segment = self._segments.get(segment_id)
         if segment is not None and segment.log is not None:
@@ -40,9 +40,9 @@ class IndexLookup:
         return part
 
     def all_parts(self, segment_id: int) -> list[tuple[int, PartIndex]]:
-        """The whole index of a pinned, sealed segment. Blocks; runs on a worker.
+        """Returns the whole index of a pinned, sealed segment. Blocks; runs on a worker.
 
-        :raises DataDamaged: neither the index file nor the segment itself can tell
+        :raises DataDamaged: neither the index file nor the segment has valid data
         """
         try:
             file = self._files.open_index(segment_id)
@@ -79,7 +79,7 @@ class IndexLookup:
         try:
             self._files.write_index(segment_id, encode_index(segment_id, end, parts))
         except OSError as error:
-            # What was found serves without its file: consumers are to drain a full disk.
+            # The rebuilt index is used without a file: consumers must be able to drain a full disk.
             if not is_shortage(error):
                 raise
         return parts

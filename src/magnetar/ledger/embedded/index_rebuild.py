@@ -1,4 +1,4 @@
-"""The index of a segment, read from the segment itself when the file beside it is missing or damaged."""
+"""Rebuilds the index of a segment from the segment itself, if the index file is missing or damaged."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from magnetar.ledger.interface import DataDamaged
 
 
 def rebuild_index(reader: SegmentReader, path: str, end: int) -> list[tuple[int, PartIndex]]:
-    """The parts of a segment, ascending by ledger and entry.
+    """Returns the parts of a segment, ascending by ledger and entry.
 
-    :param end: where the last group ends
-    :raises DataDamaged: a group's header or table does not carry its checksum
+    :param end: the end of the last group
+    :raises DataDamaged: the checksum of a group's header or table does not match
     """
     offset = SEGMENT_HEADER_BYTES
     runs = []

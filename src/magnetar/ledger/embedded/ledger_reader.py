@@ -35,7 +35,7 @@ class ReadContext(NamedTuple):
 
 
 class _Extent(NamedTuple):
-    """Runs of a part that are read at once."""
+    """Runs of a part that are read together."""
 
     run: int
     after: int
@@ -52,14 +52,14 @@ class EmbeddedReader:
 
     @property
     def metadata(self) -> LedgerMetadata:
-        """As of now."""
+        """The present metadata."""
         return self._row.metadata()
 
     def in_background(self) -> None:
         self._background = True
 
     def has_confirmed(self, entry_id: int) -> None:
-        """The store is that of the writer, and knows."""
+        """Does nothing: the writer uses the same store."""
 
     async def last_add_confirmed(self) -> int:
         return self._row.last_entry_id
@@ -101,7 +101,7 @@ class EmbeddedReader:
     async def _read_extent(
         self, place: tuple[int, int, int], first: int, last: int, max_bytes: int, optional: bool
     ) -> EntryRun | None:
-        """Entries from ``first`` on that lie close together; None when ``optional`` and none fits."""
+        """Reads entries from ``first`` on that lie close together; None if ``optional`` and none fits."""
         context = self._context
         segment_id, part_first, _ = place
         context.reads.pin(segment_id)
@@ -114,7 +114,7 @@ class EmbeddedReader:
             context.reads.unpin(segment_id)
         starts, ends = array("q"), array("q")
         if self._background:
-            # What lies in a run behind the last entry that fits would be read once more.
+            # Otherwise the rest of a run, behind the last entry that fits, would be read once more.
             max_bytes = max(max_bytes, len(data))
         taken = self._take(segment_id, part, extent, data, (first, last, max_bytes, optional), starts, ends)
         if not taken:
@@ -122,7 +122,8 @@ class EmbeddedReader:
         return EntryRun(self._row.ledger_id, first, taken, data, starts, ends)
 
     def _plan(self, part: PartIndex, first: int, last: int, max_bytes: int) -> _Extent:
-        """The runs from the one that holds ``first`` on, until enough or too far apart."""
+        """Returns the runs from the one that holds ``first`` on, until there are enough or the next is too
+        far away."""
         runs = part.runs
         begin = part.run_of(first)
         at = begin * RUN_FIELDS
@@ -130,7 +131,7 @@ class EmbeddedReader:
         end = offset + runs[at + 2]
         gap = self._context.coalesce_gap
         after = begin + 1
-        # The first run may bring next to nothing: only what follows it counts, where somebody waits for more.
+        # The first run may bring next to nothing: for a waiting reader, only what follows it counts.
         following = end - offset if self._background else 0
         for number in range(after, part.run_count()):
             at = number * RUN_FIELDS
@@ -153,7 +154,8 @@ class EmbeddedReader:
         starts: array[int],
         ends: array[int],
     ) -> int:
-        """Checks the runs of an extent and takes the bounds of their entries; returns how many."""
+        """Checks the runs of an extent and takes the bounds of their entries; returns the number
+        of entries."""
         first, last, left, optional = wanted
         taken = 0
         for number in range(extent.run, extent.after):

@@ -1,4 +1,4 @@
-"""What the store knows of every ledger, open or not: one small row each."""
+"""The store's state of every ledger, open or closed: one small row each."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _VALUE = struct.Struct("<I")
 _CLOSED = struct.Struct("<qq")
 
 PART_FIELDS = 4
-"""A part of a ledger is what one segment has of it: segment id, first entry, last entry, bytes stored."""
+"""A part of a ledger is its share of one segment: segment id, first entry, last entry, stored bytes."""
 
 
 class LedgerRow:
-    """A ledger as far as it is durable. Without a run it takes a few hundred bytes."""
+    """The durable state of a ledger. Without a run, it takes a few hundred bytes."""
 
     __slots__ = (
         "closed",
@@ -36,16 +36,16 @@ class LedgerRow:
     def __init__(self, ledger_id: int, created: bytes) -> None:
         self.ledger_id = ledger_id
         self.created = created
-        """As in the body of the run that made it: creation time and custom metadata."""
+        """The body of the run that created it: creation time and custom metadata."""
         self.closed = False
         self.recovering = False
         self.last_entry_id = -1
         self.length = 0
         """Bytes of the entries."""
         self.forgotten = 0
-        """Entries below this will not be read again."""
+        """Earlier entries will not be read again."""
         self.parts: array[int] = array("q")
-        """:data:`PART_FIELDS` numbers a part, in the order of the entries."""
+        """:data:`PART_FIELDS` numbers per part, in the order of the entries."""
 
     def metadata(self) -> LedgerMetadata:
         if self.closed:
@@ -56,7 +56,8 @@ class LedgerRow:
         return LedgerMetadata(self.ledger_id, state, self.last_entry_id, self.length, ctime_ms, custom)
 
     def add_run(self, segment_id: int, first: int, count: int, stored: int, entry_bytes: int) -> None:
-        """Notes a run of ``stored`` bytes that is durable in a segment; a replay may bring one again."""
+        """Adds a run of ``stored`` bytes that is durable in a segment; a replay may bring the
+        same run again."""
         last = first + count - 1
         parts = self.parts
         if len(parts) and parts[-4] == segment_id and parts[-2] + 1 == first:
@@ -69,7 +70,7 @@ class LedgerRow:
             self.length += entry_bytes
 
     def part_of(self, entry_id: int) -> tuple[int, int, int] | None:
-        """Segment id, first and last entry of the part that holds an entry; None when no part does."""
+        """Returns segment id, first and last entry of the part that holds an entry; None if no part does."""
         parts = self.parts
         low, high = 0, len(parts) // PART_FIELDS
         while low < high:
@@ -84,7 +85,7 @@ class LedgerRow:
         return None
 
     def check(self) -> None:
-        """:raises BrokenInvariant: something that was not forgotten is nowhere, or lies in two places"""
+        """:raises BrokenInvariant: an entry that is still needed is in no segment, or in two"""
         name, parts, last = f"ledger {self.ledger_id}", self.parts, self.last_entry_id
         must(last >= -1 and self.length >= 0, name, "ends at", last, "and has", self.length, "bytes")
         must(len(parts) % PART_FIELDS == 0, name, "has a part of a part")
@@ -103,7 +104,7 @@ class LedgerRow:
 
 
 class _Seen(NamedTuple):
-    """A ledger as a check saw it."""
+    """A ledger as of a check."""
 
     row: LedgerRow
     closed: bool
@@ -111,7 +112,7 @@ class _Seen(NamedTuple):
 
 
 class LedgerTable:
-    """All ledgers, and how many wanted bytes each segment holds of them."""
+    """All ledgers, and the live bytes of each segment."""
 
     def __init__(self) -> None:
         self.rows: dict[int, LedgerRow] = {}
@@ -119,14 +120,14 @@ class LedgerTable:
         self.durable_next_ledger_id = 1
         """Above all ids of ledgers that were ever in the table."""
         self.live_bytes: dict[int, int] = {}
-        """Segment id → bytes of bodies somebody may still read."""
+        """By segment id: bytes of bodies that may still be read."""
         self.emptied: set[int] = set()
-        """Segments that came to hold none; whoever removes segments empties it."""
+        """Segments that have no live bytes any more; the owner removes them and clears the set."""
         self._looked: dict[int, _Seen] = {}
-        """What the last check saw."""
+        """The ledgers as of the last check."""
 
     def check(self) -> None:
-        """:raises BrokenInvariant: ledgers and segments' bytes do not add up, or a ledger went back"""
+        """:raises BrokenInvariant: ledgers and bytes of segments do not add up, or a ledger went back"""
         live: dict[int, int] = {}
         seen: dict[int, _Seen] = {}
         for ledger_id, row in self.rows.items():
@@ -141,13 +142,13 @@ class LedgerTable:
             for segment_id, _, _, stored in row.each_part():
                 live[segment_id] = live.get(segment_id, 0) + stored
         for ledger_id, before in self._looked.items():
-            # Ids are never given out again, so that one that is gone stays gone.
+            # Ids are never assigned again: a deleted ledger stays deleted.
             seen.setdefault(ledger_id, before)
         self._looked = seen
         must(live == self.live_bytes, "segments hold", self.live_bytes, "and ledgers have", live)
 
     def create(self, ledger_id: int, created: bytes) -> LedgerRow:
-        """Adds a ledger; one that is there already (in a replay) stays as it is."""
+        """Adds a ledger; one that exists already (in a replay) stays as it is."""
         row = self.rows.get(ledger_id)
         if row is None:
             row = self.rows[ledger_id] = LedgerRow(ledger_id, created)
@@ -155,14 +156,14 @@ class LedgerTable:
         return row
 
     def adopt(self, row: LedgerRow) -> None:
-        """Adds a ledger as a checkpoint has it."""
+        """Adds a ledger from a checkpoint."""
         self.rows[row.ledger_id] = row
         self._known(row.ledger_id)
         for segment_id, _, _, stored in row.each_part():
             self.live_bytes[segment_id] = self.live_bytes.get(segment_id, 0) + stored
 
     def start_at(self, next_ledger_id: int) -> None:
-        """As a checkpoint has it."""
+        """Sets the next ledger id from a checkpoint."""
         self.next_ledger_id = self.durable_next_ledger_id = next_ledger_id
 
     def _known(self, ledger_id: int) -> None:
@@ -189,9 +190,9 @@ class LedgerTable:
             self._drop_parts(row, len(row.parts))
 
     def forget(self, row: LedgerRow, entry_id: int, may_grow: Callable[[int], bool]) -> None:
-        """Lets go of the parts that lie wholly below ``entry_id``.
+        """Drops the parts that lie wholly below ``entry_id``.
 
-        :param may_grow: whether a segment is without an index file: a part in one may grow and is kept
+        :param may_grow: whether a segment has no index file: a part in such a segment may grow and is kept
         """
         row.forgotten = max(row.forgotten, entry_id)
         gone = 0
@@ -203,9 +204,9 @@ class LedgerTable:
     def replace_parts(
         self, row: LedgerRow, sources: Container[int], new: Sequence[tuple[int, int, int, int]]
     ) -> None:
-        """Puts rewritten parts in the place of those that lie in ``sources``.
+        """Replaces the parts in ``sources`` with rewritten ones.
 
-        Meanwhile more may have been forgotten: what nobody wants any more does not come back.
+        What was forgotten meanwhile is left out.
         """
         kept = []
         for part in row.each_part():
@@ -235,7 +236,7 @@ class LedgerTable:
 
 
 def encode_created(ctime_ms: int, custom: Mapping[str, bytes]) -> bytes:
-    """The body of a run that makes a ledger."""
+    """Returns the body of a run that creates a ledger."""
     pieces = [_CREATED.pack(ctime_ms, len(custom))]
     for name, value in custom.items():
         key = name.encode()
@@ -244,7 +245,7 @@ def encode_created(ctime_ms: int, custom: Mapping[str, bytes]) -> bytes:
 
 
 def decode_created(body: bytes) -> tuple[int, dict[str, bytes]]:
-    """Creation time in milliseconds and custom metadata."""
+    """Returns the creation time in milliseconds, and the custom metadata."""
     ctime_ms, count = _CREATED.unpack_from(body)
     at = _CREATED.size
     custom: dict[str, bytes] = {}
@@ -261,11 +262,11 @@ def decode_created(body: bytes) -> tuple[int, dict[str, bytes]]:
 
 
 def encode_closed(last_entry_id: int, length: int) -> bytes:
-    """The body of a run that closes a ledger."""
+    """Returns the body of a run that closes a ledger."""
     return _CLOSED.pack(last_entry_id, length)
 
 
 def decode_closed(body: bytes) -> tuple[int, int]:
-    """Last entry id and length in bytes."""
+    """Returns the last entry id, and the length in bytes."""
     last_entry_id, length = _CLOSED.unpack(body)
     return last_entry_id, length

@@ -22,11 +22,11 @@ class WriteContext(NamedTuple):
     """An append is cut into pieces of about this size."""
     forget: Callable[[LedgerRow, int], None]
     closed: Callable[[int], None]
-    """Told of a ledger whose writer has closed it."""
+    """Called with a ledger whose writer has closed it."""
 
 
 class EmbeddedWriter:
-    """The one writer of a ledger in the store's own process."""
+    """The only writer of a ledger, in the store's process."""
 
     def __init__(self, row: LedgerRow, context: WriteContext, *, high_priority: bool) -> None:
         self.ledger_id = row.ledger_id
@@ -94,7 +94,7 @@ class EmbeddedWriter:
         return self._result
 
     def _let_go(self) -> None:
-        """Of whatever refers to the writer in turn: then reference counting frees it."""
+        """Breaks reference cycles, so that reference counting frees the writer."""
         self._listener = None
         self._queue.on_durable = self._queue.refused = _nobody
 
@@ -102,7 +102,7 @@ class EmbeddedWriter:
         self._context.forget(self._row, entry_id)
 
     def end(self, reason: LedgerError) -> None:
-        """Ends the writer from outside: what is queued is dropped, what is in flight never acknowledged."""
+        """Ends the writer from outside: queued entries are dropped, those in flight never acknowledged."""
         if self._queue.ended:
             return
         self._ended = reason
@@ -114,7 +114,7 @@ class EmbeddedWriter:
         self._let_go()
 
     def refuse(self, reason: LedgerError) -> None:
-        """Takes no more appends; those that were made are still committed and told."""
+        """Accepts no more appends; earlier ones are still committed and reported."""
         if self._ended is None:
             self._ended = reason
 
@@ -125,4 +125,4 @@ class EmbeddedWriter:
 
 
 def _nobody(_told: object) -> None:
-    """Hears what comes after the end."""
+    """Ignores calls after the end."""

@@ -1,4 +1,4 @@
-"""The log: queues what is appended and commits it, one write and one sync at a time. A hot module."""
+"""The log: queues appends and commits them, with one write and one sync at a time. A hot module."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.interface import LedgerError, StoreClosed, StoreFull
 
 Part = tuple[int, bytes, bytes]
-"""Entries, their lengths, their bytes: what one append brought, or a piece of it."""
+"""Number of entries, their lengths, their bytes: an append, or a piece of one."""
 
 
 class LogQueue:
-    """What one writer appended and no group has taken yet."""
+    """The appends of one writer that are not in a group yet."""
 
     __slots__ = ("ended", "first", "high_priority", "on_durable", "parts", "refused", "row", "waiting")
 
@@ -47,22 +47,22 @@ class LogQueue:
     ) -> None:
         self.row = row
         self.high_priority = high_priority
-        """Whether its entries may go to the reserve."""
+        """Whether its entries may use the reserve."""
         self.refused = refused
-        """Ends the writer: what it appended and no group has taken is not stored."""
+        """Ends the writer: what it has queued is not stored."""
         self.parts: deque[Part] = deque()
         self.first = row.last_entry_id + 1
         """The id of the first entry in ``parts``."""
         self.waiting = False
-        """Whether the log knows of it."""
+        """Whether the queue is registered with the log."""
         self.on_durable = on_durable
-        """Called with the last durable entry, once a commit."""
+        """Called with the last durable entry, once per commit."""
         self.ended = False
-        """Nothing is told any more."""
+        """Whether the writer gets no more calls."""
 
 
 class _Control:
-    """A run that changes a ledger instead of adding to it."""
+    """A run that changes a ledger instead of adding entries to it."""
 
     __slots__ = ("body", "durable", "kind", "ledger_id")
 
@@ -74,7 +74,7 @@ class _Control:
 
 
 class _Commit:
-    """Groups on their way to the disk."""
+    """Groups on their way to disk."""
 
     __slots__ = ("groups", "offset", "places", "runs", "segment", "sources")
 
@@ -88,10 +88,10 @@ class _Commit:
 
 
 class CommitLog:
-    """Appends go into a queue; at the end of the loop's turn a commit takes what is there.
+    """Appends are queued; at the end of the loop's turn, a commit takes what is queued.
 
-    At most one commit is in flight. What comes meanwhile waits for the next, which begins before anybody
-    hears of the last one.
+    At most one commit is in flight. Later appends wait for the next commit, which starts before the results
+    of the last one are reported.
     """
 
     def __init__(
@@ -107,10 +107,11 @@ class CommitLog:
         failure: StoreFailure,
         note_end: Callable[[LogEnd], None],
     ) -> None:
-        """:param begun: told of each segment before its first group
+        """:param begun: called with each segment before its first group
 
-        :param filled: told of each that takes no more groups, and of its successor's first sequence number
-        :param note_end: told of a durable place, once a second while the log grows
+        :param filled: called with each segment that takes no more groups, and its successor's first sequence
+            number
+        :param note_end: called with a durable position, once a second while the log grows
         :param sequence: of the first group
         """
         self.segment = supply.first()
@@ -140,21 +141,22 @@ class CommitLog:
         self._waiters: list[Any] = []
 
     def append(self, queue: LogQueue) -> None:
-        """Says that ``queue`` has parts."""
+        """Registers a queue that has parts."""
         if not queue.waiting:
             queue.waiting = True
             self._waiting.append(queue)
             self._schedule()
 
     def control(self, kind: int, ledger_id: int, body: bytes = b"") -> Any:
-        """Queues a change of a ledger; the future is done when it is durable and in the table."""
+        """Queues a change of a ledger; the future is completed when the change is durable and in
+        the table."""
         durable = self._io.loop.create_future()
         self._waiting.append(_Control(kind, ledger_id, body, durable))
         self._schedule()
         return durable
 
     def check(self) -> None:
-        """:raises BrokenInvariant: what waits is not what comes after what is stored"""
+        """:raises BrokenInvariant: queued entries do not follow the stored ones"""
         segment, commit = self.segment, self._in_flight
         must(segment.end <= segment.size, "segment", segment.segment_id, "is longer than its file")
         must(self._durable_sequence < self.sequence, "group", self._durable_sequence, "is not written yet")
@@ -168,7 +170,7 @@ class CommitLog:
             must(queue.first > queue.row.last_entry_id, name, "stores entry", queue.first, "again")
 
     async def settle(self) -> None:
-        """Waits until nothing is in flight that was when this was called."""
+        """Waits for the commit that is in flight at the time of the call."""
         commit = self._in_flight
         while commit is not None and self._in_flight is commit:
             await self.next_completion()
@@ -184,7 +186,7 @@ class CommitLog:
 
     @property
     def failed(self) -> bool:
-        """Whether nothing is written any more."""
+        """Whether the log has failed, so that nothing is written any more."""
         return self._failure.happened
 
     def _fail_what_waits(self, what: str) -> None:
@@ -197,11 +199,11 @@ class CommitLog:
     async def next_completion(self) -> None:
         """Waits for the end of a commit.
 
-        :raises StoreClosed: there will be none, the log has failed
+        :raises StoreClosed: there will be none, as the log has failed
         """
         if self.failed:
             raise StoreClosed("the log has failed")
-        # A future for each: one that is cancelled must not take the others along.
+        # A future for each caller: cancelling one must not cancel the others.
         waiter = self._io.loop.create_future()
         self._waiters.append(waiter)
         await waiter
@@ -249,11 +251,11 @@ class CommitLog:
             self._worker.submit(lambda: file.write_durably(data, offset), self._written)
 
     def _take(self) -> _Commit:
-        """Groups of what waits, as far as it fits into the segment and one commit."""
+        """Builds groups from the queues, as far as they fit into the segment and one commit."""
         settings = self._settings
         commit = _Commit(self.segment)
         offset = commit.offset
-        # The empty group that confirms an idle log always finds room.
+        # Leaves room for the empty group that confirms an idle log.
         end = self.segment.size - GROUP_HEADER_BYTES
         while self._waiting and offset - commit.offset < settings.commit_bytes:
             before = len(commit.runs)
@@ -274,7 +276,7 @@ class CommitLog:
         return len(data)
 
     def _take_runs(self, commit: _Commit, room: int) -> None:
-        """Moves runs for one group from the queue to ``commit``."""
+        """Moves runs for one group from the queues to ``commit``."""
         limit = min(room, self._settings.group_bytes)
         used = 0
         waiting = self._waiting
@@ -303,9 +305,9 @@ class CommitLog:
             waiting.popleft()
 
     def _take_run(self, commit: _Commit, queue: LogQueue, limit: int, first_limit: int) -> int:
-        """Moves one run to ``commit``; returns its size, 0 when it does not fit.
+        """Moves one run to ``commit``; returns its size, 0 if it does not fit.
 
-        :param first_limit: what the first part may take in spite of ``limit``
+        :param first_limit: the limit for the first part, in place of ``limit``
         """
         parts = queue.parts
         count, lengths, payload = parts[0]
@@ -350,7 +352,7 @@ class CommitLog:
             self._watch_for_idleness()
 
     def _apply(self, commit: _Commit) -> dict[LogQueue, int]:
-        """Brings table and index up to a commit that is durable; returns whom to tell which last entry."""
+        """Updates table and index for a durable commit; returns the last durable entry of each queue."""
         durable: dict[LogQueue, int] = {}
         segment, places, table = commit.segment, commit.places, self._table
         at = 0
@@ -376,7 +378,7 @@ class CommitLog:
             control.durable.set_result(None)
 
     def _needed(self) -> int:
-        """The smallest segment that takes what waits first."""
+        """Returns the size of the smallest segment that fits the first queued item."""
         source = self._waiting[0]
         if isinstance(source, _Control):
             size = len(source.body)
@@ -387,7 +389,8 @@ class CommitLog:
         return SEGMENT_HEADER_BYTES + 2 * GROUP_HEADER_BYTES + RUN_HEADER_BYTES + size
 
     def _leave_reserve(self) -> bool:
-        """Goes on where entries have room, if there is such a place, else refuses them; False: not yet."""
+        """Moves on to a segment with room for entries, or refuses the entries if there is none; returns False
+        if the segment is not ready yet."""
         if self._supply.has_room:
             return self._roll()
         self._refuse(self.segment.room)
@@ -395,16 +398,16 @@ class CommitLog:
 
     @property
     def takes_changes_only(self) -> bool:
-        """Whether only the last of the reserve is left, which is not for entries of any priority."""
+        """Whether only the last of the reserve is left, which accepts changes of ledgers but no entries."""
         ready = self._supply.reserved
         if ready is None:
             return self.segment.room is SegmentRoom.LAST and not self._supply.has_room
         return ready is SegmentRoom.LAST
 
     def _refuse(self, room: SegmentRoom | None) -> None:
-        """Nothing was written of what waits: whoever does may say that it is not stored.
+        """Refuses queued items, none of which has been written: they can be reported as not stored.
 
-        :param room: what there is, and so what may go on waiting; None: nothing
+        :param room: the remaining room, which decides what may keep waiting; None: none
         """
         kept: deque[LogQueue | _Control] = deque()
         refused: list[LogQueue | _Control] = []
@@ -424,13 +427,13 @@ class CommitLog:
                 source.durable.set_exception(full)
 
     def _nothing_left(self) -> None:
-        """Not even the reserve has room for a segment."""
+        """The reserve has no room for a segment either."""
         self._starved = False
         self._refuse(None)
         self._complete()
 
     def _roll(self) -> bool:
-        """Goes on to the next segment; False when it is not ready yet."""
+        """Moves on to the next segment; returns False if it is not ready yet."""
         if self._supply.reserved is not None:
             self._refuse(self._supply.reserved)
             if not self._waiting:
@@ -448,7 +451,7 @@ class CommitLog:
 
     def _tell_end(self) -> None:
         self._end_timer = None
-        # The last group may be empty, and then nobody would miss it.
+        # The last group may be the empty one, whose loss nothing would reveal.
         known = self._in_flight is None and not self._confirmed
         sequence = self._durable_sequence - (not known)
         if sequence >= self.segment.first_sequence:
@@ -460,7 +463,7 @@ class CommitLog:
             self._idle_timer = self._io.loop.call_later(self._settings.idle_seconds, self._maybe_idle)
 
     def _maybe_idle(self) -> None:
-        """Writes the empty group that says the last one is durable, once nothing was written for a while."""
+        """After an idle time, writes the empty group that declares the last one durable."""
         self._idle_timer = None
         if self._in_flight is not None or self._waiting or self._confirmed or self.failed:
             return

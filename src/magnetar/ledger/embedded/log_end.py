@@ -1,8 +1,9 @@
-"""The file that says how far the log had come: without it nobody would miss the log's last segment.
+"""The file with the durable end of the log: without it, the loss of the log's last segment would be
+unnoticed.
 
-What a group says to be durable lies before it, so that damage is found out by what comes after it. Nothing
-comes after the end of the log. While the log grows, its end is noted once a second in a file of its own.
-A log that ends before it has lost acknowledged entries.
+A group declares earlier groups durable, so damage is detected by what follows it. Nothing follows the end of
+the log. While the log grows, its end is recorded once a second in a separate file. A log that ends before the
+recorded position has lost acknowledged entries.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from magnetar.ledger.interface import DataDamaged
 
 LOG_END_NAME = "log-end"
 NOTED_SECONDS = 1.0
-"""So much later than a commit the end of the log is noted at the latest."""
+"""The maximum time between a commit and the record of the log's end."""
 
 _SLOT_BYTES = 4096
-"""There are two; the older one is written over, so that a torn write leaves the other."""
+"""There are two slots; the older one is overwritten, so that a torn write leaves the other."""
 _FIELDS = struct.Struct("<8s16sQQ")
 """Magic, store id, segment id, sequence number."""
 _CHECKSUM = struct.Struct("<I")
@@ -32,17 +33,18 @@ log = logging.getLogger(__name__)
 
 
 class LogEnd(NamedTuple):
-    """A place that the log had reached durably."""
+    """A position that the log had durably reached."""
 
     segment_id: int
     sequence: int
     """Of a group there."""
 
     def check(self, next_sequence: int, path: str) -> None:
-        """
-        :param next_sequence: of the first group that a replay did not find
+        """Checks the end of a replay against this position.
+
+        :param next_sequence: of the first group that the replay did not find
         :param path: of the segment
-        :raises DataDamaged: the log ends before this place
+        :raises DataDamaged: the log ends before this position
         """
         if next_sequence <= self.sequence:
             raise DataDamaged(
@@ -58,7 +60,7 @@ def _encode(store_id: bytes, end: LogEnd) -> bytes:
 
 
 def read_log_end(disk: Disk, directory: str, store_id: bytes) -> LogEnd | None:
-    """None: it was never noted in this store, or the file does not read back."""
+    """Returns None if it was never recorded in this store, or if the file does not read back."""
     path = f"{directory}/{LOG_END_NAME}"
     if not disk.exists(path):
         return None
@@ -84,7 +86,7 @@ def _decode(slot: bytes, store_id: bytes) -> LogEnd | None:
 
 
 class LogEndFile:
-    """Notes the end of the log; one note at a time."""
+    """Records the end of the log, one record at a time."""
 
     def __init__(
         self, io: Io, directory: str, store_id: bytes, worker: Worker, failure: StoreFailure
@@ -99,7 +101,7 @@ class LogEndFile:
         self._slot = 0
 
     def note(self, end: LogEnd) -> None:
-        """Makes it durable, some time later. One that comes while another is written is left out."""
+        """Makes it durable some time later. A call while a record is being written is ignored."""
         if not self._writing:
             self._writing = True
             self._worker.submit(lambda: self._write(end), self._written)
