@@ -1,4 +1,4 @@
-"""What goes on behind the log: sealing, checkpoints, and the end of dead segments."""
+"""The work behind the log: sealing, checkpoints, and the removal of dead segments."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ T = TypeVar("T")
 NewPlaces = dict[int, list[Place]]
 
 _RETRY_SECONDS = 10.0
-"""After there was no room for an index or a checkpoint."""
+"""The delay after there was no room for an index or a checkpoint."""
 
 
 class LogStart(NamedTuple):
-    """What the next checkpoint leaves to replay."""
+    """Where replay will begin after the next checkpoint."""
 
     segment_id: int
     sequence: int
@@ -47,9 +47,9 @@ class LogStart(NamedTuple):
 
 
 class Maintenance:
-    """One task whose steps never overlap; ``reminder`` says when there may be something to do.
+    """One task whose steps never overlap; ``reminder`` wakes it when there may be something to do.
 
-    Segments become sealed, leave and die in its steps only.
+    Only its steps seal, retire and remove segments.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Maintenance:
         reclaimed: Callable[[], None],
         failed: Callable[[str, BaseException], None],
     ) -> None:
-        """:param reclaimed: called when segments have gone"""
+        """:param reclaimed: called when segments have been removed"""
         self._io = io
         self._checkpoints = _CheckpointFile(io.disk, directory, segments.files)
         self._worker = worker
@@ -82,17 +82,17 @@ class Maintenance:
         self._task: Any = None
         self._retry: Cancellable | None = None
         self._not_before = 0.0
-        """When what had no room is tried again, on the loop's clock."""
+        """When a step that had no room is retried, on the loop's clock."""
         self._stopping = False
 
     def start(self) -> None:
-        """Does what there is to do from now on."""
+        """Starts the task."""
         self._task = self._io.loop.create_task(self._run())
         self._task.add_done_callback(self._ended)
         self._reminder.remind()
 
     async def stop(self) -> None:
-        """Does what there is to do; there is nothing more after it."""
+        """Does the remaining work and ends the task."""
         self._stopping = True
         await self._compaction.stop()
         self._reminder.remind()
@@ -102,7 +102,8 @@ class Maintenance:
             self._retry.cancel()
 
     async def seal_last(self) -> None:
-        """At a clean stop: seals what is full, so that nothing is left to replay if there is room for it."""
+        """At a clean stop: seals full segments, so that nothing is left to replay if there is room for the
+        indexes."""
         try:
             await self._seal()
             await self._retire()
@@ -112,7 +113,7 @@ class Maintenance:
             _log.warning("no room for the ledger store's own files, the log is replayed next time: %s", error)
 
     async def checkpoint(self) -> None:
-        """Writes a checkpoint without the segments nobody wants, which may go then."""
+        """Writes a checkpoint without segments that are no longer needed, which may then be removed."""
         live, emptied, segments = self._table.live_bytes, self._table.emptied, self._segments
         sealed = segments.of(SegmentState.SEALED)
         emptied.intersection_update({one for one in emptied if one in sealed or segments.may_grow(one)})
@@ -127,7 +128,7 @@ class Maintenance:
 
         await each(self._io, "checkpoint", segments.sealed(), look_at)
         checkpoint = Checkpoint(self._table.next_ledger_id, segments.next_id, *self._log_start, kept)
-        # With those that were leaving when there was no room for a checkpoint.
+        # Including segments that were leaving when there was no room for a checkpoint.
         gone = list(segments.of(SegmentState.LEAVING))
         rows = CheckpointRows(frozenset(segment.segment_id for segment in kept))
         await each(self._io, "checkpoint", list(self._table.rows.values()), rows.add)
@@ -149,9 +150,10 @@ class Maintenance:
                 await self._compaction.consider()
 
     def _wait_for_room(self, error: OSError) -> None:
-        """Until an index or a checkpoint is written, what was there before holds: nothing is lost.
+        """Schedules a retry. Until an index or a checkpoint is written, the previous one is valid: nothing is
+        lost.
 
-        :raises OSError: it was not for want of room, or of files to open
+        :raises OSError: the cause was not a lack of room or of file descriptors
         """
         if not is_shortage(error):
             raise error
@@ -160,7 +162,7 @@ class Maintenance:
         self._retry = self._io.loop.call_at(self._not_before, self._reminder.remind)
 
     async def _step(self) -> bool:
-        """Does what comes first; False: there is nothing."""
+        """Does the most urgent work; returns False if there is none."""
         if self._segments.of(SegmentState.FULL):
             await self._seal()
         elif (compacted := self._compaction.take_result()) is not None:
@@ -174,14 +176,14 @@ class Maintenance:
         return True
 
     def _holds_nothing_wanted(self) -> bool:
-        """Whether there are sealed segments that a checkpoint would let go."""
+        """Whether a checkpoint would release sealed segments."""
         sealed = self._segments.of(SegmentState.SEALED)
         if self._segments.of(SegmentState.LEAVING):
             return True
         return any(segment_id in sealed for segment_id in self._table.emptied)
 
     def _free(self) -> list[int]:
-        """Dead segments that nobody reads."""
+        """Returns dead segments without readers."""
         dead = self._segments.of(SegmentState.DEAD)
         return [segment_id for segment_id in dead if not self._reads.is_pinned(segment_id)]
 
@@ -215,7 +217,7 @@ class Maintenance:
             if ledger is not None and ledger.forgotten:
                 self._table.forget(ledger, ledger.forgotten, self._segments.may_grow)
 
-        # It grows no more. To sort 100,000 ids in the loop would keep everybody waiting.
+        # The index no longer grows. Sorting 100,000 ids would block the loop too long.
         ledger_ids = await self._job(segment.index.ledger_ids)
         await each(self._io, "sealing", ledger_ids, take)
         sealed = await self._job(partial(self._write_sealed, segment, parts))
@@ -234,7 +236,7 @@ class Maintenance:
         return _figures(segment, size, [part for _, part in parts])
 
     async def _retire(self) -> None:
-        """Recycles or removes dead segments that nobody reads."""
+        """Recycles or removes dead segments without readers."""
         for segment_id in self._free():
             self._reads.drop(segment_id)
             await self._job(partial(self._files.retire, segment_id))
@@ -242,7 +244,7 @@ class Maintenance:
         self._reclaimed()
 
     async def _switch_to(self, compacted: Compacted) -> None:
-        """Points the ledgers to the segments a compaction wrote, then lets go of those it read."""
+        """Switches the ledgers to the segments that a compaction wrote, then releases those that it read."""
         for entry in compacted.rewritten:
             self._segments.rewritten(entry.segment)
         new: NewPlaces = {}
@@ -285,7 +287,8 @@ class _CheckpointFile:
 
 
 def _figures(segment: LogSegment, size: int, parts: list[PartIndex]) -> SealedSegment:
-    """Bytes of ledgers that went before it was sealed count as stored, too: else nobody would miss them."""
+    """Bytes of ledgers that were deleted before the sealing also count as stored: otherwise the segment would
+    not look sparse."""
     largest = max((part.stored() for part in parts), default=0)
     runs = sum(part.run_count() for part in parts)
     return SealedSegment(segment.segment_id, LOG, size, segment.end, runs, segment.index.stored(), largest)

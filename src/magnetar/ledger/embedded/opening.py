@@ -1,4 +1,4 @@
-"""What opening a store finds in its directory, made fit for new groups to follow. Calls block."""
+"""Prepares a store's directory for new groups when it is opened. Calls block."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.interface import DataDamaged
 
 _BYTES_BESIDE_RUN = 256
-"""A run's row in its group and in the index, and its share of headers, with room to spare."""
+"""A run's row in its group and in the index, and its share of headers, rounded up."""
 _ROOM_TO_GO_ON = 64 << 10
 
 
 class FoundSegments(NamedTuple):
     sealed: list[SealedSegment]
     leftovers: list[int]
-    """Segments that go once a checkpoint no longer names them."""
+    """Segments that are removed once a checkpoint no longer names them."""
     next_segment_id: int
     next_sequence: int
 
     def table(self) -> SegmentTable:
-        """The segments as they are before the log begins its first one."""
+        """Returns the segments as they are before the log starts its first one."""
         table = SegmentTable(self.next_segment_id)
         for segment in self.sealed:
             table.seal(segment)
@@ -46,11 +46,11 @@ def open_directory(
     store_id: bytes,
     table: LedgerTable,
 ) -> FoundSegments:
-    """Reads the checkpoint into ``table``, replays what follows and moves it into segments of its own.
+    """Reads the checkpoint into ``table``, replays what follows and rewrites it to new segments.
 
-    The old log is never continued: its pages may look written without being durable. What it says counts
-    from the next checkpoint on, which must be written before the store serves. Where there is no room to
-    move it, its segments are written over with what they hold, and sealed.
+    The old log is never continued: its pages may look written without being durable. Its content counts from
+    the next checkpoint on, which must be written before the store serves. If there is no room to rewrite it,
+    its segments are overwritten in place with their own content, and sealed.
 
     :raises DataDamaged: acknowledged bytes do not read back
     """
@@ -88,14 +88,15 @@ def open_directory(
 
 
 def _room_to_move(live: Iterable[LiveRun]) -> int:
-    """Bytes that new segments for these runs and their indexes take, at most, and some to go on with."""
+    """Returns an upper bound of the bytes for new segments with these runs and their indexes, and some to
+    continue with."""
     return _ROOM_TO_GO_ON + sum(run.body_length + _BYTES_BESIDE_RUN for run in live)
 
 
 def _replace_rewritten(
     table: LedgerTable, rows: Iterable[LedgerRow], sources: set[int], rewritten: Iterable[Rewritten]
 ) -> None:
-    """Points ``rows`` to the rewritten segments instead of ``sources``."""
+    """Switches ``rows`` from ``sources`` to the rewritten segments."""
     new: dict[int, list[Place]] = {}
     for ledger_id, place in places_of(rewritten):
         new.setdefault(ledger_id, []).append(place)

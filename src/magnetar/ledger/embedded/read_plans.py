@@ -1,7 +1,7 @@
 """Read plans: which files hold which entries, for readers in other processes.
 
-A plan pins its segments, as a read of this process does: their files and indexes keep their names and
-bytes until the plan is released or expires. A late reader finds another segment's header, or no file.
+A plan pins its segments like a read in this process: their files and indexes keep their names and bytes until
+the plan is released or expires. A late reader finds another segment's header, or no file.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ class EmbeddedReadPlans:
             self._context.reads.unpin(segment_id)
 
     def check(self) -> None:
-        """:raises BrokenInvariant: a segment of a plan may go"""
+        """:raises BrokenInvariant: a segment of a plan is not pinned"""
         for plan_id, held in self._plans.items():
             for segment_id in held.segments:
                 pinned = self._context.reads.is_pinned(segment_id)
                 must(pinned, "read plan", plan_id, "does not keep segment", segment_id)
 
     def close(self) -> None:
-        """No plan outlives the store."""
+        """Releases all plans; none outlives the store."""
         self._closed = True
         for plan_id in list(self._plans):
             self.release(plan_id)
@@ -89,7 +89,8 @@ class EmbeddedReadPlans:
         return self._io.loop.call_later(seconds, self.release, plan_id)
 
     def _sealed_parts(self, ledger_id: int, first: int, last: int) -> list[PlannedRange]:
-        """What sealed segments hold of entries ``first`` to ``last``; nothing of a ledger that is gone."""
+        """Returns the ranges of entries ``first`` to ``last`` in sealed segments; empty for a
+        deleted ledger."""
         row = self._context.table.rows.get(ledger_id)
         if row is None:
             return []

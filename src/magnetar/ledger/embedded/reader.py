@@ -1,4 +1,4 @@
-"""Reads segments from files, in this process or another: needs the codec and nothing else of the store."""
+"""Reads segments from files, in this process or another: needs the codec and no other part of the store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from magnetar.ledger.embedded.segment_header import (
 )
 
 ReadAt = Callable[[int, int], bytes]
-"""Up to so many bytes at such an offset; fewer only at the end of the file."""
+"""Returns up to a number of bytes at an offset; fewer only at the end of the file."""
 
 _WINDOW = 1 << 20
 
@@ -46,7 +46,7 @@ class RunAt(NamedTuple):
 
 
 class Group(NamedTuple):
-    """A group whose header and table are whole; its bodies need not be."""
+    """A group with a valid header and table; bodies may be damaged."""
 
     offset: int
     length: int
@@ -54,7 +54,7 @@ class Group(NamedTuple):
     durable_up_to: int
     runs: list[RunAt]
     broken_runs: list[RunAt]
-    """Those whose bodies do not carry their checksum."""
+    """Runs whose body does not match its checksum."""
 
     @property
     def end(self) -> int:
@@ -73,12 +73,12 @@ class SegmentReader:
         self._window_at = 0
 
     def header(self) -> SegmentHeader | None:
-        """The segment's header if it is whole and belongs to this segment id."""
+        """Returns the segment's header if it is valid and belongs to this segment id."""
         header = decode_segment_header(self._read_at(SEGMENT_HEADER_BYTES, 0))
         return header if header is not None and header.segment_id == self.segment_id else None
 
     def bytes_at(self, offset: int, length: int) -> bytes:
-        """Up to ``length`` bytes at ``offset``, from the window where it has them."""
+        """Returns up to ``length`` bytes at ``offset``, from the window if it has them."""
         begin = offset - self._window_at
         if begin < 0 or begin + length > len(self._window):
             self._window = self._read_at(max(length, _WINDOW), offset)
@@ -87,7 +87,7 @@ class SegmentReader:
         return self._window[begin : begin + length]
 
     def group_at(self, offset: int) -> Group | None:
-        """The group at ``offset`` if its header and table are whole and say it belongs exactly here."""
+        """Returns the group at ``offset`` if its header and table are valid and belong exactly there."""
         head = self.bytes_at(offset, GROUP_HEADER_BYTES)
         if len(head) < GROUP_HEADER_BYTES:
             return None
@@ -103,7 +103,7 @@ class SegmentReader:
         return _with_runs(data, Group(offset, length, sequence, durable, [], []), table_end)
 
     def groups(self, offset: int, sequence: int) -> Iterator[Group]:
-        """Whole groups from ``offset`` on as long as they carry on ``sequence``."""
+        """Iterates over valid groups from ``offset`` on, as long as they continue ``sequence``."""
         while (group := self.group_at(offset)) is not None:
             if group.sequence != sequence or group.broken_runs:
                 return
@@ -112,7 +112,8 @@ class SegmentReader:
             sequence += 1
 
     def groups_beyond(self, offset: int) -> Iterator[Group]:
-        """Every group of this segment at or after ``offset`` with a whole header, wherever it begins."""
+        """Iterates over groups of this segment with a valid header at or after ``offset``, wherever they
+        begin."""
         position = offset
         while position + GROUP_HEADER_BYTES <= self.size:
             data = self._read_at(_WINDOW, position)
@@ -122,11 +123,11 @@ class SegmentReader:
                 if group is not None:
                     yield group
                 found = data.find(GROUP_MAGIC, found + 1)
-            # A magic may lie across the edge of two reads.
+            # A magic may span two reads.
             position += max(1, len(data) - len(GROUP_MAGIC) + 1)
 
     def claimed_ledgers(self, offset: int) -> set[int]:
-        """The ledgers a group that is not whole seems to name; a guess for messages to people."""
+        """Returns the ledgers that a damaged group seems to name; a guess for error texts."""
         head = self.bytes_at(offset, GROUP_HEADER_BYTES)
         if len(head) < GROUP_HEADER_BYTES:
             return set()
@@ -138,7 +139,7 @@ class SegmentReader:
         return {run[2] for run in claimed if run[0] <= 3 and 0 < run[2] < 1 << 48}
 
     def entries(self, run: RunAt) -> list[bytes] | None:
-        """The entries of a run, or None when its body does not carry its checksum."""
+        """Returns the entries of a run, or None if its body does not match its checksum."""
         data = self._read_at(run.body_length, run.body_at)
         if run.kind != ENTRIES or not body_is_whole(data, 0, run.body_length, run.checksum):
             return None
@@ -148,18 +149,18 @@ class SegmentReader:
 
 
 class EntriesDamaged(Exception):
-    """Entries in a segment do not carry their checksum; says which."""
+    """Entries in a segment do not match their checksum; says which."""
 
 
 def entries_of_part(
     segment: SegmentReader, read_index: ReadAt, ledger_id: int, first: int, last: int
 ) -> Iterator[tuple[int, bytes]] | None:
-    """Entries ``first`` to ``last`` of a ledger, with their ids: what a read plan says lies in a segment.
+    """Iterates over entries ``first`` to ``last`` of a ledger with their ids, as located by a read plan.
 
-    None: the index does not know them; ask the store. The caller holds a shared lock on the segment's file
-    and has looked at its header.
+    Returns None if the index does not have them; ask the store then. The caller holds a shared lock on the
+    segment's file and has checked its header.
 
-    :raises EntriesDamaged: while they are read: some do not carry their checksum
+    :raises EntriesDamaged: during the iteration: some entries do not match their checksum
     """
     part = load_part(read_index, segment.segment_id, ledger_id, first)
     if part is None or part.last_entry_id < last:

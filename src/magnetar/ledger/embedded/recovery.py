@@ -1,4 +1,4 @@
-"""Opening: the checkpoint, what the log says behind it, and the decision between torn and damaged."""
+"""Recovery at the start: the checkpoint, the log behind it, and the decision between torn and damaged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from magnetar.ledger.interface import DataDamaged
 
 
 def read_checkpoint(disk: Disk, directory: str, files: SegmentFiles) -> Checkpoint:
-    """The last checkpoint; in a directory where no store ever served an empty one is written first.
+    """Returns the last checkpoint; in a new directory, an empty one is written first.
 
     :raises DataDamaged: it is damaged, or missing beside segments
     """
@@ -39,7 +39,7 @@ def read_checkpoint(disk: Disk, directory: str, files: SegmentFiles) -> Checkpoi
         segments = files.segment_ids()
         if segments:
             raise DataDamaged(f"{path} is missing, but {files.segment_path(segments[0])} exists")
-        # From now on segments without a checkpoint mean that somebody removed it.
+        # From now on, segments without a checkpoint mean that the checkpoint was removed.
         empty = Checkpoint()
         write_checkpoint(disk, directory, encode_checkpoint(empty, CheckpointRows(frozenset())))
         return empty
@@ -56,14 +56,14 @@ class _TailSegment:
     file: File
     reader: SegmentReader
     log: bool
-    """Its header is whole and says that it is part of the log."""
+    """Whether its header is valid and marks it as part of the log."""
 
 
 @dataclass
 class LogReplay:
     """The part of the log behind a checkpoint, applied to a table.
 
-    Afterwards ``runs`` holds the entries found there and ``sequence`` the next group's number.
+    Afterwards ``runs`` has the entries found there, and ``sequence`` is the next group's number.
     """
 
     files: SegmentFiles
@@ -72,7 +72,7 @@ class LogReplay:
     sequence: int = 0
     runs: list[LiveRun] = field(default_factory=list)
     ends: dict[int, int] = field(default_factory=dict)
-    """Of each segment that holds groups: where the last one ends."""
+    """The end of the last group of each segment that has groups."""
     _open: list[File] = field(default_factory=list)
 
     def run(self) -> None:
@@ -92,7 +92,7 @@ class LogReplay:
         self._refuse_gaps()
 
     def live_runs(self) -> list[LiveRun]:
-        """Entries of the tail that are still wanted, by ledger and entry."""
+        """Returns the live entries of the tail, by ledger and entry."""
         rows = self.table.rows
         live = []
         for run in self.runs:
@@ -141,7 +141,7 @@ class LogReplay:
     def _apply_entries(self, segment: _TailSegment, run: RunAt) -> None:
         row = self.table.rows.get(run.ledger_id)
         if row is None:
-            # Deleted later in the log: the checkpoint was written while the ledger was going.
+            # Deleted later in the log: the checkpoint was written while the ledger was being deleted.
             return
         entry_bytes = run.body_length - 4 * run.entries
         self.table.add_run(
@@ -160,7 +160,7 @@ class LogReplay:
         )
 
     def _refuse_damage(self, segments: list[_TailSegment], number: int, offset: int) -> None:
-        """Looks on behind the end of the replay for a group that knows more to be durable."""
+        """Searches behind the end of the replay for a group that proves more to be durable."""
         for segment in segments[number:]:
             begin = offset if segment is segments[number] else SEGMENT_HEADER_BYTES
             for group in segment.reader.groups_beyond(begin):
@@ -168,7 +168,8 @@ class LogReplay:
                     self._report(segments[number], offset, self._ledgers_behind(segments, number, offset))
 
     def _ledgers_behind(self, segments: list[_TailSegment], number: int, offset: int) -> set[int]:
-        """The ledgers that lost entries: those the damaged group names, else those with a gap behind it."""
+        """Returns the ledgers that lost entries: those that the damaged group names, else those with a gap
+        behind it."""
         damaged = segments[number].reader.group_at(offset)
         if damaged is not None and damaged.sequence == self.sequence:
             return {run.ledger_id for run in damaged.broken_runs}

@@ -1,4 +1,4 @@
-"""Putting a whole file in the place of another, so that a power cut leaves one of the two."""
+"""Replaces a whole file, so that a power cut leaves either the old or the new one."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from magnetar.io.interfaces import Disk
 
 
 def replace_file(disk: Disk, directory: str, name: str, *pieces: bytes) -> None:
-    """Writes ``directory/name`` anew, ``pieces`` one after the other; durable when this returns.
+    """Replaces ``directory/name`` with ``pieces``, one after the other; durable when this returns.
 
-    The bytes never go to a file that was there before: when a power cut kept half of the last rename, the
-    temporary name that was left is a second name of the very file that is to stay whole until it is replaced.
+    The bytes are never written to an existing file. If a power cut kept half of the last rename, the leftover
+    temporary name is a second name of the very file that must stay intact until it is replaced.
     """
     temporary = f"{directory}/{name}.tmp"
     if disk.exists(temporary):

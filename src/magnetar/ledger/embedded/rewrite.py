@@ -1,4 +1,4 @@
-"""Writes live runs of other segments into new ones, sorted by ledger. Calls block."""
+"""Writes live runs of other segments to new ones, sorted by ledger. Calls block."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from magnetar.ledger.interface import DataDamaged
 
 
 class RunDamaged(DataDamaged):
-    """A run does not carry its checksum."""
+    """A run does not match its checksum."""
 
     def __init__(self, run: LiveRun) -> None:
         self.path = run.source.path
@@ -37,7 +37,7 @@ class RunDamaged(DataDamaged):
 
 
 class LiveRun(NamedTuple):
-    """A run that is still wanted, and where it lies now."""
+    """A run that is still needed, and where it is now."""
 
     ledger_id: int
     first_entry_id: int
@@ -48,7 +48,7 @@ class LiveRun(NamedTuple):
     checksum: int
 
     def read(self) -> bytes:
-        """:raises RunDamaged: the body does not carry its checksum"""
+        """:raises RunDamaged: the body does not match its checksum"""
         body = self.source.read(self.body_length, self.body_at)
         if not body_is_whole(body, 0, self.body_length, self.checksum):
             raise RunDamaged(self)
@@ -65,7 +65,7 @@ Place = tuple[int, int, int, int]
 
 
 def places_of(rewritten: Iterable[Rewritten]) -> Iterator[tuple[int, Place]]:
-    """(ledger id, place) of all parts of these segments."""
+    """Iterates over (ledger id, place) of all parts of these segments."""
     for entry in rewritten:
         for part in entry.parts:
             runs = part.runs
@@ -90,9 +90,9 @@ class _SegmentWriter:
         self.end = SEGMENT_HEADER_BYTES
 
     def add_group(self, runs: list[Run]) -> None:
-        # durable-up-to stays 0: replay never takes these groups for a witness of the log.
+        # durable-up-to stays 0, so that replay never takes these groups as evidence about the log.
         data, places = build_group(self._segment_id, self.end, self._sequence, 0, runs)
-        # Not through the page cache: what is rewritten is cold, and commits of the log wait less for it.
+        # Not through the page cache: rewritten data is cold, and commits of the log are delayed less.
         self._file.write_durably(data, self.end)
         for number, run in enumerate(runs):
             at = 3 * number
@@ -120,9 +120,9 @@ class _SegmentWriter:
 
 
 class Rewriting:
-    """Copies runs, which ascend by ledger and entry, into new segments: a group with each step.
+    """Copies runs, which ascend by ledger and entry, to new segments: one group per step.
 
-    Neighbours are merged up to the size of a run. No runs make no segment.
+    Adjacent runs are merged up to the size of a run. Without runs no segment is created.
     """
 
     def __init__(
@@ -145,9 +145,9 @@ class Rewriting:
         self.entries = 0
 
     def step(self) -> bool:
-        """Writes the next group; False: there is none.
+        """Writes the next group; returns False if there is none.
 
-        :raises RunDamaged: a run does not carry its checksum
+        :raises RunDamaged: a run does not match its checksum
         """
         found = next(self._groups, None)
         if found is None:
@@ -164,7 +164,7 @@ class Rewriting:
         return True
 
     def finish(self) -> list[Rewritten]:
-        """The segments that were made, durable when this returns."""
+        """Returns the new segments, durable when this returns."""
         if self._writer is not None:
             self._finished.append(self._writer.finish())
             self._writer = None
@@ -173,7 +173,7 @@ class Rewriting:
         return self._finished
 
     def close(self) -> None:
-        """Closes what a rewriting that was given up left open."""
+        """Closes the files that an abandoned rewrite left open."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -186,9 +186,9 @@ def rewrite_runs(
     next_id: Callable[[], int],
     runs: Iterable[LiveRun],
 ) -> list[Rewritten]:
-    """All steps of a :class:`Rewriting`, without a pause.
+    """Performs all steps of a :class:`Rewriting`, without a pause.
 
-    :raises RunDamaged: a run does not carry its checksum
+    :raises RunDamaged: a run does not match its checksum
     """
     rewriting = Rewriting(files, store_id, settings, next_id, runs)
     while rewriting.step():
@@ -197,7 +197,7 @@ def rewrite_runs(
 
 
 def _merged(runs: Iterable[LiveRun], limit: int) -> Iterator[tuple[Run, int]]:
-    """Runs for a group and their sizes, neighbours of one ledger merged."""
+    """Iterates over runs for a group with their sizes, with adjacent runs of one ledger merged."""
     lengths: list[bytes] = []
     payloads: list[bytes] = []
     ledger_id = first = count = size = 0
@@ -218,7 +218,7 @@ def _merged(runs: Iterable[LiveRun], limit: int) -> Iterator[tuple[Run, int]]:
 
 
 def _groups(runs: Iterable[tuple[Run, int]], limit: int) -> Iterator[tuple[list[Run], int]]:
-    """Runs together in groups of about ``limit`` bytes, and the groups' sizes."""
+    """Combines runs to groups of about ``limit`` bytes, and returns the groups' sizes as well."""
     group: list[Run] = []
     total = GROUP_HEADER_BYTES
     for run, size in runs:

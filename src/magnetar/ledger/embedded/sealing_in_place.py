@@ -1,4 +1,4 @@
-"""Sealing what is left of a log where it lies, for a start that has no room to move it. Calls block."""
+"""Seals the rest of a log in place, for a start that has no room to rewrite it. Calls block."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _STEP_BYTES = 1 << 20
 
 
 def seal_in_place(files: SegmentFiles, replay: LogReplay) -> list[SealedSegment]:
-    """The segments of a log that was replayed, durable with their indexes when this returns.
+    """Returns the segments of a replayed log, durable with their indexes when this returns.
 
-    Each is cut behind its last group, which gives room back, and every byte is written once more in its
-    place: what reads back may never have reached the device.
+    Each is truncated behind its last group, which frees room, and every byte is written again in place: bytes
+    that read back may never have reached the device.
 
-    :raises DataDamaged: a run does not carry its checksum
+    :raises DataDamaged: a run does not match its checksum
     """
     runs: dict[str, list[LiveRun]] = {}
     for run in sorted(replay.runs, key=lambda run: (run.ledger_id, run.first_entry_id)):
-        # With those nobody wants any more, as the ledgers' rows have them.
+        # Including deleted entries, as the ledgers' rows have them.
         if run.ledger_id in replay.table.rows:
             runs.setdefault(run.source.path, []).append(run)
     sealed = []

@@ -1,4 +1,4 @@
-"""Making, filling ahead, recycling and removing segment files. Calls block."""
+"""Creates, pre-fills, recycles and removes segment files. Calls block."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ _ZEROS = bytes(1 << 20)
 
 
 _RESERVED_SEGMENTS = 2
-"""The reserve is as large as so many of the segments that are made: these grow with what is published."""
+"""The size of the reserve in segments of the current size, which grows with the publish rate."""
 _RESUME_PARTS = 4
-"""After a shortage one part in so many, or a segment if that is more, must be free beside what stays so."""
+"""After a shortage, one part in this many, or a segment if that is more, must be free in addition."""
 _LAST_PARTS = 4
-"""So large a part of the reserve is not for cursors."""
+"""One part in this many of the reserve is not for cursors."""
 _MARGIN_SHARE = 16
-"""So large a part of the reserve stays free beside what is written, for what a file system needs itself."""
+"""One part in this many of the reserve stays free for the file system's own needs."""
 
 
 class SegmentRoom(Enum):
-    """What a segment may take."""
+    """The room that a segment may use."""
 
     PLENTY = "plenty"
-    """Entries may still be accepted when it is there."""
+    """New entries may be accepted while there is room of this kind."""
     FREE = "free"
-    """Whatever is free: entries that were accepted must go somewhere."""
+    """All free bytes: entries that were accepted must be stored."""
     RESERVED = "reserved"
-    """What is kept for when nothing is free, but for its last quarter: cursors are written there."""
+    """The reserve for a full device, except its last quarter: cursors are written there."""
     LAST = "last"
-    """The last quarter too: for changes of ledgers only, so that what makes room can always be asked for."""
+    """The last quarter as well: only for changes of ledgers, so that deletions are always possible."""
 
 
 class SegmentFiles:
-    """The segment files of one store. One worker at a time uses it."""
+    """The segment files of one store, used by one worker at a time."""
 
     def __init__(self, disk: Disk, directory: str, settings: EmbeddedSettings, store_id: bytes) -> None:
         self._disk = disk
@@ -55,7 +55,7 @@ class SegmentFiles:
         self._settings = settings
         self._store_id = store_id
         self._renamed = True
-        """Whether a file may carry a new name that is not durable yet."""
+        """Whether a file may have a new name that is not durable yet."""
         self.reserve = SpaceReserve(disk, directory, settings.reserve_bytes, settings.first_segment_bytes)
         self._short = False
         self._free = [name for name in disk.names(directory) if name.startswith(_FREE_PREFIX)]
@@ -66,7 +66,7 @@ class SegmentFiles:
 
     @property
     def free_bytes(self) -> int:
-        """Of files kept to be used again; each has the size of a segment, at least."""
+        """Bytes of files kept for reuse; each has at least the size of a segment."""
         return len(self._free) * self._settings.segment_bytes
 
     def segment_path(self, segment_id: int) -> str:
@@ -76,14 +76,14 @@ class SegmentFiles:
         return f"{self._directory}/{index_name(segment_id)}"
 
     def segment_ids(self) -> list[int]:
-        """All segments there are files for, ascending."""
+        """Returns all segments that have files, ascending."""
         ids = (segment_id_of(name) for name in self._disk.names(self._directory))
         return sorted(segment_id for segment_id in ids if segment_id is not None)
 
     def prepare(self, segment_id: int, kind: int, size: int, room: SegmentRoom) -> File:
-        """A segment ready for its first group: filled, header and directory durable.
+        """Returns a segment ready for its first group: filled, with header and directory durable.
 
-        :raises SpaceExhausted: there is not enough room for it; nothing is left of it
+        :raises SpaceExhausted: there is not enough room for it; nothing of it is left
         """
         try:
             return self._prepared(SegmentHeader(segment_id, self._store_id, kind, size), room)
@@ -97,7 +97,7 @@ class SegmentFiles:
             raise SpaceExhausted(f"no space for a segment of {size} bytes: {error}") from error
 
     def _prepared(self, header: SegmentHeader, room: SegmentRoom) -> File:
-        """:raises OSError: something may be left of it"""
+        """:raises OSError: something of it may be left"""
         size = header.size
         if room is SegmentRoom.PLENTY:
             self._check_plenty(size)
@@ -118,13 +118,13 @@ class SegmentFiles:
         except OSError as error:
             if not may_give or not is_without_room(error) or not self._reserve_has(size, room):
                 raise
-        # A quota is used up that the free bytes of the device do not show.
+        # A quota is used up that the device's free bytes do not show.
         self.discard([header.segment_id])
         self.reserve.give_up(size + self._margin)
         return self._make(header)
 
     def _reserve_has(self, size: int, room: SegmentRoom) -> bool:
-        """Whether the reserve can give a segment of ``size`` bytes and keep what ``room`` must leave."""
+        """Whether the reserve can provide a segment of ``size`` bytes and keep what ``room`` must leave."""
         left = self.reserve.held - size - self._margin
         return left >= (0 if room is SegmentRoom.LAST else self.reserve.wanted // _LAST_PARTS)
 
@@ -144,21 +144,22 @@ class SegmentFiles:
         return file
 
     def _reserve_may_give(self, size: int) -> bool:
-        """Whether enough of the reserve is left with a segment of ``size`` bytes made of it."""
+        """Whether enough of the reserve would be left after a segment of ``size`` bytes."""
         missing = max(0, size + self._margin - self._disk.free_bytes())
         return self.reserve.held - missing >= self.reserve.wanted // _LAST_PARTS
 
     def write_within(self, wanted: int, write: Callable[[], T]) -> T:
-        """Calls ``write``, which needs ``wanted`` bytes, with as much of the reserve given up as that takes.
+        """Calls ``write``, which needs ``wanted`` bytes, and first releases as much of the reserve as it
+        needs.
 
-        :raises OSError: what ``write`` raises; not even the whole reserve may be enough
+        :raises OSError: as raised by ``write``; even the whole reserve may not be enough
         """
         return self.reserve.write_within(wanted + self._margin, write)
 
     def _reuse(self, name: str, header: SegmentHeader) -> File | None:
-        """A free file under a new header, or None (and the file is gone) when it does not fit.
+        """Returns a free file with a new header; None (and the file is deleted) if it does not fit.
 
-        A reader outside this process that still has the file open holds a shared lock and is left alone.
+        A file that a reader outside this process still has open, with a shared lock, is left alone.
         """
         path = f"{self._directory}/{name}"
         file = self._disk.open(path)
@@ -168,7 +169,7 @@ class SegmentFiles:
             return None
         try:
             if self._renamed:
-                # Else a crash could leave one file under two names, and both would be used again.
+                # Otherwise a crash could leave one file under two names, and both would be reused.
                 self.sync_directory()
                 self._renamed = False
             header = SegmentHeader(header.segment_id, header.store_id, header.kind, file.size())
@@ -183,13 +184,13 @@ class SegmentFiles:
         return file
 
     def _check_plenty(self, size: int) -> None:
-        """:raises SpaceExhausted: with a segment of ``size`` bytes there would be too little left"""
+        """:raises SpaceExhausted: too little would be left after a segment of ``size`` bytes"""
         was_short, self._short = self._short, True
         settings, total = self._settings, self._disk.total_bytes()
         self.reserve.grow(_RESERVED_SEGMENTS * size)
         kept = max(settings.entry_free_bytes, int(total * (1 - settings.full_share))) + self._margin
         if was_short:
-            # Else publishing would end with the next segment again.
+            # Otherwise publishing would stop with the next segment again.
             kept += max(kept // _RESUME_PARTS, size)
         if self._free and self._disk.free_bytes() < kept:
             self._remove_free()
@@ -212,25 +213,26 @@ class SegmentFiles:
         self._free.clear()
 
     def create_rewritten(self, segment_id: int) -> File:
-        """An empty file for a segment written in one go; the caller writes header and all, and syncs."""
+        """Returns an empty file for a segment written in one go; the caller writes the header and all else,
+        and syncs."""
         return self._disk.open(self.segment_path(segment_id), create=True, exclusive=True)
 
     def open(self, segment_id: int, *, ahead: bool = True) -> File:
         """Opens a segment for reading.
 
-        :param ahead: whether the system may read what follows what is asked for
-        :raises FileNotFoundError: it is gone
+        :param ahead: whether the operating system may read ahead
+        :raises FileNotFoundError: the file does not exist
         """
         return self._disk.open(self.segment_path(segment_id), write=False, ahead=ahead)
 
     def open_to_seal(self, segment_id: int) -> File:
-        """Opens a segment that an earlier process left in the middle."""
+        """Opens a segment that an earlier process left unfinished."""
         return self._disk.open(self.segment_path(segment_id))
 
     def open_index(self, segment_id: int) -> File:
-        """Opens the index beside a segment.
+        """Opens the index file of a segment.
 
-        :raises FileNotFoundError: there is none
+        :raises FileNotFoundError: the file does not exist
         """
         return self._disk.open(self.index_path(segment_id), write=False)
 
@@ -249,7 +251,7 @@ class SegmentFiles:
         self._disk.sync_directory(self._directory)
 
     def trim(self, file: File, end: int) -> int:
-        """Gives back what a sealed segment did not use when that is a lot; returns the size of the file."""
+        """Truncates a sealed segment if that frees a lot; returns the size of the file."""
         size = file.size()
         used = max(end, SEGMENT_HEADER_BYTES)
         if used * 4 < size * 3:
@@ -258,15 +260,15 @@ class SegmentFiles:
         return size
 
     def discard(self, segment_ids: Iterable[int]) -> None:
-        """Removes what there is of segments that nothing ever pointed to."""
+        """Removes the files of segments that were never referenced."""
         for segment_id in segment_ids:
             for path in (self.index_path(segment_id), self.segment_path(segment_id)):
                 if self._disk.exists(path):
                     self._disk.unlink(path)
 
     def retire(self, segment_id: int) -> None:
-        """Lets go of a segment nothing points to, durably: keeps the file for later use, or removes it."""
-        # The index first: what a crash leaves behind is a segment without an index, never the reverse.
+        """Retires an unreferenced segment, durably: keeps the file for reuse, or removes it."""
+        # The index first: a crash may leave a segment without an index, never the reverse.
         index_path = self.index_path(segment_id)
         if self._disk.exists(index_path):
             self._disk.unlink(index_path)

@@ -9,17 +9,17 @@ from magnetar.lazy_dataclass import dataclass
 
 FORMAT_VERSION = 1
 SEGMENT_HEADER_BYTES = 4096
-"""The first group begins here; no group ever shares a page with the header."""
+"""The first group begins here; it never shares a page with the header."""
 
 _MAGIC = b"MGSEGMNT"
 _HEADER = struct.Struct("<8sII16sQQ")
-"""Magic, format version, kind, store id, segment id, size of the file when it was made."""
+"""Magic, format version, kind, store id, segment id, size of the file at its creation."""
 _CHECKSUM = struct.Struct("<I")
 
 LOG = 0
-"""Part of the log: groups carry on the sequence of the segment before."""
+"""Part of the log: groups continue the sequence of the previous segment."""
 REWRITTEN = 1
-"""Live runs of other segments, written whole before anything points to it; its sequence starts at 1."""
+"""Live runs of other segments, written completely before it is referenced; its sequence starts at 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class SegmentHeader:
     format_version: int = FORMAT_VERSION
 
     def encode(self) -> bytes:
-        """The header, padded with zeros to :data:`SEGMENT_HEADER_BYTES`."""
+        """Returns the header, padded with zeros to :data:`SEGMENT_HEADER_BYTES`."""
         fields = _HEADER.pack(
             _MAGIC, self.format_version, self.kind, self.store_id, self.segment_id, self.size
         )
@@ -40,7 +40,7 @@ class SegmentHeader:
 
 
 def decode_segment_header(data: bytes) -> SegmentHeader | None:
-    """The header at the beginning of ``data``, or None when there is no whole one."""
+    """Returns the header at the beginning of ``data``, or None if there is no valid one."""
     if len(data) < _HEADER.size + _CHECKSUM.size:
         return None
     magic, version, kind, store_id, segment_id, size = _HEADER.unpack_from(data)
@@ -59,7 +59,7 @@ def index_name(segment_id: int) -> str:
 
 
 def segment_id_of(name: str) -> int | None:
-    """The id in a segment's file name; None for any other name."""
+    """Returns the id in a segment's file name; None for any other name."""
     if name.startswith("segment-") and name.endswith(".log") and len(name) == 28:
         try:
             return int(name[8:24], 16)

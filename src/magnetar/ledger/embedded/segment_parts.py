@@ -1,4 +1,4 @@
-"""What a segment holds of each ledger, collected run by run."""
+"""Collects what a segment has of each ledger, run by run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from magnetar.ledger.embedded.index import PartIndex
 
 
 class NewPart(NamedTuple):
-    """What a rewritten segment has of a ledger, without gaps."""
+    """The share of a ledger in a rewritten segment, without gaps."""
 
     ledger_id: int
     runs: PartIndex

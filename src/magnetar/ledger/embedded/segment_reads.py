@@ -1,4 +1,4 @@
-"""Reading from segments: open files, pins, workers, and a bound on what is in flight."""
+"""Reading from segments: open files, pins, workers, and a limit of bytes in flight."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ T = TypeVar("T")
 
 
 class SegmentReads:
-    """A segment that is pinned keeps its file, whatever becomes of its ledgers."""
+    """Reads of one store. A pinned segment keeps its file, whatever happens to its ledgers."""
 
     def __init__(
         self, io: Io, files: SegmentFiles, settings: EmbeddedSettings, unpinned: Callable[[], None]
     ) -> None:
-        """:param unpinned: called when a segment's last pin goes"""
+        """:param unpinned: called when a segment's last pin is released"""
         self._unpinned = unpinned
         self._io = io
         self._files = files
         self._settings = settings
         self._open: OrderedDict[tuple[int, bool], File] = OrderedDict()
-        """By segment, and whether what follows may be read ahead of need."""
+        """By segment, and whether the file may be read ahead."""
         self._pins: dict[int, int] = {}
         self._workers: list[Worker] = []
         self._next_worker = 0
@@ -52,14 +52,14 @@ class SegmentReads:
         return segment_id in self._pins
 
     def check(self) -> None:
-        """:raises BrokenInvariant: a segment is held fewer times than once, or less than nothing is read"""
+        """:raises BrokenInvariant: a segment has less than one pin, or bytes in flight are negative"""
         for segment_id, pins in self._pins.items():
             must(pins > 0, "segment", segment_id, "is held", pins, "times")
         must(self._in_flight >= 0, self._in_flight, "bytes are being read")
         must(bool(self._in_flight) or not self._queue, "reads wait for nobody")
 
     def adopt(self, segment_id: int, file: File) -> None:
-        """Takes over a file that is open already."""
+        """Takes over an open file."""
         self._adopt((segment_id, True), file)
 
     def _adopt(self, key: tuple[int, bool], file: File) -> None:
@@ -74,10 +74,10 @@ class SegmentReads:
                 file.close()
 
     async def read(self, segment_id: int, length: int, offset: int, *, ahead: bool = True) -> bytes:
-        """Up to ``length`` bytes of a pinned segment; fewer only at its end.
+        """Returns up to ``length`` bytes of a pinned segment; fewer only at its end.
 
-        :param ahead: whether the system may read what follows before it is asked for
-        :raises LedgerUnreadable: the system does not give them back
+        :param ahead: whether the operating system may read ahead
+        :raises LedgerUnreadable: the operating system does not return them
         """
         await self._wait_for_room(length)
         key = segment_id, ahead
@@ -85,7 +85,7 @@ class SegmentReads:
             known = self._open.get(key)
             if known is not None:
                 self._open.move_to_end(key)
-                # Who does not read ahead hardly ever finds anything at hand, and need not keep the loop.
+                # Without reading ahead, the bytes are rarely cached: not worth the time in the loop.
                 with self._unreadable(segment_id):
                     at_hand = known.read_cached(length, offset) if ahead else None
                 if at_hand is not None:
@@ -101,10 +101,10 @@ class SegmentReads:
             self._give_room(length)
 
     async def job(self, segment_id: int, job: Callable[[], T]) -> T:
-        """Runs ``job``, which reads of a segment or its index, on one of the readers' workers.
+        """Runs ``job``, which reads from a segment or its index, on one of the readers' workers.
 
-        :raises StoreClosed: there are none any more
-        :raises LedgerUnreadable: the system refuses what the job asks of it
+        :raises StoreClosed: there are no workers any more
+        :raises LedgerUnreadable: the operating system refuses an operation of the job
         """
         if self._closed:
             raise StoreClosed("the ledger store is closed")
@@ -117,7 +117,7 @@ class SegmentReads:
 
     @contextmanager
     def _unreadable(self, segment_id: int) -> Iterator[None]:
-        """Whoever reads tries again after a ledger's errors; those of the system would end them for good."""
+        """Converts system errors to a ledger's errors, after which readers try again instead of ending."""
         try:
             yield
         except OSError as error:
@@ -125,7 +125,7 @@ class SegmentReads:
             raise LedgerUnreadable(f"{path} cannot be read: {error.strerror or error}") from error
 
     def close(self) -> None:
-        """What waits is refused from now on."""
+        """Refuses all waiting reads from now on."""
         self._closed = True
         for worker in self._workers:
             worker.close()

@@ -1,4 +1,4 @@
-"""The log's segments, made ready ahead of need on a worker."""
+"""The log's segments, prepared ahead of need on a worker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from magnetar.ledger.embedded.segment_header import LOG, SEGMENT_HEADER_BYTES
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 
 _ROOMS: Sequence[SegmentRoom] = (SegmentRoom.FREE, SegmentRoom.RESERVED, SegmentRoom.LAST)
-"""Where there is room for what must have some when there is not plenty, one after the other."""
+"""Without plenty of room, the kinds of room that are tried in turn for what must be stored."""
 
 
 class LogSegment:
@@ -29,9 +29,9 @@ class LogSegment:
         self.file = file
         self.size = size
         self.room = room
-        """What it was made of, and so what it is for."""
+        """The kind of room it was made from, which decides what it is for."""
         self.reserved = room in (SegmentRoom.RESERVED, SegmentRoom.LAST)
-        """Its room is not meant for entries, except of high priority."""
+        """Whether it is not meant for entries, except those of high priority."""
         self.end = SEGMENT_HEADER_BYTES
         """Where the next group begins."""
         self.first_sequence = 0
@@ -40,15 +40,15 @@ class LogSegment:
 
 class _Prepared(NamedTuple):
     segment: LogSegment | None
-    """None: nobody waits for one, and there is no room."""
+    """None: no segment was needed, and there is no room."""
     shortage: str
     """Why no more entries should be accepted; empty: there is plenty of room."""
     refused: bool = False
-    """There is no room for whoever waited, not even in the reserve."""
+    """There is no room for the waiting caller, even in the reserve."""
 
 
 class _Waiting(NamedTuple):
-    """Who waits for a segment."""
+    """A caller that waits for a segment."""
 
     needed: int
     """Bytes that must fit into it."""
@@ -57,11 +57,11 @@ class _Waiting(NamedTuple):
 
 
 class SegmentSupply:
-    """Hands out segments in ascending order of their ids and prepares one ahead.
+    """Hands out segments in ascending order of their ids, and prepares one ahead.
 
-    How much room there is, it finds out with each segment, a whole segment before it is needed: that there
-    is none is no error but told, and only what was accepted still gets segments. When nothing is free, they
-    come from the reserve.
+    Each preparation, one segment ahead of need, checks how much room there is. A lack of room is reported and
+    is no error; from then on only accepted entries get segments. When the device is full, segments come from
+    the reserve.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class SegmentSupply:
         failed: Callable[[str, BaseException], None],
         short: Callable[[str], object],
     ) -> None:
-        """:param short: told why no more entries should be accepted whenever that changes; empty: they may"""
+        """:param short: called when the reason to accept no more entries changes; empty: there is none"""
         self.shortage = ""
-        """What was told last."""
+        """The last reported reason."""
         self._files = files
         self._worker = worker
         self._settings = settings
@@ -86,29 +86,29 @@ class SegmentSupply:
         self._preparing = False
         self._waiting: _Waiting | None = None
         self._last = False
-        """Whether the segment that was handed out last is for changes of ledgers only."""
+        """Whether the last segment that was handed out is for changes of ledgers only."""
         self._size = settings.first_segment_bytes
         self._stopped = False
 
     @property
     def ready_bytes(self) -> int:
-        """The size of the segment that is prepared."""
+        """The size of the prepared segment."""
         return 0 if self._ready is None else self._ready.size
 
     @property
     def has_room(self) -> bool:
-        """Whether a segment is ready that takes all entries."""
+        """Whether a segment for all entries is ready."""
         return self._ready is not None and not self._ready.reserved
 
     @property
     def reserved(self) -> SegmentRoom | None:
-        """What the segment that is ready is for, if it is of the reserve."""
+        """The kind of room of the prepared segment, if it is from the reserve."""
         return self._ready.room if self._ready is not None and self._ready.reserved else None
 
     def first(self) -> LogSegment:
-        """The first segment of a life; blocks until it is there.
+        """Returns the first segment after a start; blocks until it is ready.
 
-        :raises SpaceExhausted: not even the reserve has room for it
+        :raises SpaceExhausted: even the reserve has no room for it
         """
         size = min(self._size, self._settings.segment_bytes)
         prepared = self._prepare(self._next_id(), size, size, _ROOMS)
@@ -119,7 +119,7 @@ class SegmentSupply:
         return prepared.segment
 
     def prefetch(self, active: LogSegment, last: LogSegment) -> None:
-        """Begins to prepare the segment after ``active``.
+        """Starts to prepare the segment after ``active``.
 
         Sizes grow as long as segments get full, and shrink when ``last`` was sealed half empty.
         """
@@ -130,9 +130,10 @@ class SegmentSupply:
         self._request(self._size)
 
     def take(self, needed: int, ready: Callable[[], None], refused: Callable[[], None]) -> LogSegment | None:
-        """The next segment, with room for ``needed`` bytes; None: ``ready`` is called when to ask again.
+        """Returns the next segment, with room for ``needed`` bytes; None: ``ready`` is called when to ask
+        again.
 
-        :param refused: called instead when the reserve, too, has no room for it
+        :param refused: called instead if even the reserve has no room for it
         """
         segment = self._ready
         if segment is not None and segment.size >= needed:
@@ -141,26 +142,27 @@ class SegmentSupply:
             return segment
         self._waiting = _Waiting(needed, ready, refused)
         if segment is not None:
-            # Too small for what comes next. Its id is spent: ids must ascend along the log.
+            # Too small for the next item. Its id is used up: ids must ascend along the log.
             self._ready = None
             self._discard(segment)
         self._request(max(needed, self._size))
         return None
 
     def look_for_room(self) -> None:
-        """Tries again to prepare a segment ahead, if there was no room for one."""
+        """Retries to prepare a segment ahead, if there was no room for one."""
         if self.shortage:
             self._request(self._size)
 
     def stop(self) -> None:
-        """Prepares nothing more; what is ready goes. Call with nothing in flight on the worker."""
+        """Ends all preparation, and discards the prepared segment. Call with nothing in flight on
+        the worker."""
         self._stopped = True
         if self._ready is not None:
             self._discard(self._ready)
             self._ready = None
 
     def _request(self, size: int) -> None:
-        # One that was made in a shortage may be small, and says nothing of the room there is now.
+        # A segment that was made in a shortage may be small, and says nothing about the present room.
         if self._preparing or self._stopped or (self._ready is not None and not self.shortage):
             return
         self._preparing = True
@@ -168,7 +170,7 @@ class SegmentSupply:
         if self._waiting is not None:
             needed = self._waiting.needed
         elif self._last or self.reserved is SegmentRoom.LAST:
-            # Only changes of ledgers have room: before there is plenty, cursors may have some again.
+            # Only changes of ledgers have room: cursors may have some again before there is plenty.
             needed, rooms = self._settings.first_segment_bytes, _ROOMS[:-1]
         self._worker.submit(partial(self._prepare, self._next_id(), size, needed, rooms), self._prepared)
 
@@ -176,7 +178,7 @@ class SegmentSupply:
         """Runs on the worker.
 
         :param needed: bytes that must have room somewhere; 0: none
-        :param rooms: where it is looked for when there is not plenty
+        :param rooms: the kinds of room to try if there is not plenty
         """
         try:
             file = self._files.prepare(segment_id, LOG, size, SegmentRoom.PLENTY)
@@ -221,7 +223,7 @@ class SegmentSupply:
             self._waiting = None
             waiting.refused()
         else:
-            # Somebody has come to need it meanwhile.
+            # A caller has come to need it meanwhile.
             self._request(max(waiting.needed, self._size))
 
     def _discard(self, segment: LogSegment) -> None:

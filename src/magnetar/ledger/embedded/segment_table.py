@@ -1,4 +1,4 @@
-"""All segments that hold entries, and the state of each."""
+"""All segments that hold entries, and their states."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from magnetar.ledger.embedded.segment_supply import LogSegment
 
 
 class SegmentState(Enum):
-    """Where a segment is on its way. Before it there is a file made ready, behind it one kept for later use:
-    neither holds entries, and neither is in the table."""
+    """The states of a segment. Before them there is a prepared file, after them one kept for reuse: neither
+    holds entries, and neither is in the table."""
 
     GROWING = "growing"
     """The log writes to it; its index is in memory."""
     FULL = "full"
-    """The log has gone on; its index is still in memory only."""
+    """The log has moved on; its index is still in memory only."""
     REWRITTEN = "rewritten"
-    """A compaction wrote it, and ledgers are being pointed to it."""
+    """A compaction wrote it, and ledgers are being switched to it."""
     SEALED = "sealed"
-    """Its index is beside it, and checkpoints name it."""
+    """It has an index file, and checkpoints name it."""
     LEAVING = "leaving"
-    """Nobody wants anything of it, and a checkpoint that does not name it is being written."""
+    """Nothing in it is needed, and a checkpoint that does not name it is being written."""
     DEAD = "dead"
-    """No checkpoint names it: it goes as soon as nobody reads it."""
+    """No checkpoint names it: it is removed as soon as it has no readers."""
 
 
 _FOLLOWING: Mapping[SegmentState | None, frozenset[SegmentState | None]] = {
@@ -38,7 +38,7 @@ _FOLLOWING: Mapping[SegmentState | None, frozenset[SegmentState | None]] = {
     SegmentState.LEAVING: frozenset((SegmentState.DEAD,)),
     SegmentState.DEAD: frozenset((None,)),
 }
-"""What may come after a state; None: the segment is not in the table."""
+"""The states that may follow a state; None: the segment is not in the table."""
 _IN_MEMORY = (SegmentState.GROWING, SegmentState.FULL)
 
 
@@ -49,19 +49,19 @@ class Segment:
     segment_id: int
     state: SegmentState | None = None
     log: LogSegment | None = None
-    """While its index is in memory."""
+    """Set while its index is in memory."""
     next_sequence: int = 0
     """Of the first group behind it, once it is full."""
     sealed: SealedSegment | None = None
-    """What checkpoints say of it, once it has its index beside it."""
+    """Its row in checkpoints, once it has an index file."""
     damaged: bool = False
-    """It did not read back when it was to be rewritten, and stays as it is."""
+    """It did not read back when it was to be rewritten, and is kept as it is."""
 
 
 class SegmentTable:
-    """Each segment is in exactly one state, and goes from one to the next here only.
+    """The segments. Each is in exactly one state, and changes its state only here.
 
-    :param next_id: of the segment that is made next
+    :param next_id: of the next new segment
     """
 
     def __init__(self, next_id: int) -> None:
@@ -70,7 +70,7 @@ class SegmentTable:
         self._by_state: dict[SegmentState, dict[int, Segment]] = {state: {} for state in SegmentState}
 
     def take_id(self) -> int:
-        """An id that no segment had before."""
+        """Returns an id that no segment has had."""
         segment_id = self.next_id
         self.next_id += 1
         return segment_id
@@ -79,7 +79,7 @@ class SegmentTable:
         return self._rows.get(segment_id)
 
     def of(self, state: SegmentState) -> Mapping[int, Segment]:
-        """The segments in a state by their ids, in the order in which they came to it."""
+        """Returns the segments in a state by id, in the order in which they entered it."""
         return self._by_state[state]
 
     def begin(self, log: LogSegment) -> None:
@@ -87,7 +87,7 @@ class SegmentTable:
         self._move(Segment(log.segment_id, log=log), SegmentState.GROWING)
 
     def fill(self, segment_id: int, next_sequence: int) -> None:
-        """The log has gone on."""
+        """The log has moved on to the next segment."""
         segment = self._rows[segment_id]
         segment.next_sequence = next_sequence
         self._move(segment, SegmentState.FULL)
@@ -97,7 +97,7 @@ class SegmentTable:
         self._move(Segment(sealed.segment_id, sealed=sealed), SegmentState.REWRITTEN)
 
     def seal(self, sealed: SealedSegment) -> None:
-        """Its index is beside it, and no part of a ledger in it grows or is still to be put in its place."""
+        """It has an index file, and no part of a ledger in it grows or is still to be switched."""
         segment = self._rows.get(sealed.segment_id) or Segment(sealed.segment_id)
         segment.sealed = sealed
         segment.log = None
@@ -112,32 +112,32 @@ class SegmentTable:
         self._move(self._rows[segment_id], SegmentState.DEAD)
 
     def add_leftovers(self, segment_ids: Iterable[int]) -> None:
-        """Takes note of files that a former life left and that nothing will name."""
+        """Registers files that an earlier process left and that nothing will name."""
         for segment_id in segment_ids:
             self._move(Segment(segment_id), SegmentState.DEAD)
 
     def remove(self, segment_id: int) -> None:
-        """Its file goes."""
+        """Its file is being removed."""
         self._move(self._rows[segment_id], None)
 
     def may_grow(self, segment_id: int) -> bool:
-        """Whether parts of ledgers in it may still grow, or have no index beside them yet."""
+        """Whether parts of ledgers in it may still grow, or have no index file yet."""
         segment = self._rows.get(segment_id)
         return segment is not None and segment.log is not None
 
     def end_of(self, segment_id: int) -> int:
-        """Where the last group of a segment ends that has its index beside it."""
+        """Returns the end of the last group of a segment with an index file."""
         sealed = self._rows[segment_id].sealed
         if sealed is None:
             raise AssertionError(f"where segment {segment_id} ends is not known")
         return sealed.end
 
     def sealed(self) -> list[SealedSegment]:
-        """What checkpoints say of all sealed ones."""
+        """Returns the rows of all sealed segments for a checkpoint."""
         return [each.sealed for each in self._by_state[SegmentState.SEALED].values() if each.sealed]
 
     def stored_bytes(self) -> int:
-        """Of the files of all that are not being written, as far as their size is known."""
+        """Bytes of the files of all segments that are not being written, as far as their size is known."""
         return sum(
             row.log.end if row.log is not None else row.sealed.size if row.sealed is not None else 0
             for row in self._rows.values()
@@ -145,7 +145,7 @@ class SegmentTable:
         )
 
     def check(self) -> None:
-        """:raises BrokenInvariant: a segment is not in exactly one state, or lacks what its state asks for"""
+        """:raises BrokenInvariant: a segment is not in exactly one state, or lacks what its state requires"""
         listed = sum(map(len, self._by_state.values()))
         must(listed == len(self._rows), len(self._rows), "segments are in", listed, "states")
         must(len(self.of(SegmentState.GROWING)) <= 1, "the log writes to several segments")

@@ -41,16 +41,16 @@ from magnetar.ledger.interface import (
 
 
 class SpaceUse(NamedTuple):
-    """What a store's files take, in bytes, and how it comes back."""
+    """The space that a store's files take, in bytes, and how it is reclaimed."""
 
     stored_bytes: int
-    """Of all segments: with what nobody wants any more, and with room that is filled ahead."""
+    """Of all segments: including deleted data, and room that is filled ahead."""
     wanted_bytes: int
-    """Of entries somebody may still read, as they are stored."""
+    """Of entries that may still be read, as they are stored."""
     ahead_bytes: int
-    """What is left of the segment that is written, the one after it, and those kept to be used again."""
+    """The rest of the segment that is being written, the prepared one, and those kept for reuse."""
     segments: int
-    """That are full."""
+    """Full segments."""
     ledgers: int
     compactions: Compactions
 
@@ -58,8 +58,8 @@ class SpaceUse(NamedTuple):
 class EmbeddedLedgerStore:
     """A ``LedgerStore``; made by :meth:`open_store`.
 
-    An id is durable before anybody learns of it, and never given out again: the run that makes the ledger
-    carries it. Appends, changes of ledgers and closes travel through the same log, in order.
+    An id is durable before it is returned, and never assigned again: the run that creates the ledger carries
+    it. Appends, changes of ledgers and closes go through the same log, in order.
     """
 
     def __init__(self, io: Io, directory: str, settings: EmbeddedSettings, lock: File) -> None:
@@ -121,7 +121,7 @@ class EmbeddedLedgerStore:
 
     @classmethod
     async def open_store(cls, io: Io, directory: str, settings: EmbeddedSettings) -> EmbeddedLedgerStore:
-        """Opens the store in ``directory``, made when missing.
+        """Opens the store in ``directory``, which is created if it is missing.
 
         :raises StoreLocked: another process uses it
         :raises UnknownFormat: a newer release wrote it
@@ -135,7 +135,7 @@ class EmbeddedLedgerStore:
         except BaseException:
             lock.close()
             raise
-        # From here on nothing hurries: neither the next segment nor the end of those before.
+        # From here on nothing is urgent: neither the next segment nor the sealing of earlier ones.
         store._supply.prefetch(store._log.segment, store._log.segment)
         store._maintenance.start()
         await let_others(io.loop)
@@ -146,13 +146,13 @@ class EmbeddedLedgerStore:
     ) -> EmbeddedWriter:
         self._refuse_when_closed()
         if self._log.takes_changes_only:
-            # A new ledger makes no room, and there would be none for its entries.
+            # A new ledger frees no room, and there would be none for its entries.
             raise StoreFull(self._supply.shortage)
         ledger_id = self._table.next_ledger_id
         self._table.next_ledger_id = ledger_id + 1
         body = encode_created(self._io.clock.wall_ms(), custom)
         await self._log.control(LEDGER_CREATED, ledger_id, body)
-        # Closing does not wait for what a writer that it does not know appends.
+        # A close does not wait for the appends of a writer that is not registered.
         self._refuse_when_closed()
         row = self._row(ledger_id)
         writer = EmbeddedWriter(row, self._write_context, high_priority=high_priority)
@@ -167,7 +167,7 @@ class EmbeddedLedgerStore:
         return EmbeddedReader(row, self._context)
 
     def may_be_written(self, ledger_id: int) -> bool:
-        # No writer outlives the process, and the lock keeps others away.
+        # No writer outlives the process, and the lock keeps other processes away.
         return ledger_id in self._writers
 
     async def delete(self, ledger_id: int) -> None:
@@ -188,18 +188,18 @@ class EmbeddedLedgerStore:
 
     @property
     def durable_next_ledger_id(self) -> int:
-        """The ids below it were given out, as far as that is durable: no crash takes it back."""
+        """Ids below it were assigned durably: no crash takes that back."""
         return self._table.durable_next_ledger_id
 
     def ledgers_of(self, component: bytes) -> list[LedgerMetadata]:
-        """Ledgers whose custom metadata has this ``component``, in ascending order of ids."""
+        """Returns ledgers whose custom metadata has this ``component``, in ascending order of ids."""
         rows = (row for row in self._table.rows.values() if component in row.created)
         found = (row.metadata() for row in rows)
         wanted = (known for known in found if known.custom.get("component") == component)
         return sorted(wanted, key=lambda known: known.ledger_id)
 
     def space(self) -> SpaceUse:
-        """What the store takes now."""
+        """Returns the space that the store takes now."""
         active = self._log.segment
         ahead = active.size - active.end + self._supply.ready_bytes + self._files.free_bytes
         return SpaceUse(
@@ -212,7 +212,7 @@ class EmbeddedLedgerStore:
         )
 
     def hurry(self, urgent: bool) -> None:
-        """Says whether space is short: then what can come back comes back at once."""
+        """Sets whether space is short; reclaimable space is then reclaimed at once."""
         self._compaction.hurry(urgent)
         self._reminder.remind()
         self._supply.look_for_room()
@@ -223,11 +223,11 @@ class EmbeddedLedgerStore:
         return self._supply.shortage
 
     def listen_for_shortage(self, listener: Callable[[str], object]) -> None:
-        """Tells whenever :attr:`shortage` changes: found out with each segment, one ahead of need."""
+        """Reports changes of :attr:`shortage`, which is checked with each segment, one ahead of need."""
         self._short = listener
 
     def check(self) -> None:
-        """:raises BrokenInvariant: ledgers, segments, the log and who reads do not fit together"""
+        """:raises BrokenInvariant: ledgers, segments, the log and readers contradict each other"""
         for part in (self._table, self._segments, self._log, self._reads, self.read_plans):
             part.check()
         for ledger_id in self._writers:
@@ -239,7 +239,7 @@ class EmbeddedLedgerStore:
         self._check_places()
 
     def _check_places(self) -> None:
-        """What ledgers have lies in segments that stay, and the last of it where the log put it."""
+        """Checks that ledgers' parts are in segments that stay, and the last one where the log put it."""
         segments = self._segments
         for segment_id in self._table.live_bytes:
             segment = segments.get(segment_id)
@@ -260,7 +260,7 @@ class EmbeddedLedgerStore:
             row, part = self._table.rows.get(ledger_id), segment.index.part(ledger_id)
             if row is None or part is None:
                 continue
-            # The log has moved on to this segment: nothing of the ledger is in one before it any more.
+            # The log has moved on to this segment: no earlier one has anything of the ledger any more.
             must(row.last_entry_id >= part.last_entry_id, "ledger", ledger_id, "ends before what is stored")
             found = row.part_of(part.last_entry_id)
             where = (segment.segment_id, part.first_entry_id, part.last_entry_id)
@@ -299,7 +299,7 @@ class EmbeddedLedgerStore:
         self._reads.adopt(segment.segment_id, segment.file)
 
     def _filled(self, segment: LogSegment, next_sequence: int) -> None:
-        """The log has gone on from ``segment``."""
+        """The log has moved on from ``segment``."""
         self._segments.fill(segment.segment_id, next_sequence)
         self._reminder.remind()
 
@@ -325,7 +325,7 @@ class EmbeddedLedgerStore:
         self._reminder.remind()
 
     async def _recover(self, row: LedgerRow) -> None:
-        """Ends the ledger's writer and closes it durably at the last entry that is on the disk."""
+        """Ends the ledger's writer and closes the ledger durably at its last entry on disk."""
         ledger_id = row.ledger_id
         recovered = self._recovering.get(ledger_id)
         if recovered is None:

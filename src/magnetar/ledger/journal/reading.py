@@ -1,4 +1,4 @@
-"""Finding the metadata journals of a ledger store, and reading one."""
+"""Finds the metadata journals of a ledger store, and reads one."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _READ_BYTES = 1 << 20
 
 @dataclass
 class Journal:
-    """Ledgers that go on from each other; the first begins with a snapshot."""
+    """A chain of ledgers that continue each other; the first begins with a snapshot."""
 
     ledgers: list[int]
     """In their order."""
     whole: bool
-    """Whether its first ledger is there. If not, it shows how far the metadata had come, and no more."""
+    """Whether its first ledger exists. Otherwise the journal only shows how far the metadata had come."""
     last: Header | None = None
-    """Of its last entry; None: it has none."""
+    """Of its last entry; None: it has no entries."""
 
     def ends_at(self, generation: int, tally: Tally) -> bool:
-        """Whether it holds all of the metadata as of this generation, so that it can be continued."""
+        """Whether it holds all metadata as of this generation, so that it can be continued."""
         last = self.last
         if last is None or not self.whole or not last.complete or last.kind is RecordKind.MORE_EDITS:
             return False
@@ -43,7 +43,7 @@ class Journal:
 
 
 async def find_journals(store: EmbeddedLedgerStore) -> list[Journal]:
-    """All journals, the oldest first.
+    """Returns all journals, the oldest first.
 
     :raises DataDamaged: a journal's last entry does not read back
     """
@@ -64,7 +64,7 @@ async def find_journals(store: EmbeddedLedgerStore) -> list[Journal]:
 
 
 def newest(journals: list[Journal]) -> Header | None:
-    """The newest state of the metadata that any journal knows of."""
+    """Returns the newest state of the metadata that any journal knows of."""
     known = [journal.last for journal in journals if journal.last is not None]
     return max(known, key=lambda header: header.generation, default=None)
 
@@ -83,13 +83,13 @@ async def _last_header(store: EmbeddedLedgerStore, ledger_id: int) -> Header | N
 
 @dataclass
 class Tree:
-    """The metadata as a journal has them."""
+    """The metadata in a journal."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
     """By parent: the number of its next sequential child."""
     _edited: set[str] = field(default_factory=set)
-    """Paths that edits put. Parts come in order, so that only these may lie in the range of a later one."""
+    """Paths set by edits. Parts come in order, so that only these may lie in the range of a later part."""
 
     def tally(self) -> Tally:
         found = Tally()
@@ -118,7 +118,7 @@ class Tree:
 
 
 async def read_journal(store: EmbeddedLedgerStore, journal: Journal) -> tuple[Tree, Header]:
-    """The metadata as of the last transaction that the journal has all entries of.
+    """Returns the metadata as of the last transaction of which the journal has all entries.
 
     :raises DataDamaged: an entry does not read back, or the nodes are not those that were written
     """

@@ -15,7 +15,7 @@ COMPONENT = b"metadata-journal"
 """As ``component`` in the custom metadata of a journal's ledgers."""
 
 CONTINUES = "magnetar/continues"
-"""In the custom metadata: the id of the ledger that this one goes on from. A journal's first has none."""
+"""In the custom metadata: the id of the ledger that this one continues. A journal's first ledger has none."""
 
 _HEADER = struct.Struct("<4sBBH16sqqQ")
 """Magic, format version, kind, whether the snapshot is complete, metadata id, generation, tally."""
@@ -30,11 +30,11 @@ _ENTRY_BYTES = 256 << 10
 
 class RecordKind(IntEnum):
     PART = 1
-    """All nodes in a range of paths: whatever was in the range before is void."""
+    """All nodes in a range of paths: earlier nodes in that range are void."""
     EDITS = 2
-    """What one transaction changed, or the last of several entries of it."""
+    """The changes of one transaction, or the last of its several entries."""
     MORE_EDITS = 3
-    """Likewise, and the next entry goes on."""
+    """The same, continued in the next entry."""
 
 
 class _Op(IntEnum):
@@ -46,7 +46,7 @@ class _Op(IntEnum):
 class Header(NamedTuple):
     kind: RecordKind
     complete: bool
-    """Whether the ledgers up to this entry hold all of the metadata."""
+    """Whether the ledgers up to this entry hold all metadata."""
     metadata_id: bytes
     generation: int
     tally: Tally
@@ -69,7 +69,8 @@ def encode_part(header: Header, after: str, upto: str, edits: Iterable[Edit]) ->
 
 
 def encode_edits(header: Header, edits: Iterable[Edit]) -> list[bytes]:
-    """One transaction: entries of :attr:`RecordKind.MORE_EDITS`, then one of :attr:`RecordKind.EDITS`."""
+    """Encodes one transaction: entries of :attr:`RecordKind.MORE_EDITS`, then one of
+    :attr:`RecordKind.EDITS`."""
     more = _encode_header(header._replace(kind=RecordKind.MORE_EDITS))
     entries: list[bytes] = []
     pieces: list[bytes] = []

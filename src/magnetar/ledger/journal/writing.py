@@ -1,4 +1,4 @@
-"""Writing the metadata journal: a copy of the metadata in ledgers, one transaction behind at most."""
+"""Writes the metadata journal: a copy of the metadata in ledgers, at most one transaction behind."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 10.0
 _LEAST_BYTES = 4 << 20
-"""A journal of fewer bytes is not begun anew."""
+"""A smaller journal is not replaced."""
 _MOST_LEDGERS = 64
 _PARTS_IN_FLIGHT = 8
 
 
 class MetadataJournal:
-    """Appends each transaction of the metadata to a ledger, before anybody hears that it was made.
+    """Appends each transaction of the metadata to a ledger, before the transaction is reported as done.
 
     An entry that is acknowledged after a change of the metadata is therefore never durable without that
-    change: the log is written in order. A journal begins with a snapshot of all nodes. It is begun anew, and
-    the one before is deleted, when the transactions since the snapshot take more than the snapshot.
+    change: the log is written in order. A journal begins with a snapshot of all nodes. It is replaced by a
+    new one, and deleted, when the transactions since its snapshot take more than the snapshot.
     """
 
     def __init__(self, io: Io, store: EmbeddedLedgerStore, metadata: EmbeddedMetadataStore) -> None:
@@ -46,30 +46,30 @@ class MetadataJournal:
         self._metadata = metadata
         self._current: _Target | None = None
         self._following: _Target | None = None
-        """The journal that is being begun; until it is complete both are written."""
+        """The journal that is being started; both are written until it is complete."""
         self._before: list[int] = []
         """Ledgers of journals that are deleted once the next one is complete."""
         self._task: Any = None
         self._timer: Cancellable | None = None
         self._stopped = False
         self.snapshots = 0
-        """Begun and completed since the start."""
+        """Started and completed since the start of the process."""
         metadata.listen_for_edits(self._edited)
 
     @property
     def behind(self) -> bool:
-        """Whether the ledgers do not hold all of the metadata now."""
+        """Whether the ledgers do not hold all metadata now."""
         return self._current is None
 
     @property
     def durable(self) -> bool:
-        """Whether all transactions that were answered are durable in the ledgers."""
+        """Whether all acknowledged transactions are durable in the ledgers."""
         return self._current is not None and self._current.is_durable
 
     async def start(self, found: list[Journal]) -> None:
-        """Continues the journal that ends where the metadata are, or begins one.
+        """Continues the journal that ends where the metadata is, or starts one.
 
-        Returns when the ledgers hold all of the metadata, or there is no room for that.
+        Returns when the ledgers hold all metadata, or there is no room for that.
         """
         progress = self._metadata.progress
         going_on = next((one for one in found if one.ends_at(progress.generation, progress.tally)), None)
@@ -89,7 +89,7 @@ class MetadataJournal:
             self._try_later(error)
 
     async def stop(self) -> None:
-        """From now on nothing is written. What was told before is durable when the ledger store is closed."""
+        """Stops writing. Earlier transactions are durable when the ledger store is closed."""
         self._stopped = True
         self._metadata.listen_for_edits(lambda _edits: None)
         if self._timer is not None:
@@ -129,7 +129,7 @@ class MetadataJournal:
             self._timer = self._io.loop.call_later(_RETRY_SECONDS, self._start_task)
 
     async def _begin(self) -> None:
-        """Begins a journal, and lets go of those before when it is complete."""
+        """Starts a journal, and deletes earlier ones when it is complete."""
         target = self._following = await self._new_target(continues=None)
         target.ledgers = [target.writer.ledger_id]
         try:
@@ -239,7 +239,7 @@ class _Target:
             self._end(error)
 
     async def durable(self) -> None:
-        """Returns when all that was appended is durable. :raises LedgerError: the ledger failed"""
+        """Returns when everything appended is durable. :raises LedgerError: the ledger failed"""
         while self._durable < self._last or self._error is not None:
             if self._error is not None:
                 raise self._error
