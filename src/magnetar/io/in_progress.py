@@ -1,4 +1,4 @@
-"""Operations that are going on, and waiting for the last of them."""
+"""Counts operations in progress, and waits for the last of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from magnetar.io.waiting import finished
 
 
 class InProgress:
-    """``with`` it goes each operation."""
+    """The operations in progress; each runs ``with`` this object."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -29,7 +29,7 @@ class InProgress:
             self._idle = None
 
     async def none(self) -> None:
-        """Returns when there are none."""
+        """Returns when no operation is in progress."""
         while self._count:
             if self._idle is None:
                 self._idle = self._loop.create_future()

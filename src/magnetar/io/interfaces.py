@@ -1,8 +1,8 @@
-"""What the rest of Magnetar may know of the world outside the process.
+"""The interfaces to everything outside the process.
 
-Everything below ``broker`` is handed an :class:`Io` and touches clock, randomness, files, threads and
-sockets through it alone, so that one seed can replay a whole run on the simulated ones.
-Coroutines, futures and tasks come from :class:`Loop`; nobody asks for "the running loop".
+Everything below ``broker`` is passed an :class:`Io` and uses clock, randomness, files, threads and sockets
+only through it, so that one seed can replay a whole run on the simulated ones. Coroutines, futures and tasks
+come from :class:`Loop`; no code asks for "the running loop".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Cancellable(Protocol):
-    """A scheduled call that can be taken back; cancelling twice or after the call is harmless."""
+    """A scheduled call that can be cancelled; cancelling twice or after the call has no effect."""
 
     def cancel(self) -> None: ...
 
@@ -40,7 +40,7 @@ class Loop(Protocol):
     def create_task(self, coroutine: Coroutine[Any, Any, T]) -> Any: ...
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Reports what nobody handled: ``message`` and ``exception``."""
+        """Reports an unhandled error: ``message`` and ``exception``."""
         ...
 
 
@@ -54,7 +54,7 @@ class Clock(Protocol):
         ...
 
     def processor(self) -> float:
-        """Seconds of the processor that the calling thread has used; costs a system call."""
+        """Seconds of processor time that the calling thread has used; costs a system call."""
         ...
 
 
@@ -78,11 +78,11 @@ class File(Protocol):
     path: str
 
     def read(self, length: int, offset: int) -> bytes:
-        """Up to ``length`` bytes at ``offset``; shorter only at the end of the file."""
+        """Returns up to ``length`` bytes at ``offset``; fewer only at the end of the file."""
         ...
 
     def read_cached(self, length: int, offset: int) -> bytes | None:
-        """Like :meth:`read` if the bytes are at hand without waiting for the device, else ``None``."""
+        """Like :meth:`read` if the bytes are available without waiting for the device, else ``None``."""
         ...
 
     def write(self, data: bytes | bytearray | memoryview, offset: int) -> None:
@@ -106,12 +106,12 @@ class File(Protocol):
         offset: int,
         done: Callable[[None, OSError | None], object],
     ) -> bool:
-        """Begins what :meth:`write_durably` does, without waiting for it.
+        """Starts what :meth:`write_durably` does, without waiting for it.
 
-        The loop calls ``done(None, error)``; until then nobody else writes to the file. Only for the loop's
-        thread.
+        The loop calls ``done(None, error)``; until then nothing else may write to the file. Only for the
+        loop's thread.
 
-        :return: whether it began; else nothing was written, and it is a worker's
+        :return: whether the write was started; otherwise nothing was written, and a worker must write
         """
         ...
 
@@ -119,13 +119,13 @@ class File(Protocol):
     def allocate(self, size: int) -> None:
         """Makes the file at least ``size`` bytes long, with room on the device for all of them.
 
-        :raises OSError: there is no such room; how long the file is then is not said
+        :raises OSError: there is no such room; the length of the file is undefined then
         """
         ...
 
     def size(self) -> int: ...
     def lock(self, *, exclusive: bool) -> bool:
-        """Takes an advisory lock without waiting; False when somebody else is in the way."""
+        """Takes an advisory lock without waiting; False if another holder is in the way."""
         ...
 
     def unlock(self) -> None: ...
@@ -133,7 +133,7 @@ class File(Protocol):
 
 
 class Disk(Protocol):
-    """A file system below one root; paths are relative to it, ``/`` separated. Calls block."""
+    """A file system below one root; paths are relative to it, with ``/`` as separator. Calls block."""
 
     def open(
         self,
@@ -144,10 +144,10 @@ class Disk(Protocol):
         write: bool = True,
         ahead: bool = True,
     ) -> File:
-        """Opens a file; ``create`` makes it when missing, ``exclusive`` refuses one that exists.
+        """Opens a file; ``create`` creates it if it is missing, ``exclusive`` refuses one that exists.
 
-        :param ahead: whether the system may read what follows before anybody asks for it: that can be a lot,
-            and who writes to the same device meanwhile waits for it
+        :param ahead: whether the operating system may read ahead: that can be a lot, and delays writers to
+            the same device
         :raises FileNotFoundError: it is missing and ``create`` is false
         :raises FileExistsError: it exists and ``exclusive`` is true
         """
@@ -155,11 +155,11 @@ class Disk(Protocol):
 
     def exists(self, path: str) -> bool: ...
     def names(self, directory: str) -> Sequence[str]:
-        """The names in a directory, sorted."""
+        """Returns the names in a directory, sorted."""
         ...
 
     def make_directory(self, path: str) -> None:
-        """Makes a directory and its parents; one that exists is fine."""
+        """Creates a directory and its parents, unless they exist."""
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -172,63 +172,64 @@ class Disk(Protocol):
         ...
 
     def free_bytes(self) -> int:
-        """Bytes that may still be written."""
+        """Returns the number of bytes that can still be written."""
         ...
 
     def total_bytes(self) -> int:
-        """All bytes there may be: those that may still be written, and all that is stored, by anybody."""
+        """Returns the size of the device for this process: bytes that can still be written, and all that are
+        stored."""
         ...
 
 
 class Worker(Protocol):
-    """A thread of its own that runs one job after another; answers arrive in the loop, in order."""
+    """A thread that runs one job after another; results arrive in the loop, in order."""
 
     def submit(
         self, job: Callable[[], T], done: Callable[[T | None, BaseException | None], object] | None = None
     ) -> None:
-        """Runs ``job`` there, then calls ``done(result, error)`` in the loop."""
+        """Runs ``job`` on the thread, then calls ``done(result, error)`` in the loop."""
         ...
 
     def close(self) -> None:
-        """Runs what was submitted, then ends the thread; blocks until it has ended."""
+        """Runs the submitted jobs, then ends the thread; blocks until it has ended."""
         ...
 
 
 Buffer = bytes | bytearray | memoryview
 
 Service = Callable[[Disk], Callable[[bytes], Sequence[Buffer]]]
-"""What a process of its own is there for: a function of a module. It is called there once, with the disk;
-what it returns is called with each question, and returns the parts of the answer."""
+"""The work of a child process: a function of a module. It is called there once, with the disk; the function
+that it returns is called with each request, and returns the parts of the answer."""
 
 
 class ProcessFailed(Exception):
-    """A process of its own has ended, or answers what nobody understands, or cannot do what it was asked."""
+    """A child process has ended, sends an invalid answer, or cannot carry out a request."""
 
 
 class Process(Protocol):
-    """A process of its own that answers one question after another; it ends when this process does.
+    """A child process that answers one request after another; it ends when this process does.
 
-    It gets less of the processor than this one where both want it.
+    It gets less processor time than this process if both want it.
     """
 
     def ask(self, question: Sequence[Buffer]) -> Any:
-        """Sends a question, given in parts that do not change any more; a future of the answer's bytes.
+        """Sends a request, in parts that must not change any more; returns a future of the answer's bytes.
 
-        The future may come to :class:`ProcessFailed`.
+        The future may fail with :class:`ProcessFailed`.
         """
         ...
 
     def close(self) -> None:
-        """Ends it at once, whatever it does; what it was asked is not answered any more."""
+        """Kills the process; pending requests are not answered any more."""
         ...
 
 
 class SqlError(Exception):
-    """SQLite cannot do what it was asked, or its file is not sound; ``str()`` says why."""
+    """SQLite cannot carry out a request, or its file is damaged; ``str()`` says why."""
 
 
 class SqlFull(SqlError):
-    """The device has no room for what was to be written; the file is as it was before the transaction."""
+    """The device has no room for a write; the file is as it was before the transaction."""
 
 
 class SqlConnection(Protocol):
@@ -238,7 +239,7 @@ class SqlConnection(Protocol):
     """
 
     def start(self) -> None:
-        """Looks at the file for the first time, and sets what every connection has: before all else."""
+        """Accesses the file for the first time, and makes the settings of every connection; called first."""
         ...
 
     @property
@@ -248,7 +249,7 @@ class SqlConnection(Protocol):
 
 
 class Transport(Protocol):
-    """The sending side of a connection, as asyncio's transports have it."""
+    """The sending side of a connection, like asyncio's transports."""
 
     def write(self, data: bytes | bytearray | memoryview) -> None: ...
     def writelines(self, list_of_data: Sequence[bytes | bytearray | memoryview]) -> None: ...
@@ -263,7 +264,7 @@ class Transport(Protocol):
 
 
 class StreamProtocol(Protocol):
-    """What a connection handler offers, as asyncio's Protocol has it."""
+    """A connection handler, like asyncio's Protocol."""
 
     def connection_made(self, transport: Any) -> None: ...
     def data_received(self, data: bytes) -> None: ...
@@ -278,7 +279,7 @@ class Listener(Protocol):
     port: int
 
     def close(self) -> None:
-        """Stops accepting; connections that exist go on."""
+        """Stops accepting; existing connections stay."""
         ...
 
 
@@ -299,20 +300,20 @@ class ConnectingNetwork(Protocol):
     async def connect(
         self, host: str, port: int, factory: Callable[[], StreamProtocol]
     ) -> tuple[Transport, StreamProtocol]:
-        """A TCP connection, and what ``factory`` made to handle it: ``connection_made`` has been called.
+        """Opens a TCP connection; returns it with the handler from ``factory``, after ``connection_made``.
 
-        :raises OSError: nobody answers there; a name without an address included
+        :raises OSError: the address does not answer, or the name has no address
         """
         ...
 
 
 class Network(ListeningNetwork, ConnectingNetwork, Protocol):
-    """Both."""
+    """The network for servers and clients."""
 
 
 @dataclass(frozen=True)
 class Io:
-    """Everything outside, in one hand."""
+    """All interfaces to the outside of one process."""
 
     loop: Loop
     clock: Clock
@@ -321,12 +322,12 @@ class Io:
     network: Network
     start_worker: Callable[[str], Worker]
     start_process: Callable[[str, Service], Process]
-    """Starts one, by a name. It raises OSError when there can be none."""
+    """Starts a child process with a name. Raises OSError if none can be started."""
     open_sqlite: Callable[[str], SqlConnection]
     stop_process: Callable[[str], None]
-    """Ends the process with a message, as a failed write or fsync does; never returns in production."""
+    """Ends the process with a message, after a failed write or fsync; never returns in production."""
     slices: Slices = field(default_factory=Slices)
-    """How long background work keeps the loop."""
+    """How long background work blocks the loop."""
 
 
 async def _at_once(job: Callable[[], T]) -> T:
@@ -335,13 +336,14 @@ async def _at_once(job: Callable[[], T]) -> T:
 
 @dataclass(frozen=True, slots=True)
 class ClientIo:
-    """What a client needs of the world outside: no files, no threads."""
+    """What a client needs of the outside: no files, no threads."""
 
     loop: Loop
     clock: Clock
     randomness: Randomness
     network: Network
     secured: Callable[[ClientTls], ConnectingNetwork] | None = None
-    """Like :attr:`network`, with TLS; None: there is none."""
+    """Like :attr:`network`, with TLS; None: TLS is not available."""
     apart: Callable[[Callable[[], Any]], Awaitable[Any]] = _at_once
-    """Runs what may block, like giving a fresh token, where it keeps nobody waiting; answers what it does."""
+    """Runs a function that may block, such as one that returns a new token, where it delays nothing else;
+    returns its result."""

@@ -1,4 +1,4 @@
-"""One coroutine at a time: a lock for the loop that was handed over, not for the one that runs."""
+"""A lock for the loop that is passed in, not for the running one: one coroutine at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""So many coroutines at a time: a semaphore for the loop that was handed over, not for the one that runs."""
+"""A semaphore for the loop that is passed in, not for the running one: a number of coroutines at a time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class FairSemaphore:
     __slots__ = ("_free", "_loop", "_most", "_waiters")
 
     def __init__(self, loop: Loop, most: int = 1) -> None:
-        """:param most: how many there are, at least 1"""
+        """:param most: the number of places, at least 1"""
         self._loop = loop
         self._most = self._free = most
         self._waiters: deque[Any] | None = None
-        """Made when somebody has to wait: an empty one takes 760 bytes, and a topic has several places."""
+        """Made for the first waiter: an empty deque takes 760 bytes, and a topic has several semaphores."""
 
     @property
     def taken(self) -> int:
@@ -36,7 +36,7 @@ class FairSemaphore:
             await waiter
         except BaseException:
             if waiter.done() and not waiter.cancelled():
-                # Cancelled with the place already handed over: the next one gets it.
+                # Cancelled after the place was handed over: the next waiter gets it.
                 self._pass_on()
             raise
 

@@ -1,4 +1,4 @@
-"""Telling one task that there may be something to do."""
+"""Wakes a task when there may be something to do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from magnetar.io.interfaces import Loop
 
 
 class Reminder:
-    """What is said while the task works, or before it waits, counts once and is not lost."""
+    """A reminder while the task works, or before it waits, is not lost; several of them count once."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -16,13 +16,13 @@ class Reminder:
         self._waiter: Any = None
 
     def remind(self) -> None:
-        """Wakes the task that waits, or that will."""
+        """Wakes the waiting task, or its next wait."""
         self._reminded = True
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     async def wait(self) -> None:
-        """Until somebody reminds; at once when somebody has since the last time. One task at a time waits."""
+        """Waits for a reminder; returns at once after one since the last wait. Only one task may wait."""
         if not self._reminded:
             self._waiter = self._loop.create_future()
             try:

@@ -1,4 +1,4 @@
-"""Memory that several share: what does not fit waits, and is refused when too much waits already."""
+"""A limit of memory that several users share: requests beyond it wait, and are refused if too many wait."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from magnetar.io.interfaces import Loop
 
 
 class NoRoom(Exception):
-    """The room cannot be had: ``ever`` tells whether it could be when others have left."""
+    """The memory is not available: ``ever`` says whether it could be after others have released theirs."""
 
     def __init__(self, reason: str, *, ever: bool) -> None:
         super().__init__(reason)
@@ -17,13 +17,13 @@ class NoRoom(Exception):
 
 
 class Room:
-    """So many bytes, given first come, first served."""
+    """A number of bytes, handed out first come, first served."""
 
     def __init__(self, loop: Loop, size: int, *, waiting: int, seconds: float) -> None:
-        """:param size: bytes in all
+        """:param size: bytes in total
 
-        :param waiting: how many may wait at a time
-        :param seconds: how long each of them waits
+        :param waiting: the most requests that may wait
+        :param seconds: how long a request waits at most
         """
         self._loop = loop
         self.size = size
@@ -34,13 +34,13 @@ class Room:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether somebody waits."""
+        """Whether a request waits."""
         return bool(self._waiting)
 
     async def take(self, size: int) -> Held:
         """Waits until ``size`` bytes are free.
 
-        :raises NoRoom: it is more than there is in all, too many wait already, or nothing became free in time
+        :raises NoRoom: it is more than the total, too many requests wait, or not enough became free in time
         """
         if size > self.size:
             raise NoRoom(f"{size} bytes of memory are needed, at most {self.size} are available", ever=False)
@@ -84,7 +84,7 @@ class Room:
 
 
 class Held:
-    """Room that somebody has, until it is released or forgotten."""
+    """Bytes that were taken, until they are released or forgotten."""
 
     __slots__ = ("_room", "_size")
 
@@ -93,13 +93,13 @@ class Held:
         self._size = size
 
     def shrink(self, size: int) -> None:
-        """Gives back all but ``size`` bytes."""
+        """Releases all but ``size`` bytes."""
         if size < self._size:
             freed, self._size = self._size - size, size
             self._room.give_back(freed)
 
     def release(self) -> None:
-        """Gives all of it back; once it has been, nothing happens."""
+        """Releases all bytes; a second call has no effect."""
         self.shrink(0)
 
     def __del__(self) -> None:

@@ -1,4 +1,4 @@
-"""Questions to a process of its own, and its answers: the same with a real one and with a simulated one."""
+"""Requests to a child process and its answers, for real and simulated processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FAILED = 1
 
 
 def answer_to(question: bytes, answer: Callable[[bytes], Sequence[Buffer]]) -> tuple[int, Sequence[Buffer]]:
-    """How a question was answered, and the parts of the answer."""
+    """Returns the outcome of a request, and the parts of the answer."""
     try:
         return ANSWERED, answer(question)
     except Exception as error:  # noqa: BLE001 - told to whoever asked
@@ -19,9 +19,9 @@ def answer_to(question: bytes, answer: Callable[[bytes], Sequence[Buffer]]) -> t
 
 
 def understood(name: str, how: int, answer: bytes) -> bytes:
-    """An answer of the process called ``name``.
+    """Decodes an answer of the process called ``name``.
 
-    :raises ProcessFailed: it could not do what it was asked
+    :raises ProcessFailed: the process could not carry out the request
     """
     if how == ANSWERED:
         return answer

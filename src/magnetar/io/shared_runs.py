@@ -1,4 +1,4 @@
-"""Work that many ask for at the same time, carried out one run after another and for all who wait at once."""
+"""Work that is requested often: one run after another, each for all requests that wait for it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from magnetar.io.waiting import finished, outcome
 
 
 class SharedRuns:
-    """Of each kind of work one run is under way, and at most one waits for it.
+    """Of each kind of work, one run is in progress, and at most one waits for it.
 
-    A caller that comes during a run shares the next one, for the run under way may have passed what this
-    caller means already.
+    A caller that comes during a run shares the next one, because the present run may already have passed what
+    the caller needs.
     """
 
     def __init__(self, loop: Loop) -> None:
@@ -24,9 +24,9 @@ class SharedRuns:
     async def run(self, kind: Hashable, work: Callable[[], Awaitable[None]]) -> None:
         """Returns when a run has ended that began after this call.
 
-        :param kind: callers that name the same kind share runs
-        :param work: what a run does; it is not called where the caller shares the run of another one
-        :raises Exception: what the run raised; all who share it are told
+        :param kind: callers with the same kind share runs
+        :param work: the run; not called if the caller shares another caller's run
+        :raises Exception: as raised by the run, for all callers that share it
         """
         waiting = self._next.get(kind)
         if waiting is None:
@@ -36,11 +36,11 @@ class SharedRuns:
         failure = await outcome(self._loop, waiting)
         if failure is not None:
             error, trace = failure
-            # Each caller adds to the trace: without this the last of many would log those of all.
+            # Each caller extends the traceback: without this, the last of many would have those of all.
             raise error.with_traceback(trace)
 
     async def _run(self, kind: Hashable, work: Callable[[], Awaitable[None]], before: Any) -> Any:
-        """The error that it ended with, and the traceback of that; None: there was none."""
+        """Returns the error of the run and its traceback, or None."""
         if before is not None:
             await finished(self._loop, before)
         self._going[kind] = self._next.pop(kind)

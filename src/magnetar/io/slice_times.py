@@ -1,4 +1,4 @@
-"""How long pieces of background work kept the loop, and which work waits for its next piece."""
+"""How long slices of background work blocked the loop, and which work waits for its next slice."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Slices:
-    """The longest slice of each kind of background work, over the window that runs and the one before."""
+    """The longest slice of each kind of background work, over the present window and the one before."""
 
     def __init__(self) -> None:
         self._running: dict[str, float] = {}
@@ -15,14 +15,14 @@ class Slices:
         self._processor = 0.0
         self._processor_before = 0.0
         self.waiting: deque[Any] = deque()
-        """Futures of works whose next slice is due, in the order in which they get a turn."""
+        """Futures of works whose next slice is due, in the order of their turns."""
         self.giving = False
         """Whether the next of them gets the coming turn of the loop."""
 
     def note(self, kind: str, seconds: float, processor: float = 0.0) -> None:
-        """A piece of work kept the loop for so long.
+        """Records a slice that blocked the loop for ``seconds``.
 
-        :param processor: seconds that its thread had the processor for: the rest it waited for one
+        :param processor: the processor time of its thread in seconds: for the rest, it waited for a processor
         """
         if seconds >= self._running.get(kind, 0.0):
             self._running[kind] = seconds
@@ -30,14 +30,14 @@ class Slices:
             self._processor = processor
 
     def longest(self) -> dict[str, float]:
-        """Seconds by kind."""
+        """Returns seconds by kind."""
         kinds = self._running.keys() | self._before.keys()
         return {
             kind: max(self._running.get(kind, 0.0), self._before.get(kind, 0.0)) for kind in sorted(kinds)
         }
 
     def longest_processor(self) -> float:
-        """Seconds of the processor that the longest slice took."""
+        """Returns the processor time of the longest slice, in seconds."""
         return max(self._processor, self._processor_before)
 
     def new_window(self) -> None:

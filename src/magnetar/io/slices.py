@@ -1,4 +1,4 @@
-"""Background work in slices, so that what clients wait for comes between; and how long the slices were."""
+"""Background work in slices, so that clients' requests come in between; and the lengths of the slices."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ T = TypeVar("T")
 
 SLICE_SECONDS = 0.001
 PAUSE_SECONDS = 0.004
-"""Between slices of work that nobody waits for: it gets a fifth of the loop."""
+"""The pause between slices of work that no client waits for: it gets a fifth of the loop."""
 
 
 class Slice:
-    """The piece of work that runs.
+    """The slice in progress.
 
-    :param kind: names it among the slices
+    :param kind: its name among the slices
     """
 
     __slots__ = ("_began", "_io", "_kind", "_processor")
@@ -33,17 +33,17 @@ class Slice:
         self._processor = self._io.clock.processor()
 
     def is_over(self) -> bool:
-        """Whether others should come first now."""
+        """Whether other work should come first now."""
         return self._io.clock.monotonic() - self._began >= SLICE_SECONDS
 
     def end(self) -> None:
-        """Notes how long it was."""
+        """Records how long it was."""
         clock = self._io.clock
         processor = clock.processor() - self._processor
         self._io.slices.note(self._kind, clock.monotonic() - self._began, processor)
 
     async def rest(self) -> None:
-        """Lets others come first, if it is over; called between two pieces of the work."""
+        """Lets other work come first, if the slice is over; called between two steps of the work."""
         if self.is_over():
             await next_turn(self._io)
             self.begin()
@@ -54,7 +54,7 @@ async def each(
 ) -> None:
     """Calls ``work`` for each item, about a millisecond at a time.
 
-    :param kind: names it among the slices
+    :param kind: its name among the slices
     :param pause: seconds between slices; 0 for one turn of the loop
     """
     running = Slice(io, kind)
@@ -70,9 +70,10 @@ async def each(
 def start_each(io: Io, kind: str, steps: Iterator[Callable[[], object]]) -> None:
     """Calls each step: a millisecond of them before this returns, the others in later turns of the loop.
 
-    What a step raises is raised here, or told to the loop; the steps after it are carried out all the same.
+    An error of a step is raised here, or reported to the loop; the following steps are carried out
+    nevertheless.
 
-    :param kind: names it among the slices
+    :param kind: its name among the slices
     """
     running = Slice(io, kind)
     try:
@@ -89,9 +90,9 @@ def start_each(io: Io, kind: str, steps: Iterator[Callable[[], object]]) -> None
 
 
 async def gone_through(io: Io, kind: str, work: Generator[None, None, T], pause: float = 0.0) -> T:
-    """Runs ``work`` about a millisecond at a time, and returns what it returns.
+    """Runs ``work`` about a millisecond at a time, and returns its result.
 
-    :param kind: names it among the slices
+    :param kind: its name among the slices
     :param work: yields wherever it may be interrupted
     :param pause: seconds between slices; 0 for one turn of the loop
     """
@@ -111,11 +112,11 @@ async def gone_through(io: Io, kind: str, work: Generator[None, None, T], pause:
 
 
 async def next_turn(io: Io, pause: float = 0.0) -> None:
-    """Returns when the next slice may begin: in another turn of the loop, and not in one with another slice.
+    """Returns when the next slice may begin: in a later turn of the loop that has no other slice.
 
-    So a hundred works that run at the same time keep the loop no longer at a stretch than one of them.
+    So a hundred works at the same time block the loop no longer at a stretch than one of them.
 
-    :param pause: seconds that pass before
+    :param pause: seconds to wait before
     """
     if pause:
         await let_others(io.loop, pause)
@@ -123,7 +124,7 @@ async def next_turn(io: Io, pause: float = 0.0) -> None:
 
 
 def _turn(io: Io) -> Any:
-    """A future that is done when the next slice may begin."""
+    """Returns a future that is completed when the next slice may begin."""
     slices, turn = io.slices, io.loop.create_future()
     slices.waiting.append(turn)
     if not slices.giving:
@@ -137,7 +138,7 @@ def _give_turn(io: Io) -> None:
     while slices.waiting:
         turn = slices.waiting.popleft()
         if not turn.done():
-            # Else whoever waited was cancelled.
+            # Otherwise its waiter was cancelled.
             turn.set_result(None)
             break
     slices.giving = bool(slices.waiting)

@@ -1,4 +1,4 @@
-"""Telling several listeners, one after the other."""
+"""Calling several listeners, one after the other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from magnetar.io.interfaces import Loop
 
 
 def tell(loop: Loop, listener: Callable[..., object], *arguments: Any) -> None:
-    """Calls a listener. What it raises is the loop's to report, and keeps nobody else from being told."""
+    """Calls a listener. Its errors are reported to the loop, and do not keep other listeners from being
+    called."""
     try:
         listener(*arguments)
     except Exception as error:  # noqa: BLE001 - handed on
@@ -17,5 +18,5 @@ def tell(loop: Loop, listener: Callable[..., object], *arguments: Any) -> None:
 
 
 def report(loop: Loop, listener: Callable[..., object], error: Exception) -> None:
-    """What a listener raised, to those who look after the loop; the simulation ends with it."""
+    """Reports an error of a listener to the loop's operators; a simulation ends with it."""
     loop.call_exception_handler({"message": f"{listener!r} failed", "exception": error})

@@ -1,4 +1,4 @@
-"""TLS contexts out of files: certificates, keys, trusted issuers; read anew when the files change."""
+"""TLS contexts from files: certificates, keys, trusted issuers; read again when the files change."""
 
 from __future__ import annotations
 
@@ -20,35 +20,36 @@ HANDSHAKE_SECONDS = 10.0
 
 
 class TlsRefused(ValueError):
-    """Files or names that no context can be made of; the text says which and why, and holds no secret."""
+    """The files or names cannot be used for a context; the text says which and why, and contains
+    no secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Where a certificate, its key and the trusted issuers are; empty: nowhere."""
+    """The files with a certificate, its key and the trusted issuers; empty: none."""
 
     certificate: str = ""
     """PEM, with the chain to the issuer."""
     key: str = ""
-    """PEM, perhaps in the same file."""
+    """PEM, possibly in the same file."""
     trust: str = ""
     """PEM, one or more issuers."""
     key_store: str = ""
-    """PKCS12, in place of certificate and key."""
+    """PKCS12, instead of certificate and key."""
     key_store_password: str = field(default="", repr=False)
-    """Also of a key that is PEM and encrypted."""
+    """Also for an encrypted PEM key."""
     trust_store: str = ""
-    """PKCS12, in place of :attr:`trust`."""
+    """PKCS12, instead of :attr:`trust`."""
     trust_store_password: str = field(default="", repr=False)
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """All that are there to be read."""
+        """Returns all configured files."""
         named = (self.certificate, self.key, self.trust, self.key_store, self.trust_store)
         return tuple(Path(name) for name in named if name)
 
     def showing(self, own: tuple[str, str] | None) -> TlsFiles:
-        """These, with a certificate and its key in place of their own; None: as they are."""
+        """Returns these files with another certificate and its key; None: unchanged."""
         if own is None:
             return self
         return replace(self, certificate=own[0], key=own[1], key_store="", key_store_password="")
@@ -56,33 +57,33 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class TlsRules:
-    """What both sides have to agree on."""
+    """The rules for both sides of a connection."""
 
     protocols: Sequence[str] = ()
     """Of ``TLSv1.2`` and ``TLSv1.3``; empty: both."""
     ciphers: Sequence[str] = ()
-    """By OpenSSL's or Java's names; empty: OpenSSL's own choice."""
+    """In OpenSSL's or Java's names; empty: OpenSSL's default."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientTls:
-    """How a client goes by TLS."""
+    """How a client uses TLS."""
 
     files: TlsFiles = TlsFiles()
     verify: bool = True
-    """False: any server will do."""
+    """False: any server is accepted."""
     verify_host: bool = True
-    """The server's certificate has to be for the name it was called by."""
+    """Whether the server's certificate must match the name that the client connects to."""
     rules: TlsRules = TlsRules()
 
 
 def server_context(
     files: TlsFiles, rules: TlsRules, *, ask_client: bool = False, require_client: bool = False
 ) -> ssl.SSLContext:
-    """What a server goes by.
+    """Makes the context of a server.
 
-    :param ask_client: clients are asked for a certificate, which is verified when they send one
-    :param require_client: and refused without one
+    :param ask_client: clients are asked for a certificate, which is verified if they send one
+    :param require_client: clients without a certificate are refused
     :raises TlsRefused: the files cannot be used
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -103,10 +104,10 @@ def server_context(
 def client_context(
     files: TlsFiles, rules: TlsRules, *, verify: bool = True, verify_host: bool = True
 ) -> ssl.SSLContext:
-    """What a client goes by; without trusted issuers of its own those of the system count.
+    """Makes the context of a client; without trusted issuers in the files, those of the system apply.
 
-    :param verify: False: any server will do
-    :param verify_host: the server's certificate has to be for the name it was called by
+    :param verify: False: any server is accepted
+    :param verify_host: the server's certificate must match the name that the client connects to
     :raises TlsRefused: the files cannot be used
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -124,7 +125,7 @@ def client_context(
 
 
 class ClientContext:
-    """The context of a client, made when it is first needed and again when its files have changed."""
+    """The context of a client, made when it is first needed and again after its files have changed."""
 
     def __init__(self, wanted: ClientTls) -> None:
         self._wanted = wanted
@@ -132,7 +133,7 @@ class ClientContext:
         self._seen: Sequence[tuple[int, int, int]] = ()
 
     def __call__(self) -> ssl.SSLContext:
-        """Blocks: it looks at the files.
+        """Blocks: it checks the files.
 
         :raises TlsRefused: they cannot be used
         """
@@ -171,7 +172,8 @@ def _apply_rules(context: ssl.SSLContext, rules: TlsRules) -> None:
 
 
 def _choose_ciphers(context: ssl.SSLContext, names: Sequence[str]) -> None:
-    """Those of TLS 1.3 cannot be chosen through Python: naming some is the same as naming all of them."""
+    """Chooses the ciphers. Python cannot select those of TLS 1.3: naming some has the effect of
+    naming all."""
     older = [_openssl_name(name) for name in names if name not in _NAMES_OF_1_3]
     if not older:
         if context.maximum_version is ssl.TLSVersion.TLSv1_2:
@@ -193,7 +195,8 @@ def _choose_ciphers(context: ssl.SSLContext, names: Sequence[str]) -> None:
 
 
 def _openssl_name(name: str) -> str:
-    """``TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`` is ``ECDHE-RSA-AES128-GCM-SHA256`` in OpenSSL."""
+    """Converts a name: ``TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`` is ``ECDHE-RSA-AES128-GCM-SHA256`` in
+    OpenSSL."""
     if not name.startswith("TLS_"):
         return name
     text = name.removeprefix("TLS_").replace("_WITH_", "_").removeprefix("RSA_AES").replace("_", "-")
@@ -236,7 +239,7 @@ def _load_trust(context: ssl.SSLContext, files: TlsFiles) -> None:
 
 
 def _check_readable(path: str) -> None:
-    """:raises TlsRefused: it cannot be read"""
+    """:raises TlsRefused: the file cannot be read"""
     try:
         with open(path, "rb"):
             pass
@@ -269,7 +272,7 @@ def _load_key_store(context: ssl.SSLContext, path: str, password: str) -> None:
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     for one in (certificate, *others):
         pem += one.public_bytes(Encoding.PEM)
-    # OpenSSL takes a key from a file alone: one that never gets to a disk.
+    # OpenSSL reads a key from a file only; this one never gets to a disk.
     number = os.memfd_create("magnetar-key", os.MFD_CLOEXEC)
     try:
         os.write(number, pem)

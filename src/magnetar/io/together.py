@@ -1,4 +1,4 @@
-"""Doing the same with many things, a bounded number of them at once."""
+"""Runs the same work for many items, a limited number at a time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Result = TypeVar("Result")
 async def together(
     loop: Loop, items: Sequence[Item], work: Callable[[Item], Awaitable[Result]], most: int
 ) -> list[Result]:
-    """What ``work`` returns for each item, in the order of the items. Cancelling the caller cancels all.
+    """Returns the results of ``work``, in the order of the items. Cancelling the caller cancels all.
 
-    :param most: of them are under way at once; at least 1
-    :raises Exception: the first failure; no other item is begun after it, and those under way have ended
+    :param most: works in progress at the same time; at least 1
+    :raises Exception: the first failure; no other item is started after it, and those in progress have ended
     """
     results: dict[int, Result] = {}
     failures: list[BaseException] = []

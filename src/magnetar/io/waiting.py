@@ -1,6 +1,6 @@
-"""Waiting for what belongs to others too: whoever waits may be cancelled, and what is waited for goes on.
+"""Waits for shared tasks and futures: the waiter may be cancelled without cancelling what it waits for.
 
-To await a task hands it one's own cancellation, and with it all who wait for the same task.
+Awaiting a task directly would pass the cancellation on to it, and to all others that wait for it.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Any
 from magnetar.io.interfaces import Cancellable, Loop
 
 Timer = Callable[[Callable[[], object]], Cancellable]
-"""Schedules a call, once."""
+"""Schedules one call."""
 
 
 async def finished(loop: Loop, shared: Any, limit: Timer | None = None) -> bool:
-    """Returns when ``shared``, a task or a future, has ended, however it did, and who heard of it before has
-    done what they do then: never within this turn of the loop.
+    """Returns when ``shared``, a task or a future, has ended in any way, and its earlier callbacks have run:
+    never within this turn of the loop.
 
-    :param limit: schedules the end of waiting
-    :returns: False when that came first
+    :param limit: schedules the end of the wait
+    :returns: False if the limit came first
     """
     ended = loop.create_future()
 
@@ -37,14 +37,14 @@ async def finished(loop: Loop, shared: Any, limit: Timer | None = None) -> bool:
 
 
 async def outcome(loop: Loop, shared: Any) -> Any:
-    """What ``shared``, a task or a future, comes to.
+    """Returns the result of ``shared``, a task or a future.
 
-    :raises Exception: what it raises
+    :raises Exception: as raised by it
     """
     try:
         await finished(loop, shared)
     except BaseException:
-        # Nobody may be left to be told of a failure that comes later.
+        # A later failure may have no other waiter that retrieves it.
         shared.add_done_callback(nobody_waits)
         raise
     return shared.result()
@@ -60,18 +60,18 @@ async def sleep(loop: Loop, seconds: float) -> None:
 
 
 def settle(waiter: Any, result: Any = None) -> None:
-    """Ends the waiting for a future, unless it has ended: by cancellation, above all."""
+    """Completes a future, unless it has ended, for example by cancellation."""
     if not waiter.done():
         waiter.set_result(result)
 
 
 def fail(waiter: Any, error: BaseException) -> None:
-    """Ends the waiting for a future with an error, unless it has ended."""
+    """Completes a future with an error, unless it has ended."""
     if not waiter.done():
         waiter.set_exception(error)
 
 
 def nobody_waits(answer: Any) -> None:
-    """To be called with an answer that is of no use to anybody: that it is a failure is no news, either."""
+    """Retrieves an answer that is not needed, so that its failure is not reported either."""
     if not answer.cancelled():
         answer.exception()

@@ -35,8 +35,8 @@ class Timer:
 class TimerWheel:
     """Timers in slots of ``tick`` seconds, driven by at most one timer of the loop.
 
-    A timer fires at most one tick late and never early; timers of one slot fire in the order they were
-    scheduled. An empty wheel has no timer in the loop at all.
+    A timer fires at most one tick late and never early; timers of one slot fire in the order in which they
+    were scheduled. An empty wheel has no timer in the loop.
     """
 
     def __init__(self, loop: Loop, tick: float = 0.01) -> None:
@@ -51,10 +51,10 @@ class TimerWheel:
         self._armed: Cancellable | None = None
         self._armed_slot = 0
         self.longest_delay = 0.0
-        """Seconds that a timer fired late, at most, since whoever reads it last set it to 0."""
+        """The largest delay of a timer in seconds, since a reader last set it to 0."""
 
     def __len__(self) -> int:
-        """Timers that wait."""
+        """The number of waiting timers."""
         return self._waiting
 
     def schedule(self, delay: float, callback: Callable[..., object], *args: Any) -> Timer:
@@ -91,7 +91,7 @@ class TimerWheel:
         self._armed = None
         now = self._loop.time()
         self.longest_delay = max(self.longest_delay, now - self._armed_slot * self._tick)
-        # The loop may call a hair early: what it was armed for is due in any case.
+        # The loop may call slightly early: the armed slot is due in any case.
         due = max(self._armed_slot, int(now / self._tick))
         while self._order and self._order[0] <= due:
             for timer in self._slots.pop(heapq.heappop(self._order)):

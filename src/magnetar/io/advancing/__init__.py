@@ -1,4 +1,4 @@
-"""The world as it is, but for time, which can be put ahead: what was to happen meanwhile happens at once."""
+"""The real world, except that time can be put ahead: everything due in between happens at once."""
 
 from __future__ import annotations
 

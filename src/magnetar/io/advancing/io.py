@@ -1,4 +1,4 @@
-"""An :class:`Io` whose time can be put ahead, and how that is done."""
+"""An :class:`Io` whose time can be put ahead, and the procedure to do so."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ from magnetar.io.advancing.under_way import CountedProcess, CountedWorker, Under
 from magnetar.io.interfaces import Io, Service
 
 FINE_SECONDS = 600.0
-"""The end of an advance is gone through timer by timer: what follows from another has happened by then."""
+"""The last part of an advance goes timer by timer, so that consequences of earlier events have happened by
+then."""
 _FINE_STRIDES = 600
 _COARSE_STRIDES = 60
 _SOON_SECONDS = 0.1
-"""What waits for so short a time is a pause in work that is under way."""
+"""A shorter wait is a pause of work in progress."""
 _MOST_PAUSES = 200
 _REST_SECONDS = 0.25
-"""Real ones, that a stride waits for rest: where clients go on meanwhile there may be none."""
+"""Real seconds that a step waits for a quiet loop: with clients at work, it may never be quiet."""
 _LONGEST_SECONDS = 3.0
-"""Real ones. After that what is left is one stride."""
+"""Real seconds, after which the rest of the advance is one step."""
 
 
 class AdvancingIo:
-    """Puts an :class:`Io` together that is ``real`` but for its time."""
+    """Makes an :class:`Io` that equals ``real`` except for its time."""
 
     def __init__(self, real: Io, loop: QuietLoop, ahead: float = 0.0) -> None:
         """:param real: on ``loop``
 
-        :param ahead: seconds that its time is ahead from the start
+        :param ahead: seconds that its time is ahead at the start
         """
         self._real_loop = loop
         self.under_way = UnderWay(loop)
-        """Time waits for it."""
+        """Time does not advance while work is in progress."""
         self.loop = AdvancingLoop(loop, ahead)
 
         def start_worker(name: str) -> CountedWorker:
@@ -50,14 +51,15 @@ class AdvancingIo:
         )
 
     async def advance(self, seconds: float) -> bool:
-        """Returns when what is due in ``seconds`` from now has happened, with all that follows at once.
+        """Returns when everything due within ``seconds`` from now has happened, with its immediate
+        consequences.
 
-        Time goes from one timer to the next. Over a long span strides are longer, a sixtieth of it, until
-        ten minutes before the end: what happens every minute does not happen 1,440 times in a day. Work that
-        pauses for less than a tenth of a second is seen through: time may be that much further in the end.
+        Time advances from one timer to the next. Over a long span the steps are longer, a sixtieth of it,
+        until ten minutes before the end: periodic work of every minute then does not run 1,440 times per day.
+        Pauses of less than a tenth of a second are waited for, so the final time may be that much later.
 
         :param seconds: 0 or more
-        :returns: False when the loop never came to rest: somebody kept it busy meanwhile
+        :returns: False if the loop never became quiet, because it was kept busy
         """
         loop = self.loop
         begin = loop.time()
@@ -77,7 +79,7 @@ class AdvancingIo:
         return await self._see_through() and rested
 
     async def _see_through(self) -> bool:
-        """Ends the pauses of work that is under way."""
+        """Advances through the pauses of work in progress."""
         rested = True
         for _ in range(_MOST_PAUSES):
             due = self.loop.next_due()

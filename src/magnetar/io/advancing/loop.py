@@ -1,4 +1,4 @@
-"""Timers by a clock that is ahead of the real one."""
+"""Timers on a clock that is ahead of the real one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ T = TypeVar("T")
 
 
 class QuietLoop(asyncio.SelectorEventLoop):
-    """The real loop below: one that can say whether anything is left to do in this turn."""
+    """The real loop below, which can tell whether anything is left to do in this turn."""
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing but what runs now is ready to run; what sockets have to tell is not known."""
+        """Whether nothing else is ready to run; pending events of sockets are not known."""
         return not self._ready  # type: ignore[attr-defined]  # asyncio has no public word for it
 
 
@@ -45,9 +45,9 @@ class AdvancingTimer:
 
 
 class AdvancingLoop:
-    """A :class:`magnetar.io.interfaces.Loop` on a real one; only its timers go by the time put ahead.
+    """A :class:`magnetar.io.interfaces.Loop` on a real one; only its timers use the advanced time.
 
-    Futures and tasks are the real loop's: sockets and threads know no other, and wait by no other time.
+    Futures and tasks are the real loop's: sockets and threads know no other loop and no other time.
     """
 
     def __init__(self, loop: QuietLoop, ahead: float = 0.0) -> None:
@@ -85,13 +85,14 @@ class AdvancingLoop:
         self._loop.call_exception_handler(context)
 
     def next_due(self) -> float | None:
-        """When the next timer is due, by :meth:`time`; None: none waits."""
+        """Returns when the next timer is due, by :meth:`time`; None if there is none."""
         while self._timers and not self._timers[0][2].waits:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
 
     def skip(self, seconds: float) -> None:
-        """Puts time ahead; what is due then is called in the next turn of the loop, in the order of its time.
+        """Puts time ahead; timers due then are called in the next turn of the loop, in the order of their
+        times.
 
         :param seconds: above 0
         """
@@ -106,14 +107,14 @@ class AdvancingLoop:
         if due is None:
             return
         left = due - self.time()
-        # What is due is called in the next turn, and not when the loop has looked at its timers again.
+        # A due timer is called in the next turn, not after the loop has checked its own timers again.
         self._armed = (
             self._loop.call_later(left, self._fire) if left > 0 else self._loop.call_soon(self._fire)
         )
 
     def _fire(self) -> None:
         self._armed = None
-        # The loop may call a hair early: what it was armed for is due in any case.
+        # The loop may call slightly early: the armed timer is due in any case.
         now = max(self.time(), self._timers[0][0]) if self._timers else 0.0
         while self._timers and self._timers[0][0] <= now:
             timer = heapq.heappop(self._timers)[2]

@@ -1,4 +1,4 @@
-"""What threads and processes have been asked and have not answered: time is not put ahead over it."""
+"""Requests to threads and processes that are not answered yet: time is not put ahead meanwhile."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ Done = Callable[[T | None, BaseException | None], object]
 
 
 _PROCESS_SECONDS = 30.0
-"""Real ones, that processes may take for all they are asked."""
+"""Real seconds that processes may take for all requests together."""
 
 
 class UnderWay:
-    """Counts it."""
+    """Counts jobs and requests in progress."""
 
     def __init__(self, loop: QuietLoop) -> None:
         self._loop = loop
         self._count = 0
         self.questions = 0
-        """Those to processes."""
+        """Requests to processes."""
         self._waiting: list[Any] = []
 
     def began(self) -> None:
         self._count += 1
 
     def ended(self) -> None:
-        """In the loop, when whoever asked has been told."""
+        """Called in the loop, after the requester got the answer."""
         self._count -= 1
         if not self._count:
             waiting, self._waiting = self._waiting, []
@@ -43,19 +43,19 @@ class UnderWay:
         self._loop.call_soon_threadsafe(self.ended)
 
     async def rest(self, seconds: float) -> bool:
-        """Returns when nothing is under way or ready to run; False: somebody keeps the loop from it.
+        """Returns when nothing is in progress or ready to run; False if the loop is kept busy.
 
-        :param seconds: real ones, within which it has to be so; processes may take longer to answer
+        :param seconds: real seconds to wait; processes may take longer to answer
         """
         begun = self._loop.time()
         deadline, end = begun + seconds, begun + _PROCESS_SECONDS
         quiet = 0
-        # Twice: between two turns the loop hears what sockets have to tell.
+        # Twice: between two turns, the loop receives events of sockets.
         while quiet < 2:
             if self._loop.time() >= deadline:
                 return False
             if self.questions:
-                # Only the broker asks processes: this is no traffic of clients, and has an end.
+                # Only the broker sends requests to processes: this is no client traffic, and ends.
                 await self._none_left(end)
                 deadline = min(self._loop.time() + seconds, end)
             elif self._count:
@@ -78,7 +78,7 @@ class UnderWay:
 
 
 class CountedWorker:
-    """A worker whose jobs count as under way until their answers have been given."""
+    """A worker whose jobs count as in progress until their results have been delivered."""
 
     def __init__(self, worker: Worker, under_way: UnderWay) -> None:
         self._worker = worker
@@ -108,7 +108,7 @@ class CountedWorker:
 
 
 class CountedProcess:
-    """A process of its own whose questions count as under way until they are answered."""
+    """A child process whose requests count as in progress until they are answered."""
 
     def __init__(self, process: Process, under_way: UnderWay) -> None:
         self._process = process

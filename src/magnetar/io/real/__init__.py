@@ -1,4 +1,4 @@
-"""The world as it is: the operating system's clock, randomness, files, threads and sockets."""
+"""The real world: the operating system's clock, randomness, files, threads and sockets."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ EXIT_CODE_IO_FAILED = 74
 
 
 def stop_process(message: str) -> NoReturn:
-    """Ends the process at once, without running any cleanup: what is on the disk now is what counts."""
+    """Ends the process at once, without cleanup: only what is on disk now counts."""
     sys.stderr.write(f"magnetar: {message}\n")
     sys.stderr.flush()
     os._exit(EXIT_CODE_IO_FAILED)
 
 
 def real_io(loop: asyncio.AbstractEventLoop, data_dir: str | Path, *, in_threads: bool = False) -> Io:
-    """Everything outside for one event loop, with the disk's root at ``data_dir`` (made when missing).
+    """Makes the interfaces for one event loop, with the disk's root at ``data_dir`` (created if missing).
 
-    :param in_threads: whatever waits for the disk is done by workers, so that it is known what is under way
-    :raises OSError: the directory cannot be made or used
+    :param in_threads: workers do everything that waits for the disk, so that work in progress can be counted
+    :raises OSError: the directory cannot be created or used
     """
     disk = RealDisk(data_dir) if in_threads else RealDisk(data_dir, _kernel_writes(loop))
 
@@ -50,7 +50,7 @@ def real_io(loop: asyncio.AbstractEventLoop, data_dir: str | Path, *, in_threads
         return ThreadWorker(loop, name)
 
     def start_process(name: str, service: Service) -> ChildProcess:
-        # Most processes never have one.
+        # Imported here because most processes never start one.
         from magnetar.io.real.process import ChildProcess
 
         return ChildProcess(loop, name, service, disk.locate("."))
@@ -72,7 +72,7 @@ def real_io(loop: asyncio.AbstractEventLoop, data_dir: str | Path, *, in_threads
 
 
 def _kernel_writes(loop: asyncio.AbstractEventLoop) -> Callable[[], KernelWrites | None]:
-    """Those of the loop, made when somebody asks for the first time; None where there are none."""
+    """Returns a function for the loop's kernel writes, which are made on first use; None if not available."""
 
     @cache
     def made() -> KernelWrites | None:
@@ -86,7 +86,7 @@ def _kernel_writes(loop: asyncio.AbstractEventLoop) -> Callable[[], KernelWrites
 
 
 def real_client_io(loop: asyncio.AbstractEventLoop) -> ClientIo:
-    """What a client needs, on one event loop."""
+    """Makes the interfaces for a client, on one event loop."""
     return ClientIo(
         loop=loop,
         clock=SystemClock(),
@@ -98,7 +98,7 @@ def real_client_io(loop: asyncio.AbstractEventLoop) -> ClientIo:
 
 
 def _secured(loop: asyncio.AbstractEventLoop, wanted: ClientTls) -> ConnectingNetwork:
-    # TLS is for those who ask for it: it takes its time to load.
+    # Imported only if TLS is used: it takes time to load.
     from magnetar.io.real.tls_network import TlsClientNetwork
     from magnetar.io.tls import ClientContext
 
@@ -106,8 +106,8 @@ def _secured(loop: asyncio.AbstractEventLoop, wanted: ClientTls) -> ConnectingNe
 
 
 def running_client_io() -> ClientIo:
-    """What a client needs, on the loop that is running.
+    """Makes the interfaces for a client, on the running loop.
 
-    :raises RuntimeError: none is
+    :raises RuntimeError: no loop is running
     """
     return real_client_io(asyncio.get_running_loop())

@@ -1,4 +1,4 @@
-"""Connections to names of others' choice: what it stands for is looked at before that is asked."""
+"""Connections to host names from untrusted sources: their addresses are checked before connecting."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from magnetar.io.tls import HANDSHAKE_SECONDS
 
 
 class AddressDenied(OSError):
-    """A name stands for no address that connections may go to."""
+    """The name has no address that connections may go to."""
 
 
 class CheckedNetwork:
-    """See :class:`magnetar.io.interfaces.ConnectingNetwork`; it connects with allowed addresses alone."""
+    """See :class:`magnetar.io.interfaces.ConnectingNetwork`; it connects to allowed addresses only."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class CheckedNetwork:
     ) -> None:
         """:param allows: whether a connection may go to an address
 
-        :param context: of TLS, asked for each connection, on another thread; None: no TLS
+        :param context: makes a TLS context for each connection, on another thread; None: no TLS
         """
         self._loop = loop
         self._allows = allows
@@ -37,10 +37,10 @@ class CheckedNetwork:
     async def connect(
         self, host: str, port: int, factory: Callable[[], StreamProtocol]
     ) -> tuple[Transport, StreamProtocol]:
-        """The addresses of a name are tried in their order.
+        """Tries the addresses of a name in their order.
 
         :raises AddressDenied: none of them is allowed
-        :raises OSError: nobody answers there
+        :raises OSError: none of them answers
         :raises TlsRefused: the files for TLS cannot be used
         """
         made: Callable[[], Any] = factory

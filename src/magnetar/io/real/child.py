@@ -1,7 +1,7 @@
-"""What runs in a process of its own: it answers questions that come through its standard input, a socket.
+"""The main program of a child process: answers requests from its standard input, which is a socket.
 
-A question is its length and its bytes; an answer is how it was answered, its length and its bytes. When the
-other side is gone, however it went, there is nothing to be read any more, and the process ends.
+A request is its length and its bytes; an answer is its outcome, its length and its bytes. When the parent has
+ended, in whatever way, the socket is at its end and the process exits.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ QUESTION = struct.Struct("<I")
 ANSWER = struct.Struct("<BI")
 
 BUFFER_BYTES = 1 << 20
-"""Of the socket, on either side, where the system allows as much."""
+"""The buffer of the socket on either side, if the system allows as much."""
 
 _NICENESS = 10
-"""Publishing goes first; where nobody else wants the processor it changes nothing."""
+"""Publishing takes precedence; on an idle processor the niceness has no effect."""
 
 
 def service_name(service: Service) -> str:
-    """What :func:`main` finds a service by."""
+    """Returns the name by which :func:`main` finds a service."""
     return f"{service.__module__}:{service.__qualname__}"
 
 
@@ -40,7 +40,7 @@ def _service(name: str) -> Service:
 
 
 def _whole(connection: socket.socket, length: int) -> bytes | None:
-    """So many bytes; None when the other side is gone."""
+    """Returns ``length`` bytes; None if the parent has ended."""
     data = connection.recv(length, socket.MSG_WAITALL)
     if len(data) == length:
         return data
@@ -52,7 +52,7 @@ def _whole(connection: socket.socket, length: int) -> bytes | None:
 
 
 def answer_all(connection: socket.socket, service: Service, root: str) -> None:
-    """Answers questions until the other side is gone."""
+    """Answers requests until the parent has ended."""
     answer = service(RealDisk(root))
     while (header := _whole(connection, QUESTION.size)) is not None:
         question = _whole(connection, QUESTION.unpack(header)[0])
@@ -65,7 +65,7 @@ def answer_all(connection: socket.socket, service: Service, root: str) -> None:
 
 def main(arguments: list[str]) -> int:
     """:param arguments: the name of a service, and the root of its disk"""
-    # Whoever stops the whole group from a terminal stops the other side, and with it this one.
+    # A Ctrl-C goes to the whole process group: the parent stops, and this process with it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(_NICENESS)
     keep_freed_buffers()
@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> int:
     try:
         answer_all(connection, _service(name), root)
     except (BrokenPipeError, ConnectionResetError):
-        # The other side went while it was answered.
+        # The parent ended while the answer was being sent.
         return 0
     return 0
 

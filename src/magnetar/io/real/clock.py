@@ -19,7 +19,7 @@ class SystemClock:
 
 
 class SystemRandomness:
-    """Seeded by the system; :meth:`token` comes from the system itself and is fit for secrets."""
+    """Seeded by the system; :meth:`token` comes from the system and is fit for secrets."""
 
     def __init__(self) -> None:
         self._random = random.Random()

@@ -1,7 +1,7 @@
-"""Writing past the page cache: the bytes of a log go from memory to the device once, and are durable then.
+"""Writes past the page cache: the bytes of a log go from memory to the device once, and are durable then.
 
-What is written here is in the entry cache already; a copy in the page cache would only cost memory and the
-processor's time (copying, finding pages, writing them back later).
+Written entries are in the entry cache already; a copy in the page cache would only cost memory and processor
+time (copying, finding pages, writing them back later).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ BLOCK_BYTES = 4096
 """Offsets, lengths and addresses of direct writes are multiples of this."""
 
 STAGING_BYTES = 1 << 20
-"""Of one buffer; a longer write goes in several pieces."""
+"""The size of one buffer; a longer write is split."""
 
 _KEPT_BUFFERS = 4
 _REFUSED = frozenset((errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS))
 
 
 class StagingBuffers:
-    """Buffers whose addresses are multiples of a page, used again and again. Threads may share it."""
+    """Reusable buffers whose addresses are multiples of a page. Thread-safe."""
 
     def __init__(self) -> None:
         self._free: deque[mmap.mmap] = deque()
@@ -46,13 +46,14 @@ class StagingBuffers:
 class DirectWriter:
     """Direct, durable writes to one file, one at a time.
 
-    The last block is written again with what follows it, as the page cache would do; its bytes are kept.
+    The last block is written again together with what follows it, as the page cache would do; its bytes are
+    kept.
     """
 
     def __init__(self, descriptor: int, buffers: StagingBuffers) -> None:
         """:param descriptor: of the file, open for reading and writing
 
-        :raises OSError: the file system has no direct writes
+        :raises OSError: the file system does not support direct writes
         """
         self._buffered = descriptor
         self._buffers = buffers
@@ -66,11 +67,11 @@ class DirectWriter:
             self._direct = -1
 
     def write(self, data: bytes | bytearray | memoryview, offset: int) -> bool:
-        """Writes all of ``data`` and makes it durable; False when the file system refuses such writes.
+        """Writes all of ``data`` and makes it durable; returns False if the file system refuses such writes.
 
         The rest of the last block becomes zeros.
 
-        :raises OSError: it failed; what is on the disk is not known
+        :raises OSError: the write failed; what is on disk is not known
         """
         head = offset % BLOCK_BYTES
         before = self._before(offset, head)
@@ -88,9 +89,10 @@ class DirectWriter:
         writes: KernelWrites,
         done: Callable[[None, OSError | None], object],
     ) -> bool:
-        """As :meth:`write`, but that ``done`` is called in the loop when it is durable, or with the error.
+        """Like :meth:`write`, except that ``done`` is called in the loop when it is durable, or with the
+        error.
 
-        :return: whether it began; else nothing was written
+        :return: whether it was started; otherwise nothing was written
         """
         head = offset % BLOCK_BYTES
         before = self._before(offset, head)
@@ -121,7 +123,7 @@ class DirectWriter:
         return False
 
     def _before(self, offset: int, head: int) -> bytes:
-        """What the block already holds ahead of ``offset``."""
+        """Returns what the block already holds before ``offset``."""
         if not head:
             return b""
         if self._end == offset:

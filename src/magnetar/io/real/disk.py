@@ -15,13 +15,13 @@ _NOT_AT_HAND = frozenset((errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EI
 
 
 _PIECE_BYTES = 64 * 1024
-"""Asked of the device at once where nothing is read ahead: what others write waits until it has come."""
+"""The largest read without reading ahead: other writes wait until it has finished."""
 
 
 class RealFile:
-    """A file descriptor with whole reads and whole writes.
+    """A file descriptor with complete reads and writes.
 
-    :param ahead: whether reading may keep the device for long
+    :param ahead: whether reading may occupy the device for long
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class RealFile:
         self._cached_reads = hasattr(os, "RWF_NOWAIT")
         self._direct: DirectWriter | None = None
         self._proven = False
-        """Whether a direct write went well."""
+        """Whether a direct write has succeeded."""
         self._direct_writes = hasattr(os, "O_DIRECT") and hasattr(os, "RWF_DSYNC")
 
     def read(self, length: int, offset: int) -> bytes:
@@ -68,7 +68,7 @@ class RealFile:
         except OSError as error:
             if error.errno not in _NOT_AT_HAND:
                 raise
-            # Some file systems never know what is at hand: asking them again would only cost time.
+            # Some file systems never know what is cached: asking again would only cost time.
             self._cached_reads = error.errno == errno.EAGAIN
             return None
         return bytes(buffer) if got == length else None
@@ -139,17 +139,17 @@ class RealFile:
 
 
 class RealDisk:
-    """The files below ``root``, which is made when missing."""
+    """The files below ``root``, which is created if it is missing."""
 
     def __init__(self, root: str | Path, writes: Callable[[], KernelWrites | None] = lambda: None) -> None:
-        """:param writes: what files begin writes with, in the thread of the loop; None: nothing"""
+        """:param writes: returns the kernel writes for files, in the loop's thread; None: not available"""
         self._root = Path(root).absolute()
         self._writes = writes
         self._buffers = StagingBuffers()
         self._make_directory(self._root)
 
     def locate(self, path: str) -> Path:
-        """Where a path of this disk lies in the system.
+        """Returns the system's path for a path of this disk.
 
         :raises ValueError: the path leaves the root
         """
@@ -187,7 +187,7 @@ class RealDisk:
         self._make_directory(self.locate(path))
 
     def _make_directory(self, directory: Path) -> None:
-        """Makes missing parents too and syncs each into its own parent."""
+        """Creates missing parents too, and syncs each into its own parent."""
         if directory.is_dir():
             return
         self._make_directory(directory.parent)
@@ -209,7 +209,7 @@ class RealDisk:
 
     def total_bytes(self) -> int:
         figures = os.statvfs(self._root)
-        # As df counts: what is kept back for the administrator is neither used nor free.
+        # As in df: blocks reserved for the administrator are neither used nor free.
         return (figures.f_blocks - figures.f_bfree + figures.f_bavail) * figures.f_frsize
 
 

@@ -1,6 +1,7 @@
-"""Durable direct writes that the kernel does by itself and tells of through an eventfd (Linux, io_submit(2)).
+"""Durable direct writes by the kernel, which reports them through an eventfd (Linux, io_submit(2)).
 
-To wake a thread, and to take turns with it at the interpreter's lock, costs more than a small write."""
+Waking a thread, and taking turns with it at the interpreter's lock, costs more than a small write.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from typing import Any
 from magnetar.io.telling import tell
 
 MOST_BYTES = 64 << 10
-"""Of one write: a larger one keeps the loop longer than a thread costs, which works on another processor."""
+"""The limit for one write: a larger one blocks the loop longer than a thread costs, which uses another
+processor."""
 
 _AT_ONCE = 16
 """Writes in flight."""
@@ -29,11 +31,11 @@ _EVENTFD = 1
 _EVENT_WORDS = 4
 
 Done = Callable[[int], object]
-"""Told how many bytes were written, or the error's number below 0."""
+"""Called with the number of written bytes, or with the negative error number."""
 
 
 class _Fields(ctypes.Structure):
-    """``struct iocb`` of ``linux/aio_abi.h`` on machines with the lowest byte first."""
+    """``struct iocb`` of ``linux/aio_abi.h`` on little-endian machines."""
 
     _fields_ = (
         ("data", ctypes.c_uint64),
@@ -52,7 +54,7 @@ class _Fields(ctypes.Structure):
 
 
 class _Request:
-    """One that is used again and again."""
+    """A reusable request."""
 
     def __init__(self, eventfd: int) -> None:
         self.fields = _Fields(opcode=_PWRITE, rw_flags=os.RWF_DSYNC, flags=_EVENTFD, eventfd=eventfd)
@@ -61,12 +63,12 @@ class _Request:
 
 
 class KernelWrites:
-    """Writes of one event loop."""
+    """The kernel writes of one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """:raises OSError: the system has nothing of the kind, or no more of it
+        """:raises OSError: the system does not support them, or has no more of them
 
-        :raises NotImplementedError: the loop does not watch descriptors
+        :raises NotImplementedError: the loop cannot watch descriptors
         """
         self._loop = loop
         numbers = _CALLS.get(os.uname().machine) if sys.platform == "linux" else None
@@ -82,7 +84,7 @@ class KernelWrites:
         self._one, self._many, self._none = ctypes.c_long(1), ctypes.c_long(_AT_ONCE), ctypes.c_long(0)
         self._idle = [_Request(self._eventfd) for _ in range(_AT_ONCE)]
         self._in_flight: dict[int, tuple[_Request, mmap.mmap, Done]] = {}
-        """By the request's address; the kernel reads from these buffers."""
+        """By the address of the request; the kernel reads from these buffers."""
         try:
             loop.add_reader(self._eventfd, self._told)
         except NotImplementedError:
@@ -90,10 +92,10 @@ class KernelWrites:
             raise
 
     def begin(self, descriptor: int, buffer: mmap.mmap, length: int, offset: int, done: Done) -> bool:
-        """Writes the first ``length`` bytes of a buffer, which nobody changes before ``done`` is called.
+        """Writes the first ``length`` bytes of a buffer, which must not change before ``done`` is called.
 
-        :param descriptor: open for direct writes, for which length and offset are right
-        :return: whether it began; else nothing was written
+        :param descriptor: open for direct writes; length and offset must be aligned for them
+        :return: whether the write was started; otherwise nothing was written
         """
         if not self._idle:
             return False
@@ -102,7 +104,7 @@ class KernelWrites:
         fields.descriptor, fields.length, fields.offset = descriptor, length, offset
         first = ctypes.c_char.from_buffer(buffer)
         fields.address = ctypes.addressof(first)
-        # Else the buffer could not be closed ever after.
+        # A remaining reference would keep the buffer from being closed.
         del first
         if self._call(self._submit, self._context, self._one, request.pointer) != 1:
             self._idle.append(request)
@@ -131,12 +133,12 @@ class KernelWrites:
         return answer
 
     def _end(self) -> None:
-        """Waits for what is in flight."""
+        """Waits for the writes in flight."""
         self._ask(self._destroy, self._context)
         os.close(self._eventfd)
         self._eventfd = -1
 
     def __del__(self) -> None:
-        # With its loop, that is, which knows whom it calls; before that only if there is nothing to end.
+        # Runs when the loop is freed, which refers to this object; earlier only if nothing was started.
         if getattr(self, "_eventfd", -1) >= 0:
             self._end()

@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own, for callers that block."""
+"""An event loop on its own thread, for callers that block."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ T = TypeVar("T")
 
 
 class Slots:
-    """A number of slots that threads take and the loop gives back."""
+    """A number of slots that threads take and the loop returns."""
 
     def __init__(self, count: int) -> None:
         self._semaphore = threading.Semaphore(count)
 
     def take(self) -> None:
-        """Blocks until one is free."""
+        """Blocks until a slot is free."""
         self._semaphore.acquire()
 
     def give(self) -> None:
@@ -31,11 +31,12 @@ class Slots:
 
 
 _LOOK_SECONDS = 1.0
-"""A signal that comes right before a thread begins to wait, or to another one, does not wake it."""
+"""A signal just before a thread starts to wait, or to another thread, does not wake it: it checks
+this often."""
 
 
 class LoopThread:
-    """Runs until :meth:`close`; a daemon thread, so that a forgotten one does not keep the process."""
+    """Runs until :meth:`close`; a daemon thread, so that a forgotten one does not keep the process alive."""
 
     def __init__(self, name: str) -> None:
         self.loop = new_loop()
@@ -52,10 +53,10 @@ class LoopThread:
         self.loop.close()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What ``work`` answers; blocks. Ctrl-C cancels it.
+        """Runs ``work`` in the loop and returns its result; blocks. Ctrl-C cancels it.
 
-        :raises RuntimeError: called in the loop itself, where it would wait for ever; or it is closed, maybe
-            by another thread meanwhile
+        :raises RuntimeError: called in the loop itself, where it would wait forever; or the thread is closed,
+            possibly by another thread meanwhile
         """
         if threading.current_thread() is self._thread:
             work.close()
@@ -79,7 +80,7 @@ class LoopThread:
         raise RuntimeError("the loop was closed")
 
     def post(self, call: Callable[..., object], *arguments: Any) -> None:
-        """Calls it in the loop, in the order of posting; many posted at once cost one wake-up.
+        """Calls ``call`` in the loop, in the order of posting; many calls posted together cost one wake-up.
 
         :raises RuntimeError: the loop is closed
         """
@@ -89,7 +90,7 @@ class LoopThread:
             self.loop.call_soon_threadsafe(self._drain)
 
     def _drain(self) -> None:
-        # Before taking: what is posted from now on plans another turn, or is taken by this one.
+        # Before taking the calls: a later post plans another turn, or is taken in this one.
         self._planned = False
         calls = self._calls
         while calls:
@@ -97,7 +98,7 @@ class LoopThread:
             tell(self.loop, call, *arguments)
 
     def close(self) -> None:
-        """Ends the loop and the thread; what was posted before is called."""
+        """Ends the loop and the thread; earlier posts are called first."""
         if self._thread.is_alive():
             self.loop.call_soon_threadsafe(self.loop.stop)
             if threading.current_thread() is not self._thread:

@@ -1,4 +1,4 @@
-"""Event loops for entry points: uvloop where it is installed."""
+"""Event loops for entry points: uvloop if it is installed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """An event loop that nobody runs yet."""
+    """Makes an event loop that is not running."""
     try:
         import uvloop
     except ImportError:
@@ -19,6 +19,6 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 def run_until_done(work: Coroutine[Any, Any, T]) -> T:
-    """Runs ``work`` on a loop of its own, and what it left behind to its end."""
+    """Runs ``work`` on a new loop, then cancels the tasks that it left behind and waits for their end."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(work)

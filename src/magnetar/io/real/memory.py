@@ -1,4 +1,4 @@
-"""How the C library's allocator is to behave."""
+"""Settings of the C library's allocator."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 
 MAPPED_BYTES = 4 << 20
-"""Blocks of this size and above are mapped, and given back, one by one."""
+"""Blocks of this size and above are mapped, and returned to the system, individually."""
 
 KEPT_BYTES = 16 << 20
-"""Free memory at the end of the heap that is kept for what comes next."""
+"""Free memory at the end of the heap that is kept for later allocations."""
 
 
 def keep_freed_buffers() -> bool:
-    """Lets buffers of reads and commits use the memory of earlier ones; False where that cannot be asked for.
+    """Lets buffers of reads and commits reuse the memory of earlier ones; returns False if not supported.
 
-    By default glibc maps every block above 128 KiB anew: the kernel then clears, and the processor faults in,
-    every single page of it.
+    By default glibc maps every block above 128 KiB separately: the kernel then clears, and the processor
+    faults in, every single page of it.
     """
     if not sys.platform.startswith("linux"):
         return False

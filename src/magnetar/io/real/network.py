@@ -15,9 +15,9 @@ BACKLOG = 1024
 
 @contextmanager
 def looking_up(host: str) -> Iterator[None]:
-    """Names that others chose may be none that can be asked for (``a..b``, or a label of 64 letters).
+    """Converts errors of host names that cannot be looked up (``a..b``, or a label of 64 letters).
 
-    :raises socket.gaierror: it is such a one; nobody answers there
+    :raises socket.gaierror: the name is such a one; no host answers to it
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""A process of its own, on a socket."""
+"""A child process and the socket to it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from magnetar.io.serving import understood
 from magnetar.io.waiting import fail, settle
 
 MOST_ANSWERED = 128 << 20
-"""Bytes. Nothing that answers with more is what was started here."""
+"""The largest answer in bytes; a larger one cannot come from the program that was started here."""
 
 _LOOK_SECONDS = 0.01
 _PATIENCE_SECONDS = 1.0
-"""So long may it take to end after it has closed its socket."""
+"""How long the process may take to end after it has closed its socket."""
 
 
 class ChildProcess(asyncio.Protocol):
-    """Answers come in the order of the questions.
+    """A child process; answers come in the order of the requests.
 
-    :raises OSError: the system starts no process
+    :raises OSError: the system cannot start a process
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str, service: Service, root: Path) -> None:
@@ -36,19 +36,19 @@ class ChildProcess(asyncio.Protocol):
         self._name = name
         self._transport: Transport | None = None
         self._unsent: list[Buffer] = []
-        """What was asked before there was a transport."""
+        """Requests from before the transport was ready."""
         self._asked: deque[Any] = deque()
         self._pieces: list[bytes] = []
         self._size = 0
-        """Of all pieces together."""
+        """The size of all pieces."""
         self._ended = ""
-        """Why; empty while it runs."""
+        """Why it ended; empty while it runs."""
         self._patience = _PATIENCE_SECONDS
         ours, theirs = socket.socketpair()
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
         command = [sys.executable, "-m", "magnetar.io.real.child", service_name(service), str(root)]
         try:
-            # No session of its own: the scheduler weighs processes of one session against each other.
+            # Not in a new session: the scheduler balances processes of one session against each other.
             self._process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL)
         except BaseException:
             ours.close()
@@ -64,7 +64,7 @@ class ChildProcess(asyncio.Protocol):
     def pid(self) -> int:
         return self._process.pid
 
-    # Asking
+    # Requests
 
     def ask(self, question: Sequence[Buffer]) -> Any:
         asked = self._loop.create_future()
@@ -127,7 +127,7 @@ class ChildProcess(asyncio.Protocol):
     # Its end
 
     def _look_after(self) -> None:
-        """It has closed its socket: it says how it ended as soon as it has."""
+        """The process has closed its socket; its exit status follows as soon as it has ended."""
         code = self._process.poll()
         if code is None and self._patience > 0:
             self._patience -= _LOOK_SECONDS
@@ -148,7 +148,7 @@ class ChildProcess(asyncio.Protocol):
         self._take_leave()
 
     def _take_leave(self) -> None:
-        """Nothing is left of it when the system was asked how it ended."""
+        """Polls the exit status until the process has ended, so that no zombie remains."""
         if self._process.poll() is None:
             self._loop.call_later(_LOOK_SECONDS, self._take_leave)
 

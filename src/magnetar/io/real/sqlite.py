@@ -1,4 +1,4 @@
-"""SQLite from the standard library, with the durability the metadata needs."""
+"""SQLite from the standard library, with the durability that the metadata needs."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ PRAGMAS = (
     "PRAGMA locking_mode = EXCLUSIVE",
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
-    # A full /tmp is no reason to end the process.
+    # A full /tmp must not end the process.
     "PRAGMA temp_store = MEMORY",
 )
-"""What every connection starts with; the simulated one uses them too."""
+"""The settings of every connection; the simulated one uses them too."""
 _PROBE_BYTES = 64 << 10
 
 
 class SqliteConnection:
-    """One connection; transactions are begun and ended by the caller's own statements."""
+    """One connection; the caller's statements begin and end transactions."""
 
     def __init__(self, path: str) -> None:
-        """:raises SqlError: it cannot be opened"""
+        """:raises SqlError: the database cannot be opened"""
         self._path = path
         try:
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -49,10 +49,10 @@ class SqliteConnection:
             raise SqlError(str(error)) from error
 
     def _is_without_room(self, error: sqlite3.Error) -> bool:
-        """Whether a statement failed for want of room.
+        """Whether a statement failed for lack of room.
 
-        SQLite knows ENOSPC, but reports a quota that is used up (EDQUOT) as it reports a failing device.
-        What the device says to a write beside the database tells one from the other.
+        SQLite knows ENOSPC, but reports an exhausted quota (EDQUOT) like a failing device. The result of a
+        write beside the database distinguishes them.
         """
         code = getattr(error, "sqlite_errorcode", None)
         if code == sqlite3.SQLITE_IOERR_WRITE:
@@ -64,7 +64,7 @@ class SqliteConnection:
 
 
 def _refuses_room(path: str) -> bool:
-    """Whether a file at ``path`` of a few blocks has no room; nothing of it stays."""
+    """Whether there is no room for a file of a few blocks at ``path``; the file is removed again."""
     try:
         with open(path, "wb", buffering=0) as probe:
             try:

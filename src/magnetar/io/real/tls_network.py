@@ -23,7 +23,7 @@ _AGAIN_SECONDS = 1.0
 
 
 class Handshakes:
-    """Those in progress: how many there may be, of all and of one address."""
+    """Handshakes in progress, with limits for all and for one address."""
 
     def __init__(
         self, most: int = _MAX_HANDSHAKES, most_of_address: int = _MAX_HANDSHAKES_OF_ADDRESS
@@ -34,7 +34,7 @@ class Handshakes:
         self.count = 0
 
     def began(self, host: str) -> bool:
-        """False: there are too many."""
+        """Returns False if there are too many."""
         of_address = self._of.get(host, 0)
         if self.count >= self._most or of_address >= self._most_of_address:
             return False
@@ -50,16 +50,16 @@ class Handshakes:
 
 
 class TlsListener:
-    """Accepts by itself: a connection belongs to TLS from its first byte on.
+    """Accepts connections itself, so that TLS gets their first byte.
 
-    The loop's own server would hand over a connection that is being read already, and what a client says
-    first would be lost now and then. A context for all connections, which it would take, could not change.
+    The loop's own server would hand over a connection that is already being read, and the client's first
+    bytes would occasionally be lost. It also takes one context for all connections, which could not change.
     """
 
     def __init__(self, sockets: Sequence[socket.socket], accepted: Callable[[socket.socket], object]) -> None:
-        """:param sockets: listening ones, at least one
+        """:param sockets: listening sockets, at least one
 
-        :param accepted: is handed each connection, which does not block
+        :param accepted: called with each connection, which is non-blocking
         """
         self._loop = asyncio.get_running_loop()
         self._sockets = sockets
@@ -97,7 +97,7 @@ class TlsListener:
 
 
 class TlsServerNetwork:
-    """Listens for TLS; what it makes of a context counts for connections from then on."""
+    """Listens for TLS; a new context applies to later connections."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class TlsServerNetwork:
         handshake_seconds: float = HANDSHAKE_SECONDS,
         handshakes: Handshakes | None = None,
     ) -> None:
-        """:param context: asked for each connection
+        """:param context: makes the context of each connection
 
         :param handshake_seconds: a client that takes longer is dropped
         """
@@ -127,7 +127,7 @@ class TlsServerNetwork:
         try:
             host = str(connection.getpeername()[0])
         except OSError:
-            # It has gone already.
+            # The client has left already.
             connection.close()
             return
         if not self._handshakes.began(host):
@@ -153,7 +153,7 @@ class TlsServerNetwork:
 
 
 async def _listening(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[socket.socket]:
-    """A listening socket for each address of ``host``, all on one port.
+    """Opens a listening socket for each address of ``host``, all on one port.
 
     :raises OSError: an address cannot be used
     """
@@ -177,18 +177,19 @@ async def _listening(loop: asyncio.AbstractEventLoop, host: str, port: int) -> l
 
 
 class Upgrade(NamedTuple):
-    """How a client asks for TLS on a connection that begins without it."""
+    """How a client requests TLS on a connection that begins without it."""
 
     question: bytes
-    """What it says first."""
+    """What the client sends first."""
     answer_bytes: Callable[[bytes], int]
-    """How long the answer is, of which these bytes have come; more than they are as long as that is open."""
+    """Returns the length of the answer that begins with these bytes; more than their number while it is
+    unknown."""
     refused: Callable[[bytes], str]
-    """Why there is no TLS, by the whole answer; empty: there is."""
+    """Returns why there is no TLS, from the complete answer; empty: there is."""
 
 
 class UpgradingNetwork:
-    """Connects in plain text, asks for TLS, and goes on with it: nothing else is ever said without."""
+    """Connects in plain text, requests TLS, and continues with it: nothing else is ever sent without TLS."""
 
     def __init__(
         self,
@@ -198,7 +199,7 @@ class UpgradingNetwork:
         *,
         handshake_seconds: float = HANDSHAKE_SECONDS,
     ) -> None:
-        """:param context: asked for each connection, on another thread: it may read files"""
+        """:param context: makes the context of each connection, on another thread: it may read files"""
         self._loop = loop
         self._context = context
         self._upgrade = upgrade
@@ -209,7 +210,7 @@ class UpgradingNetwork:
     ) -> tuple[Transport, StreamProtocol]:
         """See :class:`magnetar.io.interfaces.Network`.
 
-        :raises OSError: nobody answers there or offers TLS, or its certificate is not what is wanted
+        :raises OSError: the address does not answer or does not offer TLS, or its certificate is not accepted
         :raises TlsRefused: the context's files cannot be used
         """
         made: Callable[[], Any] = factory
@@ -224,7 +225,7 @@ class UpgradingNetwork:
             raise
 
     async def _asked(self, host: str, port: int) -> socket.socket:
-        """A connection whose other side waits for a handshake."""
+        """Returns a connection whose other side waits for a handshake."""
         loop = self._loop
         with looking_up(host):
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -260,7 +261,7 @@ class TlsClientNetwork:
         *,
         handshake_seconds: float = HANDSHAKE_SECONDS,
     ) -> None:
-        """:param context: asked for each connection, on another thread: it may read files"""
+        """:param context: makes the context of each connection, on another thread: it may read files"""
         self._loop = loop
         self._context = context
         self._seconds = handshake_seconds
@@ -270,7 +271,7 @@ class TlsClientNetwork:
     ) -> tuple[Transport, StreamProtocol]:
         """See :class:`magnetar.io.interfaces.Network`.
 
-        :raises OSError: nobody answers there, or its certificate is not what is wanted (``ssl.SSLError``)
+        :raises OSError: the address does not answer, or its certificate is not accepted (``ssl.SSLError``)
         :raises TlsRefused: the context's files cannot be used
         """
         made: Callable[[], Any] = factory

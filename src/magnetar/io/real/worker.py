@@ -1,4 +1,4 @@
-"""A thread that runs jobs one after another and answers in the event loop."""
+"""A thread that runs jobs one after another and reports results in the event loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Job = tuple[Callable[[], Any], Callable[[Any, BaseException | None], object] | N
 
 
 class ThreadWorker:
-    """Jobs go out through a queue; answers come back through one eventfd, which costs the loop little."""
+    """Jobs go out through a queue; results come back through one eventfd, which costs the loop little."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
         self._loop = loop
@@ -58,7 +58,7 @@ class ThreadWorker:
             except BaseException as raised:  # noqa: BLE001 - handed to whoever submitted the job
                 error = raised
             self._answers.append((done, result, error))
-            # Nothing may keep a commit buffer alive while the thread waits for the next job.
+            # No commit buffer may be kept alive while the thread waits for the next job.
             del next_job, job, done, result, error
             self._wake()
 
@@ -83,7 +83,7 @@ class ThreadWorker:
 
 
 def _eventfd_in(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> int:
-    """An eventfd the loop watches, or -1 where there is none, or no file can be opened."""
+    """Returns an eventfd that the loop watches; -1 if there is none, or no file can be opened."""
     if not hasattr(os, "eventfd"):
         return -1
     try:

@@ -35,7 +35,7 @@ __all__ = [
 
 @dataclass
 class Simulation:
-    """An :class:`Io` and the handles to what is behind it."""
+    """An :class:`Io` and handles to what is behind it."""
 
     io: Io
     loop: SimulatedLoop
@@ -43,18 +43,18 @@ class Simulation:
     clock: SimulatedClock
     host: SimulatedHost
     stop_messages: list[str] = field(default_factory=list)
-    """What ``stop_process`` was called with."""
+    """The messages of all calls of ``stop_process``."""
     connections: list[Any] = field(default_factory=list)
-    """Every SQLite connection that was opened."""
+    """All opened SQLite connections."""
     workers: list[SimulatedWorker] = field(default_factory=list)
-    """Every worker that was started."""
+    """All started workers."""
     processes: list[SimulatedProcess] = field(default_factory=list)
-    """Every process of its own that was started."""
+    """All started child processes."""
 
     def abandon(self, *, silently: bool = False) -> None:
-        """Ends the life of everything that runs here, without any goodbye.
+        """Ends everything that runs here abruptly, like the end of a process.
 
-        :param silently: the other sides of its connections do not hear of it
+        :param silently: the other sides of its connections are not notified
         """
         for worker in self.workers:
             worker.abandon()
@@ -70,12 +70,12 @@ def simulated_io(
     network: SimulatedNetwork | None = None,
     name: str = "localhost",
 ) -> Simulation:
-    """One process in a world of its own, or of ``network``'s.
+    """Makes one process in its own world, or in that of ``network``.
 
-    Losing the power and ``stop_process`` end the run of the loop: :class:`PowerLost` or
-    :class:`ProcessStopped` comes out of ``loop.run_until``.
+    A power cut and ``stop_process`` end the run of the loop: ``loop.run_until`` raises :class:`PowerLost` or
+    :class:`ProcessStopped`.
 
-    :param disk: from an earlier life, or None for an empty one
+    :param disk: of an earlier process, or None for an empty one
     :param name: the host that others connect to
     """
     random = Random(seed)
@@ -106,7 +106,7 @@ def simulated_io(
         return processes[-1]
 
     def open_sqlite(path: str) -> SqlConnection:
-        # apsw is there in development only, and only this needs it.
+        # apsw is installed for development only, and only this needs it.
         from magnetar.io.simulated.sqlite import SimulatedSqlite
 
         connection = SimulatedSqlite(found, path)

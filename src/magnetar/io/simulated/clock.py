@@ -10,12 +10,12 @@ _EPOCH_MS = 1_700_000_000_000
 
 
 class SimulatedClock:
-    """The wall clock goes with the loop's time, and jumps when it is told to."""
+    """The wall clock follows the loop's time, and jumps on request."""
 
     def __init__(self, loop: SimulatedLoop) -> None:
         self._loop = loop
         self.offset_ms = 0
-        """By how much the wall clock is off; may be below 0."""
+        """The error of the wall clock; may be below 0."""
 
     def wall_ms(self) -> int:
         return _EPOCH_MS + self.offset_ms + int(self._loop.time() * 1000)

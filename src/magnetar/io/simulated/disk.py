@@ -1,4 +1,4 @@
-"""A disk in memory that remembers what was synced and can lose the rest."""
+"""A disk in memory that records what was synced and can lose the rest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BLOCK_BYTES = 4096
 
 
 class PowerLost(BaseException):
-    """The power is gone: raised by the operation that met it and by every one after it."""
+    """A power cut: raised by the operation that it interrupts, and by every later one."""
 
 
 class SimulatedFile:
@@ -65,11 +65,11 @@ class SimulatedFile:
         offset: int,
         done: Callable[[None, OSError | None], object],
     ) -> bool:
-        """Never: workers have their moments from the seed."""
+        """Never starts a write: the seed decides the timing of workers only."""
         return False
 
     def _whole_blocks(self, data: bytes, offset: int) -> tuple[bytes, int]:
-        """What a direct write sends: the start of the first block once more, zeros behind the end."""
+        """Returns what a direct write sends: the start of the first block again, and zeros behind the end."""
         start = offset - offset % _BLOCK_BYTES
         before = bytes(self._inode.content[start:offset])
         data = before + bytes(offset - start - len(before)) + data
@@ -113,21 +113,21 @@ class SimulatedDisk:
     """
 
     def __init__(self, seed: int, quota: int = 1 << 40) -> None:
-        """:param quota: bytes all files may have together"""
+        """:param quota: the most bytes of all files together"""
         self.random = Random(seed)
         self.quota = quota
         self.allowance: int | None = None
-        """Bytes all files may have under a quota of the file system, which the free bytes do not show."""
+        """A quota of the file system for all files in bytes, which the free bytes do not show."""
         self.operations = 0
         self.ignore_sync: str | None = None
-        """Syncing files whose path contains this does nothing, as if the call were missing."""
+        """Syncing files whose path contains this has no effect, as if the call were missing."""
         self.ignore_sync_directory = False
         self.direct_writes = bool(seed & 1)
-        """Whether durable writes go past the page cache, in whole blocks; so it is on every other disk."""
+        """Whether durable writes bypass the page cache, in whole blocks; true for every other seed."""
         self.power_lost: Callable[[PowerLost], None] | None = None
-        """Told when the power goes."""
+        """Called at a power cut."""
         self.cached_fraction = 0.7
-        """The share of reads that find their bytes at hand."""
+        """The share of reads whose bytes are cached."""
         self._namespace = Namespace()
         self._cut_at = -1
         self._dead = False
@@ -163,7 +163,7 @@ class SimulatedDisk:
         return self._namespace.names(directory)
 
     def make_directory(self, path: str) -> None:
-        """Durable at once, as the real disk makes it."""
+        """Durable at once, like the real disk's."""
         self._changing("make_directory", path)
         self._namespace.directories.add(path)
         self._maybe_cut()
@@ -193,41 +193,41 @@ class SimulatedDisk:
         return self.quota
 
     def cut_power_at(self, operation: int) -> None:
-        """The power goes at the ``operation``-th change from now on, 1 being the next."""
+        """Cuts the power at the ``operation``-th change from now on, 1 being the next."""
         self._cut_at = self.operations + operation
 
     def fail(self, kind: str, path: str = "", after: int = 0, code: int = errno.EIO) -> None:
-        """Lets one later operation fail: write, sync, truncate, create, rename, unlink or sync_directory.
+        """Makes one later operation fail: write, sync, truncate, create, rename, unlink or sync_directory.
 
         :param path: what the path must contain
-        :param after: such operations that succeed before
+        :param after: the number of such operations that succeed before
         """
         self._faults.append((kind, path, after, OSError(code, os.strerror(code), path)))
 
     def mend(self) -> None:
-        """Takes back every :meth:`fail` that has not happened."""
+        """Cancels every :meth:`fail` that has not happened yet."""
         self._faults.clear()
 
     def paths(self, below: str) -> list[str]:
-        """All files whose path begins so, sorted."""
+        """Returns all files whose path begins with ``below``, sorted."""
         return sorted(path for path in self._namespace.current if path.startswith(below))
 
     def size_of(self, path: str) -> int:
         return len(self._namespace.current[path].content)
 
     def bit_flip(self, path: str, offset: int, bit: int = 0) -> None:
-        """Damages one bit of what is stored."""
+        """Damages one stored bit."""
         self._namespace.current[path].flip(offset, bit)
 
     def power_cut(self) -> SimulatedDisk:
-        """The disk as it is found afterwards; this one is of no more use."""
+        """Returns the disk as it is found after a power cut; this one cannot be used any more."""
         self._dead = True
         found = self._successor()
         found._namespace = self._namespace.after_power_cut(self.random, self._fate())
         return found
 
     def killed(self) -> SimulatedDisk:
-        """The disk after the process was killed: nothing is lost, and nothing more is durable."""
+        """Returns the disk after the process was killed: nothing is lost, and nothing more is durable."""
         self._dead = True
         found = self._successor()
         found._namespace = self._namespace
@@ -269,7 +269,7 @@ class SimulatedDisk:
                 self._faults[number] = (wanted, part, after - 1, error)
 
     def _maybe_cut(self) -> None:
-        """Called when an operation has had its effect, or in a sync just before it would have."""
+        """Called after the effect of an operation, or, for a sync, just before it."""
         if 0 <= self._cut_at <= self.operations:
             self._dead = True
             error = PowerLost()

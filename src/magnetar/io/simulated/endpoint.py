@@ -1,4 +1,4 @@
-"""One side of a simulated connection: a transport as asyncio's are."""
+"""One side of a simulated connection: a transport like asyncio's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from magnetar.io.simulated.loop import SimulatedLoop
 
 _HIGH_WATER = 64 << 10
 _END = b""
-"""Stands in the stream where the sender closed."""
+"""Marks in the stream where the sender closed."""
 
 
 class EndpointNetwork(Protocol):
@@ -22,7 +22,8 @@ class EndpointNetwork(Protocol):
 
 
 class EndpointLink(Protocol):
-    """What both sides of a connection share; it has them, and so is made of this module."""
+    """What both sides of a connection share. It owns them, so it is implemented in a module above
+    this one."""
 
     silent: bool
     ending: bool
@@ -44,8 +45,8 @@ class EndpointLink(Protocol):
 class Endpoint:
     """See :class:`magnetar.io.interfaces.Transport`.
 
-    What is written is not copied before it is under way, so that a buffer that is used again too early
-    shows as other bytes on the other side.
+    Written data is not copied before it is sent, so that a buffer that is reused too early shows up as wrong
+    bytes on the other side.
     """
 
     def __init__(
@@ -56,11 +57,11 @@ class Endpoint:
         self.peer: Endpoint
         self.protocol: Any = None
         self.lost = False
-        """``connection_lost`` is on its way, or was called."""
+        """``connection_lost`` was scheduled or called."""
         self.dead = False
-        """The process is gone."""
+        """The process has ended."""
         self.most_unsent = 0
-        """The largest ``get_write_buffer_size`` there was."""
+        """The largest ``get_write_buffer_size`` so far."""
         self._told_lost = False
         self._addresses = {"peername": other, "sockname": own}
         self._unsent: deque[bytes | bytearray | memoryview] = deque()
@@ -72,13 +73,13 @@ class Endpoint:
         self._ended = False
         self._arrived: deque[bytes] = deque()
         self._held = 0
-        """Bytes under way to this side or arrived here and not read."""
+        """Bytes on their way to this side, or arrived and not read."""
         self._last_arrival = 0.0
         self._reading_paused = False
         self._reading_planned = False
 
     def begin(self, factory: Callable[[], StreamProtocol]) -> None:
-        """Makes the protocol and tells it."""
+        """Makes the protocol and calls its ``connection_made``."""
         self.protocol = factory()
         self.protocol.connection_made(self)
         self._plan_reading()
@@ -122,7 +123,7 @@ class Endpoint:
         if self._told_lost and not self._closing:
             return
         if peer.dead and (not link.silent or link.network.answers(self._addresses["peername"])):
-            # Its machine says that it knows nothing of this connection.
+            # Its machine answers that it does not know this connection.
             link.loop.call_later(link.delay(), self.broken)
             return
         if peer.dead or link.silent or link.ending:
@@ -132,7 +133,7 @@ class Endpoint:
             if link.flight():
                 link.network.told(link, "cut", len(data))
                 link.reset()
-                # Some of it may have arrived before.
+                # A part of it may have arrived before.
                 data = data[: len(data) // 2]
             if data:
                 link.network.told(link, "carries", len(data))
@@ -183,7 +184,7 @@ class Endpoint:
             return
         if self.lost or self._closing:
             if pieces != [_END]:
-                # Nobody is there to read it.
+                # No process is there to read it.
                 link.loop.call_later(link.delay(), self.peer.broken)
             return
         self._arrived.extend(pieces)
@@ -195,7 +196,7 @@ class Endpoint:
             self.loop.call_soon(self._read)
 
     def _read(self) -> None:
-        """Hands one piece to the protocol."""
+        """Passes one piece to the protocol."""
         self._reading_planned = False
         if self._reading_paused or self._closing or self.lost or not self._arrived or self.protocol is None:
             return
@@ -248,7 +249,7 @@ class Endpoint:
             self._lose(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
 
     def die(self, *, silently: bool) -> None:
-        """The process is gone."""
+        """The process has ended."""
         self.dead = True
         self._drop()
         if silently:

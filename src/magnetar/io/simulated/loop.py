@@ -1,4 +1,4 @@
-"""An event loop in virtual time: nothing waits, everything happens in a repeatable order."""
+"""An event loop in virtual time: nothing waits, and everything happens in a repeatable order."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Args = TypeVarTuple("Args")
 
 
 class Deadlock(Exception):
-    """Nothing is left to happen and what was waited for has not happened."""
+    """Nothing is left to happen, and the awaited result is still missing."""
 
 
 class Timeline:
-    """Virtual time, and what happens when. The loops of several processes may share one."""
+    """Virtual time, and the events in it. The loops of several processes may share one."""
 
     __slots__ = ("after_step", "count", "halted", "now", "ready", "steps", "timers")
 
@@ -29,10 +29,10 @@ class Timeline:
         self.timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self.count = 0
         self.steps = 0
-        """Callbacks that have run."""
+        """The number of callbacks that have run."""
         self.halted: BaseException | None = None
         self.after_step: Callable[[], None] | None = None
-        """Called after each callback: for whoever checks what must hold at any time."""
+        """Called after each callback: for checks of invariants."""
 
     def advance(self) -> None:
         """Moves on to the next moment at which something happens."""
@@ -48,7 +48,7 @@ class Timeline:
                 ready.append(handle)
 
     def forget(self, loop: SimulatedLoop) -> None:
-        """Drops all that was to happen in one loop."""
+        """Drops all pending events of one loop."""
         for handle in self.ready:
             if handle._loop is loop:  # type: ignore[attr-defined]
                 handle.cancel()
@@ -60,9 +60,9 @@ class Timeline:
 class SimulatedLoop(asyncio.AbstractEventLoop):
     """As much of an asyncio loop as futures, tasks and timers need.
 
-    An exception that reaches the loop itself ends the run: it is raised from :meth:`run_until`.
+    An exception that reaches the loop itself ends the run: :meth:`run_until` raises it.
 
-    :param timeline: shared with the loops of other processes, or one of its own
+    :param timeline: shared with the loops of other processes; None for its own
     """
 
     def __init__(self, timeline: Timeline | None = None) -> None:
@@ -75,7 +75,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return self.timeline.now
 
     def pending_tasks(self) -> list[asyncio.Task[Any]]:
-        """Tasks that have begun here and have not ended; the others, and their results, are let go."""
+        """Tasks that have begun here and have not ended; ended tasks and their results are released."""
         self._tasks = [task for task in self._tasks if not task.done()]
         return list(self._tasks)
 
@@ -125,7 +125,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def create_task(self, coroutine: Coroutine[Any, Any, T], **options: Any) -> asyncio.Task[T]:  # type: ignore[override]
         if self._abandoned:
-            # What still runs when coroutines of a dead process are collected begins nothing new.
+            # A coroutine of a dead process that is still collected starts nothing new.
             coroutine.close()
             nothing = self.create_future()
             nothing.cancel()
@@ -137,12 +137,12 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return task
 
     def halt(self, error: BaseException) -> None:
-        """Ends the run at once: ``error`` comes out of :meth:`run_until`, nothing more happens."""
+        """Ends the run at once: :meth:`run_until` raises ``error``, and nothing more happens."""
         if self.timeline.halted is None:
             self.timeline.halted = error
 
     def run_until(self, awaitable: Awaitable[T]) -> T:
-        """Runs until ``awaitable`` is done and returns its result; other loops of the timeline run along.
+        """Runs until ``awaitable`` is done and returns its result; other loops of the timeline run as well.
 
         :raises Deadlock: nothing is left that could happen before
         """
@@ -157,18 +157,18 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return task.result()
 
     def run_for(self, seconds: float) -> None:
-        """Runs all that happens within ``seconds`` of virtual time."""
+        """Runs everything that happens within ``seconds`` of virtual time."""
         passed = self.create_future()
         self.call_later(seconds, passed.set_result, None)
         self.run_until(passed)
 
     def abandon(self) -> None:
-        """Forgets everything that was under way, as a process does that is gone."""
+        """Drops everything in progress, like the end of a process."""
         self._abandoned = True
         self._held = None
         self.timeline.forget(self)
         for task in self._tasks:
-            # A task of a process that is gone is not worth a warning.
+            # A task of a dead process needs no warning.
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             coroutine = task.get_coro()
             if (
@@ -179,12 +179,12 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._tasks.clear()
 
     def pause(self) -> None:
-        """Nothing happens here until :meth:`resume`, as in a process that SIGSTOP stopped; time goes on."""
+        """Stops this loop until :meth:`resume`, like a process after SIGSTOP; time goes on."""
         if self._held is None:
             self._held = []
 
     def resume(self) -> None:
-        """What should have happened meanwhile happens now."""
+        """Runs now what should have happened meanwhile."""
         held, self._held = self._held or [], None
         self.timeline.ready.extend(held)
 
@@ -226,7 +226,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return False
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """What nobody handled must not pass unseen; what a process that is gone would have, is gone."""
+        """Ends the run with an unhandled error, unless the process is dead."""
         if self._abandoned:
             return
         error = context.get("exception")

@@ -1,7 +1,8 @@
 """TCP between simulated processes: delayed, cut into pieces, lost or reset as the seed decides.
 
-A :class:`SimulatedNetwork` joins the hosts of one timeline; each process gets a :class:`SimulatedHost`, which
-is its :class:`magnetar.io.interfaces.Network`. Bytes of one direction arrive in order, once, or not at all.
+A :class:`SimulatedNetwork` connects the hosts of one timeline; each process gets a :class:`SimulatedHost`,
+which is its :class:`magnetar.io.interfaces.Network`. Bytes of one direction arrive in order, once, or not at
+all.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from magnetar.io.simulated.loop import SimulatedLoop
 
 _FIRST_FREE_PORT = 40_000
 _SINGLE_BYTES = 3000
-"""Of each connection; what follows is cut less finely, for the sake of the simulation's speed."""
+"""Of each connection; later bytes are cut into larger pieces, for the speed of the simulation."""
 
 
 def _pass(waited_for: Any) -> None:
-    # Whoever waits may just have been cancelled.
+    # The waiter may just have been cancelled.
     if not waited_for.done():
         waited_for.set_result(None)
 
@@ -36,15 +37,15 @@ class Link:
         self.loop = network.loop
         self.number = number
         self.conditions = conditions
-        # Of its own, so that what one connection does leaves the others alone.
+        # Separate randomness, so that the course of one connection does not affect others.
         self.random = Random(network.random.getrandbits(64))
         self.silent = False
-        """Nothing arrives any more, and nobody is told."""
+        """Nothing arrives any more, and neither side is notified."""
         self.ending = False
-        """It was reset: what is under way may still arrive, nothing more is sent."""
+        """The connection was reset: data on their way may still arrive, and nothing more is sent."""
         self.ends: list[Endpoint] = []
         self.hosts: frozenset[str] = frozenset()
-        """The names of both sides."""
+        """The names of both hosts."""
         self._single_bytes = _SINGLE_BYTES
         self._flights_left = -1
         if self.random.random() < conditions.cut:
@@ -54,12 +55,12 @@ class Link:
         return self.random.random() * self.conditions.latency
 
     def flight(self) -> bool:
-        """Counts a flight; True when the connection ends with it."""
+        """Counts a flight; returns True if the connection ends with it."""
         self._flights_left -= 1
         return self._flights_left == 0
 
     def pieces(self, data: bytes) -> list[bytes]:
-        """What one flight arrives as."""
+        """Returns the pieces in which one flight arrives."""
         most = self.conditions.pieces
         if most == 1 or len(data) < 2:
             return [data]
@@ -73,13 +74,13 @@ class Link:
         return [data[a:b] for a, b in pairwise(places)]
 
     def reset(self) -> None:
-        """Breaks the connection; both sides hear of it, each at a moment of its own."""
+        """Breaks the connection; each side is notified at its own time."""
         self.ending = True
         for end in self.ends:
             self.loop.call_later(self.delay(), end.broken)
 
     def gone(self) -> None:
-        """Both sides have heard that it ended."""
+        """Both sides have been notified of the end."""
         self.network.links.pop(self.number, None)
 
 
@@ -106,17 +107,17 @@ class SimulatedNetwork:
         self.conditions = conditions if conditions is not None else Conditions()
         self.listeners: dict[tuple[str, int], SimulatedListener] = {}
         self.links: dict[int, Link] = {}
-        """Connections by number, in the order they were made."""
+        """Connections by number, in the order of their creation."""
         self._separated: dict[frozenset[str], list[Link]] = {}
         self.watch: Callable[[int, str, int], None] | None = None
-        """Told what happens: the connection's number, what, how many bytes."""
+        """Called with events: the connection's number, the event, a number of bytes."""
         self._made = 0
         self._free_port = _FIRST_FREE_PORT
 
     def host(self, loop: SimulatedLoop, name: str) -> SimulatedHost:
-        """The network as one process sees it.
+        """Returns the network as one process sees it.
 
-        :param loop: of the process: what arrives there is told there
+        :param loop: of the process, which handles what arrives there
         """
         return SimulatedHost(self, loop, name)
 
@@ -129,7 +130,7 @@ class SimulatedNetwork:
             self.watch(link.number, what, size)
 
     def separate(self, one: str, other: str) -> None:
-        """From now on nothing gets from one host to another, or back, and neither is told."""
+        """From now on nothing gets from one host to the other, or back, and neither is notified."""
         hosts = frozenset((one, other))
         if hosts in self._separated:
             return
@@ -139,7 +140,7 @@ class SimulatedNetwork:
             link.silent = True
 
     def rejoin(self, one: str, other: str) -> None:
-        """Connections of before break when they are used."""
+        """Ends the separation; earlier connections break when they are used."""
         for link in self._separated.pop(frozenset((one, other)), ()):
             link.silent = False
             link.reset()
@@ -148,13 +149,13 @@ class SimulatedNetwork:
         return frozenset((one, other)) in self._separated
 
     def answers(self, address: tuple[str, int]) -> bool:
-        """Whether somebody listens there."""
+        """Whether a host listens at the address."""
         return address in self.listeners
 
     def open_link(
         self, client: SimulatedHost, factory: Callable[[], StreamProtocol], listener: SimulatedListener
     ) -> Endpoint:
-        """Both ends are made at one moment; each side is told in its own loop."""
+        """Makes both ends at the same time; each side is notified in its own loop."""
         self._made += 1
         link = Link(self, self._made, self.conditions)
         self.links[link.number] = link
@@ -183,7 +184,7 @@ class SimulatedHost:
         self._listeners: list[SimulatedListener] = []
 
     async def listen(self, host: str, port: int, factory: Callable[[], StreamProtocol]) -> SimulatedListener:
-        """Listens under this process's name, whatever ``host`` says."""
+        """Listens under this process's name, whatever ``host`` is."""
         port = port or self.network.take_port()
         address = (self.name, port)
         if address in self.network.listeners:
@@ -216,14 +217,14 @@ class SimulatedHost:
         return end, end.protocol
 
     def ends_open(self) -> int:
-        """Connections of this process that have not ended."""
+        """The connections of this process that have not ended."""
         self.ends = [end for end in self.ends if not end.lost]
         return len(self.ends)
 
     def die(self, *, silently: bool) -> None:
-        """The process is gone: nobody listens, and nothing is told here any more.
+        """The process has ended: its listeners are closed, and it gets no more events.
 
-        :param silently: as when the machine loses its power: the other sides hear nothing of it
+        :param silently: as in a power loss of the machine: the other sides are not notified
         """
         for listener in self._listeners:
             listener.close()

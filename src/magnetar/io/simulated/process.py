@@ -1,4 +1,4 @@
-"""Processes of their own that are simulated: what they do is done on a simulated worker."""
+"""Simulated child processes, whose work is done on a simulated worker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from magnetar.io.waiting import fail, settle
 
 
 class SimulatedProcess:
-    """Questions and answers are bytes, as between real ones."""
+    """A simulated child process. Requests and answers are bytes, as with real ones."""
 
     def __init__(
         self, loop: SimulatedLoop, name: str, service: Service, disk: Disk, worker: SimulatedWorker
@@ -21,7 +21,7 @@ class SimulatedProcess:
         self.worker = worker
         self.name = name
         self.distort: Callable[[bytes], bytes] = bytes
-        """What becomes of answers on their way."""
+        """Changes answers on their way."""
         self._loop = loop
         self._service = service
         self._disk = disk
@@ -62,7 +62,7 @@ class SimulatedProcess:
         return how, b"".join(parts)
 
     def die(self) -> None:
-        """It ends in the middle of what it does."""
+        """Ends the process in the middle of its work."""
         self._end(f"the {self.name} process was ended by SIGKILL")
 
     def close(self) -> None:

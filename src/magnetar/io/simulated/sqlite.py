@@ -19,7 +19,7 @@ _names = iter(range(1 << 62))
 
 
 class _VfsFile:
-    """A file as SQLite's own Unix VFS would treat it."""
+    """A file with the behaviour of SQLite's own Unix VFS."""
 
     def __init__(self, vfs: _Vfs, file: SimulatedFile, delete: str | None, sync_directory: bool) -> None:
         self._vfs = vfs
@@ -59,11 +59,11 @@ class _VfsFile:
         if self._delete_on_close is not None and not self._vfs.abandoned:
             path = self._delete_on_close
             self._vfs.guard(lambda: self._vfs.disk.unlink(path))
-        # SQLite's side of this object may outlive the connection: it is not to keep a whole disk in memory.
+        # SQLite's side of this object may outlive the connection, and must not keep a whole disk in memory.
         del self._file, self._vfs
 
     def xLock(self, level: int) -> None:
-        """One connection has the database for itself."""
+        """Does nothing: one connection has the database for itself."""
 
     def xUnlock(self, level: int) -> None:
         """See :meth:`xLock`."""
@@ -89,17 +89,18 @@ class _Vfs(apsw.VFS):
         self.over_quota = False
         """Whether the last error was a write that a quota refused: SQLite takes it for a failing device."""
         self.abandoned = False
-        """The process is gone: what SQLite does to tidy up happens nowhere."""
+        """The process has ended: SQLite's clean-up has no effect."""
         super().__init__(name, base="")
 
     def release(self) -> None:
-        """Lets go of the disk: SQLite keeps what is registered for ever, and no collector looks into it."""
+        """Releases the disk: SQLite keeps registered objects forever, out of the garbage
+        collector's reach."""
         self.unregister()
         self.lost = None
         self.disk = SimulatedDisk(0)
 
     def guard(self, operation: Callable[[], T], *, writing: bool = False) -> T:
-        """SQLite takes errors for its own: the loss of power is kept for whoever called SQLite."""
+        """Keeps a power cut for the caller of SQLite, because SQLite would take it for an I/O error."""
         try:
             return operation()
         except PowerLost as lost:
@@ -165,7 +166,7 @@ class SimulatedSqlite:
         self._call(self._connection.close)
 
     def abandon(self) -> None:
-        """Ends the connection without a trace on the disk, as the end of its process would."""
+        """Ends the connection without a change on the disk, like the end of its process."""
         self._vfs.abandoned = True
         if hasattr(self, "_connection"):
             self._connection.close(True)

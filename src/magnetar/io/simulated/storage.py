@@ -9,7 +9,7 @@ SECTOR_BYTES = 512
 
 
 class SectorFate:
-    """Decides what of the unsynced changes of one power cut survives."""
+    """Decides which unsynced changes survive one power cut."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -24,7 +24,7 @@ class SectorFate:
 
 
 class Inode:
-    """The bytes of a file, as everybody sees them and as they are stored."""
+    """The bytes of a file, as programs see them and as they are stored."""
 
     def __init__(self) -> None:
         self.content = bytearray()
@@ -48,7 +48,7 @@ class Inode:
         self._pending.clear()
 
     def fail_sync(self, fate: SectorFate) -> None:
-        """As Linux does it: what was not written is not tried again, and still looks written."""
+        """As on Linux: pages that could not be written are not retried, and still look written."""
         self._durable = self._after(fate)
         self._pending.clear()
 
@@ -83,7 +83,7 @@ class Inode:
         self._exclusive = None
 
     def _after(self, fate: SectorFate) -> bytearray:
-        """The stored bytes with some of the unsynced sectors, each in one of its versions."""
+        """Returns the stored bytes with some of the unsynced sectors, each in one of its versions."""
         working = bytearray(self._durable)
         versions: dict[int, list[bytes]] = {}
         sizes = [len(working)]
@@ -98,20 +98,20 @@ class Inode:
         for sector, candidates in versions.items():
             if fate.survives():
                 _apply(found, sector * SECTOR_BYTES, candidates[fate.choose(list(range(len(candidates))))])
-        # The size is metadata of its own: any that the file had may be the stored one.
+        # The size is separate metadata: any size that the file had may be the stored one.
         _apply(found, fate.choose(sizes), None)
         return found
 
 
 class Namespace:
-    """Which names lead to which inodes, now and durably."""
+    """The mapping of names to inodes, now and durably."""
 
     def __init__(self) -> None:
         self.current: dict[str, Inode] = {}
         self.directories: set[str] = set()
         self._durable: dict[str, Inode] = {}
         self._pending: list[tuple[str | None, str | None, Inode]] = []
-        """(name that goes, name that comes, inode), in order."""
+        """(removed name, added name, inode), in order."""
 
     def create(self, path: str) -> Inode:
         inode = Inode()
@@ -185,7 +185,7 @@ def _apply(content: bytearray, offset: int, data: bytes | None) -> None:
 
 
 def _rename(names: dict[str, Inode], gone: str | None, new: str | None, inode: Inode) -> None:
-    # Out of order a name may already lead elsewhere: then it is not this operation's to remove.
+    # Out of order, the name may already lead to another inode, which this operation must not remove.
     if gone is not None and names.get(gone) is inode:
         del names[gone]
     if new is not None:

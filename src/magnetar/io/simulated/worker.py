@@ -18,11 +18,11 @@ class ProcessStopped(BaseException):
 
 
 class SimulatedWorker:
-    """Jobs run one after another, each whole, at moments the seed decides."""
+    """Jobs run one after another, each as a whole, at moments that the seed decides."""
 
     def __init__(self, loop: SimulatedLoop, random: Random) -> None:
         self.longest_delay = LONGEST_DELAY
-        """Virtual seconds that a job waits at most; a slow disk has more."""
+        """The longest delay of a job in virtual seconds; larger for a slow disk."""
         self._loop = loop
         self._random = random
         self._jobs: deque[tuple[Callable[[], Any], Any]] = deque()
@@ -49,7 +49,7 @@ class SimulatedWorker:
             self._run()
 
     def abandon(self) -> None:
-        """Forgets what was submitted: the process is gone."""
+        """Drops the submitted jobs: the process has ended."""
         self._jobs.clear()
         self._abandoned = True
 
