@@ -1,4 +1,4 @@
-"""What counts besides in a broker on ZooKeeper and BookKeeper, typed."""
+"""Additional settings of a broker on ZooKeeper and BookKeeper, typed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from magnetar.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
-    """Pulsar's names in snake case; units, ranges, defaults: docs/settings.md."""
+    """The attributes are Pulsar's names in snake case; units, ranges, defaults: docs/settings.md."""
 
     zookeeper_servers: str
     metadata_store_url: str
@@ -114,26 +114,26 @@ class ClusterSettings:
 
     @property
     def session_timeout_ms(self) -> int:
-        """Of sessions with ZooKeeper, as asked for."""
+        """The requested timeout of sessions with ZooKeeper."""
         older = self.zoo_keeper_session_timeout_millis
         return older if older > 0 else self.metadata_store_session_timeout_millis
 
     @property
     def local_store(self) -> str:
-        """Where the cluster's own metadata is; empty: nothing is said."""
+        """The store of the cluster's own metadata; empty: not set."""
         return self.metadata_store_url or self.zookeeper_servers
 
     @property
     def configuration_store(self) -> str:
-        """Where what clusters share is; empty: nothing is said."""
+        """The store that clusters share; empty: not set."""
         older = self.configuration_store_servers or self.global_zookeeper_servers
         return self.configuration_metadata_store_url or older
 
 
 def quorum_problems(values: Mapping[str, Value]) -> Iterator[tuple[tuple[str, str], str]]:
-    """Copies go to some of the bookies of an ensemble, and some of these are waited for.
+    """Checks the quorums: copies go to some of the bookies of an ensemble, and some of these are waited for.
 
-    Tells of each contradiction the names of the settings, and what it is.
+    Yields, for each contradiction, the names of the settings and a description.
     """
     names = ("EnsembleSize", "WriteQuorum", "AckQuorum")
     ensemble, write, ack = (f"managedLedgerDefault{name}" for name in names)

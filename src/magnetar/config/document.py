@@ -1,7 +1,7 @@
-"""Writes the pages of settings from their tables.
+"""Writes the settings pages from their tables.
 
-``python -m magnetar.config.document docs/settings.md``; ``docs/settings-proxy.md`` for those of proxies,
-``docs/settings-websocket.md`` for those of WebSockets without a broker.
+``python -m magnetar.config.document docs/settings.md``; ``docs/settings-proxy.md`` for proxies,
+``docs/settings-websocket.md`` for the WebSocket server without a broker.
 """
 
 from __future__ import annotations
@@ -100,17 +100,17 @@ _BECOMES = {
 
 
 def settings_page() -> str:
-    """The whole page."""
+    """Returns the page of settings."""
     return "\n".join([_HEAD, *_sections(settings_table()), _CLUSTER, *_cluster_table()]) + "\n"
 
 
 def proxy_page() -> str:
-    """The page of proxies."""
+    """Returns the page of a proxy's settings."""
     return "\n".join([_PROXY_HEAD, *_sections(proxy_settings_table())])
 
 
 def websocket_page() -> str:
-    """The page of WebSockets without a broker."""
+    """Returns the page of the settings of WebSockets without a broker."""
     return "\n".join([_WEBSOCKET_HEAD, *_sections(websocket_settings_table())])
 
 

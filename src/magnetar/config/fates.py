@@ -1,4 +1,4 @@
-"""What becomes of each setting of a file, without a start."""
+"""The effect of each setting of a file, without a start."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from magnetar.lazy_dataclass import dataclass
 
 
 class Fate(Enum):
-    """In the order in which somebody wants to know."""
+    """The effects, the most important first."""
 
     REFUSED = "refused"
-    """It stops a start."""
+    """The broker refuses to start."""
     NOT_HONOURED = "not honoured"
-    """It asks for something that is not given; a start says so and goes on."""
+    """The setting requires something that is not supported; a start logs a warning and continues."""
     UNKNOWN = "unknown"
-    """Nobody knows the name; a start says so and goes on."""
+    """The name is unknown; a start logs a warning and continues."""
     IGNORED = "ignored"
-    """It sizes something that does not exist here."""
+    """The setting sizes something that does not exist in Magnetar."""
     HONOURED = "honoured"
 
 
 @dataclass(frozen=True, slots=True)
 class SettingFinding:
-    """Of one setting; where a name is given twice, of the last one, which counts."""
+    """The finding for one setting; if a name is given twice, for the last one, which applies."""
 
     name: str
     value: str
-    """As the file has it; secrets are masked."""
+    """As in the file; secrets are masked."""
     fate: Fate
     said: str
-    """What a start says of it; empty: nothing."""
+    """The message of a start; empty: none."""
 
 
 def fates(
@@ -44,10 +44,10 @@ def fates(
     accept: Iterable[str] = (),
     known: re.Pattern[str] | None = None,
 ) -> list[SettingFinding]:
-    """All settings of a file, in its order.
+    """Returns the findings for all settings of a file, in its order.
 
     :param accept: guarded keys that may be set although they are not honoured
-    :param known: names that are none of the table's and still honoured
+    :param known: further names, not in the table, that are honoured
     :raises ConfigurationError: the file cannot be read
     """
     accepted = frozenset(accept)
@@ -78,7 +78,7 @@ def _of(item: Given, accepted: frozenset[str]) -> SettingFinding:
 
 
 def _other(path: Path, name: str, text: str, unknown: Mapping[str, int]) -> SettingFinding:
-    """What the table does not have may be a secret, too."""
+    """A setting that is not in the table may be a secret as well."""
     shown = "*****" if text else ""
     if name not in unknown:
         return SettingFinding(name, shown, Fate.HONOURED, "")

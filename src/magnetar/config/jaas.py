@@ -1,4 +1,4 @@
-"""The file that Java is told by ``-Djava.security.auth.login.config``: who logs in where, and with what.
+"""The file of Java's ``-Djava.security.auth.login.config``: logins, with their credentials.
 
 A section has a name and login modules with options::
 
@@ -24,7 +24,7 @@ MAX_BYTES = 1 << 20
 
 
 class LoginRefused(ValueError):
-    """The file cannot be used; the text says why, and holds no secret."""
+    """The file cannot be used; the text says why, and contains no secret."""
 
 
 class LoginModule(NamedTuple):
@@ -34,9 +34,9 @@ class LoginModule(NamedTuple):
 
 
 def login_sections(path: str) -> Mapping[str, Sequence[LoginModule]]:
-    """All sections of a file, by name.
+    """Returns all sections of a file, by name.
 
-    :raises LoginRefused: it cannot be read, or is no such file
+    :raises LoginRefused: the file cannot be read, or has another format
     """
     try:
         data = Path(path).read_bytes()

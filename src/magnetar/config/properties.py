@@ -1,4 +1,4 @@
-"""Reads Java property files, the format of Pulsar's own configuration."""
+"""Reads Java property files, the format of Pulsar's configuration."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ class PropertyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One setting as it stands in the file."""
+    """One setting as written in the file."""
 
     key: str
     value: str
     line: int
-    """Number of the line where it begins, from 1."""
+    """The number of its first line, from 1."""
 
 
 def parse_properties(text: str) -> list[Property]:
-    """All properties of a file, in order, repeated keys included (in Java the last one counts).
+    """Returns all properties of a file, in order, repeated keys included (in Java the last one applies).
 
-    Comments begin with ``#`` or ``!``; a backslash at the end continues a line; ``=``, ``:`` or blanks part
-    key and value; ``\\t \\n \\r \\f \\uXXXX`` are escapes, any other escaped character stands for itself.
+    Comments begin with ``#`` or ``!``; a backslash at the end continues a line; ``=``, ``:`` or blanks
+    separate key and value; ``\\t \\n \\r \\f \\uXXXX`` are escapes, any other escaped character stands for
+    itself.
 
     :raises PropertyError: a ``\\u`` escape without four hexadecimal digits, or half of a character
     """

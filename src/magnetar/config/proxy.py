@@ -1,4 +1,4 @@
-"""The settings of a proxy, typed, and how they come from a ``proxy.conf`` of Pulsar's."""
+"""The settings of a proxy, typed, and how they are read from Pulsar's ``proxy.conf``."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from magnetar.lazy_dataclass import dataclass
 
 OF_PROXIES = re.compile(
     r"httpReverseProxy\.([^.]+)\.(path|proxyTo)|brokerClient_.*"
-    # Those of a discovery.conf: a port says that there is TLS, and 127.0.0.1 is where we listen anyway.
+    # From a discovery.conf: a TLS port implies TLS, and 127.0.0.1 is among the bind addresses anyway.
     r"|bindOnLocalhost|tlsEnabled|authorizationAllowWildcardsMatching"
 )
-"""Names that are none of the table's and still honoured."""
+"""Names that are not in the table but honoured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxySettings:
-    """Every honoured setting, Pulsar's name in snake case; units, ranges: docs/settings-proxy.md."""
+    """The honoured settings. Attributes are Pulsar's names in snake case; units, ranges:
+    docs/settings-proxy.md."""
 
     zookeeper_servers: str
     metadata_store_url: str
@@ -108,57 +109,57 @@ class ProxySettings:
 
     @property
     def metadata_store(self) -> str:
-        """Where brokers are registered; empty: nowhere that is known."""
+        """The store where brokers are registered; empty: not set."""
         return self.metadata_store_url or self.zookeeper_servers
 
     @property
     def session_timeout_ms(self) -> int:
-        """Of the session with ZooKeeper, as asked for."""
+        """The requested timeout of the session with ZooKeeper."""
         older = self.zookeeper_session_timeout_ms
         return older if older > 0 else self.metadata_store_session_timeout_millis
 
     @property
     def authenticate_original_auth_data(self) -> bool:
-        """A proxy speaks with clients: nobody before it speaks for others."""
+        """Always False: a proxy has clients only, and none of them acts for others."""
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class ReverseProxy:
-    """Requests below a path go to somebody else."""
+    """Requests below a path are forwarded to another server."""
 
     path: str
-    """With a slash at its beginning and none at its end."""
+    """With a slash at the beginning and none at the end."""
     proxy_to: str
-    """``http://host:port/path``, without a slash at its end."""
+    """``http://host:port/path``, without a slash at the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedProxy:
-    """What a configuration of a proxy amounts to."""
+    """The result of reading a proxy's configuration."""
 
     settings: ProxySettings
     warnings: tuple[str, ...]
     """One sentence each, for the log."""
     given: Mapping[str, str] = field(repr=False)
-    """What file and command line say, by name; secrets as they are."""
+    """The settings of file and command line, by name; secrets are not masked."""
     reverse_proxies: tuple[ReverseProxy, ...] = ()
 
 
 def load_proxy(
     path: str | Path | None, accept: Iterable[str] = (), overrides: Mapping[str, str] | None = None
 ) -> LoadedProxy:
-    """Reads a ``proxy.conf``; without one all defaults count.
+    """Reads a ``proxy.conf``; without a file all defaults apply.
 
     :param accept: guarded keys that may be set although they are not honoured
-    :param overrides: keys from the command line; they win over the file
-    :raises ConfigurationError: the file cannot be read, or what it says cannot be used
+    :param overrides: keys from the command line; they take precedence over the file
+    :raises ConfigurationError: the file cannot be read, or its content cannot be used
     """
     read = read_settings(path, proxy_settings_table(), accept, overrides, OF_PROXIES)
     for plain, secured in (("servicePort", "servicePortTls"), ("webServicePort", "webServicePortTls")):
         item = read.given.get(plain)
         if item is not None and not item.text.strip() and read.values[secured] is not None:
-            # As in Pulsar, where the one with TLS takes its place.
+            # As in Pulsar, the listener with TLS replaces it.
             read.values[plain] = None
     reverse = _reverse_proxies(read.everything, read.problems)
     if read.problems:

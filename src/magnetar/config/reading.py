@@ -1,4 +1,4 @@
-"""From a property file of Pulsar's and a table of settings to values, and what is wrong with them."""
+"""Reads values from a Pulsar property file and a table of settings, and collects the errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 class ConfigurationError(Exception):
-    """The configuration cannot be used; ``problems`` says each reason with its file and line."""
+    """The configuration cannot be used; ``problems`` has each reason with its file and line."""
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
@@ -29,17 +29,17 @@ class ConfigurationError(Exception):
 
 
 def attribute_name(key: str) -> str:
-    """``managedLedgerCacheSizeMB`` becomes ``managed_ledger_cache_size_mb``."""
+    """Converts a name: ``managedLedgerCacheSizeMB`` becomes ``managed_ledger_cache_size_mb``."""
     return _WORD_START.sub("_", key).lower()
 
 
 class SettingsContradict(ValueError):
-    """Settings that are fine by themselves do not go together; the text names them."""
+    """Settings that are valid individually contradict each other; the text names them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A key that somebody set, and where."""
+    """A key that was set, and where."""
 
     setting: Setting
     text: str
@@ -48,23 +48,23 @@ class Given:
 
 @dataclass(slots=True)
 class Read:
-    """What a file and a command line say, by a table of settings."""
+    """The settings of a file and a command line, according to a table."""
 
     table: Mapping[str, Setting]
     values: dict[str, Value] = field(default_factory=dict)
-    """Of every key of the table; the default where what is given cannot be used."""
+    """Every key of the table; the default if the given value cannot be used."""
     given: dict[str, Given] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    """Why it cannot be used; each with its file and line."""
+    """Why the configuration cannot be used; each with file and line."""
     warnings: list[str] = field(default_factory=list)
     everything: dict[str, str] = field(default_factory=dict)
-    """What is said, by name, names that nobody knows included; secrets as they are."""
+    """All given settings by name, unknown ones included; secrets are not masked."""
     unknown: dict[str, int] = field(default_factory=dict)
-    """Names that nobody knows, and their lines."""
+    """Unknown names, and their lines."""
 
     @property
     def texts(self) -> dict[str, str]:
-        """Every key of the table as text, as in effect; secrets masked."""
+        """Returns every key of the table with its effective value as text; secrets masked."""
         return {key: _as_text(self.table[key], value) for key, value in self.values.items()}
 
 
@@ -75,11 +75,11 @@ def read_settings(
     overrides: Mapping[str, str] | None = None,
     known: re.Pattern[str] | None = None,
 ) -> Read:
-    """Without a file all defaults count.
+    """Reads the settings; without a file all defaults apply.
 
     :param accept: guarded keys that may be set although they are not honoured
-    :param overrides: keys from the command line; they win over the file
-    :param known: names that are none of the table's and still somebody's
+    :param overrides: keys from the command line; they take precedence over the file
+    :param known: further names, not in the table, that are not reported as unknown
     :raises ConfigurationError: the file cannot be read
     """
     accepted = frozenset(accept)
@@ -105,14 +105,14 @@ def read_settings(
 
 
 def typed(kind: type[T], values: Mapping[str, Value]) -> T:
-    """The settings of a class, by their attributes' names."""
+    """Makes an object of a settings class, by the names of its attributes."""
     by_attribute: dict[str, Any] = {attribute_name(key): value for key, value in values.items()}
     return kind(**{entry.name: by_attribute[entry.name] for entry in fields(kind)})
 
 
 def _read_file(path: Path, read: Read, known: re.Pattern[str] | None) -> None:
     try:
-        # Java reads property files as ISO-8859-1, whatever they are.
+        # Java reads property files as ISO-8859-1, whatever their encoding.
         properties = parse_properties(path.read_text("iso-8859-1"))
     except OSError as error:
         raise ConfigurationError([f"{path} cannot be read: {error.strerror}"]) from error
@@ -135,17 +135,20 @@ def _read_file(path: Path, read: Read, known: re.Pattern[str] | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What becomes of a setting."""
+    """The effect of a setting."""
 
     value: Value
-    """As in effect."""
+    """The effective value."""
     problem: str | None = None
-    """Why it stops a start."""
+    """Why a start is refused."""
     warning: str | None = None
 
 
 def judge(item: Given, accepted: Container[str] = ()) -> Judged:
-    """:param accepted: guarded keys that may be set although they are not honoured"""
+    """Judges one setting.
+
+    :param accepted: guarded keys that may be set although they are not honoured
+    """
     setting = item.setting
     default = setting.parse("")
     try:

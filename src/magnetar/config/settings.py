@@ -1,4 +1,4 @@
-"""The settings in effect, typed, and how they come from a file."""
+"""The effective settings, typed, and how they are read from a file."""
 
 from __future__ import annotations
 
@@ -42,12 +42,13 @@ _NAMES = {
     "bindAddress": _HOST,
     "advertisedAddress": _HOST,
 }
-"""What has a form of its own; empty is the default."""
+"""Settings with a special format; empty is the default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Every honoured setting, Pulsar's name in snake case; units, ranges, defaults: docs/settings.md."""
+    """The honoured settings. Attributes are Pulsar's names in snake case; units, ranges, defaults:
+    docs/settings.md."""
 
     broker_service_port: int | None
     broker_service_port_tls: int | None
@@ -301,32 +302,33 @@ class Settings:
 
     @property
     def cache_size_bytes(self) -> int:
-        """Bytes of the entry cache."""
+        """The size of the entry cache in bytes."""
         if self.magnetar_cache_size_bytes is not None:
             return self.magnetar_cache_size_bytes
         return self.managed_ledger_cache_size_mb << 20
 
     @property
     def reads_in_flight_bytes(self) -> int:
-        """Bytes that may be being read for dispatch at a time."""
+        """The most bytes of reads in flight for dispatch."""
         return (self.managed_ledger_max_reads_in_flight_size_in_mb or 32) << 20
 
     @property
     def publish_buffer_bytes(self) -> int | None:
-        """Bytes of publishes received and not yet durable at which reading pauses; None: never."""
+        """The number of received and not yet durable bytes of publishes at which reading pauses;
+        None: never."""
         limit = self.max_message_publish_buffer_size_in_mb
         return limit << 20 if limit > 0 else None
 
     @property
     def min_ledger_rollover_seconds(self) -> float:
-        """Age below which a ledger is not rolled for its size."""
+        """The age below which a ledger is not rolled over for its size."""
         if self.magnetar_min_ledger_rollover_seconds is not None:
             return self.magnetar_min_ledger_rollover_seconds
         return self.managed_ledger_min_ledger_rollover_time_minutes * 60.0
 
     @property
     def expiry_check_seconds(self) -> float:
-        """Between two looks at what has expired."""
+        """The time between two checks for expired messages."""
         return (
             self.magnetar_message_expiry_check_interval_seconds
             or self.message_expiry_check_interval_in_minutes * 60.0
@@ -334,30 +336,30 @@ class Settings:
 
     @property
     def backlog_quota_bytes(self) -> int:
-        """The default quota, -1 for none; the old unit counts first, as in Pulsar."""
+        """The default quota, -1 for none; the setting in the old unit takes precedence, as in Pulsar."""
         if self.backlog_quota_default_limit_gb > 0:
             return int(self.backlog_quota_default_limit_gb * (1 << 30))
         return self.backlog_quota_default_limit_bytes
 
     @property
     def http_body_limit_bytes(self) -> int:
-        """Bytes that an HTTP request's body may have."""
+        """The largest body of an HTTP request, in bytes."""
         return self.http_max_request_size if self.http_max_request_size >= 0 else 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a configuration amounts to."""
+    """The result of reading a configuration."""
 
     settings: Settings
     warnings: tuple[str, ...]
     """One sentence each, for the log."""
     texts: Mapping[str, str] = field(repr=False)
-    """Every key of the table as text, as in effect; secrets masked."""
+    """Every key of the table with its effective value as text; secrets masked."""
     given: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """What file and command line say, by name, names that nobody knows included; secrets as they are."""
+    """The settings of file and command line, by name, unknown ones included; secrets are not masked."""
     cluster: ClusterSettings | None = None
-    """None: everything is in one process."""
+    """None: a standalone broker."""
 
 
 def load(
@@ -367,10 +369,10 @@ def load(
     *,
     cluster: bool = False,
 ) -> Loaded:
-    """Reads a property file of Pulsar's; without one all defaults count.
+    """Reads a Pulsar property file; without one all defaults apply.
 
     :param accept: guarded keys that may be set although they are not honoured
-    :param overrides: keys from the command line; they win over the file
+    :param overrides: keys from the command line; they take precedence over the file
     :param cluster: for a broker on ZooKeeper and BookKeeper
     :raises ConfigurationError: the file cannot be read, a value is malformed or out of range, a guarded key
         is set and not accepted, or ``accept`` names something that is not a key
@@ -391,14 +393,14 @@ def load(
 
 
 def default_settings(**changes: Any) -> Settings:
-    """The defaults, with ``changes`` by attribute name; values are not checked."""
+    """Returns the defaults, with ``changes`` by attribute name; values are not checked."""
     values = {attribute_name(key): row.parse("") for key, row in settings_table().items()}
     known = {entry.name: values[entry.name] for entry in fields(Settings)}
     return Settings(**{**known, **changes})
 
 
 def _close_ports(values: dict[str, Value], given: Mapping[str, Given]) -> None:
-    """A port that is given as empty is none, as in Pulsar, where the one with TLS takes its place."""
+    """An empty port means no listener, as in Pulsar, where the one with TLS replaces it."""
     for plain, secured in (
         ("brokerServicePort", "brokerServicePortTls"),
         ("webServicePort", "webServicePortTls"),
@@ -409,7 +411,7 @@ def _close_ports(values: dict[str, Value], given: Mapping[str, Given]) -> None:
 
 
 def _check_names(given: Mapping[str, Given], problems: list[str]) -> None:
-    """Names that become paths of metadata, and hosts that are looked up or told."""
+    """Checks names that become paths of metadata, and hosts that are looked up or advertised."""
     for key, (form, wanted) in _NAMES.items():
         item = given.get(key)
         if item is not None and not form.fullmatch(item.text.strip()):
@@ -417,7 +419,7 @@ def _check_names(given: Mapping[str, Given], problems: list[str]) -> None:
 
 
 def _check_together(values: Mapping[str, Value], given: Mapping[str, Given], problems: list[str]) -> None:
-    """Conditions between settings."""
+    """Checks conditions between settings."""
     low, high = "managedLedgerMinLedgerRolloverTimeMinutes", "managedLedgerMaxLedgerRolloverTimeMinutes"
     shortest, longest = values[low], values[high]
     if isinstance(shortest, int) and isinstance(longest, int) and shortest > longest:

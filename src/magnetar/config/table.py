@@ -1,8 +1,8 @@
-"""The table of all settings: Pulsar's names, types, defaults and ranges, and what each of them does here.
+"""The table of all settings: Pulsar's names, types, defaults and ranges, and the effect of each in Magnetar.
 
-``settings.tsv`` beside this module is the table, ``cluster.tsv`` says what is otherwise in a broker on
-ZooKeeper and BookKeeper; ``docs/settings.md`` is made from both. ``proxy.tsv`` is the table of proxies and
-``websocket.tsv`` that of WebSockets without a broker, each with a page of its own.
+``settings.tsv`` beside this module is the table, and ``cluster.tsv`` has the differences for a broker on
+ZooKeeper and BookKeeper; ``docs/settings.md`` is made from both. ``proxy.tsv`` is the table of proxies, and
+``websocket.tsv`` that of WebSockets without a broker; each has its own page.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from magnetar.lazy_dataclass import dataclass
 
 _FOLDER = Path(__file__).parent
-"""Of the tables. ``importlib.resources`` would cost each start 5 ms."""
+"""The folder of the tables. ``importlib.resources`` would cost each start 5 ms."""
 
 Value = bool | int | float | str | tuple[str, ...] | None
 
@@ -27,23 +27,24 @@ _BITS = {"int": 31, "long": 63}
 
 
 class SettingClass(Enum):
-    """What a setting does in this release."""
+    """The effect of a setting in this release."""
 
     HONOURED = "honoured"
     OPTION = "option"
-    """Honoured, too: read by the provider of authentication that it is for."""
+    """Honoured as well: read by the authentication provider that it is for."""
     MEANINGLESS = "meaningless"
-    """Sizes something that does not exist here; accepted silently."""
+    """Sizes something that does not exist in Magnetar; accepted silently."""
     BOOKIE = "bookie"
     """A key of BookKeeper's server, as in Pulsar's ``standalone.conf``; accepted silently."""
     LATER = "later"
-    """Not honoured yet; another value than the one we act by is a warning."""
+    """Not honoured yet; a value other than the effective one causes a warning."""
     GUARDED = "guarded"
-    """Not honoured yet and a promise of security, durability or isolation: such a value stops the start."""
+    """Not honoured yet, and a promise of security, durability or isolation: a value that requires it is
+    refused at the start."""
 
 
 class ValueRefused(ValueError):
-    """A value that is malformed or out of range; the text says what is wanted."""
+    """A value that is malformed or out of range; the text says what is expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Setting:
     type: str
     unit: str
     default: str
-    """What counts here when nothing is set; empty: unset."""
+    """The value that applies if the setting is missing; empty: unset."""
     pulsar: str
     """Pulsar's default in code; empty: unset, or computed from cores and memory."""
     range: str
@@ -62,18 +63,18 @@ class Setting:
     dynamic: bool
     kind: SettingClass
     same: tuple[str, ...]
-    """Further values that ask for nothing that is not given."""
+    """Further values that require nothing that is missing."""
     note: str
 
     @property
     def secret(self) -> bool:
-        """True when the value must not be printed."""
+        """Whether the value must not be printed."""
         return _SECRET.search(self.name) is not None
 
     def parse(self, text: str) -> Value:
-        """The typed value of ``text``; an empty one is the default.
+        """Returns the typed value of ``text``; an empty text means the default.
 
-        :raises ValueRefused: malformed or out of range
+        :raises ValueRefused: the text is malformed or out of range
         """
         text = text.strip()
         if text == "":
@@ -145,19 +146,19 @@ def _range_text(low: str, high: str) -> str:
 
 @cache
 def settings_table() -> dict[str, Setting]:
-    """Every known key, in the table's order, and what it does where everything is in one process."""
+    """Returns every known key, in the table's order, with its effect in a standalone broker."""
     return _table_of("settings.tsv")
 
 
 @cache
 def proxy_settings_table() -> dict[str, Setting]:
-    """Every key that a proxy knows."""
+    """Returns every key of a proxy."""
     return _table_of("proxy.tsv")
 
 
 @cache
 def websocket_settings_table() -> dict[str, Setting]:
-    """Every key that WebSockets without a broker know."""
+    """Returns every key of WebSockets without a broker."""
     return _table_of("websocket.tsv")
 
 
@@ -183,7 +184,7 @@ def _table_of(name: str) -> dict[str, Setting]:
 
 @cache
 def cluster_settings_table() -> dict[str, Setting]:
-    """Every known key, and what it does in a broker on ZooKeeper and BookKeeper."""
+    """Returns every known key, with its effect in a broker on ZooKeeper and BookKeeper."""
     text = (_FOLDER / "cluster.tsv").read_text("utf-8")
     table = dict(settings_table())
     for line in text.splitlines()[1:]:

@@ -1,4 +1,5 @@
-"""The settings of WebSockets without a broker, typed, and how they come from Pulsar's ``websocket.conf``."""
+"""The settings of WebSockets without a broker, typed, and how they are read from Pulsar's
+``websocket.conf``."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from magnetar.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebSocketProcessSettings:
-    """Every honoured setting, Pulsar's name in snake case; units, ranges: docs/settings-websocket.md."""
+    """The honoured settings. Attributes are Pulsar's names in snake case; units, ranges:
+    docs/settings-websocket.md."""
 
     cluster_name: str
     broker_service_url: str
@@ -66,7 +68,7 @@ class WebSocketProcessSettings:
 
     @property
     def configuration_store(self) -> str:
-        """What clusters share; empty: it is not read."""
+        """The store that clusters share; empty: it is not read."""
         return (
             self.configuration_metadata_store_url
             or self.configuration_store_servers
@@ -75,67 +77,67 @@ class WebSocketProcessSettings:
 
     @property
     def session_timeout_ms(self) -> int:
-        """Of the session with ZooKeeper, as asked for."""
+        """The requested timeout of the session with ZooKeeper."""
         older = self.zoo_keeper_session_timeout_millis
         return older if older > 0 else self.metadata_store_session_timeout_millis
 
-    # What brokers and proxies can be told, and this cannot.
+    # Settings of brokers and proxies that this process does not have
 
     @property
     def authenticate_original_auth_data(self) -> bool:
-        """Nobody before it speaks for others."""
+        """Always False: no client acts for others."""
         return False
 
     @property
     def proxy_roles(self) -> tuple[str, ...]:
-        """Nobody before it speaks for others."""
+        """Empty: no client acts for others."""
         return ()
 
     @property
     def magnetar_replication_roles(self) -> tuple[str, ...]:
-        """Nobody replicates through WebSockets."""
+        """Empty: clusters do not replicate through WebSockets."""
         return ()
 
     @property
     def tls_protocols(self) -> tuple[str, ...]:
-        """It has no binary listener."""
+        """Empty: the process has no binary listener."""
         return ()
 
     @property
     def tls_ciphers(self) -> tuple[str, ...]:
-        """It has no binary listener."""
+        """Empty: the process has no binary listener."""
         return ()
 
     @property
     def broker_client_certificate_file_path(self) -> str:
-        """It authenticates with its plugin."""
+        """Empty: the process authenticates with its plugin."""
         return ""
 
     @property
     def broker_client_key_file_path(self) -> str:
-        """It authenticates with its plugin."""
+        """Empty: the process authenticates with its plugin."""
         return ""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedWebSockets:
-    """What a configuration of WebSockets amounts to."""
+    """The result of reading a configuration of WebSockets."""
 
     settings: WebSocketProcessSettings
     warnings: tuple[str, ...]
     """One sentence each, for the log."""
     given: Mapping[str, str] = field(repr=False)
-    """What file and command line say, by name; secrets as they are."""
+    """The settings of file and command line, by name; secrets are not masked."""
 
 
 def load_websockets(
     path: str | Path | None, accept: Iterable[str] = (), overrides: Mapping[str, str] | None = None
 ) -> LoadedWebSockets:
-    """Reads a ``websocket.conf``; without one all defaults count.
+    """Reads a ``websocket.conf``; without a file all defaults apply.
 
     :param accept: guarded keys that may be set although they are not honoured
-    :param overrides: keys from the command line; they win over the file
-    :raises ConfigurationError: the file cannot be read, or what it says cannot be used
+    :param overrides: keys from the command line; they take precedence over the file
+    :raises ConfigurationError: the file cannot be read, or its content cannot be used
     """
     read = read_settings(path, websocket_settings_table(), accept, overrides)
     if read.problems:

@@ -1,6 +1,6 @@
-"""The file that ``metadataStoreConfigPath`` names: properties of ZooKeeper's own client; those of TLS count.
+"""The file of ``metadataStoreConfigPath``: properties of ZooKeeper's client, of which those for TLS are used.
 
-Their names and defaults: https://zookeeper.apache.org/doc/r3.9.4/zookeeperAdmin.html and the guide to TLS,
+Names and defaults: https://zookeeper.apache.org/doc/r3.9.4/zookeeperAdmin.html and the guide to TLS,
 https://cwiki.apache.org/confluence/display/ZOOKEEPER/ZooKeeper+SSL+User+Guide.
 """
 
@@ -34,18 +34,18 @@ _OF_SERVERS_OR_JAVA = frozenset(
         "handshakeDetectionTimeoutMillis",
     )
 )
-"""Accepted: with a client of ours there is nothing that they could change."""
+"""Accepted without an effect: Magnetar's own client has nothing that they could change."""
 _REFUSED = {
     f"{_SSL}context.supplier.class": "no Java classes are loaded",
     f"{_SSL}crl": "certificate revocation is not checked",
     f"{_SSL}ocsp": "certificate revocation is not checked",
     f"{_SASL}client": "SASL is not supported; magnetarZooKeeperPassword is for the scheme digest",
 }
-"""Unless they are false."""
+"""Refused unless they are false."""
 
 
 class ZooKeeperClientRefused(ValueError):
-    """The file cannot be used; the text says why, and holds no secret."""
+    """The file cannot be used; the text says why, and contains no secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,30 +53,30 @@ class KeyStore:
     """A file with a key and its certificates, or with trusted ones."""
 
     location: str = ""
-    """Empty: there is none."""
+    """Empty: none."""
     pkcs12: bool = False
     """False: it is PEM."""
     password: str = field(default="", repr=False)
     password_path: str = ""
-    """A file with the password, which counts more."""
+    """A file with the password; it takes precedence."""
 
 
 @dataclass(frozen=True, slots=True)
 class SecureClient:
-    """How a client of ZooKeeper's goes by TLS."""
+    """How a ZooKeeper client uses TLS."""
 
     own: KeyStore
     trusted: KeyStore
-    """Empty: what the system trusts."""
+    """Empty: the system's trusted issuers."""
     verify_host: bool
     protocols: tuple[str, ...]
     ciphers: tuple[str, ...]
 
 
 def secure_client(path: str) -> SecureClient | None:
-    """None: it asks for no TLS.
+    """Returns None if the file does not enable TLS.
 
-    :raises ZooKeeperClientRefused: it cannot be read, or asks for what is not here
+    :raises ZooKeeperClientRefused: the file cannot be read, or requires something that is not supported
     """
     given = _properties(path)
     for name, value in given.items():
@@ -97,7 +97,7 @@ def secure_client(path: str) -> SecureClient | None:
 
 def _properties(path: str) -> Mapping[str, str]:
     try:
-        # As Java reads them.
+        # In Java's encoding.
         found = parse_properties(Path(path).read_text("iso-8859-1"))
     except (OSError, ValueError) as error:
         where = f"{path}:{error.line}" if isinstance(error, PropertyError) else path
@@ -107,7 +107,7 @@ def _properties(path: str) -> Mapping[str, str]:
 
 
 def _check(path: str, name: str, value: str) -> None:
-    """:raises ZooKeeperClientRefused: it is of security, and not honoured"""
+    """:raises ZooKeeperClientRefused: the property concerns security and is not honoured"""
     if name in _REFUSED:
         if value.lower() != "false":
             raise ZooKeeperClientRefused(f"{path}: {name}: {_REFUSED[name]}")

@@ -1,4 +1,4 @@
-"""Names of topics, namespaces, bundles and replicators, and the hashes over them; knows nothing else."""
+"""Names of topics, namespaces, bundles and replicators, and their hashes; depends on nothing else."""
 
 from magnetar.naming.bundles import BundleRange, Bundles
 from magnetar.naming.errors import InvalidName

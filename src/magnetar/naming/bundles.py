@@ -21,7 +21,7 @@ _BOUNDARY = re.compile(r"0x[0-9a-fA-F]{1,8}")
 
 @dataclass(frozen=True, slots=True, order=True)
 class BundleRange:
-    """Hashes from ``lower`` up to, but not with, ``upper``; the last range of a namespace includes it."""
+    """Hashes from ``lower`` up to ``upper``, which is excluded except in the last range of a namespace."""
 
     lower: int
     upper: int
@@ -32,9 +32,9 @@ class BundleRange:
 
     @classmethod
     def parse(cls, text: str) -> BundleRange:
-        """Reads ``0xSTART_0xEND``.
+        """Parses ``0xSTART_0xEND``.
 
-        :raises InvalidName: it has another shape, or the bounds do not ascend
+        :raises InvalidName: the text has another form, or the bounds do not ascend
         """
         match = _RANGE.fullmatch(text)
         if match is None:
@@ -49,7 +49,7 @@ class BundleRange:
 
 
 class Bundles:
-    """How one namespace is divided: n + 1 ascending boundaries from 0x00000000 to 0xffffffff."""
+    """The bundles of one namespace: n + 1 ascending boundaries from 0x00000000 to 0xffffffff."""
 
     __slots__ = ("boundaries",)
 
@@ -67,10 +67,10 @@ class Bundles:
 
     @classmethod
     def even(cls, count: int) -> Bundles:
-        """``count`` ranges of the same size.
+        """Returns ``count`` ranges of the same size.
 
         :param count: 1 … 65536
-        :raises InvalidName: another number
+        :raises InvalidName: ``count`` is out of range
         """
         if not 1 <= count <= MAX_BUNDLES:
             raise InvalidName(f"invalid number of bundles {count}: must be from 1 to {MAX_BUNDLES}")
@@ -79,9 +79,9 @@ class Bundles:
 
     @classmethod
     def parse(cls, boundaries: Sequence[str]) -> Bundles:
-        """Reads boundaries as policies store them, ``0x00000000`` and so on.
+        """Parses boundaries in the form of policies: ``0x00000000`` and so on.
 
-        :raises InvalidName: one is no number, or they do not ascend over all hashes
+        :raises InvalidName: one is not a number, or they do not ascend over all hashes
         """
         for boundary in boundaries:
             if not _BOUNDARY.fullmatch(boundary):
@@ -89,16 +89,16 @@ class Bundles:
         return cls([int(boundary, 16) for boundary in boundaries])
 
     def find(self, value: int) -> BundleRange:
-        """The range in which a hash (0 … 0xffffffff) lies."""
+        """Returns the range of a hash (0 … 0xffffffff)."""
         index = min(bisect_right(self.boundaries, value), len(self.boundaries) - 1)
         return BundleRange(self.boundaries[index - 1], self.boundaries[index])
 
     def of_topic(self, full_name: str) -> BundleRange:
-        """The range of a topic, by its full name."""
+        """Returns the range of a topic, by its full name."""
         return self.find(bundle_hash(full_name))
 
     def texts(self) -> list[str]:
-        """The boundaries as policies store them."""
+        """Returns the boundaries in the form of policies."""
         return [f"0x{boundary:08x}" for boundary in self.boundaries]
 
     def __iter__(self) -> Iterator[BundleRange]:

@@ -1,7 +1,8 @@
-"""Names that are not names."""
+"""Errors of names."""
 
 from __future__ import annotations
 
 
 class InvalidName(ValueError):
-    """A topic, namespace or bundle name breaks the rules; says which part and what is allowed."""
+    """The name of a topic, namespace or bundle breaks the rules; the text says which part and what is
+    allowed."""

@@ -35,12 +35,12 @@ def _scramble(block: int) -> int:
 
 
 def murmur3_positive(data: bytes) -> int:
-    """:func:`murmur3_32` without the sign bit: partition routing and sticky keys."""
+    """:func:`murmur3_32` without the sign bit: for partition routing and sticky keys."""
     return murmur3_32(data) & 0x7FFFFFFF
 
 
 def java_string_hash(text: str) -> int:
-    """Java's ``String.hashCode`` without the sign bit: partition routing of clients that ask for it."""
+    """Java's ``String.hashCode`` without the sign bit: for partition routing of clients that choose it."""
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for offset in range(0, len(units), 2):
@@ -49,15 +49,16 @@ def java_string_hash(text: str) -> int:
 
 
 def bundle_hash(name: str) -> int:
-    """CRC-32 of a topic's full name, unsigned: decides in which bundle of its namespace it is."""
+    """CRC-32 of a topic's full name, unsigned: it determines the bundle of the topic."""
     return crc32(name.encode())
 
 
 def topic_list_hash(names: Iterable[str]) -> str:
-    """The hash of a set of full topic names, eight hex digits; clients send it to ask for changes only."""
+    """Returns the hash of a set of full topic names, eight hex digits; clients send it to get
+    changes only."""
     return sorted_topic_list_hash(sorted(names))
 
 
 def sorted_topic_list_hash(names: Iterable[str]) -> str:
-    """:func:`topic_list_hash` of names that are sorted."""
+    """:func:`topic_list_hash` for sorted names."""
     return crc32c(",".join(names).encode()).to_bytes(4, "little").hex()

@@ -1,4 +1,4 @@
-"""Namespaces of single brokers: each checks its own health there, and nobody else may own them."""
+"""Namespaces of single brokers, where each checks its own health; no other broker may own them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BROKER = re.compile(r"[^/]+:[0-9]+")
 
 
 def heartbeat_namespaces(cluster: str, broker_id: str) -> tuple[NamespaceName, NamespaceName]:
-    """By the older and the newer form of names.
+    """Returns the namespaces in the older and the newer form of names.
 
     :param broker_id: ``host:port`` of its HTTP interface
     """
@@ -19,6 +19,6 @@ def heartbeat_namespaces(cluster: str, broker_id: str) -> tuple[NamespaceName, N
 
 
 def heartbeat_of(namespace: NamespaceName) -> str | None:
-    """The id of the broker that checks its health there; None: it is another namespace."""
+    """Returns the id of the broker that checks its health there; None for any other namespace."""
     found = namespace.tenant == _TENANT and _BROKER.fullmatch(namespace.local) is not None
     return namespace.local if found else None

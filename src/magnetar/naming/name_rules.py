@@ -1,15 +1,15 @@
-"""What every name keeps to: its length, and that it can be a piece of a path in the metadata."""
+"""Rules for all names: the length, and characters that can be a piece of a path in the metadata."""
 
 from __future__ import annotations
 
 from magnetar.naming.errors import InvalidName
 
 MAX_NAME_BYTES = 1000
-"""In UTF-8, of a tenant, a namespace, a subscription, or of a topic with all that is in front of it. Paths in
-the metadata, where a byte may take three, and lists in one frame stay far from their bounds."""
+"""In UTF-8, of a tenant, a namespace, a subscription, or a topic with everything in front of it. Paths in the
+metadata, where a byte may take three, and lists in one frame stay far from their limits."""
 
 _SHOWN = 100
-"""Characters of a name that is too long that an error shows."""
+"""The characters of an overlong name that an error shows."""
 
 
 def check_length(kind: str, name: str) -> None:
@@ -25,13 +25,13 @@ def check_length(kind: str, name: str) -> None:
 
 
 def check_path_piece(kind: str, name: str) -> None:
-    """:raises InvalidName: the name is ``.`` or ``..``, which ZooKeeper has in no path"""
+    """:raises InvalidName: the name is ``.`` or ``..``, which ZooKeeper does not allow in paths"""
     if name in (".", ".."):
         raise InvalidName(f"invalid {kind} name {name!r}: it has a special meaning in paths")
 
 
 def check_subscription_name(name: str) -> None:
-    """:raises InvalidName: it is empty, too long, or ``.`` or ``..``"""
+    """:raises InvalidName: the name is empty, too long, or ``.`` or ``..``"""
     if not name:
         raise InvalidName("invalid subscription name '': it is empty")
     check_length("subscription", name)

@@ -1,4 +1,4 @@
-"""Names of namespaces: ``tenant/namespace``, or ``tenant/cluster/namespace`` of old."""
+"""Names of namespaces: ``tenant/namespace``, or the legacy form ``tenant/cluster/namespace``."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def check_part(kind: str, part: str) -> None:
     """Checks one part of a name.
 
     :param kind: what it names, for the message
-    :raises InvalidName: it is empty, too long, ``.`` or ``..``, or has characters other than letters, digits
-        and ``-=:._``
+    :raises InvalidName: the part is empty, too long, ``.`` or ``..``, or has characters other than letters,
+        digits and ``-=:._``
     """
     check_length(kind, part)
     if not _PART.fullmatch(part):
@@ -40,7 +40,7 @@ class NamespaceName:
 
     @classmethod
     def parse(cls, text: str) -> NamespaceName:
-        """:raises InvalidName: it is neither ``tenant/namespace`` nor ``tenant/cluster/namespace``"""
+        """:raises InvalidName: the text is neither ``tenant/namespace`` nor ``tenant/cluster/namespace``"""
         check_length("namespace", text)
         parts = text.split("/")
         if len(parts) == 2:
@@ -55,7 +55,7 @@ class NamespaceName:
 
     @property
     def is_global(self) -> bool:
-        """Whether it may be replicated: all but legacy names of one cluster."""
+        """Whether the namespace may be replicated: all but legacy names with a cluster."""
         return self.cluster is None or self.cluster == "global"
 
     @property

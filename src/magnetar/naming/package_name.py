@@ -7,20 +7,20 @@ from magnetar.naming.errors import InvalidName
 
 TYPES = ("function", "sink", "source")
 LATEST = "latest"
-"""The version of a name that says none."""
+"""The version of a name without one."""
 
 _NOWHERE = frozenset("/\\@\0")
-"""No part has these."""
+"""Characters that no part may have."""
 
 
 def check_type(text: str) -> None:
-    """:raises InvalidName: there is no such type"""
+    """:raises InvalidName: the type does not exist"""
     if text not in TYPES:
         raise InvalidName(f"Invalid package type '{text}': must be one of {', '.join(TYPES)}")
 
 
 def check_parts(**parts: str) -> None:
-    """:raises InvalidName: one could not be part of a package's name"""
+    """:raises InvalidName: a part is not valid in a package's name"""
     for what, text in parts.items():
         if text in ("", ".", "..") or _NOWHERE & set(text):
             raise InvalidName(f"Invalid package {what} '{text}'")
@@ -32,7 +32,7 @@ def check_parts(**parts: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PackageName:
-    """:raises InvalidName: it breaks the rules"""
+    """The name of a package. :raises InvalidName: it breaks the rules"""
 
     type: str
     tenant: str
@@ -46,7 +46,7 @@ class PackageName:
 
     @classmethod
     def parse(cls, text: str) -> PackageName:
-        """:raises InvalidName: it is none"""
+        """:raises InvalidName: the text is not the name of a package"""
         kind, separator, rest = text.partition("://")
         rest, _at, version = rest.partition("@")
         tenant, _slash, rest = rest.partition("/")

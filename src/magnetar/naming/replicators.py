@@ -1,6 +1,6 @@
-"""Names that replication between clusters uses: of producers, cursors, and what goes with messages.
+"""Names for replication between clusters: of producers, cursors, and message properties.
 
-They are those of Apache Pulsar 4.0, so that its clusters and ours replicate to each other.
+They are those of Apache Pulsar 4.0, so that Pulsar and Magnetar clusters can replicate to each other.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ SOURCE_POSITION = "__MSG_PROP_REPL_SOURCE_POSITION"
 """Property of a replicated message: its position in the cluster that it comes from, as ``LEDGER:ENTRY``."""
 
 LEDGER_MARK = "_LID"
-"""After a producer's name: the property of the deduplication cursor with the ledger id of the last source
-position that is stored. :data:`ENTRY_MARK` has its entry id."""
+"""The suffix of a producer's name in the property of the deduplication cursor with the ledger id of the last
+stored source position. :data:`ENTRY_MARK` is the suffix for its entry id."""
 ENTRY_MARK = "_EID"
 
 _ARROW = "-->"
 
 
 def producer_name(prefix: str, local: str, remote: str) -> str:
-    """The producer by which a cluster sends its messages to another.
+    """Returns the name of the producer with which a cluster sends its messages to another.
 
     :param prefix: ``replicatorPrefix``
     """
@@ -30,7 +30,7 @@ def producer_name(prefix: str, local: str, remote: str) -> str:
 
 
 def cursor_name(prefix: str, remote: str) -> str:
-    """The cursor with what has been sent to another cluster.
+    """Returns the name of the cursor at what has been sent to another cluster.
 
     :param prefix: ``replicatorPrefix``
     """
@@ -38,10 +38,11 @@ def cursor_name(prefix: str, remote: str) -> str:
 
 
 def remote_cluster_of(prefix: str, producer_name: str) -> str | None:
-    """The cluster that sends by a producer of that name; None: the producer belongs to a client.
+    """Returns the cluster whose replicator has a producer of that name; None: the producer belongs to a
+    client.
 
-    Every name that begins with the prefix and a dot belongs to a replicator. That of a source to its shadow
-    topic belongs to one as well, and answers the name of the source.
+    Every name that begins with the prefix and a dot belongs to a replicator. For the producer of a source
+    topic at its shadow topic, the result is the name of the source.
 
     :param prefix: ``replicatorPrefix``
     """
@@ -52,7 +53,7 @@ def remote_cluster_of(prefix: str, producer_name: str) -> str | None:
 
 
 def cluster_of_cursor(prefix: str, name: str) -> str | None:
-    """The cluster to which a replicator with a cursor of that name sends; None: it is another cursor.
+    """Returns the cluster whose replicator has a cursor of that name; None: it is another cursor.
 
     :param prefix: ``replicatorPrefix``
     """

@@ -1,4 +1,4 @@
-"""Names that shadow topics use (PIP-180); they are those of Apache Pulsar 4.0."""
+"""Names for shadow topics (PIP-180), as in Apache Pulsar 4.0."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from magnetar.naming.errors import InvalidName
 from magnetar.naming.topic_name import TopicName
 
 SHADOW_SOURCE = "PULSAR.SHADOW_SOURCE"
-"""The property of a topic that makes it a shadow: the full name of its source."""
+"""The property that makes a topic a shadow topic: the full name of its source."""
 
 _ARROW = "-->"
 
 
 def shadow_source(properties: Mapping[str, str], name: TopicName) -> TopicName | None:
-    """The topic that one with these properties is the shadow of; None: of none.
+    """Returns the source of a topic with these properties; None if it is not a shadow topic.
 
     A partition whose source is named without a partition is the shadow of the partition with the same index.
 
-    :raises InvalidName: the property has no name of a persistent topic
+    :raises InvalidName: the property is not the name of a persistent topic
     """
     text = properties.get(SHADOW_SOURCE)
     if not text:
@@ -31,7 +31,7 @@ def shadow_source(properties: Mapping[str, str], name: TopicName) -> TopicName |
 
 
 def shadow_cursor(prefix: str, shadow: TopicName) -> str:
-    """The cursor of a source with what has been told to a shadow.
+    """Returns the name of the source's cursor at what has been announced to a shadow topic.
 
     :param prefix: ``replicatorPrefix``
     """
@@ -39,7 +39,7 @@ def shadow_cursor(prefix: str, shadow: TopicName) -> str:
 
 
 def is_shadow_cursor(prefix: str, name: str) -> bool:
-    """Whether a cursor of that name is there for a shadow topic.
+    """Whether a cursor of that name is for a shadow topic.
 
     :param prefix: ``replicatorPrefix``
     """
@@ -47,7 +47,8 @@ def is_shadow_cursor(prefix: str, name: str) -> bool:
 
 
 def shadow_producer(prefix: str, source: TopicName, shadow: TopicName) -> str:
-    """The producer by which the broker of a source tells a shadow of its messages.
+    """Returns the name of the producer with which the broker of a source announces messages to a shadow
+    topic.
 
     :param prefix: ``replicatorPrefix``
     """
@@ -55,7 +56,7 @@ def shadow_producer(prefix: str, source: TopicName, shadow: TopicName) -> str:
 
 
 def source_of_producer(prefix: str, producer_name: str) -> str | None:
-    """The source that tells a shadow by a producer of that name; None: it is another producer.
+    """Returns the source that has a producer of that name; None: it is another producer.
 
     :param prefix: ``replicatorPrefix``
     """

@@ -13,7 +13,7 @@ from magnetar.naming.namespace_name import NamespaceName
 
 PARTITION_SUFFIX = "-partition-"
 _SURELY_SHORT = MAX_NAME_BYTES // 8
-"""Characters: a name with so few is not looked at more closely. Clusters are in names of old only."""
+"""In characters: a name this short needs no exact check. Only legacy names contain clusters."""
 _DEFAULT_NAMESPACE = NamespaceName("public", None, "default")
 
 
@@ -23,7 +23,8 @@ class Domain(Enum):
 
 
 def encode_path_piece(name: str) -> str:
-    """A local name or a cursor's as metadata paths and URLs have it: as Java's URLEncoder writes UTF-8."""
+    """Encodes the local name of a topic, or a cursor's name, for metadata paths and URLs, like Java's
+    URLEncoder in UTF-8."""
     return quote_plus(name, safe="*").replace("~", "%7E")
 
 
@@ -33,7 +34,7 @@ def decode_path_piece(piece: str) -> str:
 
 
 def subscription_piece(name: str) -> str:
-    """A subscription's name as paths of the admin interface have it: Pulsar's clients encode it twice."""
+    """Encodes a subscription's name for paths of the admin interface: Pulsar's clients encode it twice."""
     return quote(encode_path_piece(name), safe="")
 
 
@@ -51,9 +52,9 @@ def _partition_index(local: str) -> int:
 
 
 def _check_topic_length(text: str) -> None:
-    """The number of a partition does not count: a topic's partitions have names when the topic has.
+    """Checks the length without the partition index: if a topic's name is valid, its partitions' names are.
 
-    :raises InvalidName: it is longer than names may be
+    :raises InvalidName: the name is too long
     """
     if len(text) * 4 > MAX_NAME_BYTES:
         whole = text.rpartition(PARTITION_SUFFIX)[0] if _partition_index(text) >= 0 else text
@@ -65,7 +66,7 @@ class TopicName:
     domain: Domain
     namespace_name: NamespaceName
     local: str
-    """As clients write it; not encoded. In legacy names it may hold slashes."""
+    """As clients write it, not encoded. In legacy names it may contain slashes."""
 
     def __post_init__(self) -> None:
         namespace = self.namespace_name
@@ -81,7 +82,7 @@ class TopicName:
 
     @classmethod
     def parse(cls, text: str) -> TopicName:
-        """Reads a full, short or legacy name.
+        """Parses a full, short or legacy name.
 
         :raises InvalidName: the number of parts, the domain or a part is wrong
         """
@@ -139,14 +140,15 @@ class TopicName:
 
     @property
     def path(self) -> str:
-        """``tenant/[cluster/]namespace/domain/topic``, encoded: below ``/managed-ledgers/`` and the like."""
+        """``tenant/[cluster/]namespace/domain/topic``, encoded: for paths below ``/managed-ledgers/`` and
+        similar ones."""
         return f"{self.namespace_name}/{self.domain.value}/{self.encoded_local}"
 
     @classmethod
     def from_path(cls, path: str) -> TopicName:
         """The inverse of :attr:`path`.
 
-        :raises InvalidName: it has another shape
+        :raises InvalidName: the path has another form
         """
         parts = path.split("/")
         if len(parts) not in (4, 5) or parts[-2] not in (domain.value for domain in Domain):
@@ -156,40 +158,42 @@ class TopicName:
 
     @property
     def schema_path(self) -> str:
-        """``tenant/namespace/topic`` of the partitioned topic, encoded, no cluster: for ``/schemas/``."""
+        """``tenant/namespace/topic`` of the partitioned topic, encoded, without a cluster: for
+        ``/schemas/``."""
         return f"{self.tenant}/{self.namespace}/{self.base.encoded_local}"
 
     @property
     def partition_index(self) -> int:
-        """N of ``…-partition-N``; -1 for another name (a sign or a leading zero makes it one)."""
+        """N of ``…-partition-N``; -1 for any other name (also with a sign or a leading zero)."""
         return _partition_index(self.local)
 
     @property
     def base(self) -> TopicName:
-        """The partitioned topic of a partition; the name itself for any other."""
+        """The partitioned topic of a partition; the name itself for any other topic."""
         if self.partition_index < 0:
             return self
         return TopicName(self.domain, self.namespace_name, self.local.rpartition(PARTITION_SUFFIX)[0])
 
     def partition(self, index: int) -> TopicName:
-        """The name of partition ``index`` (0, 1, …); itself for -1, and when it is that partition."""
+        """Returns the name of partition ``index`` (0, 1, …); the name itself for -1, or if it is that
+        partition."""
         if index < 0 or self.local.endswith(f"{PARTITION_SUFFIX}{index}"):
             return self
         return TopicName(self.domain, self.namespace_name, f"{self.local}{PARTITION_SUFFIX}{index}")
 
     @property
     def reserved(self) -> bool:
-        """Whether it is one of the system's own topics."""
+        """Whether it is a system topic."""
         return self.local.startswith("__")
 
     @property
     def bundle_hash(self) -> int:
-        """Where in its namespace it lies: 0 … 0xffffffff."""
+        """The hash of the topic within its namespace: 0 … 0xffffffff."""
         return bundle_hash(str(self))
 
     @property
     def admin_path(self) -> str:
-        """The topic in the admin interface over HTTP."""
+        """The topic's path in the HTTP admin interface."""
         root = "/admin" if self.namespace_name.legacy else "/admin/v2"
         return f"{root}/{self.domain.value}/{self.namespace_name}/{quote(self.local, '')}"
 

@@ -1,4 +1,4 @@
-"""Patterns of topics that clients send."""
+"""Patterns of topic names that clients send."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 MAX_PATTERN_LENGTH = 50
-"""Characters; Pulsar's default of ``subscriptionPatternMaxLength``."""
+"""In characters; Pulsar's default of ``subscriptionPatternMaxLength``."""
 
 _PARTITION = re.compile(r"-partition-\d+$")
 
@@ -15,13 +15,13 @@ Matches = Callable[[str], bool]
 
 
 def compile_pattern(pattern: str) -> Matches | None:
-    """Matches the whole name of a topic, domain and partition left out.
+    """Returns a function that matches the whole name of a topic, without domain and partition.
 
-    None when the pattern is not of the kind that is matched in linear time (https://github.com/google/re2).
-    The client then filters by itself. Python's own expressions would do for all of them, and a client could
-    stop the whole broker with one that backtracks for ever.
+    Returns None if the pattern cannot be matched in linear time (https://github.com/google/re2); the client
+    then filters by itself. Python's own expressions would support all patterns, but a client could stop the
+    whole broker with one that backtracks forever.
     """
-    # Loaded when the first pattern comes: most brokers never see one.
+    # Imported for the first pattern: most brokers never get one.
     import re2
 
     options = re2.Options()
