@@ -55,7 +55,7 @@ class NamespaceName:
 
     @property
     def is_global(self) -> bool:
-        """Whether the namespace may be replicated: all but legacy names with a cluster."""
+        """Whether the namespace may be replicated: all but legacy namespaces of one cluster."""
         return self.cluster is None or self.cluster == "global"
 
     @property

@@ -1,4 +1,4 @@
-"""Batch payloads: for each message a size, its metadata, its payload; compressed as one after that."""
+"""Batch payloads: size, metadata and payload of each message; compressed as a whole."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class BatchMessage:
 
 
 def split_batch(payload: bytes, count: int) -> list[BatchMessage]:
-    """Takes an uncompressed batch of ``count`` messages apart.
+    """Splits an uncompressed batch of ``count`` messages.
 
-    Bytes behind the last message are ignored, as official clients do.
+    Bytes behind the last message are ignored, as in official clients.
 
-    :raises EntryError: it ends early, or a message's metadata cannot be parsed
+    :raises EntryError: the batch ends early, or a message's metadata cannot be parsed
     """
     messages = []
     position = 0
@@ -50,7 +50,7 @@ def split_batch(payload: bytes, count: int) -> list[BatchMessage]:
 
 
 def build_batch(messages: Iterable[tuple[SingleMessageMetadata, bytes]]) -> bytes:
-    """An uncompressed batch payload; sets ``payload_size`` of each metadata."""
+    """Returns an uncompressed batch payload; sets ``payload_size`` of each metadata."""
     parts: list[bytes] = []
     for metadata, payload in messages:
         metadata.payload_size = len(payload)

@@ -1,4 +1,4 @@
-"""CRC32-C over what follows the checksum of an entry: metadata size, metadata, payload."""
+"""CRC32-C over the bytes behind the checksum of an entry: metadata size, metadata, payload."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The four codecs of payloads. Libraries load when needed; decompression is bounded by what was announced."""
+"""The four compression codecs of payloads. Libraries are imported on first use; decompression is limited to
+the announced size."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from magnetar.protocol.pulsar_api_pb2 import CompressionType
 __all__ = ["DEFAULT_MAX_UNCOMPRESSED_SIZE", "compress", "decompress", "decompress_in_pieces"]
 
 DEFAULT_MAX_UNCOMPRESSED_SIZE = 128 * 1024 * 1024
-"""Bytes a payload may announce for its uncompressed form unless the caller says otherwise."""
+"""The largest announced uncompressed size in bytes, unless the caller sets another limit."""
 
 _PIECE_BYTES = 1 << 20
 
@@ -32,8 +33,8 @@ def decompress(
 ) -> bytes:
     """Decompresses a payload to exactly ``uncompressed_size`` bytes.
 
-    :param codec: a ``CompressionType``; with NONE the size is not looked at
-    :param max_size: the largest ``uncompressed_size`` accepted
+    :param codec: a ``CompressionType``; with NONE the size is ignored
+    :param max_size: the largest accepted ``uncompressed_size``
     :raises CompressionError: the data is damaged or of another size, the size is above ``max_size``, the
         codec is unknown, or its library is not installed
     """
@@ -47,7 +48,7 @@ def decompress(
 
 
 def decompress_in_pieces(codec: int, data: bytes, uncompressed_size: int, max_size: int) -> list[bytes]:
-    """Like :func:`decompress`, for large payloads on a thread of their own.
+    """Like :func:`decompress`, for large payloads on a separate thread.
 
     The ``zlib`` module copies a large result with the interpreter's lock held, which stops the event loop for
     tens of milliseconds. ZLIB payloads are therefore decompressed into pieces of at most 1 MiB. The other
@@ -83,7 +84,7 @@ def _check_announced(codec: int, data: bytes, uncompressed_size: int, max_size: 
         raise CompressionError(f"a payload of {uncompressed_size} bytes, at most {max_size} are accepted")
     ratio = _LARGEST_RATIOS.get(codec, 0)
     if ratio and uncompressed_size > (len(data) + 64) * ratio:
-        # Some codecs take all of that memory before they look at the data.
+        # Some codecs allocate all of that memory before they read the data.
         raise CompressionError(f"{uncompressed_size} bytes are announced, {len(data)} cannot hold as many")
 
 
@@ -110,7 +111,7 @@ def _load_zlib() -> _Functions:
     def expand(data: bytes, size: int) -> bytes:
         stream = zlib.decompressobj()
         try:
-            # One byte more than announced shows data that is too long; 0 would mean no bound at all.
+            # One byte more than announced reveals data that is too long; 0 would mean no limit.
             result = stream.decompress(data, size + 1)
         except zlib.error as error:
             raise CompressionError(f"damaged ZLIB data: {error}") from error
@@ -144,7 +145,7 @@ def _load_zstd() -> _Functions:
 
     def expand(data: bytes, size: int) -> bytes:
         try:
-            # The size inside the frame would override the bound given to the decompressor.
+            # The size inside the frame would override the limit given to the decompressor.
             inner = zstandard.get_frame_parameters(data).content_size
             if inner not in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR, size):
                 raise CompressionError(f"the ZSTD frame holds {inner} bytes, {size} were announced")
@@ -178,7 +179,7 @@ _LARGEST_RATIOS: dict[int, int] = {
     CompressionType.LZ4: 255,
     CompressionType.SNAPPY: 64,
 }
-"""How many bytes one byte of compressed data can stand for at most, by the codecs' formats."""
+"""The largest expansion of one byte of compressed data, by the formats of the codecs."""
 
 _LOADERS: dict[int, Callable[[], _Functions]] = {
     CompressionType.ZLIB: _load_zlib,

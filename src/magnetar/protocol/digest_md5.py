@@ -1,7 +1,8 @@
-"""DIGEST-MD5 (RFC 2831), the client's side: it shows that it knows a name and a password, and sends neither.
+"""DIGEST-MD5 (RFC 2831), the client's side: proves knowledge of a name and a password without sending the
+password.
 
-It is what Apache BookKeeper and ZooKeeper have for passwords. MD5 keeps nothing secret from whoever can
-try many passwords against what was overheard: on networks of others it goes over TLS.
+Apache BookKeeper and ZooKeeper use it for passwords. MD5 does not protect a password from an attacker who can
+try many passwords against recorded traffic: on untrusted networks use it over TLS.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from hashlib import md5
 from typing import NamedTuple
 
 MAX_CHALLENGE_BYTES = 2048
-"""By the rule; a longer one is refused."""
+"""By the RFC; a longer challenge is refused."""
 _COUNT = "00000001"
-"""Of uses of the challenge: each connection has a challenge of its own."""
+"""The number of uses of the challenge: each connection has its own challenge."""
 _DIRECTIVE = re.compile(r'\s*([-a-z0-9]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^",\s]*))\s*(?:,|$)', re.IGNORECASE)
 _NEEDS_QUOTING = re.compile(r'(["\\])')
 
 
 class DigestRefused(Exception):
-    """The other side does not say what a server of this mechanism says, or does not know the password."""
+    """The server's message is not valid for this mechanism, or the server does not know the password."""
 
 
 class NameAndPassword(NamedTuple):
@@ -33,10 +34,10 @@ class NameAndPassword(NamedTuple):
 
 
 class DigestClient:
-    """One authentication, of one connection.
+    """One authentication, for one connection.
 
-    :param service: the kind of server and its name, as the mechanism has it: ``kind/name``
-    :param nonce: random, of this authentication alone; letters and digits
+    :param service: the kind of server and its name, in the mechanism's form: ``kind/name``
+    :param nonce: random, for this authentication only; letters and digits
     """
 
     def __init__(self, credentials: NameAndPassword, service: str, nonce: str) -> None:
@@ -46,9 +47,9 @@ class DigestClient:
         self._expected = ""
 
     def respond(self, challenge: bytes) -> bytes:
-        """Shows the server that the client knows the password.
+        """Returns the proof that the client knows the password.
 
-        :raises DigestRefused: it is no challenge, or wants something that is not there
+        :raises DigestRefused: the challenge is invalid, or requires something that is not supported
         """
         asked = _directives(challenge)
         nonce = asked.get("nonce", "")
@@ -76,7 +77,7 @@ class DigestClient:
         ).encode()
 
     def verify(self, answer: bytes) -> None:
-        """Of what a server answers to :meth:`respond`: it knows the password, too.
+        """Checks the server's answer to :meth:`respond`: the server must know the password, too.
 
         :raises DigestRefused: it does not
         """
@@ -99,7 +100,7 @@ def _directives(data: bytes) -> Mapping[str, str]:
         if match is None or match.end() == at:
             raise DigestRefused("what it says is none of DIGEST-MD5")
         name, quoted, plain = match.groups()
-        # A server may offer several realms: the first one is taken.
+        # A server may offer several realms: the first one is used.
         found.setdefault(name.lower(), plain if quoted is None else re.sub(r"\\(.)", r"\1", quoted))
         at = match.end()
     return found
@@ -110,7 +111,7 @@ def _quoted(text: str) -> str:
 
 
 def _hashed_form(text: str) -> bytes:
-    """By the rule ISO 8859-1 where that has all of it."""
+    """By the RFC, ISO 8859-1 if it has all characters of the text."""
     try:
         return text.encode("iso-8859-1")
     except UnicodeEncodeError:

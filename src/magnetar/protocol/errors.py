@@ -1,18 +1,18 @@
-"""What can be wrong with bytes that arrive; each error says what was found and what was allowed."""
+"""Errors of received bytes; each says what was found and what is allowed."""
 
 from __future__ import annotations
 
 
 class ProtocolError(Exception):
-    """Bytes do not follow the protocol; subclasses say where."""
+    """Bytes violate the protocol; subclasses say where."""
 
 
 class FrameError(ProtocolError):
-    """A frame cannot be read: its sizes contradict each other, or it holds no command. Ends a connection."""
+    """A frame cannot be read: its sizes contradict each other, or it has no command. Ends a connection."""
 
 
 class FrameTooLarge(FrameError):
-    """A frame announces more bytes than are accepted."""
+    """A frame is larger than accepted."""
 
     def __init__(self, size: int, max_frame: int) -> None:
         super().__init__(f"frame of {size} bytes, at most {max_frame} are accepted")
@@ -21,11 +21,11 @@ class FrameTooLarge(FrameError):
 
 
 class EntryError(ProtocolError):
-    """An entry (magic, checksum, metadata, payload) contradicts itself."""
+    """An entry (magic, checksum, metadata, payload) is inconsistent."""
 
 
 class ChecksumMismatch(EntryError):
-    """The bytes of an entry do not carry the checksum written before them."""
+    """The bytes of an entry do not match its checksum."""
 
     def __init__(self, expected: int, found: int) -> None:
         super().__init__(f"checksum {found:#010x}, the entry says {expected:#010x}")
@@ -34,4 +34,4 @@ class ChecksumMismatch(EntryError):
 
 
 class CompressionError(ProtocolError):
-    """A payload does not decompress to the size that was announced, or its codec is not installed."""
+    """A payload does not decompress to the announced size, or its codec is not installed."""

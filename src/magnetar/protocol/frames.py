@@ -1,4 +1,4 @@
-"""Frames: a total size, a command size, the command, and an entry behind it for SEND and MESSAGE."""
+"""Frames: total size, command size, command, and for SEND and MESSAGE an entry."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 DEFAULT_MAX_MESSAGE_SIZE = 5 * 1024 * 1024
-"""Bytes of a payload, as brokers announce it unless configured otherwise."""
+"""The largest payload in bytes that brokers announce by default."""
 
 _COMMAND_ROOM = 10 * 1024
 _SIZES = Struct(">II")
@@ -32,33 +32,34 @@ _WITHOUT_TEXT = frozenset(
     (BaseCommand.SEND, BaseCommand.ACK, BaseCommand.FLOW, BaseCommand.PING, BaseCommand.PONG)
 )
 
-# The number of the field that a command's message is in is the number of its type.
+# The number of a command's field in BaseCommand equals the number of its type.
 _MESSAGES: dict[int, str] = {
     field.number: field.name for field in BaseCommand.DESCRIPTOR.fields if field.message_type is not None
 }
 
 
 def max_frame_size(max_message_size: int) -> int:
-    """The largest frame, in bytes with its size field, where payloads have at most ``max_message_size``."""
+    """Returns the size of the largest frame, size field included, for payloads of
+    ``max_message_size`` bytes."""
     return max_message_size + _COMMAND_ROOM
 
 
 def encode_command(command: BaseCommand) -> bytes:
-    """A frame with a command alone."""
+    """Encodes a frame with a command only."""
     body = command.SerializeToString()
     return _SIZES.pack(len(body) + 4, len(body)) + body
 
 
 def encode_with_payload(command: BaseCommand, entry: bytes | bytearray | memoryview) -> bytes:
-    """A frame with a command and an entry: magic, checksum, metadata size, metadata, payload."""
+    """Encodes a frame with a command and an entry: magic, checksum, metadata size, metadata, payload."""
     body = command.SerializeToString()
     return b"".join((_SIZES.pack(len(body) + 4 + len(entry), len(body)), body, entry))
 
 
 def decode_command(buffer: bytes, position: int) -> BaseCommand:
-    """The command of the complete frame at ``position``.
+    """Decodes the command of the complete frame at ``position``.
 
-    :raises FrameError: it is not a command, or one whose message or required fields are missing
+    :raises FrameError: it is not a command, or its message or required fields are missing
     """
     start, end = command_bounds(buffer, position)
     command = BaseCommand()
@@ -77,7 +78,7 @@ def decode_command(buffer: bytes, position: int) -> BaseCommand:
 
 
 def _is_text_sound(message: Message) -> bool:
-    """Whether all texts are UTF-8: the parser hands out the bytes of those that are not."""
+    """Whether all strings are UTF-8: the parser returns bytes for strings that are not."""
     for field, value in message.ListFields():
         if field.type == FieldDescriptor.TYPE_MESSAGE:
             parts = (value,) if isinstance(value, Message) else value
@@ -91,7 +92,7 @@ def _is_text_sound(message: Message) -> bool:
 
 
 def split(buffer: bytes, max_frame: int, position: int = 0) -> Iterator[tuple[int, int, int]]:
-    """(type, begin, end) of each complete frame from ``position`` on.
+    """Iterates over (type, begin, end) of each complete frame from ``position`` on.
 
     :raises FrameError: a frame is larger than ``max_frame`` bytes, or its sizes contradict each other
     """

@@ -1,8 +1,9 @@
-"""Reading what brokers send as often as messages: SEND_RECEIPT and MESSAGE; no object per entry. And ids.
+"""Reads what brokers send as often as messages: SEND_RECEIPT and MESSAGE, without an object per entry; and
+ids.
 
-A hot module: plain Python that also compiles, with the C types in ``hot_client_decode.pxd``. As in
-``hot_decode``, a command that is not exactly of the frequent shape is left to the caller, who parses it with
-protobuf. The readers of numbers are here once more because compiled modules share no C functions.
+A hot module: plain Python that is also compiled, with the C types in ``hot_client_decode.pxd``. As in
+``hot_decode``, a command that does not exactly have the frequent form is left to the caller, who parses it
+with protobuf. The number readers are repeated here because compiled modules share no C functions.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _COMMAND = 8
 _BODY_TAG = 10
 _BODY = 12
 
-# Below this many bytes a copy for the checksum costs less than a view.
+# Below this many bytes, a copy for the checksum costs less than a view.
 _COPY_LIMIT = 4096
 
 _OK = 0
@@ -40,7 +41,7 @@ class ReceiptRun:
         self.highest_sequence_ids = array("q", bytes(8 * capacity))
         self.ledger_ids = array("q", bytes(8 * capacity))
         self.entry_ids = array("q", bytes(8 * capacity))
-        # The same arrays once more: when compiled these are views that cost nothing to take.
+        # Second references to the arrays: when compiled, typed views that cost nothing to take.
         self._sequences = self.sequence_ids
         self._highest = self.highest_sequence_ids
         self._ledgers = self.ledger_ids
@@ -50,10 +51,10 @@ class ReceiptRun:
 class MessageRun:
     """Consecutive plain MESSAGEs of one consumer; reused from read to read.
 
-    Entry i is ``buffer[starts[i]:ends[i]]``, from the magic (or the metadata size) on; ``batch_sizes`` has 0
-    where the entry is no batch. ``epoch`` is the consumer's when they were sent, -1 for none.
-    ``total_messages`` counts all of them, as permits do. ``error``: 0 none, 1 checksum mismatch, 2 not plain,
-    3 entry malformed.
+    Entry i is ``buffer[starts[i]:ends[i]]``, from the magic (or the metadata size) on; ``batch_sizes`` is 0
+    for an entry that is not a batch. ``epoch`` is the consumer's epoch at the time of sending, -1 for none.
+    ``total_messages`` counts all messages, as permits do. ``error``: 0 none, 1 checksum mismatch, 2 not
+    plain, 3 entry malformed.
     """
 
     def __init__(self, capacity: int = 1024) -> None:
@@ -85,7 +86,7 @@ def _size_at(buffer: bytes, position: int) -> int:
 
 
 def _varint_end(buffer: bytes, position: int, end: int) -> int:
-    """The position behind the varint at ``position``; -1 when it does not fit or exceeds 64 bits."""
+    """Returns the position behind the varint at ``position``; -1 if it does not fit or exceeds 64 bits."""
     index = position
     while index < end and index < position + 10:
         if buffer[index] < 128:
@@ -97,7 +98,7 @@ def _varint_end(buffer: bytes, position: int, end: int) -> int:
 
 
 def _varint(buffer: bytes, position: int, end: int) -> int:
-    """The varint in [position, end) as a signed number; ``end`` comes from ``_varint_end``."""
+    """Returns the varint in [position, end) as a signed number; ``end`` comes from ``_varint_end``."""
     value = 0
     shift = 0
     while position < end and shift < 63:
@@ -106,7 +107,7 @@ def _varint(buffer: bytes, position: int, end: int) -> int:
         shift += 7
         position += 1
     if position < end and buffer[position] == 1:
-        # The 64th bit, taken in two halves so that no step leaves the signed range.
+        # The 64th bit, subtracted in two halves so that no step leaves the signed range.
         value = value - 0x4000000000000000 - 0x4000000000000000
     return value
 
@@ -114,7 +115,7 @@ def _varint(buffer: bytes, position: int, end: int) -> int:
 def read_receipts(buffer: bytes, position: int, limit: int, max_frame: int, run: ReceiptRun) -> int:
     """Reads consecutive complete receipts of one producer into ``run``; returns the position behind them.
 
-    Stops before anything else; ``run.count`` is 0 when already the first is not a plain receipt.
+    Stops at any other frame; ``run.count`` is 0 if the first one is not a plain receipt.
     """
     count = 0
     run.count = 0
@@ -137,7 +138,7 @@ def read_receipts(buffer: bytes, position: int, limit: int, max_frame: int, run:
 
 
 def _read_receipt(buffer: bytes, position: int, end: int, run: ReceiptRun, index: int) -> bool:
-    """Reads the sub-message of one receipt into slot ``index``; false when it is not plain."""
+    """Reads the sub-message of one receipt into slot ``index``; returns False if it is not plain."""
     if end - position < 4 or buffer[position] != 0x3A or buffer[position + 1] != end - position - 2:
         return False
     position += 2
@@ -183,7 +184,7 @@ def _read_receipt(buffer: bytes, position: int, end: int, run: ReceiptRun, index
 def _read_id(
     buffer: bytes, position: int, end: int, ledgers: array[int], entries: array[int], index: int
 ) -> bool:
-    """Reads ledger and entry id into slot ``index``; false when there is anything unknown."""
+    """Reads ledger and entry id into slot ``index``; returns False if there is any unknown field."""
     seen = 0
     while position < end - 1:
         tag = buffer[position]
@@ -209,10 +210,10 @@ def _read_id(
 
 
 def decode_message_id(data: bytes) -> tuple[int, int, int, int, int] | None:
-    """Ledger, entry, partition, batch index and batch size of a ``MessageIdData``; -1 and 0 as in
-    ``encode_message_id`` where they are not told.
+    """Returns ledger, entry, partition, batch index and batch size of a ``MessageIdData``; missing ones are
+    -1 or 0, as in ``encode_message_id``.
 
-    None when there is more or less in it, or a number that is none of its kind.
+    Returns None if fields are missing or unknown, or a number is out of range.
     """
     position = 0
     end = len(data)
@@ -251,8 +252,8 @@ def read_messages(
 ) -> int:
     """Reads consecutive complete plain MESSAGEs of one consumer; returns the position behind them.
 
-    Stops before a frame of another kind or consumer, an incomplete one and a bad one. If already the first is
-    bad, ``run.count`` is 0, ``run.error`` says how and the position stays. Plain: no ack set.
+    Stops before a frame of another kind or consumer, an incomplete one, or a bad one. If the first one is
+    bad, ``run.count`` is 0, ``run.error`` says why, and the position is unchanged. Plain: no ack set.
     """
     count = 0
     run.count = 0
@@ -340,7 +341,7 @@ def _read_message(buffer: bytes, position: int, end: int, run: MessageRun, index
 
 
 def _check_entry(buffer: bytes, start: int, end: int, verify_checksum: bool) -> int:
-    """Whether the entry's checksum and sizes fit."""
+    """Returns the error of the entry's checksum and sizes, or 0."""
     if end - start < 4:
         return _ENTRY_MALFORMED
     if buffer[start] == 0x0E and buffer[start + 1] == 0x01:
@@ -359,7 +360,8 @@ def _check_entry(buffer: bytes, start: int, end: int, verify_checksum: bool) -> 
 
 
 def _batch_size(buffer: bytes, start: int, entry_end: int) -> int:
-    """``num_messages_in_batch`` of an entry whose sizes fit; 0 when it has none, -1 when damaged."""
+    """Returns ``num_messages_in_batch`` of an entry with valid sizes; 0 if it has none, -1 if it
+    is damaged."""
     if buffer[start] == 0x0E and buffer[start + 1] == 0x01:
         start += 6
     end = start + 4 + _size_at(buffer, start)
@@ -382,7 +384,7 @@ def _batch_size(buffer: bytes, start: int, entry_end: int) -> int:
 
 
 def _skip(buffer: bytes, position: int, end: int, tag: int) -> int:
-    """The position behind the value of a field with ``tag``; -1 when it does not fit."""
+    """Returns the position behind the value of a field with ``tag``; -1 if it does not fit."""
     wire = tag & 7
     if wire == 0:
         return _varint_end(buffer, position, end)
@@ -402,9 +404,10 @@ def _skip(buffer: bytes, position: int, end: int, tag: int) -> int:
 
 
 def split_places(payload: bytes, count: int) -> list[tuple[int, int, int]] | None:
-    """Where the messages of an uncompressed batch are: (metadata begins, payload begins, payload ends) each.
+    """Returns the places of the messages in an uncompressed batch: (metadata begin, payload begin, payload
+    end) each.
 
-    None when the payload does not hold ``count`` messages.
+    Returns None if the payload does not hold ``count`` messages.
     """
     places: list[tuple[int, int, int]] = []
     position = 0
@@ -428,7 +431,7 @@ def split_places(payload: bytes, count: int) -> list[tuple[int, int, int]] | Non
 
 
 def _payload_size(buffer: bytes, position: int, end: int) -> int:
-    """``payload_size`` of a message's metadata; -1 when it is missing or damaged."""
+    """Returns ``payload_size`` of a message's metadata; -1 if it is missing or damaged."""
     value = -1
     while position < end:
         after = _varint_end(buffer, position, end)

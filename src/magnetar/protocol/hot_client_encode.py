@@ -1,7 +1,8 @@
-"""Writing what clients send as often as messages: SEND, ACK, the messages of a batch, and ids for others.
+"""Writes what clients send as often as messages: SEND, ACK, the messages of a batch; and ids for
+applications.
 
-A hot module: plain Python that also compiles, with the C types in ``hot_client_encode.pxd``. Ids are signed
-here and unsigned 64 bit on the wire; ``_put_varint`` converts them.
+A hot module: plain Python that is also compiled, with the C types in ``hot_client_encode.pxd``. Ids are
+signed here and unsigned 64 bit on the wire; ``_put_varint`` converts them.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from array import array
 
 from magnetar.io.crc32c import crc32c
 
-# More than a SEND can need, its metadata's texts and its payload aside.
+# The most bytes of a SEND without the strings of its metadata and its payload.
 _SEND_ROOM = 96
-# More than an ACK can need, its ids aside; and one id.
+# The most bytes of an ACK without its ids, and of one id.
 _ACK_ROOM = 64
 _ACK_ID_ROOM = 26
-# More than an id needs that is for others.
+# The most bytes of an id for applications.
 _ID_ROOM = 64
-# More than one message of a batch can need, its own metadata and payload aside.
+# The most bytes of one message of a batch without its own metadata and payload.
 _SINGLE_ROOM = 32
 
 
@@ -66,12 +67,12 @@ def encode_send(
     metadata_tail: bytes,
     payload: bytes,
 ) -> bytearray:
-    """A SEND frame with its entry and checksum.
+    """Encodes a SEND frame with its entry and checksum.
 
     :param highest_sequence_id: of a batch; -1 for none
     :param num_messages: 1 is not written
-    :param metadata_head: serialized metadata in front of sequence id and publish time: the producer's name
-    :param publish_time: ms since 1970
+    :param metadata_head: serialized metadata before sequence id and publish time: the producer's name
+    :param publish_time: milliseconds since 1970
     :param metadata_tail: serialized metadata behind them
     """
     out = bytearray(_SEND_ROOM + len(metadata_head) + len(metadata_tail) + len(payload))
@@ -89,7 +90,7 @@ def encode_send(
 def _put_send_command(
     out: bytearray, producer_id: int, sequence_id: int, highest_sequence_id: int, num_messages: int
 ) -> int:
-    """Writes the command, without the frame's sizes; the position behind it."""
+    """Writes the command, without the frame's sizes; returns the position behind it."""
     out[8] = 0x08
     out[9] = 0x06
     out[10] = 0x32
@@ -110,7 +111,7 @@ def _put_send_command(
 def _put_metadata(
     out: bytearray, position: int, head: bytes, sequence_id: int, publish_time: int, tail: bytes
 ) -> int:
-    """Writes metadata behind the room for magic, checksum and size; the position behind it."""
+    """Writes metadata behind the room for magic, checksum and size; returns the position behind it."""
     start = position + 10
     position = start + len(head)
     out[start:position] = head
@@ -140,10 +141,10 @@ def encode_acks(
     count: int,
     request_id: int,
 ) -> bytearray:
-    """One ACK frame for the ids in the array slots [first, first + count).
+    """Encodes one ACK frame for the ids in the array slots [first, first + count).
 
     :param ack_type: 0 individual, 1 cumulative
-    :param request_id: asks for an answer; -1 for none
+    :param request_id: requests an answer; -1 for none
     """
     out = bytearray(_ACK_ROOM + _ACK_ID_ROOM * count)
     size = _put_acks(out, consumer_id, ack_type, ledger_ids, entry_ids, first, count, request_id)
@@ -219,7 +220,7 @@ class BatchBuffer:
         self.count += 1
 
     def take(self) -> bytes:
-        """The payload; the buffer is empty again."""
+        """Returns the payload, and empties the buffer."""
         taken = bytes(self._data[: self.size])
         self.size = 0
         self.count = 0
@@ -227,7 +228,8 @@ class BatchBuffer:
 
 
 def _put_single(out: bytearray, start: int, metadata: bytes, sequence_id: int, payload_size: int) -> int:
-    """Writes size and metadata of one message; the position behind its payload, which is not written."""
+    """Writes size and metadata of one message; returns the position behind its payload, which is
+    not written."""
     position = start + 4 + len(metadata)
     out[start + 4 : position] = metadata
     out[position] = 0x18
@@ -241,7 +243,8 @@ def _put_single(out: bytearray, start: int, metadata: bytes, sequence_id: int, p
 def encode_message_id(
     ledger_id: int, entry_id: int, partition: int, batch_index: int, batch_size: int
 ) -> bytes:
-    """``MessageIdData``; of the last three those below 0, or a size of 0, are not written."""
+    """Encodes a ``MessageIdData``; of the last three arguments, values below 0, or a size of 0, are not
+    written."""
     out = bytearray(_ID_ROOM)
     out[0] = 0x08
     position = _put_varint(out, 1, ledger_id)

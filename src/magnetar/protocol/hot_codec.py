@@ -1,6 +1,6 @@
 """The hand-written codec of the frames that are as frequent as messages.
 
-Reading is in ``hot_decode``, writing in ``hot_encode``, keys in ``hot_keys``; see ``magnetar.hot``.
+``hot_decode`` reads, ``hot_encode`` writes, and ``hot_keys`` handles keys; see ``magnetar.hot``.
 """
 
 from __future__ import annotations

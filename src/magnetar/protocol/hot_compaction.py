@@ -1,7 +1,8 @@
-"""Compaction by key: which messages are the latest of their keys, and those copied out of their entries.
+"""Compaction by key: finds the latest message of each key, and copies these messages out of their entries.
 
-A hot module: plain Python that also compiles, with the C types in ``hot_compaction.pxd``. Messages are
-numbered in the order of the topic, those inside batches too; a bit for each number tells whether it stays.
+A hot module: plain Python that is also compiled, with the C types in ``hot_compaction.pxd``. Messages are
+numbered in the order of the topic, including those inside batches; a bit for each number tells whether the
+message stays.
 """
 
 from __future__ import annotations
@@ -10,32 +11,32 @@ from array import array
 from binascii import crc32
 
 PARTS = 64
-"""Into how many parts keys are divided when they do not fit in memory."""
+"""The number of parts into which keys are divided if they do not fit in memory."""
 
 COPIED_OUT = b"\x00\x00\x00\x04\x18\x00\x20\x01"
-"""Stands in a batch for a message that is gone: metadata with payload_size 0 and compacted_out."""
+"""Replaces a removed message in a batch: metadata with payload_size 0 and compacted_out."""
 
 SHELVES = 256
-"""Among which keys in memory are divided."""
+"""The number of shelves among which keys in memory are divided."""
 
 PLAIN = 0
 BATCH = 1
 OPENED = 2
-"""A batch that must be decompressed, or a chunk: whoever calls looks at it."""
+"""A batch that must be decompressed, or a chunk: the caller handles it."""
 WHOLE = 3
-"""Nobody can look into it, or its sizes lie: it stays as it is."""
+"""An entry that cannot be opened, or with invalid sizes: it stays as it is."""
 MARKER = 4
-"""Written by brokers for brokers: it goes."""
+"""Written by brokers for brokers: it is removed."""
 
 
 _MOST_ADDED = 1 << 20
-"""Bytes by which the bits grow at once."""
+"""The step in which the bits grow, in bytes."""
 
 
 class LatestKeys:
-    """Numbers messages and remembers which is the latest of each key; then copies those that are.
+    """Numbers messages and remembers the latest of each key; then copies the messages that stay.
 
-    First all entries go through :meth:`number`, in order; then, after :meth:`begin_copy`, the same entries
+    First all entries go through :meth:`number`, in order; then, after :meth:`begin_copy`, the same entries go
     through :meth:`copy`.
     """
 
@@ -43,18 +44,19 @@ class LatestKeys:
         """:param retain_keyless: whether messages without a key stay"""
         self.retain_keyless = retain_keyless
         self.shelves: list[dict[bytes, int]] = [{} for _ in range(SHELVES)]
-        """Keys and the numbers of their latest messages. A single one takes its memory twice to grow."""
+        """Keys and the numbers of their latest messages. A single dict would temporarily double its memory to
+        grow."""
         self.key_count = 0
         self.key_bytes = 0
-        """Of all keys that are in memory."""
+        """The bytes of all keys in memory."""
         self.bits = bytearray()
         self.count = 0
-        """Messages numbered so far; when copying, the number of the next one."""
+        """Messages numbered so far; during the copy, the number of the next one."""
         self.whole = array("q")
-        """Numbers of entries that count as one message, though their metadata says something else."""
+        """Numbers of entries that count as one message, although their metadata says otherwise."""
         self.whole_at = 0
         self.parts: list[bytearray] | None = None
-        """Records of keys that are to be written to a disk, by part; None: all keys are in memory."""
+        """Records of keys to be written to disk, by part; None: all keys are in memory."""
         self.part_bytes = 0
         self.payload = 0
         self.key = -1
@@ -62,7 +64,7 @@ class LatestKeys:
         self.messages = 1
         self.size = -1
 
-    # The first way through
+    # The first pass
 
     def number(self, buffer: bytes, starts: array[int], ends: array[int], first: int, end: int) -> int:
         """Numbers the messages of entries [first, end); returns the first to be opened, or ``end``."""
@@ -92,12 +94,12 @@ class LatestKeys:
             self._next(False)
 
     def number_keyed(self, buffer: bytes, end: int) -> int:
-        """Numbers the entry that was looked at last as one message; returns the number."""
+        """Numbers the last looked-at entry as one message; returns the number."""
         self._number_one(buffer, end)
         return self.count - 1
 
     def number_whole(self) -> None:
-        """Numbers an entry that nobody can look into: it stays."""
+        """Numbers an entry that cannot be opened: it stays."""
         self.whole.append(self.count)
         self._next(True)
 
@@ -131,7 +133,7 @@ class LatestKeys:
         self.part_bytes += 12 + size
 
     def spill(self, number: int) -> None:
-        """Notes the keys of one shelf in :attr:`parts`; all shelves, before anything else is numbered."""
+        """Moves the keys of one shelf to :attr:`parts`; all shelves, before anything else is numbered."""
         shelf = self.shelves[number]
         for key, latest in shelf.items():
             former: int = latest
@@ -140,7 +142,7 @@ class LatestKeys:
         self.forget(number)
 
     def forget(self, number: int) -> None:
-        """The keys of one shelf."""
+        """Forgets the keys of one shelf."""
         shelf = self.shelves[number]
         self.key_count -= len(shelf)
         self.shelves[number] = {}
@@ -148,7 +150,7 @@ class LatestKeys:
             self.key_bytes = 0
 
     def drop_keys(self, number: int) -> None:
-        """The messages of the keys on one shelf go, and the keys are forgotten."""
+        """Removes the messages of the keys on one shelf, and forgets the keys."""
         shelf = self.shelves[number]
         for latest in shelf.values():
             former: int = latest
@@ -156,9 +158,9 @@ class LatestKeys:
         self.forget(number)
 
     def take_noted(self, records: bytes, share: int, shares: int) -> int:
-        """Takes back records of one part, in the order in which they were noted; returns the bytes taken.
+        """Takes back records of one part, in the order in which they were written; returns the bytes taken.
 
-        :param share: of keys in this part, the ``share``-th of ``shares`` equal divisions is taken
+        :param share: of the part's keys, the ``share``-th of ``shares`` equal divisions is taken
         """
         position = 0
         end = len(records)
@@ -191,9 +193,9 @@ class LatestKeys:
             self.key_count -= 1
 
     def number_batch(self, payload: bytes, position: int, end: int, count: int) -> bool:
-        """Numbers the messages of a batch; False, and none is numbered, when its sizes lie.
+        """Numbers the messages of a batch; returns False, and numbers none, if sizes are invalid.
 
-        :param position: where the batch begins in ``payload``
+        :param position: the beginning of the batch in ``payload``
         """
         at = position
         for _index in range(count):
@@ -203,7 +205,7 @@ class LatestKeys:
         for _index in range(count):
             position = self._single(payload, position, end)
             if self.messages:
-                # It went with an earlier compaction.
+                # An earlier compaction removed it.
                 self._next(False)
             elif self.key < 0:
                 self._next(self.retain_keyless)
@@ -213,9 +215,9 @@ class LatestKeys:
         return True
 
     def _single(self, payload: bytes, position: int, end: int) -> int:
-        """Looks at one message of a batch; returns where the next one begins, -1 when sizes lie.
+        """Looks at one message of a batch; returns the position of the next one, -1 if sizes are invalid.
 
-        ``messages`` is 1 then for one that went earlier.
+        ``messages`` is 1 then for one that was removed earlier.
         """
         self.key = self.key_end = -1
         self.size = 0
@@ -263,7 +265,7 @@ class LatestKeys:
         return stop + self.size
 
     def look(self, buffer: bytes, start: int, end: int) -> int:
-        """What kind of entry ``buffer[start:end]`` is; the fields say where its key and payload are."""
+        """Returns the kind of entry ``buffer[start:end]``; the fields say where its key and payload are."""
         self.key = self.key_end = self.size = -1
         self.messages = 1
         position = _metadata_at(buffer, start, end)
@@ -327,21 +329,21 @@ class LatestKeys:
             return OPENED if compressed else BATCH
         return OPENED if chunks else PLAIN
 
-    # The second way through
+    # The second pass
 
     def begin_copy(self) -> None:
-        """All entries have been numbered."""
+        """Starts the second pass; all entries have been numbered."""
         self.count = self.whole_at = 0
 
     def staying(self, first: int, end: int) -> int:
-        """How many messages stay, of those in the bytes [first, end) of the bits."""
+        """Returns how many messages stay, of those in the bytes [first, end) of the bits."""
         return int.from_bytes(self.bits[first:end], "little").bit_count()
 
     def stays(self, number: int) -> bool:
         return self.bits[number >> 3] >> (number & 7) & 1 == 1
 
     def drop(self, number: int) -> None:
-        """A message goes after all."""
+        """Removes a message."""
         self.bits[number >> 3] &= 255 ^ (1 << (number & 7))
 
     def any_stay(self, first: int, end: int) -> bool:
@@ -359,7 +361,7 @@ class LatestKeys:
         return False
 
     def pass_by(self, end: int) -> None:
-        """The messages up to number ``end`` (exclusive) are not looked at: none of them stays."""
+        """Skips the messages up to number ``end`` (exclusive): none of them stays."""
         self.count = end
         whole = self.whole
         while self.whole_at < len(whole) and whole[self.whole_at] < end:
@@ -378,7 +380,8 @@ class LatestKeys:
         out: bytearray,
         out_ends: array[int],
     ) -> int:
-        """Appends what stays of entries [first, end) to ``out``, each with its id, and where it ends there.
+        """Appends what stays of entries [first, end) to ``out``, each with its id, and the end of each to
+        ``out_ends``.
 
         :return: the first entry of which only a part stays, or ``end``; see :meth:`left_of`
         """
@@ -414,7 +417,8 @@ class LatestKeys:
         return self.messages if kind in (BATCH, OPENED) else 1
 
     def left_of(self, payload: bytes) -> bytes:
-        """A batch's payload, uncompressed, with what stays of the entry at which :meth:`copy` stopped."""
+        """Returns the uncompressed payload of a batch with what stays of the entry at which :meth:`copy`
+        stopped."""
         count = self.messages
         out = bytearray()
         position = 0
@@ -436,7 +440,7 @@ class LatestKeys:
 def put_raw(
     out: bytearray, out_ends: array[int], ledger_id: int, entry_id: int, partition: int, entry: bytes
 ) -> None:
-    """Appends an entry as compacted ledgers have it: sizes, the id it had in the topic, the entry."""
+    """Appends an entry in the form of compacted ledgers: sizes, its id in the topic, the entry."""
     start = len(out)
     out += b"\x00\x00\x00\x00\x08"
     _append_varint(out, ledger_id)
@@ -460,9 +464,9 @@ def open_raw(
     entry_ids: array[int],
     opened_starts: array[int],
 ) -> int:
-    """Takes entries of a compacted ledger apart: ids, and where the entries of the topic begin in ``buffer``.
+    """Splits entries of a compacted ledger: ids, and where the topic's entries begin in ``buffer``.
 
-    :return: how many were sound; ``count`` unless one is damaged
+    :return: the number of valid ones; ``count`` unless one is damaged
     """
     index = 0
     while index < count:
@@ -513,7 +517,7 @@ def shift(offsets: array[int], by: int) -> None:
 
 
 def ascend(ends: array[int], start: int, end: int) -> bool:
-    """Whether entries that end there fill the bytes from ``start`` to ``end``, one after another."""
+    """Whether entries with these ends fill the bytes from ``start`` to ``end``, one after another."""
     last = start
     for index in range(len(ends)):
         if ends[index] <= last:
@@ -523,7 +527,7 @@ def ascend(ends: array[int], start: int, end: int) -> bool:
 
 
 def consecutive(ledger_ids: array[int], entry_ids: array[int], first: int, count: int) -> int:
-    """How many from ``first`` on stand one after another in one ledger."""
+    """Returns how many entries from ``first`` on are consecutive in one ledger."""
     index = first + 1
     while (
         index < count
@@ -536,7 +540,7 @@ def consecutive(ledger_ids: array[int], entry_ids: array[int], first: int, count
 
 def _append_varint(out: bytearray, value: int) -> None:
     if value < 0:
-        # Ten bytes, as negative numbers have: the last one is the sign.
+        # Ten bytes, as for negative numbers: the last one is the sign.
         shift = 0
         while shift < 63:
             out.append((value >> shift & 127) | 128)
@@ -557,7 +561,7 @@ def _size_at(buffer: bytes, position: int) -> int:
 
 
 def _varint_end(buffer: bytes, position: int, end: int) -> int:
-    """The position behind the varint at ``position``; -1 when it does not fit or exceeds 64 bits."""
+    """Returns the position behind the varint at ``position``; -1 if it does not fit or exceeds 64 bits."""
     index = position
     while index < end and index < position + 10:
         if buffer[index] < 128:
@@ -569,7 +573,7 @@ def _varint_end(buffer: bytes, position: int, end: int) -> int:
 
 
 def _varint(buffer: bytes, position: int, end: int) -> int:
-    """The varint in [position, end) as a signed number; ``end`` comes from ``_varint_end``."""
+    """Returns the varint in [position, end) as a signed number; ``end`` comes from ``_varint_end``."""
     value = 0
     shift = 0
     while position < end and shift < 63:
@@ -578,13 +582,14 @@ def _varint(buffer: bytes, position: int, end: int) -> int:
         shift += 7
         position += 1
     if position < end and buffer[position] == 1:
-        # The 64th bit, taken in two halves so that no step leaves the signed range.
+        # The 64th bit, subtracted in two halves so that no step leaves the signed range.
         value = value - 0x4000000000000000 - 0x4000000000000000
     return value
 
 
 def _metadata_at(buffer: bytes, start: int, end: int) -> int:
-    """Where the metadata size of an entry is, behind broker metadata and checksum; -1 when sizes lie."""
+    """Returns the position of an entry's metadata size, behind broker metadata and checksum; -1 if sizes are
+    invalid."""
     position = start
     if end - position > 6 and buffer[position] == 0x0E and buffer[position + 1] == 0x02:
         size = _size_at(buffer, position + 2)

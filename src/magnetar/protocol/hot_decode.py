@@ -1,8 +1,9 @@
-"""Reading the frames that are as frequent as messages: SEND, ACK, FLOW; no object per entry.
+"""Reads the frames that are as frequent as messages: SEND, ACK, FLOW, without an object per entry.
 
-A hot module: plain Python that also compiles, with the C types in ``hot_decode.pxd``. Buffers are ``bytes``.
-Everything here is conservative: a command that is not exactly of the frequent shape is left to the caller,
-who parses it with protobuf. Ids are unsigned 64 bit on the wire and signed here; ``_varint`` converts them.
+A hot module: plain Python that is also compiled, with the C types in ``hot_decode.pxd``. Buffers are
+``bytes``. Everything here is conservative: a command that does not exactly have the frequent form is left to
+the caller, who parses it with protobuf. Ids are unsigned 64 bit on the wire and signed here; ``_varint``
+converts them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _BODY = 12
 
 _INTERPRETED = __file__.endswith(".py")
 
-# Below this many bytes a copy for the checksum costs less than a view.
+# Below this many bytes, a copy for the checksum costs less than a view.
 _COPY_LIMIT = 4096
 
 _OK = 0
@@ -36,26 +37,26 @@ _OTHER_PRODUCER = 4
 # The tag of ``deliver_at_time`` in the metadata of an entry: field 19, a number.
 _DELIVER_AT = 0x98
 
-# The tag of ``chunk_id`` in it: field 29, a number; and the size that stands for one.
+# The tag of ``chunk_id`` there: field 29, a number; and the size that stands for a chunk.
 _CHUNK_ID = 0xE8
 _ONE_CHUNK = 1 << 32
 
-# The tag of ``marker_type`` in it: field 20, a number.
+# The tag of ``marker_type`` there: field 20, a number.
 _MARKER_TYPE = 0xA0
 
 CHUNKED = 1 << 30
-"""What :func:`batch_sizes` adds to its answer where there are chunks."""
+"""Added to the result of :func:`batch_sizes` if there are chunks."""
 MARKED = 1 << 29
-"""Likewise where there are markers: entries of brokers for brokers, which have no messages."""
+"""Added as well if there are markers: entries of brokers for brokers, which have no messages."""
 
 
 class SendRun:
     """Consecutive SENDs of one producer; reused from read to read.
 
     Entry i is ``buffer[starts[i]:ends[i]]``, from the magic (or the metadata size) to the end of its frame.
-    ``highest_sequence_ids`` has -1 where the producer gave none; ``chunks`` of the entries are chunks of
-    larger messages. ``error``: 0 none, 1 checksum mismatch, 2 not a plain SEND, 3 entry malformed;
-    ``error_sequence_id`` is -1 where it could not be read.
+    ``highest_sequence_ids`` is -1 if the producer sent none; ``chunks`` is the number of entries that are
+    chunks of larger messages. ``error``: 0 none, 1 checksum mismatch, 2 not a plain SEND, 3 entry malformed;
+    ``error_sequence_id`` is -1 if it could not be read.
     """
 
     def __init__(self, capacity: int = 1024) -> None:
@@ -71,7 +72,7 @@ class SendRun:
         self.num_messages = array("i", bytes(4 * capacity))
         self.starts = array("q", bytes(8 * capacity))
         self.ends = array("q", bytes(8 * capacity))
-        # The same arrays once more: when compiled these are views that cost nothing to take.
+        # Second references to the arrays: when compiled, typed views that cost nothing to take.
         self._sequences = self.sequence_ids
         self._highest = self.highest_sequence_ids
         self._numbers = self.num_messages
@@ -80,7 +81,7 @@ class SendRun:
 
 
 class AckRun:
-    """Positions that one consumer acknowledged one by one; reused from read to read."""
+    """Positions that one consumer acknowledged individually; reused from read to read."""
 
     def __init__(self, capacity: int = 1024) -> None:
         self.capacity = capacity
@@ -100,7 +101,7 @@ def _size_at(buffer: bytes, position: int) -> int:
 
 
 def _varint_end(buffer: bytes, position: int, end: int) -> int:
-    """The position behind the varint at ``position``; -1 when it does not fit or exceeds 64 bits."""
+    """Returns the position behind the varint at ``position``; -1 if it does not fit or exceeds 64 bits."""
     index = position
     while index < end and index < position + 10:
         if buffer[index] < 128:
@@ -112,7 +113,7 @@ def _varint_end(buffer: bytes, position: int, end: int) -> int:
 
 
 def _varint(buffer: bytes, position: int, end: int) -> int:
-    """The varint in [position, end) as a signed number; ``end`` comes from ``_varint_end``."""
+    """Returns the varint in [position, end) as a signed number; ``end`` comes from ``_varint_end``."""
     value = 0
     shift = 0
     while position < end and shift < 63:
@@ -121,25 +122,26 @@ def _varint(buffer: bytes, position: int, end: int) -> int:
         shift += 7
         position += 1
     if position < end and buffer[position] == 1:
-        # The 64th bit, taken in two halves so that no step leaves the signed range.
+        # The 64th bit, subtracted in two halves so that no step leaves the signed range.
         value = value - 0x4000000000000000 - 0x4000000000000000
     return value
 
 
 def frame_end(buffer: bytes, position: int) -> int:
-    """The position behind the frame that begins at ``position``."""
+    """Returns the position behind the frame that begins at ``position``."""
     return position + 4 + _size_at(buffer, position)
 
 
 def command_bounds(buffer: bytes, position: int) -> tuple[int, int]:
-    """Where the command of the complete frame at ``position`` begins and ends."""
+    """Returns begin and end of the command in the complete frame at ``position``."""
     return position + _COMMAND, position + _COMMAND + _size_at(buffer, position + 4)
 
 
 def next_frame(buffer: bytes, position: int, limit: int, max_frame: int) -> int:
-    """The type of the complete frame at ``position``, 0 while it is incomplete in ``buffer[:limit]``.
+    """Returns the type of the complete frame at ``position``, or 0 while it is incomplete in
+    ``buffer[:limit]``.
 
-    :param max_frame: the largest frame accepted, in bytes, its size field included
+    :param max_frame: the largest accepted frame in bytes, size field included
     :raises FrameTooLarge: the frame is larger
     :raises FrameError: the sizes contradict each other, or the command has no type
     """
@@ -164,7 +166,7 @@ def next_frame(buffer: bytes, position: int, limit: int, max_frame: int) -> int:
 
 
 def _scan_type(buffer: bytes, position: int, end: int) -> int:
-    """The value of field 1 of a command whose fields are in no usual order."""
+    """Returns the value of field 1 of a command with an unusual order of fields."""
     kind = 0
     while position < end:
         after = _varint_end(buffer, position, end)
@@ -182,7 +184,7 @@ def _scan_type(buffer: bytes, position: int, end: int) -> int:
 
 
 def _skip(buffer: bytes, position: int, end: int, tag: int) -> int:
-    """The position behind the value of a field with ``tag``; -1 when it does not fit."""
+    """Returns the position behind the value of a field with ``tag``; -1 if it does not fit."""
     wire = tag & 7
     if wire == 0:
         return _varint_end(buffer, position, end)
@@ -212,11 +214,11 @@ def read_sends(
 ) -> int:
     """Reads consecutive complete plain SENDs of one producer into ``run``; returns the position behind them.
 
-    Stops before a frame of another kind or producer, an incomplete one and a bad one. If the first is bad,
-    ``run.count`` is 0 and ``run.error`` says how; the position moves behind it for errors 1 and 3 and stays
-    for 2. Plain: no transaction, no marker, no message id, at least one message.
+    Stops before a frame of another kind or producer, an incomplete one, or a bad one. If the first one is
+    bad, ``run.count`` is 0 and ``run.error`` says why; the position moves behind it for errors 1 and 3 and
+    stays for 2. Plain: no transaction, no marker, no message id, at least one message.
 
-    :param max_count: how many at most, besides the capacity of ``run``
+    :param max_count: the most SENDs to read, besides the capacity of ``run``
     :raises FrameError: as :func:`next_frame`, about the first frame
     """
     count = 0
@@ -339,7 +341,7 @@ def read_acks(buffer: bytes, position: int, limit: int, max_frame: int, run: Ack
     """Reads consecutive complete plain individual ACKs of one consumer; returns the position behind them.
 
     Plain: message ids without ack sets, and nothing else. ``run.count`` counts message ids, not frames; it is
-    0, and the position unchanged, when the first frame is not plain or has more ids than ``run`` can hold.
+    0, and the position unchanged, if the first frame is not plain or has more ids than ``run`` can hold.
 
     :raises FrameError: as :func:`next_frame`, about the first frame
     """
@@ -373,12 +375,12 @@ def read_acks(buffer: bytes, position: int, limit: int, max_frame: int, run: Ack
 
 
 def _read_ack(buffer: bytes, position: int, end: int, run: AckRun, count: int) -> int:
-    """Reads one ACK behind the ``count`` ids of ``run``; the new count, or -1 when it is not plain."""
+    """Reads one ACK behind the ``count`` ids of ``run``; returns the new count, or -1 if it is not plain."""
     after = _varint_end(buffer, position + 1, end)
     if buffer[position] != 0x52 or after < 0 or _varint(buffer, position + 1, after) != end - after:
         return -1
     position = after
-    # Always in this order, from every client: consumer id, type, ids. Another order is left to protobuf.
+    # All clients write this order: consumer id, type, ids. Any other order is left to protobuf.
     if end - position < 4 or buffer[position] != 0x08:
         return -1
     after = _varint_end(buffer, position + 1, end)
@@ -405,7 +407,8 @@ def _read_ack(buffer: bytes, position: int, end: int, run: AckRun, count: int) -
 
 
 def _read_message_id(buffer: bytes, position: int, end: int, run: AckRun, index: int) -> bool:
-    """Reads ledger and entry id into slot ``index``; false when there is an ack set or anything unknown."""
+    """Reads ledger and entry id into slot ``index``; returns False if there is an ack set or any unknown
+    field."""
     seen = 0
     while position < end - 1:
         tag = buffer[position]
@@ -431,7 +434,7 @@ def _read_message_id(buffer: bytes, position: int, end: int, run: AckRun, index:
 
 
 def read_flow(buffer: bytes, position: int) -> tuple[int, int] | None:
-    """(consumer id, permits) of the complete FLOW frame at ``position``; ``None`` when it is not plain."""
+    """Returns (consumer id, permits) of the complete FLOW frame at ``position``; None if it is not plain."""
     end = position + _COMMAND + _size_at(buffer, position + 4)
     position += _BODY
     if (
@@ -455,7 +458,8 @@ def read_flow(buffer: bytes, position: int) -> tuple[int, int] | None:
 
 
 def _metadata_at(buffer: bytes, start: int, end: int) -> int:
-    """Where the metadata size of an entry is, behind broker metadata and checksum; -1 when sizes lie."""
+    """Returns the position of an entry's metadata size, behind broker metadata and checksum; -1 if sizes are
+    invalid."""
     position = start
     if end - position > 6 and buffer[position] == 0x0E and buffer[position + 1] == 0x02:
         size = _size_at(buffer, position + 2)
@@ -470,7 +474,7 @@ def _metadata_at(buffer: bytes, start: int, end: int) -> int:
 
 
 def _metadata_number(buffer: bytes, start: int, end: int, wanted: int, default: int) -> int:
-    """The first number with tag ``wanted`` in an entry's metadata; ``default`` when there is none."""
+    """Returns the first number with tag ``wanted`` in an entry's metadata, or ``default``."""
     position = _metadata_at(buffer, start, end)
     if position < 0:
         return default
@@ -495,8 +499,8 @@ def _metadata_number(buffer: bytes, start: int, end: int, wanted: int, default: 
 
 
 def _batch_size(buffer: bytes, start: int, end: int) -> int:
-    """The number of messages in an entry: 1 when it cannot be read, ``_ONE_CHUNK`` for a chunk, 0 for a
-    marker; negative when it has a delivery time."""
+    """Returns the number of messages in an entry: 1 if it cannot be read, ``_ONE_CHUNK`` for a chunk, 0 for a
+    marker; negative if it has a delivery time."""
     position = _metadata_at(buffer, start, end)
     if position < 0:
         return 1
@@ -534,9 +538,9 @@ def batch_sizes(
 ) -> int:
     """Writes the number of messages of entries [first, first + count) to ``out[0:count]``.
 
-    1 for what is no batch, and for an entry whose metadata cannot be read; 0 for markers. Answers how many
-    have a delivery time, and has ``CHUNKED`` in it when there are chunks of messages, ``MARKED`` when there
-    are markers.
+    It is 1 for an entry that is not a batch or whose metadata cannot be read, and 0 for a marker. Returns the
+    number of entries with a delivery time, combined with ``CHUNKED`` if there are chunks and with ``MARKED``
+    if there are markers.
     """
     index = 0
     timed = 0
@@ -564,10 +568,12 @@ def batch_sizes(
 
 
 def deliver_at(buffer: bytes, start: int, end: int) -> int:
-    """The delivery time in the metadata of the entry ``buffer[start:end]``, ms since 1970; 0: at once."""
+    """Returns the delivery time in the metadata of the entry ``buffer[start:end]``, in milliseconds since
+    1970; 0: at once."""
     return _metadata_number(buffer, start, end, _DELIVER_AT, 0)
 
 
 def publish_time(buffer: bytes, start: int, end: int) -> int:
-    """The publish time in the metadata of the entry ``buffer[start:end]``, in ms; 0 when unknown."""
+    """Returns the publish time in the metadata of the entry ``buffer[start:end]``, in milliseconds; 0 if
+    unknown."""
     return _metadata_number(buffer, start, end, 0x18, 0)

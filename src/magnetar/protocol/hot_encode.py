@@ -1,8 +1,8 @@
-"""Writing the frames that are as frequent as messages: SEND_RECEIPT and MESSAGE; no object per entry.
+"""Writes the frames that are as frequent as messages: SEND_RECEIPT and MESSAGE, without an object per entry.
 
-A hot module: plain Python that also compiles, with the C types in ``hot_encode.pxd``. Ids are signed here and
-unsigned 64 bit on the wire; ``_put_varint`` converts them. Fields are written as Apache Pulsar writes them:
-``highest_sequence_id`` and ``partition`` always, ``redelivery_count`` from 1 on.
+A hot module: plain Python that is also compiled, with the C types in ``hot_encode.pxd``. Ids are signed here
+and unsigned 64 bit on the wire; ``_put_varint`` converts them. Fields are written as Apache Pulsar writes
+them: ``highest_sequence_id`` and ``partition`` always, ``redelivery_count`` from 1 on.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-# More than a frame of that kind can need, its entry aside.
+# The most bytes of such a frame without its entry.
 _RECEIPT_ROOM = 72
 _MESSAGE_ROOM = 80
 
@@ -60,7 +60,7 @@ def encode_receipts(
     count: int,
     step: int = 1,
 ) -> bytearray:
-    """``count`` SEND_RECEIPT frames for the array slots from ``first`` on.
+    """Encodes ``count`` SEND_RECEIPT frames for the array slots from ``first`` on.
 
     :param step: 1: entry ids ascend by one; 0: all are the same
     """
@@ -93,7 +93,7 @@ def _put_receipts(
         index += 1
         base = entry_id
         entry_id += step
-        # Receipts that differ in the low seven bits of their ids alone: copied, then patched.
+        # Receipts that differ only in the low seven bits of their ids are copied, then patched.
         same = min(end - index, 127 - (base & 127))
         if same < 1 or (sequences[index] ^ sequence_id) > 127 or (sequences[index] ^ sequence_id) < 0:
             continue
@@ -166,7 +166,7 @@ def encode_messages(
     partition: int = -1,
     epoch: int = -1,
 ) -> bytearray:
-    """MESSAGE frames, delivered for the first time, for entries ``buffer[starts[i]:ends[i]]``.
+    """Encodes MESSAGE frames of a first delivery for entries ``buffer[starts[i]:ends[i]]``.
 
     i runs over [first, first + count), the entry ids from ``first_entry_id`` on.
 
@@ -193,7 +193,7 @@ def encode_alike(
     partition: int = -1,
     epoch: int = -1,
 ) -> bytearray:
-    """MESSAGE frames as :func:`encode_messages` writes them, all of them with the same id."""
+    """Encodes MESSAGE frames like :func:`encode_messages`, all of them with the same id."""
     end = first + count
     out = bytearray(_messages_room(starts, ends, first, end))
     size = _put_alike(
@@ -223,7 +223,7 @@ def _put_alike(
         start = starts[index]
         size = ends[index] - start
         if header > 0:
-            # The header of the one before, but for the size.
+            # The header of the previous frame, except for the size.
             out[position : position + header] = out[template : template + header]
             _put_size(out, position, header - 4 + size)
         else:
@@ -255,7 +255,7 @@ def encode_chosen(
     count: int,
     partition: int = -1,
 ) -> bytearray:
-    """MESSAGE frames, delivered for the first time, for entries ``buffer[starts[i]:ends[i]]`` of a run.
+    """Encodes MESSAGE frames of a first delivery for entries ``buffer[starts[i]:ends[i]]`` of a run.
 
     i runs over ``chosen[0:count]``; the entry id is ``first_entry_id + i``.
     """
@@ -308,7 +308,7 @@ def messages_size(
     count: int,
     partition: int = -1,
 ) -> int:
-    """How many bytes :func:`encode_messages` returns for the same arguments."""
+    """Returns the number of bytes that :func:`encode_messages` returns for the same arguments."""
     fixed = 18 + _varint_size(consumer_id) + _varint_size(ledger_id) + _varint_size(partition)
     size = 0
     index = 0
@@ -340,7 +340,7 @@ def _put_messages(
         start = starts[index]
         size = ends[index] - start
         if header > 0 and 0 <= entry_id ^ base < 128:
-            # The header of the one before, but for the low seven bits of the entry id and the size.
+            # The header of the previous frame, except for the low seven bits of the entry id and the size.
             out[position : position + header] = out[template : template + header]
             out[position + entry_at] = (out[position + entry_at] & 128) | (entry_id & 127)
             _put_size(out, position, header - 4 + size)
@@ -372,7 +372,7 @@ def _put_message_header(
     size: int,
     epoch: int,
 ) -> int:
-    """Writes all of a MESSAGE frame before its entry of ``size`` bytes; returns the position of the entry."""
+    """Writes a MESSAGE frame up to its entry of ``size`` bytes; returns the position of the entry."""
     out[start + 8] = 0x08
     out[start + 9] = 0x09
     out[start + 10] = 0x4A
@@ -391,9 +391,9 @@ def _put_message_header(
 def message_head(
     consumer_id: int, ledger_id: int, entry_id: int, size: int, partition: int = -1, epoch: int = -1
 ) -> bytes:
-    """All of a MESSAGE frame, delivered for the first time, before its entry of ``size`` bytes.
+    """Encodes a MESSAGE frame of a first delivery up to its entry of ``size`` bytes.
 
-    :param epoch: the consumer's; -1: it gave none
+    :param epoch: the consumer's; -1 for none
     """
     out = bytearray(_MESSAGE_ROOM)
     end = _put_message_header(out, 0, consumer_id, ledger_id, entry_id, partition, size, epoch)
@@ -423,10 +423,10 @@ def encode_message(
     end: int,
     partition: int = -1,
 ) -> bytearray:
-    """One MESSAGE frame with everything it can carry, for the entry ``buffer[start:end]``.
+    """Encodes one MESSAGE frame with all fields that it can have, for the entry ``buffer[start:end]``.
 
     :param redelivery_count: written from 1 on
-    :param ack_set: signed 64-bit words, a bit set for each message still to be delivered; None for all
+    :param ack_set: signed 64-bit words, with a bit set for each message still to be delivered; None for all
     :param consumer_epoch: written unless None
     """
     body = bytearray(60)

@@ -1,7 +1,7 @@
-"""Keys of entries on Key_Shared subscriptions: hashed where they lie, and entries grouped by their consumer.
+"""Keys of entries for Key_Shared subscriptions: hashed in place, and entries grouped by consumer.
 
-A hot module: plain Python that also compiles, with the C types in ``hot_keys.pxd``. A *slot* is a hash of a
-key in the range that a subscription divides among its consumers.
+A hot module: plain Python that is also compiled, with the C types in ``hot_keys.pxd``. A *slot* is the hash
+of a key in the range that a subscription divides among its consumers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RANGE_SLOTS = 65536
 NO_KEY = b"NONE_KEY"
 """Stands for the key of an entry whose metadata cannot be read."""
 
-# Names, because larger literals would be objects in the compiled form.
+# Named, because larger literals would be objects in the compiled form.
 _MASK = 0xFFFFFFFF
 _FIRST = 0xCC9E2D51
 _SECOND = 0x1B873593
@@ -29,9 +29,9 @@ _LAST_2 = 0xC2B2AE35
 class KeyRouting:
     """Entries of one run, grouped by consumer; reused from run to run.
 
-    Group k is ``[bounds[k], bounds[k + 1])`` of ``order`` (indexes of entries, ascending within a group),
-    ``entry_ids``, ``sorted_sizes`` (messages) and ``packed`` (``slot << 32 | messages``). Group 0 is what
-    belongs to nobody, group k + 1 what belongs to consumer k.
+    Group k is ``[bounds[k], bounds[k + 1])`` of ``order`` (indices of entries, ascending within a group),
+    ``entry_ids``, ``sorted_sizes`` (messages) and ``packed`` (``slot << 32 | messages``). Group 0 has the
+    entries without a consumer, group k + 1 those of consumer k.
     """
 
     def __init__(self, capacity: int = 256) -> None:
@@ -59,12 +59,12 @@ def group_by_holder(
     holders: array[int],
     bounds: array[int],
 ) -> None:
-    """Fills ``bounds`` and all arrays but ``slots`` and ``sizes``, from the first ``count`` of these.
+    """Fills ``bounds`` and all arrays except ``slots`` and ``sizes``, from the first ``count`` of these.
 
-    :param first: the index of the first entry, added to what ``order`` gets
+    :param first: the index of the first entry, added to the values in ``order``
     :param first_entry_id: of the entry with index 0
     :param segments: the last slot of each segment, ascending; the last one is not below any slot
-    :param holders: who holds each segment: a consumer's number, or -1
+    :param holders: the holder of each segment: a consumer's number, or -1
     :param bounds: two more places than there are consumers
     """
     slots = routing._slots
@@ -80,7 +80,7 @@ def group_by_holder(
         index += 1
     index = 0
     while index < count:
-        # Kept for a moment where it will be overwritten last.
+        # Stored temporarily in the array that is filled last.
         holder = holders[_segment(segments, slots[index])] + 1
         packed[index] = holder
         bounds[holder + 1] += 1
@@ -112,7 +112,7 @@ def group_by_holder(
 
 
 def _segment(segments: array[int], slot: int) -> int:
-    """The first segment that does not end below ``slot``."""
+    """Returns the first segment that does not end below ``slot``."""
     low = 0
     high = len(segments) - 1
     while low < high:
@@ -125,7 +125,7 @@ def _segment(segments: array[int], slot: int) -> int:
 
 
 def holder_of(slot: int, segments: array[int], holders: array[int]) -> int:
-    """Who holds a slot: a consumer's number, or -1."""
+    """Returns the holder of a slot: a consumer's number, or -1."""
     return holders[_segment(segments, slot)]
 
 
@@ -149,7 +149,7 @@ def key_slots(
 
 
 def slot_of(key_hash: int, modulo: int) -> int:
-    """The slot of a key's hash."""
+    """Returns the slot of a key's hash."""
     if modulo == 65535:
         return key_hash % 65535 + 1
     slot = key_hash % modulo
@@ -157,7 +157,7 @@ def slot_of(key_hash: int, modulo: int) -> int:
 
 
 def sticky_key(buffer: bytes, start: int, end: int) -> bytes:
-    """The key by which the entry ``buffer[start:end]`` is given to a consumer."""
+    """Returns the key that determines the consumer of the entry ``buffer[start:end]``."""
     position = _metadata_at(buffer, start, end)
     if position < 0:
         return NO_KEY
@@ -166,7 +166,8 @@ def sticky_key(buffer: bytes, start: int, end: int) -> bytes:
 
 
 def key_hash(buffer: bytes, start: int, end: int) -> int:
-    """The hash, 31 bits, of the key of the entry ``buffer[start:end]``; :func:`slot_of` makes it a slot."""
+    """Returns the hash, 31 bits, of the key of the entry ``buffer[start:end]``; :func:`slot_of` converts it
+    to a slot."""
     return _key_hash(buffer, start, end)
 
 
@@ -176,7 +177,8 @@ def _key_hash(buffer: bytes, start: int, end: int) -> int:
 
 
 def _key(buffer: bytes, position: int, end: int) -> bytes:
-    """The key in the metadata [position, end): ordering key, partition key, or producer and sequence id."""
+    """Returns the key in the metadata [position, end): ordering key, partition key, or producer and sequence
+    id."""
     ordering = ordering_end = key = key_end = name = name_end = -1
     sequence_id = 0
     encoded = False
@@ -231,12 +233,12 @@ def _decoded(key: bytes) -> bytes:
     try:
         return a2b_base64(key, strict_mode=True)
     except Error:
-        # Not what its producer said: then as it is.
+        # Not Base64, although its producer says so: used as it is.
         return key
 
 
 def _murmur3(data: bytes, size: int) -> int:
-    """MurmurHash3 x86 32 bit with seed 0, unsigned."""
+    """Returns MurmurHash3 x86 32 bit with seed 0, unsigned."""
     value = 0
     position = 0
     whole = size - (size & 3)
@@ -276,7 +278,7 @@ def _size_at(buffer: bytes, position: int) -> int:
 
 
 def _varint_end(buffer: bytes, position: int, end: int) -> int:
-    """The position behind the varint at ``position``; -1 when it does not fit or exceeds 64 bits."""
+    """Returns the position behind the varint at ``position``; -1 if it does not fit or exceeds 64 bits."""
     index = position
     while index < end and index < position + 10:
         if buffer[index] < 128:
@@ -288,7 +290,7 @@ def _varint_end(buffer: bytes, position: int, end: int) -> int:
 
 
 def _varint(buffer: bytes, position: int, end: int) -> int:
-    """The varint in [position, end) as a signed number; ``end`` comes from ``_varint_end``."""
+    """Returns the varint in [position, end) as a signed number; ``end`` comes from ``_varint_end``."""
     value = 0
     shift = 0
     while position < end and shift < 63:
@@ -297,13 +299,14 @@ def _varint(buffer: bytes, position: int, end: int) -> int:
         shift += 7
         position += 1
     if position < end and buffer[position] == 1:
-        # The 64th bit, taken in two halves so that no step leaves the signed range.
+        # The 64th bit, subtracted in two halves so that no step leaves the signed range.
         value = value - 0x4000000000000000 - 0x4000000000000000
     return value
 
 
 def _metadata_at(buffer: bytes, start: int, end: int) -> int:
-    """Where the metadata size of an entry is, behind broker metadata and checksum; -1 when sizes lie."""
+    """Returns the position of an entry's metadata size, behind broker metadata and checksum; -1 if sizes are
+    invalid."""
     position = start
     if end - position > 6 and buffer[position] == 0x0E and buffer[position + 1] == 0x02:
         size = _size_at(buffer, position + 2)

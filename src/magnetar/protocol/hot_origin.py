@@ -1,7 +1,7 @@
-"""What the metadata of entries say of where these come from: of replication between clusters.
+"""The origin of entries in their metadata, for replication between clusters.
 
-A hot module: plain Python that also compiles, with the C types in ``hot_origin.pxd``. Nothing here raises for
-what is in an entry: what cannot be read is not there.
+A hot module: plain Python that is also compiled, with the C types in ``hot_origin.pxd``. Nothing here raises
+because of the content of an entry: what cannot be read counts as missing.
 """
 
 from __future__ import annotations
@@ -9,17 +9,18 @@ from __future__ import annotations
 from array import array
 
 POSITION = 1
-"""There is a source position."""
+"""The entry has a source position."""
 REPLICATED = 2
 """``replicated_from`` is set."""
 MARKER = 4
-"""``marker_type`` is set: brokers wrote it for brokers."""
+"""``marker_type`` is set: written by brokers for brokers."""
 ENCRYPTED = 8
-"""There are encryption keys."""
+"""The entry has encryption keys."""
 LACKING = 4
-"""By how many bits what some entry lacks is shifted in the answer of :func:`read_origins`."""
+"""The number of bits by which the marks that some entry lacks are shifted in the result of
+:func:`read_origins`."""
 
-# The property with the source position, as magnetar.naming.replicators has it; and the size of its name.
+# The property with the source position, as in magnetar.naming.replicators, and the size of its name.
 _KEY = b"__MSG_PROP_REPL_SOURCE_POSITION"
 _KEY_SIZE = len(_KEY)
 
@@ -29,7 +30,7 @@ _REPLICATED_FROM = 0x2A
 _ENCRYPTION_KEYS = 0x6A
 _MARKER_TYPE = 0xA0
 
-# So many digits are a number of 63 bits, whatever they are.
+# A number with this many digits always fits into 63 bits.
 _DIGITS = 18
 
 
@@ -43,10 +44,10 @@ def read_origins(
     entry_ids: array[int],
     marks: array[int],
 ) -> int:
-    """Looks at the metadata of entries [first, first + count), one slot of the last three arrays for each.
+    """Reads the metadata of entries [first, first + count), with one slot of the last three arrays for each.
 
-    :param ledger_ids: of source positions; -1 where there is none, or it is no ``LEDGER:ENTRY``
-    :param entry_ids: likewise
+    :param ledger_ids: of source positions; -1 if there is none, or it is not ``LEDGER:ENTRY``
+    :param entry_ids: of source positions; -1 in the same cases
     :param marks: sums of POSITION, REPLICATED, MARKER and ENCRYPTED
     :return: all marks that some entry has; and, shifted by LACKING, all that some entry lacks
     """
@@ -63,7 +64,7 @@ def read_origins(
 
 
 def first_foreign(buffer: bytes, starts: array[int], ends: array[int], count: int) -> int:
-    """The first of ``count`` entries that brokers alone may send: replicated, or a marker; -1: none."""
+    """Returns the first of ``count`` entries that only brokers may send (replicated, or a marker), or -1."""
     index = 0
     while index < count:
         if _is_foreign(buffer, starts[index], ends[index]):
@@ -97,7 +98,7 @@ def _is_foreign(buffer: bytes, start: int, end: int) -> bool:
 def _look(
     buffer: bytes, start: int, end: int, ledger_ids: array[int], entry_ids: array[int], index: int
 ) -> int:
-    """The marks of one entry; its source position goes to slot ``index``."""
+    """Returns the marks of one entry; its source position goes to slot ``index``."""
     ledger_ids[index] = -1
     entry_ids[index] = -1
     position = _metadata_at(buffer, start, end)
@@ -120,7 +121,7 @@ def _look(
         if tag == _PROPERTIES:
             value = _position_at(buffer, _varint_end(buffer, after, position), position)
             if value >= 0:
-                # The last one counts: a client may have copied that of a message which it consumed.
+                # The last one applies: a client may have copied that of a message that it consumed.
                 found &= ~POSITION
                 if _put(buffer, value, position, ledger_ids, entry_ids, index):
                     found |= POSITION
@@ -134,9 +135,9 @@ def _look(
 
 
 def _position_at(buffer: bytes, position: int, end: int) -> int:
-    """Where the value of the property in [position, end) begins; -1: it is another than the source position.
+    """Returns where the value of the property in [position, end) begins; -1 if it is not the source position.
 
-    Key and value are in this order, from every client; both are short.
+    All clients write key and value in this order; both are short.
     """
     if position < 0 or end - position < _KEY_SIZE + 4:
         return -1
@@ -154,7 +155,8 @@ def _position_at(buffer: bytes, position: int, end: int) -> int:
 def _put(
     buffer: bytes, position: int, end: int, ledger_ids: array[int], entry_ids: array[int], index: int
 ) -> bool:
-    """Reads ``LEDGER:ENTRY`` in [position, end) into slot ``index``; false, and -1 there: it is none."""
+    """Reads ``LEDGER:ENTRY`` in [position, end) into slot ``index``; returns False, with -1 there, for other
+    values."""
     ledger_ids[index] = -1
     entry_ids[index] = -1
     middle = _number_end(buffer, position, end)
@@ -168,7 +170,7 @@ def _put(
 
 
 def _number_end(buffer: bytes, position: int, end: int) -> int:
-    """The position behind the decimal digits at ``position``; -1: there are none, or too many."""
+    """Returns the position behind the decimal digits at ``position``; -1 if there are none or too many."""
     start = position
     while position < end and 0x30 <= buffer[position] <= 0x39:
         position += 1
@@ -184,7 +186,8 @@ def _number(buffer: bytes, position: int, end: int) -> int:
 
 
 def _metadata_at(buffer: bytes, start: int, end: int) -> int:
-    """Where the metadata size of an entry is, behind broker metadata and checksum; -1 when sizes lie."""
+    """Returns the position of an entry's metadata size, behind broker metadata and checksum; -1 if sizes are
+    invalid."""
     position = start
     if end - position > 6 and buffer[position] == 0x0E and buffer[position + 1] == 0x02:
         size = _size_at(buffer, position + 2)
@@ -206,7 +209,7 @@ def _size_at(buffer: bytes, position: int) -> int:
 
 
 def _varint_end(buffer: bytes, position: int, end: int) -> int:
-    """The position behind the varint at ``position``; -1 when it does not fit or exceeds 64 bits."""
+    """Returns the position behind the varint at ``position``; -1 if it does not fit or exceeds 64 bits."""
     index = position
     while index < end and index < position + 10:
         if buffer[index] < 128:
@@ -218,7 +221,7 @@ def _varint_end(buffer: bytes, position: int, end: int) -> int:
 
 
 def _varint(buffer: bytes, position: int, end: int) -> int:
-    """The varint in [position, end), of at most 63 bits; more are negative."""
+    """Returns the varint in [position, end), of at most 63 bits; larger ones become negative."""
     value = 0
     shift = 0
     while position < end and shift < 63:
@@ -230,7 +233,7 @@ def _varint(buffer: bytes, position: int, end: int) -> int:
 
 
 def _skip(buffer: bytes, position: int, end: int, tag: int) -> int:
-    """The position behind the value of a field with ``tag``; -1 when it does not fit."""
+    """Returns the position behind the value of a field with ``tag``; -1 if it does not fit."""
     wire = tag & 7
     if wire == 0:
         return _varint_end(buffer, position, end)

@@ -1,8 +1,8 @@
-"""Rewriting stored entries as SEND frames for another cluster; no object for each entry.
+"""Rewrites stored entries as SEND frames for another cluster, without an object for each entry.
 
-A hot module: plain Python that also compiles, with the C types in ``hot_replication.pxd``. The payload is
-never looked at. What is added to the metadata and in which order is Apache Pulsar's: the source position as
-the last property, then ``replicated_from``.
+A hot module: plain Python that is also compiled, with the C types in ``hot_replication.pxd``. The payload is
+never read. The additions to the metadata and their order are Apache Pulsar's: the source position as the last
+property, then ``replicated_from``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from array import array
 from magnetar.io.crc32c import crc32c
 
 SKIPPED = 0
-"""Not for that cluster: it came by replication itself, names other clusters, or cannot be read."""
+"""Not for that cluster: it was itself replicated, names other clusters, or cannot be read."""
 SENT = 1
 EXPIRED = 2
 """Older than the time to live."""
@@ -23,39 +23,39 @@ DONE = 0
 UNKNOWN_SCHEMA = 1
 """The remote version of the schema of the entry is not known yet."""
 TOO_LARGE = 2
-"""With what is added the entry exceeds what the remote broker takes."""
+"""With the additions, the entry is larger than the remote broker accepts."""
 
 NO_POSITION = -1
-"""As the ledger id of entries that are stored nowhere: they are sent without a source position."""
+"""The ledger id of entries that are not stored: they are sent without a source position."""
 
 _REPLICATED_FROM = 0x2A
 _SOURCE = b"__MSG_PROP_REPL_SOURCE_POSITION"
 _COPY_LIMIT = 4096
-# More than a frame needs besides the entry, names and a schema version.
+# The most bytes of a frame without the entry, names and a schema version.
 _ROOM = 160
 
 
 class ReplicationRun:
-    """Which cluster entries go to, and what became of those of the last call of :func:`encode_replicated`."""
+    """The destination of entries, and the results of the last call of :func:`encode_replicated`."""
 
     def __init__(self, local: bytes, remote: bytes, capacity: int = 1024, placed: bool = False) -> None:
-        """:param capacity: of a call: entries
+        """:param capacity: the most entries of a call
 
-        :param placed: entries go to a shadow topic: all of them, each with its position as its message id and
-            with the schema version that it has
+        :param placed: entries go to a shadow topic: all of them, each with its position as message id and
+            with its own schema version
         """
         self.capacity = capacity
         self.placed = placed
         self.remote = remote
         self.origin = b"\x2a" + bytes((len(local),)) + local
-        """The field that names the cluster where an entry comes from; names have at most 127 bytes."""
+        """The field with the cluster that an entry comes from; names have at most 127 bytes."""
         self.max_frame = 0
-        """Bytes of a whole frame."""
+        """The limit of a whole frame, in bytes."""
         self.versions: dict[bytes, bytes] = {}
-        """The remote versions of local versions of the topic's schema."""
+        """The remote versions by local versions of the topic's schema."""
         self.local_version = b""
         self.remote_version = b""
-        """Those of the entry that was encoded last."""
+        """Of the last encoded entry."""
         self.kinds = array("i", bytes(4 * capacity))
         self.sequence_ids = array("q", bytes(8 * capacity))
         self._kinds = self.kinds
@@ -63,12 +63,12 @@ class ReplicationRun:
         self.stopped = DONE
         """Why the last call did not encode all entries."""
         self.version = b""
-        """The version that is not known."""
+        """The unknown version."""
         self.frames = bytearray()
         self.sent = 0
         """Entries in the frames, and messages in these entries."""
         self.messages = 0
-        # Of the entry that is looked at.
+        # Of the present entry.
         self.start = 0
         self.stop = 0
         self.insert_at = 0
@@ -77,25 +77,25 @@ class ReplicationRun:
         self.is_chunk = False
         self.is_marker = False
         self.plain = True
-        """Nothing of the metadata is left out or replaced."""
+        """Whether the metadata is copied completely."""
         self.version_at = -1
         self.version_end = -1
         self.command_end = 0
 
 
 class InFlight:
-    """Entries that were sent to another cluster and have no receipt yet, in their order."""
+    """Entries that were sent to another cluster and are not confirmed yet, in their order."""
 
     def __init__(self) -> None:
         self.capacity = 0
         self.first = 0
         self.count = 0
         self.size = 0
-        """Bytes of their frames, on the average of each run."""
+        """The bytes of their frames, by the average of each run."""
         self._ledgers = self._entries = self._sequences = self._sizes = array("q")
 
     def head(self) -> tuple[int, int]:
-        """The position of the oldest; there must be one."""
+        """Returns the position of the oldest entry; there must be one."""
         slot = self.first % self.capacity
         return self._ledgers[slot], self._entries[slot]
 
@@ -120,7 +120,8 @@ class InFlight:
         self.first = 0
 
     def add(self, run: ReplicationRun, first: int, end: int, ledger_id: int, first_entry_id: int) -> None:
-        """Those of the entries ``first`` … ``end - 1`` that :func:`encode_replicated` has encoded last.
+        """Adds those of the entries ``first`` … ``end - 1`` that the last :func:`encode_replicated` has
+        encoded.
 
         :param first_entry_id: of entry 0 of the stored run
         """
@@ -145,9 +146,10 @@ class InFlight:
     def confirm(
         self, sequence_ids: array[int], highest_sequence_ids: array[int], count: int, by_position: bool
     ) -> bool:
-        """Takes out those of ``count`` receipts; false when a receipt is for none of them, or not the oldest.
+        """Removes the entries of ``count`` receipts; returns False if a receipt does not match the oldest
+        entry.
 
-        :param by_position: receipts name ledger and entry in place of sequence ids, those of markers aside
+        :param by_position: receipts name ledger and entry instead of sequence ids, except those of markers
         """
         index = 0
         while index < count:
@@ -177,10 +179,10 @@ def first_dropped(
     known_ledger: int,
     known_entry: int,
 ) -> int:
-    """The index of the first of ``count`` receipts that calls a source position behind the known one a
-    duplicate; ``count`` if none does.
+    """Returns the index of the first of ``count`` receipts that reports a duplicate although its source
+    position is behind the known one; ``count`` if there is none.
 
-    :param stored_ledgers: where entries were stored; -1 for duplicates
+    :param stored_ledgers: of the stored entries; -1 for duplicates
     :param ledger_ids: source positions, together with ``entry_ids``, which are negative for markers
     """
     index = 0
@@ -210,14 +212,14 @@ def encode_replicated(
     first_entry_id: int,
     oldest_ms: int,
 ) -> int:
-    """Encodes entries ``first`` … ``count - 1`` of a stored run; returns how far it came.
+    """Encodes entries ``first`` … ``count - 1`` of a stored run; returns the first that was not encoded.
 
     ``run.kinds[i]`` and ``run.sequence_ids[i]`` belong to entry i of the stored run, which has at most
     ``run.capacity`` entries.
 
     :param ledger_id: or :data:`NO_POSITION`
     :param first_entry_id: of entry 0 of the stored run
-    :param oldest_ms: what was published before it has expired, in milliseconds since 1970
+    :param oldest_ms: entries published before it have expired; milliseconds since 1970
     """
     run.stopped = DONE
     run.sent = 0
@@ -228,7 +230,7 @@ def encode_replicated(
         room += ends[index] - starts[index] + _ROOM + len(run.origin) + 256
         index += 1
     out = bytearray(room)
-    # The same bytes once more: when compiled this is a view, of which parts are copied without an object.
+    # A second reference to the bytes: when compiled, a view, of which parts are copied without an object.
     source = buffer
     at = 0
     index = first
@@ -258,7 +260,7 @@ def encode_replicated(
 def count_replicated(
     run: ReplicationRun, buffer: bytes, starts: array[int], ends: array[int], first: int, count: int
 ) -> int:
-    """How many messages in entries ``first`` … ``count - 1`` are for the other cluster."""
+    """Returns how many messages in entries ``first`` … ``count - 1`` are for the other cluster."""
     messages = 0
     index = first
     while index < count:
@@ -294,8 +296,8 @@ def _same(buffer: bytes, start: int, end: int, other: bytes) -> bool:
 
 
 def _look(run: ReplicationRun, buffer: bytes, start: int, end: int, oldest_ms: int) -> int:
-    """What becomes of entry ``buffer[start:end]``; the fields say where its metadata is, and what of it
-    counts."""
+    """Decides on entry ``buffer[start:end]``; the fields say where its metadata is, and what of
+    it is needed."""
     position = _metadata_at(buffer, start, end)
     if position < 0:
         return SKIPPED
@@ -432,7 +434,7 @@ def _put_frame(
 
 
 def _put_message_id(out: bytearray, position: int, ledger_id: int, entry_id: int) -> int:
-    """Writes the field of SEND that names the position in the source of a shadow topic."""
+    """Writes the field of SEND with the position in the source of a shadow topic."""
     out[position] = 0x4A
     out[position + 2] = 0x08
     end = _put_varint(out, position + 3, ledger_id)
@@ -443,7 +445,7 @@ def _put_message_id(out: bytearray, position: int, ledger_id: int, entry_id: int
 
 
 def _put_source(out: bytearray, position: int, ledger_id: int, entry_id: int) -> int:
-    """Writes the property that names the position in the source topic."""
+    """Writes the property with the position in the source topic."""
     ledger_digits, entry_digits = _digits(ledger_id), _digits(entry_id)
     size = len(_SOURCE)
     out[position] = 0x22
@@ -515,7 +517,7 @@ def _copy(
 
 
 def _put_checksum(out: bytearray, command_end: int, end: int) -> None:
-    """Over the metadata's size, the metadata and the payload."""
+    """Writes the checksum over the metadata's size, the metadata and the payload."""
     position = command_end + 6
     if end - position <= _COPY_LIMIT:
         _put_size(out, position - 4, crc32c(bytes(out[position:end])))
@@ -557,7 +559,7 @@ def _size_at(buffer: bytes, position: int) -> int:
 
 
 def _varint_end(buffer: bytes, position: int, end: int) -> int:
-    """The position behind the varint at ``position``; -1 when it does not fit or exceeds 64 bits."""
+    """Returns the position behind the varint at ``position``; -1 if it does not fit or exceeds 64 bits."""
     index = position
     while index < end and index < position + 10:
         if buffer[index] < 128:
@@ -569,7 +571,7 @@ def _varint_end(buffer: bytes, position: int, end: int) -> int:
 
 
 def _varint(buffer: bytes, position: int, end: int) -> int:
-    """The varint in [position, end) as a signed number; ``end`` comes from ``_varint_end``."""
+    """Returns the varint in [position, end) as a signed number; ``end`` comes from ``_varint_end``."""
     value = 0
     shift = 0
     while position < end and shift < 63:
@@ -578,13 +580,14 @@ def _varint(buffer: bytes, position: int, end: int) -> int:
         shift += 7
         position += 1
     if position < end and buffer[position] == 1:
-        # The 64th bit, taken in two halves so that no step leaves the signed range.
+        # The 64th bit, subtracted in two halves so that no step leaves the signed range.
         value = value - 0x4000000000000000 - 0x4000000000000000
     return value
 
 
 def _metadata_at(buffer: bytes, start: int, end: int) -> int:
-    """Where the metadata size of an entry is, behind broker metadata and checksum; -1 when sizes lie."""
+    """Returns the position of an entry's metadata size, behind broker metadata and checksum; -1 if sizes are
+    invalid."""
     position = start
     if end - position > 6 and buffer[position] == 0x0E and buffer[position + 1] == 0x02:
         size = _size_at(buffer, position + 2)

@@ -1,7 +1,7 @@
-"""Keys and values in one: contents of KEY_VALUE messages that are inline, and their schemas.
+"""Inline KEY_VALUE messages, with key and value in the content; and KEY_VALUE schemas.
 
-The definitions of key and value are joined like contents; what else is known of them stands in the properties
-of the schema, under the names that Pulsar's clients give them.
+The definitions of key and value are joined like contents; their other data is in the properties of the
+schema, under the names that Pulsar's clients use.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _SEPARATED = "SEPARATED"
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What the properties of a schema say of its key or its value."""
+    """The data of a key or a value in the properties of a schema."""
 
     kind: str
-    """As the admin interface calls it, like ``AVRO``."""
+    """The name in the admin interface, such as ``AVRO``."""
     properties: Mapping[str, str]
     name: str = ""
 
 
 def described(key: Declared, value: Declared, *, separated: bool) -> dict[str, str]:
-    """The properties of a schema of keys and values.
+    """Returns the properties of a KEY_VALUE schema.
 
-    :param separated: the key is the message's own; else it is in front of the content
+    :param separated: the key is the message key; otherwise it precedes the content
     """
     found = {_ENCODING: _SEPARATED if separated else _INLINE}
     for side, part in zip(SIDES, (key, value), strict=True):
@@ -48,19 +48,20 @@ def described(key: Declared, value: Declared, *, separated: bool) -> dict[str, s
 
 
 def is_separated(properties: Mapping[str, str]) -> bool:
-    """Whether keys are those of messages; else, as where nothing says it, they are before the content."""
+    """Whether the key is the message key; otherwise, as by default, it precedes the content."""
     return properties.get(_ENCODING) == _SEPARATED
 
 
 def kind_of(properties: Mapping[str, str], side: str) -> str:
-    """That of one of :data:`SIDES`, as the admin interface calls it; ``BYTES`` where nothing says which."""
+    """Returns the type of one of :data:`SIDES`, by its name in the admin interface; ``BYTES`` if none is
+    stated."""
     return properties.get(_KIND.format(side)) or "BYTES"
 
 
 def declared(properties: Mapping[str, str], side: str) -> Declared:
-    """What is said of one of :data:`SIDES`.
+    """Returns the data of one of :data:`SIDES`.
 
-    :raises ValueError: its own properties are no JSON, or no object
+    :raises ValueError: its own properties are not JSON, or not an object
     """
     text = properties.get(_PROPERTIES.format(side))
     try:
@@ -77,7 +78,7 @@ def declared(properties: Mapping[str, str], side: str) -> Declared:
 
 
 def join(key: bytes | None, value: bytes | None) -> bytes:
-    """Both, each behind its length in four bytes; None has the length -1."""
+    """Joins both, each behind its length in four bytes; None has the length -1."""
     return b"".join(
         (_NONE if each is None else len(each)).to_bytes(4, "big", signed=True) + (each or b"")
         for each in (key, value)
@@ -85,7 +86,7 @@ def join(key: bytes | None, value: bytes | None) -> bytes:
 
 
 def split(data: bytes) -> tuple[bytes | None, bytes | None]:
-    """What :func:`join` made; what stands behind it is left out.
+    """The inverse of :func:`join`; bytes behind the value are ignored.
 
     :raises ValueError: the lengths do not fit
     """

@@ -1,6 +1,6 @@
-"""Entries: what is behind the command of SEND and MESSAGE, as it is stored.
+"""Entries: the bytes behind the command of SEND and MESSAGE, as they are stored.
 
-[0x0e02, size, broker metadata] [0x0e01, checksum] metadata size, metadata, payload; off the hot path.
+[0x0e02, size, broker metadata] [0x0e01, checksum] metadata size, metadata, payload; not for the hot path.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 
 _MAGIC = b"\x0e\x01"
 BROKER_MAGIC = b"\x0e\x02"
-"""In front of what a broker says of an entry."""
+"""In front of broker entry metadata."""
 _SIZE = Struct(">I")
 _NOT_COMPRESSED = CompressionType.NONE
 
@@ -48,18 +48,19 @@ class Entry:
     payload: bytes
     """As compressed and encrypted by the producer."""
     held: object = None
-    """What lives as long as the payload does: the memory that is counted for it."""
+    """An object that lives as long as the payload: the memory accounted for it."""
 
     @property
     def batch_size(self) -> int | None:
-        """Messages in the batch; None when the payload is one message without a batch's framing."""
+        """The number of messages in the batch; None if the payload is a single message without a batch's
+        framing."""
         present = self.metadata.HasField("num_messages_in_batch")
         return self.metadata.num_messages_in_batch if present else None
 
     def uncompressed_payload(self, max_size: int = DEFAULT_MAX_UNCOMPRESSED_SIZE) -> bytes:
-        """The payload, decompressed; at most ``max_size`` bytes.
+        """Returns the decompressed payload, of at most ``max_size`` bytes.
 
-        :raises CompressionError: it is damaged, too large, or its codec is not installed
+        :raises CompressionError: it is damaged or too large, or its codec is not installed
         :raises EntryError: it is encrypted, and so cannot be decompressed here
         """
         if self.metadata.compression == _NOT_COMPRESSED:
@@ -70,10 +71,10 @@ class Entry:
 
 
 def parse_entry(data: bytes, *, verify_checksum: bool = True) -> Entry:
-    """Takes an entry apart.
+    """Parses an entry.
 
-    :param verify_checksum: whether to compute the checksum, where the entry has one
-    :raises ChecksumMismatch: it has another
+    :param verify_checksum: whether to verify the checksum, if the entry has one
+    :raises ChecksumMismatch: the checksum does not match
     :raises EntryError: sizes contradict each other, or the metadata cannot be parsed
     """
     position = 0
@@ -92,9 +93,9 @@ def parse_entry(data: bytes, *, verify_checksum: bool = True) -> Entry:
 
 
 def metadata_of(buffer: bytes, start: int, end: int) -> MessageMetadata:
-    """The metadata of the entry ``buffer[start:end]``, whose payload is not looked at.
+    """Returns the metadata of the entry ``buffer[start:end]``; the payload is not read.
 
-    :raises EntryError: sizes contradict each other, or it cannot be parsed
+    :raises EntryError: sizes contradict each other, or the metadata cannot be parsed
     """
     position = start + broker_metadata_size(buffer, start)
     if buffer[position : position + 2] == _MAGIC:
@@ -109,20 +110,21 @@ def metadata_of(buffer: bytes, start: int, end: int) -> MessageMetadata:
 
 
 def with_broker_metadata(metadata: BrokerEntryMetadata, entry: bytes) -> bytes:
-    """An entry with what a broker says of it in front."""
+    """Returns an entry with broker entry metadata in front."""
     raw = metadata.SerializeToString()
     return b"".join((BROKER_MAGIC, _SIZE.pack(len(raw)), raw, entry))
 
 
 def broker_metadata_size(buffer: bytes, start: int) -> int:
-    """Bytes in front of the entry that begins at ``start``: of what a broker says of it; 0 without that."""
+    """Returns the size of the broker entry metadata in front of the entry at ``start``; 0 if
+    there is none."""
     if buffer[start : start + 2] != BROKER_MAGIC or len(buffer) - start < 6:
         return 0
     return 6 + int(_SIZE.unpack_from(buffer, start + 2)[0])
 
 
 def broker_metadata_of(entry: bytes) -> BrokerEntryMetadata | None:
-    """What a broker says of an entry; None when it says nothing.
+    """Returns the broker entry metadata of an entry, or None.
 
     :raises EntryError: it cannot be read
     """
@@ -133,21 +135,21 @@ def broker_metadata_of(entry: bytes) -> BrokerEntryMetadata | None:
 
 
 def build_entry(metadata: MessageMetadata, payload: bytes) -> bytes:
-    """An entry with a checksum, as producers send it."""
+    """Returns an entry with a checksum, as producers send it."""
     raw = metadata.SerializeToString()
     checked = b"".join((_SIZE.pack(len(raw)), raw, payload))
     return b"".join((_MAGIC, _SIZE.pack(checksum(checked)), checked))
 
 
 def chunks_follow(metadata: MessageMetadata) -> bool:
-    """Whether this is a chunk, and not the last one of its message."""
+    """Whether this is a chunk other than the last one of its message."""
     return metadata.HasField("chunk_id") and metadata.chunk_id != metadata.num_chunks_from_msg - 1
 
 
 def parse_message(message: _Parsed, raw: bytes, what: str) -> _Parsed:
-    """Fills ``message`` from ``raw``.
+    """Parses ``raw`` into ``message``.
 
-    :param what: names it in the error
+    :param what: its name in the error
     :raises EntryError: it cannot be parsed, or a required field is missing
     """
     try:
@@ -160,7 +162,7 @@ def parse_message(message: _Parsed, raw: bytes, what: str) -> _Parsed:
 
 
 def _sized(data: bytes, position: int, what: str) -> tuple[bytes, int]:
-    """The bytes behind a size field, and the position behind them."""
+    """Returns the bytes behind a size field, and the position behind them."""
     if len(data) - position < 4:
         raise EntryError(f"the entry ends before its {what}")
     size = _SIZE.unpack_from(data, position)[0]

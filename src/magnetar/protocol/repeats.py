@@ -1,9 +1,10 @@
-"""What the interpreted form of ``hot_decode`` does with frames that repeat the one before but for one id.
+"""A shortcut for the interpreted form of ``hot_decode``: frames that repeat the previous one except for one
+id.
 
-Producers count sequence ids up by one and consumers acknowledge entry after entry, so most commands equal
-their predecessor in all bytes but the low seven bits of that id. Comparing bytes in bulk is several times
-faster than reading fields in Python; compiled code reads fields faster and never comes here. Whatever does
-not fit exactly is left to ``hot_decode``, errors included.
+Producers count sequence ids up by one, and consumers acknowledge entry after entry, so most commands equal
+their predecessor in all bytes except the low seven bits of that id. Comparing bytes in bulk is several times
+faster than reading fields in Python; compiled code reads fields faster and does not use this module. Anything
+that does not match exactly is left to ``hot_decode``, errors included.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from magnetar.io.crc32c import crc32c
 
 
 class Sends(Protocol):
-    """The arrays of ``hot_decode.SendRun``, whose module asks this one."""
+    """The arrays of ``hot_decode.SendRun``, whose module imports this one."""
 
     sequence_ids: array[int]
     highest_sequence_ids: array[int]
@@ -25,7 +26,7 @@ class Sends(Protocol):
 
 
 class Acks(Protocol):
-    """The arrays of ``hot_decode.AckRun``, likewise."""
+    """The arrays of ``hot_decode.AckRun``, whose module imports this one."""
 
     capacity: int
     ledger_ids: array[int]
@@ -46,7 +47,8 @@ def repeat_sends(
     count: int,
     max_count: int,
 ) -> int:
-    """Takes SENDs that repeat the one at ``previous``, the last of ``count`` in ``run``; the new count."""
+    """Takes SENDs that repeat the one at ``previous``, the last of ``count`` in ``run``; returns the new
+    count."""
     sequence_ids, starts, ends = run.sequence_ids, run.starts, run.ends
     low = _low_byte(buffer, previous + _BODY, 0x10)
     sequence_id = sequence_ids[count - 1] + 1
@@ -91,7 +93,8 @@ def repeat_sends(
 
 
 def repeat_acks(buffer: bytes, previous: int, position: int, limit: int, run: Acks, count: int) -> int:
-    """Takes ACKs that repeat the one in [previous, position), which has one id: the last of ``count``."""
+    """Takes ACKs that repeat the one in [previous, position), which has one id, the last of ``count``;
+    returns the new count."""
     ledger_ids, entry_ids = run.ledger_ids, run.entry_ids
     if buffer[previous + 11] > 127:
         return count
@@ -126,8 +129,7 @@ def repeat_acks(buffer: bytes, previous: int, position: int, limit: int, run: Ac
 
 def is_plain(buffer: bytes, start: int, end: int) -> bool:
     """Whether an entry's metadata certainly has none of ``num_messages_in_batch``, ``deliver_at_time`` and
-    ``marker_type``: no byte of it is the tag of one.
-    """
+    ``marker_type``, because no byte is the tag of one."""
     if end - start < 11 or not buffer.startswith(_MAGIC, start):
         return False
     behind = start + 10 + int.from_bytes(buffer[start + 6 : start + 10], "big")
@@ -139,7 +141,8 @@ def is_plain(buffer: bytes, start: int, end: int) -> bool:
 
 
 def _low_byte(buffer: bytes, position: int, tag: int) -> int:
-    """Where the number behind ``tag`` begins, if it follows field 1, a number, at ``position``; else -1."""
+    """Returns where the number behind ``tag`` begins, if it follows field 1, a number, at ``position``; else
+    -1."""
     if buffer[position] != 0x08:
         return -1
     position += 1

@@ -1,4 +1,5 @@
-"""Ids are unsigned 64 bit on the wire and signed inside; commands outside the fast path convert them here."""
+"""Converts ids, which are unsigned 64 bit on the wire and signed inside, for commands outside the
+fast path."""
 
 from __future__ import annotations
 
@@ -7,10 +8,10 @@ _MASK = (1 << 64) - 1
 
 
 def signed(number: int) -> int:
-    """An unsigned 64-bit id of the wire as the signed number it stands for."""
+    """Returns the signed number for an unsigned 64-bit id of the wire."""
     return number - (1 << 64) if number & _SIGN else number
 
 
 def unsigned(number: int) -> int:
-    """A signed id as the wire has it."""
+    """Returns the unsigned form of a signed id, as on the wire."""
     return number & _MASK
