@@ -14,7 +14,7 @@ def answer_to(question: bytes, answer: Callable[[bytes], Sequence[Buffer]]) -> t
     """Returns the outcome of a request, and the parts of the answer."""
     try:
         return ANSWERED, answer(question)
-    except Exception as error:  # noqa: BLE001 - told to whoever asked
+    except Exception as error:  # noqa: BLE001 - returned to the requester
         return FAILED, (f"{type(error).__name__}: {error}".encode(errors="replace"),)
 
 

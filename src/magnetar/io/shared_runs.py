@@ -46,7 +46,7 @@ class SharedRuns:
         self._going[kind] = self._next.pop(kind)
         try:
             await work()
-        except Exception as error:  # noqa: BLE001 - raised by those who wait
+        except Exception as error:  # noqa: BLE001 - raised in the waiting callers
             return error, error.__traceback__
         return None
 

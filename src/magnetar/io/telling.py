@@ -13,7 +13,7 @@ def tell(loop: Loop, listener: Callable[..., object], *arguments: Any) -> None:
     called."""
     try:
         listener(*arguments)
-    except Exception as error:  # noqa: BLE001 - handed on
+    except Exception as error:  # noqa: BLE001 - reported
         report(loop, listener, error)
 
 

@@ -141,7 +141,7 @@ class ExclusiveAccess:
     async def _grant(self, producer: Producer, admitted: Any) -> None:
         try:
             await self._become_owner(producer)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the waiting client hears of it
+        except Exception as error:  # noqa: BLE001 - any error is reported to the waiting client
             self._changing = False
             fail(admitted, error)
             self._grant_next()

@@ -145,7 +145,7 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
             connection.non_persistent_pending -= taken
             try:
                 connection.on_passed(publish.producer, publish, taken, size)
-            except Exception as error:  # noqa: BLE001 - reported; the others are told all the same
+            except Exception as error:  # noqa: BLE001 - reported; the others still get their results
                 report(self.loop, connection.on_passed, error)
         if self._drain_waiters:
             self._wake_drained()

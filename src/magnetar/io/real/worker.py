@@ -55,7 +55,7 @@ class ThreadWorker:
             error: BaseException | None = None
             try:
                 result = job()
-            except BaseException as raised:  # noqa: BLE001 - handed to whoever submitted the job
+            except BaseException as raised:  # noqa: BLE001 - passed to the submitter of the job
                 error = raised
             self._answers.append((done, result, error))
             # No commit buffer may be kept alive while the thread waits for the next job.

@@ -72,7 +72,7 @@ class SimulatedWorker:
             result = job()
         except (PowerLost, ProcessStopped):
             raise
-        except BaseException as raised:  # noqa: BLE001 - handed to whoever submitted the job
+        except BaseException as raised:  # noqa: BLE001 - passed to the submitter of the job
             error = raised
         if done is not None:
             done(result, error)

@@ -243,7 +243,7 @@ class Bookie:
         limit = self._loop.call_later(self._settings.connect_seconds, attempt.cancel)
         try:
             await attempt
-        except Exception as error:  # noqa: BLE001 - whoever waits is told, and the log
+        except Exception as error:  # noqa: BLE001 - logged, and reported to the callers
             # Not only OSError: the address that a bookie has registered may be invalid.
             self._has_failed(str(error))
             return
