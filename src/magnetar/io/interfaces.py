@@ -90,7 +90,7 @@ class File(Protocol):
         ...
 
     def sync(self) -> None:
-        """Makes the file's data and size durable (fdatasync). An error is final: see DiskFailed."""
+        """Makes the file's data and size durable (fdatasync). An error is final: see ``Io.stop_process``."""
         ...
 
     def write_durably(self, data: bytes | bytearray | memoryview, offset: int) -> None:
