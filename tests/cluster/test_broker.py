@@ -272,7 +272,7 @@ def test_it_does_not_start_beside_who_owns_bundles_in_another_way(
         zookeeper.create("/loadbalance/brokers/other:1", record, ephemeral=True)
         with pytest.raises(pytest.fail.Exception):
             second.start()
-        until(lambda: "owns bundles in another way" in broker.log, "the one that serves says so, too")
+        until(lambda: "incompatible load manager" in broker.log, "the one that serves says so, too")
         zookeeper.delete("/loadbalance/brokers/other:1")
     assert "broker other:1 has loadManagerClassName" in second.log
     assert broker.runs

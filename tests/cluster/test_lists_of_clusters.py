@@ -67,7 +67,7 @@ def test_a_list_without_the_cluster_deletes_topics_at_all_their_owners(brokers: 
     namespace, topics = _namespace(one, "deleted")
     assert _owners(brokers, topics) == {one.http_url, other.http_url}
     _ask(one, "POST", f"/namespaces/{namespace}/replication", ["elsewhere"])
-    said = "its namespace was set without the local cluster"
+    said = "its namespace no longer include the local cluster"
     lines = [line for line in one.log.splitlines() if said in line]
     assert all(any(topic in line for line in lines) for topic in topics)
     assert _refused(brokers, topics)

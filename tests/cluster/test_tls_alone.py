@@ -115,5 +115,5 @@ def test_each_keeps_what_it_has_and_both_are_asked_by_tls(brokers: list[TlsBroke
     for client in clients:
         client.close()
     for broker in brokers:
-        assert "earlier life" not in broker.log
+        assert "earlier run" not in broker.log
         assert "no longer owned by this broker" not in broker.log

@@ -184,7 +184,7 @@ def test_a_list_without_the_local_cluster_deletes_its_topics_and_nothing_else_do
         assert json.loads(east.ask("GET", f"/namespaces/{namespace}/replication")) == ["east", "west"]
     done = admin(east, *command, answer="y\n")
     assert done.returncode == 0, done.stderr
-    said = "its namespace was set without the local cluster"
+    said = "its namespace no longer include the local cluster"
     for deleted in (topic, f"{parted}-partition-0", f"{parted}-partition-1"):
         assert [line for line in east.server.log.splitlines() if said in line and f"{deleted}" in line]
     check_refused(east, topic, refusal(namespace, "east", "west"))

@@ -22,11 +22,11 @@ def test_topics_producers_consumers_and_subscriptions_have_a_line_each(start_ser
     producer, _ = client.produce(topic, producer_name="p")
     consumer = client.subscribe(topic, "s", SHARED, consumer_name="c")
     where = f"topic={topic}"
-    assert len(told(server, "topic made", where)) == 1
+    assert len(told(server, "topic created", where)) == 1
     assert (
         len(told(server, "producer opened", where, "producer=p", "peer=127.0.0.1:", 'client="raw 1.0"')) == 1
     )
-    assert len(told(server, "subscription made", where, "subscription=s", "durable=True")) == 1
+    assert len(told(server, "subscription created", where, "subscription=s", "durable=True")) == 1
     assert len(told(server, "consumer opened", where, "subscription=s", "type=Shared", "consumer=c")) == 1
     client.close_producer(producer)
     client.close_consumer(consumer)

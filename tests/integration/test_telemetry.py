@@ -172,7 +172,7 @@ def test_requests_say_whose_they_are_and_of_what_kind(served: Server, collector:
 
 
 def test_what_changes_nothing_is_named_and_no_secret_is(served: Server) -> None:
-    assert "a variable changes nothing here variable=OTEL_BSP_SCHEDULE_DELAY" in served.log
+    assert "environment variable ignored variable=OTEL_BSP_SCHEDULE_DELAY" in served.log
     assert "secret-of-mine" not in served.log
 
 

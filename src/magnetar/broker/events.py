@@ -21,7 +21,9 @@ class _From(Protocol):
 
 def topic_opened(topic: str, *, made: bool, milliseconds: float) -> None:
     """:param made: the topic is new"""
-    log.info("topic made" if made else "topic opened", extra={"topic": topic, "ms": round(milliseconds, 1)})
+    log.info(
+        "topic created" if made else "topic opened", extra={"topic": topic, "ms": round(milliseconds, 1)}
+    )
 
 
 def topic_closed(topic: str) -> None:
@@ -51,7 +53,7 @@ def consumer_left(topic: str, subscription: str, consumer: _From) -> None:
 
 
 def subscription_made(topic: str, subscription: str, *, durable: bool) -> None:
-    log.info("subscription made", extra={"topic": topic, "subscription": subscription, "durable": durable})
+    log.info("subscription created", extra={"topic": topic, "subscription": subscription, "durable": durable})
 
 
 def subscription_deleted(topic: str, subscription: str) -> None:
@@ -65,7 +67,10 @@ def refused(request: str, peer: str, reason: str) -> None:
 
 def unauthenticated(peer: str, role: str, reason: str) -> None:
     """Logs that a connection is closed because its client is no longer authenticated."""
-    log.warning("closing a client", extra={"peer": peer, "role": role, "reason": reason})
+    log.warning(
+        "closing the connection: the client's credentials are no longer accepted",
+        extra={"peer": peer, "role": role, "reason": reason},
+    )
 
 
 def revoked(what: str, peer: str, role: str, reason: str) -> None:

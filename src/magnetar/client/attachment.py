@@ -107,7 +107,7 @@ class Services:
                 if loop.time() >= said:
                     said = end
                     left = end - loop.time()
-                    log.warning("no success yet, trying for another %.0f s: %s", left, error)
+                    log.warning("attempt failed; trying for another %.0f s: %s", left, error)
             await sleep(loop, delay)
 
 
@@ -227,9 +227,12 @@ class Attachment:
         """From now on its topic is looked up in another cluster (PIP-188)."""
         found = self._lookup.of_cluster(there)
         if found is None:
-            log.warning("%s: it has moved to a cluster of which no usable address is told", self._topic)
+            log.warning(
+                "%s: the topic has migrated to another cluster, but the broker sent no usable address of it",
+                self._topic,
+            )
             return
-        log.info("%s: it has moved to %s", self._topic, there.url or there.url_tls)
+        log.info("%s: the topic has migrated to %s", self._topic, there.url or there.url_tls)
         self._lookup, self._last = found, None
         self._moved()
         if self._asked is not None and not self._asked.done():
@@ -263,10 +266,10 @@ class Attachment:
                     if is_fatal(error):
                         self._fail(error)
                         return
-                    log.info("%s: not attached, trying again: %s", self._topic, error)
+                    log.info("%s: cannot reconnect; trying again: %s", self._topic, error)
                 except Exception as error:
                     # Nobody waits for this task: those who wait for messages and receipts would go on so.
-                    log.exception("%s: cannot be attached again", self._topic)
+                    log.exception("%s: reconnecting failed with an internal error", self._topic)
                     self._fail(UnknownError(f"{self._topic}: {type(error).__name__}: {error}"))
                     return
         finally:
@@ -286,7 +289,7 @@ class Attachment:
             await answer
         except (ConnectError, ReadError) as error:
             # The broker forgets producers and consumers together with their connection.
-            log.debug("%s: closed with its connection: %s", self._topic, error)
+            log.debug("%s: closed together with its connection: %s", self._topic, error)
 
     async def close(self) -> None:
         """Ends it in good order."""

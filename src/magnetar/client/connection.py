@@ -79,7 +79,7 @@ class Connection:
         try:
             self.wire.receive(data)
         except FrameError as error:
-            log.warning("closing a connection: %s", error)
+            log.warning("closing the connection: %s", error)
             self.abort(ReadError(f"the broker broke the protocol: {error}"))
 
     def eof_received(self) -> bool:

@@ -354,7 +354,7 @@ class Consumer(Attachment):
     def _discard(
         self, message_id: MessageId, reason: object, why: CommandAck.ValidationError, messages: int = 1
     ) -> None:
-        log.warning("%s: giving up %s: %s", self._topic, message_id, reason)
+        log.warning("%s: discarding message %s: %s", self._topic, message_id, reason)
         self._permits.use(messages)
         if self._connection is not None:
             self._connection.wire.send(self._commands.discard(message_id, why))

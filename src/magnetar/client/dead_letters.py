@@ -111,7 +111,12 @@ class DeadLetters:
                 await producer.send(message.data(), **self._options_of(message))
                 self._acknowledge(message.message_id())
             except PulsarException as error:
-                log.warning("%s: %s stays: %s", self._to, message.message_id(), error)
+                log.warning(
+                    "%s: cannot publish message %s here; requesting its redelivery: %s",
+                    self._to,
+                    message.message_id(),
+                    error,
+                )
                 failed[message.message_id().position] = None
         return list(failed)
 

@@ -48,7 +48,7 @@ class Looking:
         try:
             await self._look()
         except PulsarException as error:
-            log.warning("%s: looked for in vain, and later again: %s", self._name, error)
+            log.warning("%s: looking up topics failed; trying again later: %s", self._name, error)
         finally:
             self._task = None
             self.begin()

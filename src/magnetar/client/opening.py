@@ -80,10 +80,10 @@ class MessageOpening:
             if not skipped:
                 whole = self.chunks.add(entry)
         except ChunkMissing as error:
-            log.warning("%s: leaving out a chunk: %s", self._topic, error)
+            log.warning("%s: skipping a chunk: %s", self._topic, error)
             self._without_those_before(entry)
         except InvalidMessage as error:
-            log.warning("%s: leaving out a chunk: %s", self._topic, error)
+            log.warning("%s: skipping a chunk: %s", self._topic, error)
         if whole is not None:
             return self._messages(whole)
         self._used(1)
@@ -105,7 +105,12 @@ class MessageOpening:
         if self._action is CryptoFailureAction.DISCARD:
             self._acknowledge((entry.ledger_id, entry.entry_id))
         else:
-            log.warning("%s: %s is encrypted, and not delivered: %s", self._topic, entry.message_id(), error)
+            log.warning(
+                "%s: message %s not delivered, as it cannot be decrypted: %s",
+                self._topic,
+                entry.message_id(),
+                error,
+            )
         return ()
 
     def _without_those_before(self, chunk: RawEntry) -> None:
@@ -118,7 +123,7 @@ class MessageOpening:
             self._withheld(position)
 
     def _give_up(self, positions: list[Position]) -> None:
-        log.warning("%s: giving up the oldest of too many messages with chunks to come", self._topic)
+        log.warning("%s: discarding the oldest incomplete chunked message: too many are pending", self._topic)
         for position in positions:
             if self._discards_chunks:
                 self._acknowledge(position)
@@ -127,7 +132,7 @@ class MessageOpening:
 
     def _expire(self, positions: list[Position]) -> None:
         """Acknowledged, as Pulsar's clients do: who sent the message has not sent the rest of it."""
-        log.warning("%s: giving up a message of which chunks have not come in time", self._topic)
+        log.warning("%s: discarding a chunked message: its chunks did not arrive in time", self._topic)
         for position in positions:
             self._acknowledge(position)
 

@@ -471,7 +471,7 @@ class Producer(Attachment):
             try:
                 await within(self._loop, seconds, self.flush(), f"{self._topic}: flush")
             except Timeout as error:
-                log.warning("%s; what is pending is given up", error)
+                log.warning("%s; discarding pending messages", error)
         connection = self._connection
         self._stop()
         for timer in (self._batch_timer, self._send_timer):

@@ -145,7 +145,7 @@ class TopicsConsumer(GatheredConsumer):
             try:
                 await change(topic)
             except PulsarException as error:
-                log.warning("%s: %s, and later again: %s", self._topic, topic, error)
+                log.warning("%s: cannot add or remove %s; trying again later: %s", self._topic, topic, error)
 
     async def unsubscribe(self) -> None:
         await super().unsubscribe()

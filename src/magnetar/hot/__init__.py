@@ -84,7 +84,7 @@ def _warn(name: str) -> None:
     from logging import getLogger
 
     getLogger(__name__).warning(
-        "%s was compiled from another source and runs interpreted; python -m magnetar.hot build", name
+        "%s was compiled from a different source and runs interpreted; run python -m magnetar.hot build", name
     )
 
 

@@ -61,7 +61,7 @@ class EndpointServer(Listening, Generic[E]):
             return error_response(HTTPStatus.SERVICE_UNAVAILABLE, "The broker is starting")
         refused = self._origins.refusal(request, request.local_port or self.port)
         if refused is not None:
-            log.warning("request of a foreign page refused", extra=named(request))
+            log.warning("request refused: a page of another origin sent it", extra=named(request))
             return error_response(HTTPStatus.FORBIDDEN, refused)
         found = self._router.find(request.method, request.path)
         endpoint = found.endpoint if isinstance(found, Found) else None
@@ -69,7 +69,7 @@ class EndpointServer(Listening, Generic[E]):
             # Where clients authenticate, a page has no credentials, whatever name it was loaded by.
             refused = self._hosts.refusal(request)
             if refused is not None:
-                log.warning("request to a foreign name refused", extra=named(request))
+                log.warning("request refused: its Host header names another host", extra=named(request))
                 return error_response(HTTPStatus.FORBIDDEN, refused)
         who, answer = await self._who_asks(access, endpoint, request)
         if answer is None:
@@ -99,7 +99,7 @@ class EndpointServer(Listening, Generic[E]):
         except BrokerError as error:
             return ANONYMOUS, _failed(request, error)
         except Exception:
-            log.exception("nobody can say who asks", extra=named(request))
+            log.exception("authentication of a request failed with an internal error", extra=named(request))
             return ANONYMOUS, error_response(HTTPStatus.INTERNAL_SERVER_ERROR, _DEFECT)
 
     async def _carried_out(self, access: Access, found: Found[E], request: Request) -> Response:
@@ -114,7 +114,7 @@ class EndpointServer(Listening, Generic[E]):
             told = to_broker_error(error)
             if not isinstance(told, InternalError):
                 return _failed(request, told)
-            log.exception("request failed by a defect", extra=named(request))
+            log.exception("request failed with an internal error", extra=named(request))
             return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, _DEFECT)
 
     @abstractmethod

@@ -96,7 +96,7 @@ class CurrentLedger:
 
     def _told_of(self, writer: LedgerWriter, error: LedgerError) -> None:
         log.warning(
-            "ledger did not close",
+            "cannot close the ledger",
             extra={"managed_ledger": self._name, "ledger": writer.ledger_id, "error": str(error)},
         )
 

@@ -141,7 +141,7 @@ class Cursor:
         if count:
             lost.entries += count
             log.error(
-                "entries are lost, going on behind them (autoSkipNonRecoverableData)",
+                "entries are lost; continuing after them (autoSkipNonRecoverableData)",
                 extra={
                     "managed_ledger": self._owner.name,
                     "cursor": self.name,
@@ -381,7 +381,9 @@ class Cursor:
         try:
             await self.storage.close()
         except (LedgerError, ManagedLedgerError, MetadataError) as error:
-            log.error("cursor not written at the end", extra={"cursor": self.name, "error": str(error)})
+            log.error(
+                "cannot write the cursor before closing it", extra={"cursor": self.name, "error": str(error)}
+            )
 
     # Statistics
 

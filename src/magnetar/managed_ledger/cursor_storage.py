@@ -195,7 +195,7 @@ class CursorStorage:
                 await self._recover_from_ledger(record.ledger_id, sizes)
             except GONE as error:
                 log.warning(
-                    "cursor ledger is gone, going on from the metadata record",
+                    "cursor ledger is lost; continuing from the metadata record",
                     extra={"path": self.path, "ledger": record.ledger_id, "reason": str(error)},
                 )
         return self._state
@@ -261,7 +261,9 @@ class CursorStorage:
 
     def _not_written(self, error: EntryTooLarge) -> None:
         """The stored state stays valid until the present one is small enough again."""
-        log.error("the state of a cursor is too large", extra={"path": self.path, "error": str(error)})
+        log.error(
+            "cannot write the cursor: its state is too large", extra={"path": self.path, "error": str(error)}
+        )
 
     def _switched(self) -> None:
         self._switch = None
@@ -330,7 +332,8 @@ class CursorStorage:
             if not self._closed:
                 if not self._told:
                     log.warning(
-                        "cursor not written, trying again", extra={"path": self.path, "error": str(error)}
+                        "cannot write the cursor; trying again",
+                        extra={"path": self.path, "error": str(error)},
                     )
                 self._told = True
                 if self._timer is None:
@@ -483,7 +486,7 @@ class CursorStorage:
                 try:
                     await record.delete(self._above)
                 except NodeMissing:
-                    log.info("cursor record was gone already", extra={"path": self.path})
+                    log.info("cursor record already deleted", extra={"path": self.path})
         except (ManagedLedgerError, MetadataError):
             # The record exists, or may exist: acknowledgements are written on, unless another broker has
             # taken the managed ledger meanwhile.

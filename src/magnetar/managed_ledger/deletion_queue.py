@@ -48,7 +48,8 @@ class DeletionQueue:
             await self._store.delete(ledger_id)
         except LedgerError as error:
             log.warning(
-                "ledger not deleted, trying again later", extra={"ledger": ledger_id, "error": str(error)}
+                "cannot delete the ledger; trying again later",
+                extra={"ledger": ledger_id, "error": str(error)},
             )
             self._left.setdefault(ledger_id, False)
             await self._note(ledger_id)
@@ -81,7 +82,10 @@ class DeletionQueue:
             await self._metadata.put(f"{ROOT}/{ledger_id}", b"")
         except MetadataError as error:
             # The next attempt records it, unless that deletes the ledger.
-            log.warning("ledger to delete not noted", extra={"ledger": ledger_id, "error": str(error)})
+            log.warning(
+                "cannot record the ledger for later deletion",
+                extra={"ledger": ledger_id, "error": str(error)},
+            )
             return
         if ledger_id in self._left:
             self._left[ledger_id] = True
@@ -117,9 +121,12 @@ class DeletionQueue:
             # It was never recorded, or another broker had the same record.
             del self._left[ledger_id]
         except (LedgerError, MetadataError) as error:
-            log.warning("ledger still not deleted", extra={"ledger": ledger_id, "error": str(error)})
+            log.warning(
+                "still cannot delete the ledger; trying again later",
+                extra={"ledger": ledger_id, "error": str(error)},
+            )
             if not self._left[ledger_id]:
                 await self._note(ledger_id)
         else:
-            log.info("ledger deleted at last", extra={"ledger": ledger_id})
+            log.info("ledger deleted after further attempts", extra={"ledger": ledger_id})
             del self._left[ledger_id]

@@ -147,7 +147,7 @@ class Ending:
             await self._end()
             try:
                 if not await self._record.delete(owner.cursors.storages()):
-                    log.info("record was gone already", extra={"managed_ledger": owner.name})
+                    log.info("managed ledger record already deleted", extra={"managed_ledger": owner.name})
             except ManagedLedgerFenced:
                 if not was_lost:
                     owner.end_ownership()

@@ -199,7 +199,7 @@ class ManagedLedgerFactory:
                 raise
             self.lost_data.ledgers += 1
             log.error(
-                "the last ledger is lost, going on without it (autoSkipNonRecoverableData)",
+                "last ledger is lost; continuing without it (autoSkipNonRecoverableData)",
                 extra={"managed_ledger": name, "ledger": last.ledger_id, "reason": str(error)},
             )
             record.ledgers.pop()

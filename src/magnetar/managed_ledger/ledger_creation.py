@@ -88,7 +88,7 @@ class LedgerCreation:
             if writer.ledger_id > self.last_id:
                 return writer
             log.warning(
-                "new ledger does not follow the last one, asking for another",
+                "id of the new ledger is not above that of the last one; creating another",
                 extra={"managed_ledger": self._name, "ledger": writer.ledger_id, "last": self.last_id},
             )
             await self._delete(writer.ledger_id)

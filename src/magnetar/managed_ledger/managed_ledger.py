@@ -311,7 +311,7 @@ class ManagedLedger:
         if current is None or current.ledger_id != ledger_id:
             return
         log.warning(
-            "ledger failed, going on in a new one",
+            "ledger failed; continuing in a new one",
             extra={"managed_ledger": self.name, "first_entry": first_entry_id, "reason": str(reason)},
         )
         self.append_errors += 1
@@ -331,7 +331,7 @@ class ManagedLedger:
             self.state = State.NEEDS_LEDGER
         if fruitless and self.state in (State.NEEDS_LEDGER, State.ROLLING):
             log.error(
-                "ledgers store nothing, their entries fail",
+                "ledgers failed in a row without storing entries; failing the waiting entries",
                 extra={"managed_ledger": self.name, "reason": str(reason)},
             )
             self.fail_waiting(reason)
@@ -385,7 +385,7 @@ class ManagedLedger:
             self.start_roll()
 
     def _roll_failed(self, error: Exception) -> None:
-        log.error("no new ledger", extra={"managed_ledger": self.name, "error": str(error)})
+        log.error("cannot create a ledger", extra={"managed_ledger": self.name, "error": str(error)})
         self.last_ledger_failed_ms = self._io.clock.wall_ms()
         self.creation.failed()
         if self.state is State.ROLLING:
@@ -477,7 +477,7 @@ class ManagedLedger:
         self.fail_waiting(ManagedLedgerFenced(f"{self.name} is now owned by another broker"))
         if self.lost:
             return
-        log.error("lost to another owner", extra={"managed_ledger": self.name})
+        log.error("managed ledger lost to another owner", extra={"managed_ledger": self.name})
         self.end_ownership()
 
     def disown(self) -> None:

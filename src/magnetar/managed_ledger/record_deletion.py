@@ -97,7 +97,7 @@ async def _delete_those_there(
             names = set(await metadata.children(own.path))
             left = [step for step in steps if step.path.rpartition("/")[2] in names]
             gone = len(steps) - len(left)
-            log.info("cursor records were gone already", extra={"path": own.path, "cursors": gone})
+            log.info("cursor records already deleted", extra={"path": own.path, "cursors": gone})
             if not gone:
                 # It was created again since, by another owner.
                 raise ManagedLedgerFenced(f"{own.path}: {error}") from error

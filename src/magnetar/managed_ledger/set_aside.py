@@ -135,7 +135,7 @@ class OrphanedLedgers:
         try:
             await self._metadata.delete(f"{ROOT}/{ledger_id}")
         except NodeMissing:
-            log.debug("the note of an orphaned ledger is gone already", extra={"ledger": ledger_id})
+            log.debug("record of an orphaned ledger already deleted", extra={"ledger": ledger_id})
 
 
 def _fields(orphan: SetAside) -> dict[str, object]:

@@ -122,7 +122,7 @@ class ShadowLedger(ManagedLedger):
                     await self._read_source()
                 except (ManagedLedgerError, MetadataError) as error:
                     log.warning(
-                        "the source of a shadow topic is not known now, trying again",
+                        "cannot read the source of a shadow topic; trying again",
                         extra={"managed_ledger": self.name, "source": self.source, "error": str(error)},
                     )
                     self._io_loop.call_later(_AGAIN_SECONDS, self.source_changed)

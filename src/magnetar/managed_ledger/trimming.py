@@ -126,7 +126,7 @@ class Trimmer:
             self._owner.fenced()
         except (LedgerError, ManagedLedgerError, MetadataError) as error:
             log.warning(
-                "trimming failed, trying again later",
+                "trimming failed; trying again later",
                 extra={"managed_ledger": self._owner.name, "error": str(error)},
             )
         finally:

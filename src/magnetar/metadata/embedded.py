@@ -302,7 +302,8 @@ class EmbeddedMetadataStore:
                 copy_file(disk, path, f"{path}.kept")
         except OSError as error:
             log.warning(
-                "metadata not kept as they were found", extra={"path": self._path, "error": str(error)}
+                "cannot keep a copy of the metadata files as they were found",
+                extra={"path": self._path, "error": str(error)},
             )
             kept = []
         try:

@@ -73,11 +73,17 @@ class Follower:
                 try:
                     await self._take()
                 except MetadataUnavailable as error:
-                    log.warning("read again later", extra={"what": self._what, "error": str(error)})
+                    log.warning(
+                        "cannot read metadata; trying again later",
+                        extra={"what": self._what, "error": str(error)},
+                    )
                     self._stale = True
                     await sleep(self._io.loop, _RETRY_SECONDS)
                 except (MetadataError, MetadataFailure) as error:
-                    log.error("cannot be read", extra={"what": self._what, "error": str(error)})
+                    log.error(
+                        "cannot read metadata; keeping the former values",
+                        extra={"what": self._what, "error": str(error)},
+                    )
                 else:
                     if self._pause:
                         await sleep(self._io.loop, self._pause)

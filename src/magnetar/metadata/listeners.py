@@ -28,7 +28,7 @@ class ChangeListeners:
             try:
                 listener(change)
             except Exception:
-                log.exception("a listener to changes of the metadata failed", extra={"path": change.path})
+                log.exception("listener for changes of the metadata failed", extra={"path": change.path})
 
 
 class SessionListeners:
@@ -45,4 +45,6 @@ class SessionListeners:
             try:
                 listener(event)
             except Exception:
-                log.exception("a listener to the metadata's session failed", extra={"event": event.value})
+                log.exception(
+                    "listener for events of the metadata session failed", extra={"event": event.value}
+                )

@@ -87,7 +87,9 @@ class BrokerConnection:
                     return
                 self._take(command)
         except FrameError as error:
-            log.warning("a broker breaks the protocol", extra={"reason": str(error)})
+            log.warning(
+                "closing the connection: a broker violated the protocol", extra={"reason": str(error)}
+            )
             self.abort()
 
     def eof_received(self) -> bool:
@@ -177,7 +179,7 @@ class BrokerConnection:
         try:
             method, data = await get_auth_data()
         except ValueError as error:
-            log.error("the proxy cannot prove who it is", extra={"reason": str(error)})
+            log.error("cannot use the credentials of the proxy", extra={"reason": str(error)})
             self.abort()
             return
         finally:

@@ -168,7 +168,9 @@ class RegisteredBrokers:
                 self._stale = False
                 await self._read()
         except MetadataError as error:
-            log.warning("brokers cannot be read, those known before count", extra={"reason": str(error)})
+            log.warning(
+                "cannot read the list of brokers; keeping the known ones", extra={"reason": str(error)}
+            )
             self._loop.call_later(_AGAIN_SECONDS, self._read_again)
         finally:
             self._reading = None
@@ -182,7 +184,7 @@ class RegisteredBrokers:
                 found[name] = broker
             elif node is not None and name not in self._unread:
                 self._unread.add(name)
-                log.warning("a broker's record cannot be read", extra={"broker": name})
+                log.warning("cannot read the record of a broker", extra={"broker": name})
         if found.keys() != self._known.keys():
             log.info("brokers", extra={"brokers": ", ".join(found)})
         self._known = found

@@ -132,7 +132,7 @@ class ClientConnection:
             if header.size and not is_in(self._peer[0], self._service.options.balancers):
                 raise HeaderRefused("magnetarHaProxyTrustedAddresses does not list who sends it")
         except HeaderRefused as refusal:
-            log.warning("a PROXY header is refused", extra={"peer": self.address, "reason": str(refusal)})
+            log.warning("PROXY header refused", extra={"peer": self.address, "reason": str(refusal)})
             self.close()
             return b""
         if header.host:
@@ -158,7 +158,10 @@ class ClientConnection:
                     return
                 self._handle(command)
         except FrameError as error:
-            log.warning("closing a client's connection", extra={"peer": self.address, "reason": str(error)})
+            log.warning(
+                "closing the connection: the client violated the protocol",
+                extra={"peer": self.address, "reason": str(error)},
+            )
             self.close()
 
     def _handle(self, command: BaseCommand) -> None:
@@ -291,7 +294,10 @@ class ClientConnection:
             service.check(target)
         except TargetDenied as denied:
             service.figures.denied_targets += 1
-            log.warning("a client asks for no broker", extra={"peer": self.address, "reason": str(denied)})
+            log.warning(
+                "connection refused: its target is not an allowed broker",
+                extra={"peer": self.address, "reason": str(denied)},
+            )
             self._refuse(ServerErrorCode.SERVICE_NOT_READY, "BrokerTarget broker cannot be validated.")
             return
         try:
@@ -300,7 +306,7 @@ class ClientConnection:
             self._refuse(refused.code, str(refused))
             return
         except BrokerLost as lost:
-            log.warning("a broker does not answer", extra={"peer": self.address, "reason": str(lost)})
+            log.warning("broker does not answer", extra={"peer": self.address, "reason": str(lost)})
             self._refuse(ServerErrorCode.SERVICE_NOT_READY, f"{target} cannot be reached")
             return
         if self._state is not State.JOINING:
@@ -308,7 +314,10 @@ class ClientConnection:
             return
         if broker.closed:
             # Whoever has its transport from here on would never hear of its end.
-            log.warning("a broker ends at once", extra={"peer": self.address, "broker": str(target)})
+            log.warning(
+                "connection refused: the broker closed it immediately",
+                extra={"peer": self.address, "broker": str(target)},
+            )
             self._refuse(ServerErrorCode.SERVICE_NOT_READY, f"{target} closed the connection")
             return
         self._send(self._welcome(broker.ready.result()))
@@ -370,7 +379,7 @@ class ClientConnection:
     def _finished(self, task: Any) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            log.error("a connection failed by a defect", exc_info=task.exception())
+            log.error("connection failed with an internal error", exc_info=task.exception())
             self._refuse(int(ServiceNotReady("").code), "Internal error; see the log of the proxy")
 
     def _send(self, command: BaseCommand) -> None:

@@ -122,7 +122,7 @@ class Forwarding:
         try:
             headers = await self._headers(request, principal)
         except ValueError as error:
-            log.error("the proxy cannot prove who it is", extra={"reason": str(error)})
+            log.error("cannot use the credentials of the proxy", extra={"reason": str(error)})
             return error_response(HTTPStatus.BAD_GATEWAY, "The credentials of the proxy cannot be used")
         failure = error_response(HTTPStatus.SERVICE_UNAVAILABLE, "No broker is available")
         for base in self._places(request.path):
@@ -130,7 +130,9 @@ class Forwarding:
             try:
                 return _passed_on(await self._followed(request, url, headers))
             except TargetDenied as denied:
-                log.warning("a request leads to what is no broker", extra={"reason": str(denied)})
+                log.warning(
+                    "request refused: its target is not an allowed broker", extra={"reason": str(denied)}
+                )
                 return error_response(
                     HTTPStatus.BAD_GATEWAY,
                     "The broker redirected to an address that is not a registered broker",
@@ -228,7 +230,7 @@ def _passed_on(answer: BrokerResponse) -> Response:
 def _not_reached(url: str, error: Exception) -> Response:
     parts = urlsplit(url)
     log.warning(
-        "a request cannot be forwarded",
+        "cannot forward a request",
         extra={"to": f"{parts.scheme}://{parts.netloc}", "reason": str(error)},
     )
     status = HTTPStatus.GATEWAY_TIMEOUT if isinstance(error, Timeout) else HTTPStatus.BAD_GATEWAY

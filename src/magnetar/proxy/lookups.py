@@ -103,7 +103,7 @@ async def _of_any(
             return await ask(target)
         except BrokerLost as lost:
             reason = str(lost)
-            log.info("a broker does not answer", extra={"broker": str(target), "reason": reason})
+            log.info("broker does not answer", extra={"broker": str(target), "reason": reason})
     raise _Failed(ServerErrorCode.SERVICE_NOT_READY, reason)
 
 
@@ -147,7 +147,7 @@ async def _owner(service: ProxyService, client: BrokerConnections, command: Base
         try:
             service.check_redirect(target)
         except TargetDenied as denied:
-            log.warning("a lookup leads to what is no broker", extra={"reason": str(denied)})
+            log.warning("lookup refused: its target is not an allowed broker", extra={"reason": str(denied)})
             raise _Failed(
                 ServerErrorCode.SERVICE_NOT_READY, "The broker of the topic is not registered"
             ) from None

@@ -210,7 +210,7 @@ class ProxyService:
             raise BrokerLost(f"TLS: {error}") from error
         except ValueError as error:
             reason = "The credentials of the proxy cannot be used"
-            log.error("the proxy cannot prove who it is", extra={"reason": str(error)})
+            log.error("cannot use the credentials of the proxy", extra={"reason": str(error)})
             raise BrokerRefused(ServerErrorCode.AUTHENTICATION, reason) from error
         finally:
             for each in made:
@@ -243,6 +243,9 @@ class ProxyService:
         for tunnel, told in list(self.tunnels.items()):
             pieces = tunnel.from_broker.pieces
             if pieces == told.heard_before:
-                log.warning("a broker is silent", extra={"broker": told.broker, "peer": told.client})
+                log.warning(
+                    "closing the connection: the broker is silent",
+                    extra={"broker": told.broker, "peer": told.client},
+                )
                 tunnel.close()
             told.heard_before = pieces

@@ -90,7 +90,8 @@ class WebServer(Listening):
             return refusal(error)
         except Exception:
             log.exception(
-                "request failed by a defect", extra={"method": request.method, "path": request.path}
+                "request failed with an internal error",
+                extra={"method": request.method, "path": request.path},
             )
             return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, _DEFECT)
 

@@ -171,7 +171,7 @@ def run_process(
     try:
         return loop.run_until_complete(_serve(title, options, loaded, make_broker, loop))
     except (OSError, LedgerError, MetadataError, SettingsContradict) as error:
-        log.debug("not started", exc_info=error)
+        log.debug("start failed", exc_info=error)
         sys.stderr.write(f"magnetar: not started with {_data(options)}: {_reason(error)}\n")
         return EXIT_CODE_FAILED
     finally:
@@ -343,7 +343,7 @@ async def _started(broker: Broker, loop: asyncio.AbstractEventLoop, stopping: as
     if not starting.done() and broker.may_be_interrupted:
         starting.cancel()
         await asyncio.wait({starting})
-        log.info("stopped before it served")
+        log.info("stopped before the start was complete")
         return False
     await starting
     return True

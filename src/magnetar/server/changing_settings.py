@@ -76,7 +76,7 @@ class ChangingSettings(Generic[S, T]):
         try:
             self._changed, self.now = self._with(name, text)
         except (ValueRefused, SettingsContradict) as error:
-            log.error("a changed setting cannot be used", extra={"setting": name, "error": str(error)})
+            log.error("cannot apply a changed setting", extra={"setting": name, "error": str(error)})
             return False
         return before != self.now
 

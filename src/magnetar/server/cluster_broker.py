@@ -190,9 +190,9 @@ class ClusterBroker(ServingBroker):
                 "served by another one; the process stops, nothing acknowledged is lost"
             )
         elif event is SessionEvent.DISCONNECTED:
-            log.warning("not connected with ZooKeeper", extra={"trouble": self._trouble()})
+            log.warning("connection to ZooKeeper lost; reconnecting", extra={"reason": self._trouble()})
         elif event is SessionEvent.RECONNECTED:
-            log.info("connected with ZooKeeper again")
+            log.info("reconnected to ZooKeeper")
 
     def _trouble(self) -> str:
         store = self._zookeeper
@@ -209,7 +209,7 @@ class ClusterBroker(ServingBroker):
         try:
             await ledgers.deletions.resume()
         except MetadataError as error:
-            log.warning("ledgers that are left over stay for now", extra={"error": str(error)})
+            log.warning("cannot delete leftover ledgers now", extra={"error": str(error)})
 
     async def stop(self) -> None:
         """Also after a start that failed half way."""

@@ -65,7 +65,7 @@ class Patience:
         """Says what is waited for, now and then."""
         if self.clock.monotonic() >= self._tell_at:
             self._tell_at = self.clock.monotonic() + _TELL_SECONDS
-            log.warning("waiting", extra={"missing": missing})
+            log.warning("waiting for other services", extra={"missing": missing})
 
 
 async def open_zookeeper(
@@ -187,7 +187,7 @@ async def check_entry_size(loop: Loop, store: BookKeeperLedgerStore, max_message
     try:
         writer = await store.create(Quorums(count, count, count), custom_metadata(_SIZE_CHECK))
     except LedgerError as error:
-        log.warning("it is not known whether bookies take large entries", extra={"error": str(error)})
+        log.warning("cannot check whether bookies accept large entries", extra={"error": str(error)})
         return
     entries = SingleEntries(loop, writer)
     stored = 0
@@ -203,7 +203,7 @@ async def check_entry_size(loop: Loop, store: BookKeeperLedgerStore, max_message
                 f"{max_frame_size(max_message_size)} or more, or maxMessageSize to "
                 f"{DEFAULT_MAX_MESSAGE_SIZE}"
             ) from error
-        log.warning("it is not known whether bookies take large entries", extra={"error": str(error)})
+        log.warning("cannot check whether bookies accept large entries", extra={"error": str(error)})
     finally:
         await store.delete(writer.ledger_id)
 

@@ -36,7 +36,7 @@ def find_filters(named: tuple[str, ...]) -> FindFilters:
         try:
             return load_entry_filters(tuple(names))
         except ConfigurationError as error:
-            log.error("an entry filter cannot be loaded", extra={"error": str(error)})
+            log.error("cannot load an entry filter", extra={"error": str(error)})
             raise UnknownFilter(names[0]) from error
 
     return find

@@ -46,7 +46,7 @@ def _allow_open_files() -> None:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (OSError, ValueError) as error:
-        log.warning("the limit of open files stays as it is", extra={"error": str(error)})
+        log.warning("cannot raise the limit of open files", extra={"error": str(error)})
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
@@ -70,11 +70,11 @@ def listen_to_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
             # Who ends services often signals the process and its group.
             return
         if stopping.done():
-            sys.stderr.write(f"magnetar: {number.name} received again: ending at once\n")
+            sys.stderr.write(f"magnetar: {number.name} received again: exiting immediately\n")
             sys.stderr.flush()
             os._exit(128 + number)
         first = loop.time()
-        log.info("signal", extra={"signal": number.name})
+        log.info("signal received", extra={"signal": number.name})
         stopping.set_result(None)
 
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -107,7 +107,10 @@ class Membership:
             try:
                 chosen = await placement.choose(bundle, frozenset({own}))
             except (BrokerError, MetadataError) as error:
-                log.warning("whoever leads next says where bundles go", extra={"error": str(error)})
+                log.warning(
+                    "cannot choose the next owner of each bundle; the next leader chooses",
+                    extra={"error": str(error)},
+                )
                 break
             if chosen is not None and chosen != own:
                 found[bundle] = chosen
@@ -121,7 +124,10 @@ class Membership:
             try:
                 await work()
             except MetadataError as error:
-                log.warning("what is registered goes with the session", extra={"error": str(error)})
+                log.warning(
+                    "cannot withdraw a registration; it ends with the ZooKeeper session",
+                    extra={"error": str(error)},
+                )
 
     def stop(self) -> None:
         self.brokers.stop()
@@ -131,7 +137,7 @@ class Membership:
             if EXTENSIBLE in record.load_manager and name not in self._told:
                 self._told.add(name)
                 log.error(
-                    "a broker has come that owns bundles in another way: the same topics may be served twice",
+                    "broker with an incompatible load manager registered: topics may be served twice",
                     extra={"broker": name, "load_manager": record.load_manager},
                 )
 

@@ -94,7 +94,7 @@ async def _started(
         )
     log.debug("serving", extra={"brokers": len(proxy.service.brokers.all) if proxy.service else 0})
     if settings.bind_address == "":
-        log.warning("bindAddress is empty: every address is listened on")
+        log.warning("bindAddress is empty: listening on all addresses")
     return proxy
 
 

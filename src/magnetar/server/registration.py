@@ -71,7 +71,7 @@ class Registration:
             if self._clock.monotonic() >= deadline:
                 raise ServedByAnother(f"this broker cannot serve beside {', '.join(others)}")
             if others != told:
-                log.warning("waiting for the session of another to end", extra={"who": ", ".join(others)})
+                log.warning("waiting for another session to end", extra={"holders": ", ".join(others)})
                 told = others
             await sleep(self._loop, _LOOK_SECONDS)
         self._own = path

@@ -159,10 +159,12 @@ async def _look_for_orphans(
                 candidates = [orphan.ledger_id for orphan in orphans.known]
                 pause = min(left + 1, _LONGEST_SECONDS)
             except MetadataUnavailable as error:
-                log.warning("orphaned ledgers are looked for again later", extra={"error": str(error)})
+                log.warning(
+                    "search for orphaned ledgers failed; trying again later", extra={"error": str(error)}
+                )
             await sleep(broker.io.loop, pause)
     except (ManagedLedgerError, LedgerError, MetadataError, MetadataFailure) as error:
-        log.error("orphaned ledgers are not looked for", extra={"error": str(error)})
+        log.error("search for orphaned ledgers failed", extra={"error": str(error)})
 
 
 async def _no_bookies() -> Sequence[str]:

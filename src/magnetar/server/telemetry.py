@@ -40,9 +40,9 @@ def wanted_telemetry(environment: Mapping[str, str]) -> TelemetrySettings | None
         ClientContext(settings.tls)()
     except TlsRefused as error:
         raise SettingsContradict(f"OTEL_EXPORTER_OTLP_CERTIFICATE or a related variable: {error}") from error
-    log.info("telemetry is sent", extra={"to": settings.url, "scope": encoding.SCOPE})
+    log.info("sending telemetry", extra={"to": settings.url, "scope": encoding.SCOPE})
     for name in settings.ignored:
-        log.warning("a variable changes nothing here", extra={"variable": name})
+        log.warning("environment variable ignored", extra={"variable": name})
     return settings
 
 
@@ -77,5 +77,5 @@ def warn_without_telemetry(environment: Mapping[str, str]) -> None:
     """Of a process that sends none."""
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "false":
         log.warning(
-            "OTEL_SDK_DISABLED=false: brokers alone send telemetry; /metrics has what is counted here"
+            "OTEL_SDK_DISABLED=false has no effect: only brokers send telemetry; scrape /metrics instead"
         )

@@ -61,9 +61,11 @@ class ListenerTls:
         try:
             self._contexts = await run_job(self._io.loop, self._worker, self._read)
         except TlsRefused as error:
-            log.error("the changed certificates cannot be used", extra={"reason": str(error)})
+            log.error(
+                "cannot use the changed certificates; keeping the former ones", extra={"reason": str(error)}
+            )
             return
-        log.info("certificates were read anew")
+        log.info("certificates reloaded")
 
     def close(self) -> None:
         self._watched.close()

@@ -183,7 +183,7 @@ class _WebSockets:
         host = reachable_host(self._settings.bind_address)
         say_serving("websocket", host, self._ports, f"brokers of {self._brokers}")
         if self._settings.bind_address == "":
-            log.warning("bindAddress is empty: every address is listened on")
+            log.warning("bindAddress is empty: listening on all addresses")
 
     async def stop(self) -> None:
         """Also after a start that failed half way."""

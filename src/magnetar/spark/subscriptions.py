@@ -26,10 +26,10 @@ def hold(admin: AdminClient, topic: str, name: str, place: Place) -> None:
         admin.create_subscription(topic, name, ledger, entry)
     except Conflict:
         # Made meanwhile, by an earlier run of this query that was slow to end: it holds all that it needs.
-        log.info("%s: the subscription %s is there already", topic, name)
+        log.info("%s: subscription %s already exists", topic, name)
     except NotFound as error:
         # Whoever reads it now finds out.
-        log.warning("%s: the subscription %s cannot be made: %s", topic, name, error)
+        log.warning("%s: cannot create subscription %s: %s", topic, name, error)
 
 
 def move(admin: AdminClient, topic: str, name: str, place: Place) -> None:
@@ -42,7 +42,7 @@ def move(admin: AdminClient, topic: str, name: str, place: Place) -> None:
         admin.reset_subscription(topic, name, ledger, entry)
     except NotFound as error:
         # The next look at the topic finds out whether anything was lost, and makes it again.
-        log.warning("%s: the subscription %s cannot be moved: %s", topic, name, error)
+        log.warning("%s: cannot move subscription %s: %s", topic, name, error)
 
 
 def _kept(place: Place) -> tuple[int, int]:

@@ -59,7 +59,7 @@ class Exporter:
         try:
             snapshot = await self.figures()
         except Exception:
-            log.exception("the last figures cannot be taken")
+            log.exception("cannot collect the last metrics")
             return
         self._last = self._io.loop.create_task(self._counted(self._sent(snapshot)))
 
@@ -104,7 +104,7 @@ class Exporter:
             self._tell(str(error))
         except Exception:
             self._failed += 1
-            log.exception("telemetry ended by a defect")
+            log.exception("sending telemetry failed with an internal error")
 
     async def _round(self) -> str:
         return await self._sent(await self.figures())

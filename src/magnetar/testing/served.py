@@ -165,7 +165,7 @@ class _Served:
             except InvalidName as error:
                 answer = {"refused": str(error)}
             except Exception as error:
-                log.exception("what a test asked was not done")
+                log.exception("request of a test failed")
                 answer = {"refused": f"{type(error).__name__}: {error}"}
             if self._asked_to_stop:
                 # It is answered when that is through.

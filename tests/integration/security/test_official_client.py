@@ -123,7 +123,7 @@ def test_certificates_are_read_anew_while_it_publishes(secured: Secured) -> None
     publishing.until(lambda: shown(secured) != before)
     newest = shown(secured)
     secured.write("server.pem", b"no certificate at all")
-    publishing.until(lambda: "the changed certificates cannot be used" in secured.server.log)
+    publishing.until(lambda: "cannot use the changed certificates" in secured.server.log)
     assert shown(secured) == newest
     secured.certify("server")
     publishing.until(lambda: shown(secured) != newest)

@@ -90,7 +90,7 @@ def test_a_filter_that_is_gone_is_told_and_the_broker_s_counts(caplog: pytest.Lo
     take(world.subscribed("s", SHARED))
     store(world, 10)
     world.until(lambda: sent(world) == 10)
-    assert "entry filters are not those that were named" in caplog.text
+    assert "cannot use the entry filters of the topic" in caplog.text
 
 
 def test_only_filters_that_are_there_can_be_named() -> None:

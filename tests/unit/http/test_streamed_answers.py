@@ -142,7 +142,9 @@ def test_one_that_fails_is_not_whole(caplog: pytest.LogCaptureFixture) -> None:
         writer.close()
 
     serve(test)
-    assert [record.message for record in caplog.records] == ["answer ended by a defect"]
+    assert [record.message for record in caplog.records] == [
+        "sending the response failed with an internal error"
+    ]
 
 
 def test_head_has_no_stream() -> None:

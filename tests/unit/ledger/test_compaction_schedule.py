@@ -164,4 +164,4 @@ def test_a_damaged_segment_is_left_out_and_the_others_are_rewritten(
     simulation.loop.run_until(whole())
     told = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert len(told) == 1
-    assert "kept as it is" in told[0]
+    assert "keeping it" in told[0]

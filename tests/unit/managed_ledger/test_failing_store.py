@@ -553,7 +553,7 @@ def test_a_cursor_that_cannot_be_written_says_so_once(
         faulty.store.fail_next("create", StoreFull("no room"))
     cursor.mark_delete_to(listener.stored[2])
     world.wait(10.0)
-    told = [record for record in caplog.records if record.getMessage().startswith("cursor not written")]
+    told = [record for record in caplog.records if record.getMessage().startswith("cannot write the cursor")]
     assert len(told) == 1
     again = World(world.crash(), settings=KEEP)
     ledger, _ = again.open()

@@ -54,7 +54,7 @@ def test_registered_brokers_come_and_go(tmp_path: Path, caplog: pytest.LogCaptur
 
     asyncio.run(work())
     # Each is told of once.
-    assert len([each for each in caplog.records if "cannot be read" in each.message]) == 7
+    assert len([each for each in caplog.records if "cannot read the record" in each.message]) == 7
 
 
 def test_who_goes_while_all_are_read_for_the_first_time_is_not_there(tmp_path: Path) -> None:

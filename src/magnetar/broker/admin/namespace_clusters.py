@@ -80,7 +80,7 @@ class NamespaceClusterAdmin:
                 log.warning("namespace lists the local cluster again", extra={"namespace": str(name)})
                 break
             log.warning(
-                "topic deleted, the list of clusters of its namespace was set without the local cluster",
+                "topic deleted: the clusters of its namespace no longer include the local cluster",
                 extra={"topic": topic, "cluster": broker.settings.cluster},
             )
             await broker.delete_stored_topic(TopicName.parse(topic))

@@ -136,7 +136,7 @@ class TopicPolicyAdmin:
         if own in counting.replication_clusters or own in counting.allowed_clusters:
             return
         log.warning(
-            "topic deleted, its global list of clusters was set without the local cluster",
+            "topic deleted: its global list of clusters no longer includes the local cluster",
             extra={"topic": str(name), "cluster": own},
         )
         if await self._broker.namespaces.partitions(name):

@@ -119,7 +119,7 @@ class TopicCompaction:
             ProcessFailed,
             OSError,
         ) as error:
-            log.warning("topic not compacted", extra={"topic": self._topic, "error": str(error)})
+            log.warning("cannot compact the topic", extra={"topic": self._topic, "error": str(error)})
             self.status, self.last_error = CompactionStatus.ERROR, str(error) or type(error).__name__
             figures.failed += 1
             figures.failed_ms = clock.wall_ms()

@@ -150,7 +150,11 @@ class Authenticating:
         if connection.closed:
             return
         if isinstance(error, InternalError):
-            log.error("nobody can say who a client is", extra={"peer": connection.address}, exc_info=error)
+            log.error(
+                "closing the connection: authentication failed with an internal error",
+                extra={"peer": connection.address},
+                exc_info=error,
+            )
         events.unauthenticated(connection.address, connection.session.principal.named, str(error))
         connection.send_error(answers.SERVER_REQUEST_ID, error)
         connection.close()

@@ -204,12 +204,12 @@ class Connection:
                 reader.buffer = b""
         except FrameError as error:
             log.warning(
-                "closing a connection that breaks the protocol",
+                "closing the connection: the client violated the protocol",
                 extra={"peer": self.address, "reason": str(error)},
             )
             self.close()
         except Exception:
-            log.exception("closing a connection after an internal error", extra={"peer": self.address})
+            log.exception("closing the connection after an internal error", extra={"peer": self.address})
             self.close()
 
     def _take(self, found: int) -> bool:

@@ -237,7 +237,7 @@ class Publishing:
             self._connection.close()
         elif producer is None and not self._session.was_closed(producer_id):
             log.warning(
-                "closing a connection that sends for an unknown producer",
+                "closing the connection: the client sent a message for an unknown producer",
                 extra={"peer": peer, "id": producer_id},
             )
             self._connection.close()

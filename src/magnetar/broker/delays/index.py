@@ -121,10 +121,12 @@ class DelayIndex:
                     heapq.heappush(self.near, record)
                 await let_others(self._side.io.loop)
         except LOST as error:
-            log.warning("index of delayed messages lost, building it anew", extra={"error": str(error)})
+            log.warning("index of delayed messages lost; rebuilding it", extra={"error": str(error)})
             lost = True
         except LedgerError as error:
-            log.warning("index of delayed messages not read, trying again", extra={"error": str(error)})
+            log.warning(
+                "cannot read the index of delayed messages; trying again", extra={"error": str(error)}
+            )
             await let_others(self._side.io.loop, 1.0)
         finally:
             self._reading = None
@@ -223,7 +225,9 @@ class DelayIndex:
                 raise DamagedIndex("the index has runs that the cursor does not name")
             waiting = await self._unpack(saved, state)
         except (KeyError, IndexError, TypeError, *LOST) as error:
-            log.warning("index of delayed messages not usable", extra={"error": str(error)})
+            log.warning(
+                "cannot use the stored index of delayed messages; discarding it", extra={"error": str(error)}
+            )
             await self.forget()
             return None
         self.runs, self.covers = saved.runs, saved.covers
@@ -257,7 +261,9 @@ class DelayIndex:
             if PROPERTY in self._side.properties:
                 await self._side.name(PROPERTY, None)
         except (MetadataError, ManagedLedgerError) as error:
-            log.warning("index of delayed messages not let go", extra={"error": str(error)})
+            log.warning(
+                "cannot remove the index of delayed messages from the cursor", extra={"error": str(error)}
+            )
         await self._side.delete(unnamed)
 
 

@@ -345,7 +345,9 @@ class DelayTracker:
             self.not_written = str(error)
             if not self._closed:
                 self._write_later()
-                log.warning("index of delayed messages not written", extra={"error": str(error)})
+                log.warning(
+                    "cannot write the index of delayed messages; trying again", extra={"error": str(error)}
+                )
         finally:
             self._working = None
             self._next_save = self._clock.monotonic() + _SAVE_SECONDS

@@ -123,7 +123,7 @@ class EntryFilters:
                 result = each.filter_entry(entry, context)
             except Exception:
                 log.exception(
-                    "an entry filter failed",
+                    "entry filter failed",
                     extra={"filter": type(each).__name__, "topic": context.topic, "entry": str(position)},
                 )
                 result = FilterResult.RESCHEDULE

@@ -78,13 +78,16 @@ class KeepAlive:
             connection.abort()
             return
         if not connection.greeted:
-            log.info("closing a connection without a CONNECT", extra={"peer": connection.address})
+            log.info("closing the connection: the client sent no CONNECT", extra={"peer": connection.address})
             connection.abort()
             return
         # A client whose input is not read because the broker is busy for it cannot show that it is alive.
         silent = not self._traffic and not connection.held_back
         if silent and self._ping_sent:
-            log.info("closing a connection that is silent", extra={"peer": connection.address})
+            log.info(
+                "closing the connection: the client did not answer the keep-alive PING",
+                extra={"peer": connection.address},
+            )
             connection.abort()
             return
         self._ping_sent = silent
@@ -110,7 +113,10 @@ class KeepAlive:
         return bool(await answer)
 
     def _no_answer(self) -> None:
-        log.info("closing a connection that does not answer", extra={"peer": self._connection.address})
+        log.info(
+            "closing the connection: the client did not answer the liveness check",
+            extra={"peer": self._connection.address},
+        )
         self._connection.abort()
         self._answer(alive=False)
 

@@ -132,7 +132,7 @@ class PartialFrames:
             if self.used <= self._end:
                 break
             if oldest is not growing:
-                log.warning("closing a connection that holds the oldest partial frame peer=%s", oldest.host)
+                log.warning("closing the connection with the oldest partial frame peer=%s", oldest.host)
                 oldest.close()
 
     def gone(self, connection: ClientConnection) -> None:

@@ -234,7 +234,7 @@ class Outgoing:
 
     def give_up(self) -> None:
         """Closes the connection of a client that reads too little of what it asked for."""
-        log.warning("closing a connection with too much unsent", extra={"bytes": self._counted})
+        log.warning("closing the connection: too many bytes are unsent", extra={"bytes": self._counted})
         self.unsent.used -= self._counted
         self._counted = 0
         if self._transport is not None:

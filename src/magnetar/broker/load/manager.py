@@ -161,7 +161,9 @@ class LoadManager:
             try:
                 await work()
             except (MetadataError, BrokerError) as error:
-                log.warning("load is looked at later", extra={"work": kind, "error": str(error)})
+                log.warning(
+                    "load balancing failed; trying again later", extra={"work": kind, "error": str(error)}
+                )
             finally:
                 self._tasks.pop(kind, None)
 
@@ -284,11 +286,14 @@ class LoadManager:
             return known
         choice, found = placer.place(name, kinds, exclude)
         if choice is None:
-            log.warning("no broker may serve a bundle", extra={"bundle": name, "against": found.against})
+            log.warning("no broker may serve the bundle", extra={"bundle": name, "against": found.against})
             return None
         self.load.give(choice.broker_id, name)
         self._destinations.chosen(bundle, choice.broker_id)
-        log.info("a broker was chosen", extra={"bundle": name, "broker": choice.broker_id, "why": choice.why})
+        log.info(
+            "broker chosen for a bundle",
+            extra={"bundle": name, "broker": choice.broker_id, "reason": choice.why},
+        )
         return choice.broker_id
 
     # Moving
@@ -317,7 +322,7 @@ class LoadManager:
         )
         plan = placer.plan(wanted, self.kinds_of)
         for bundle, why in plan.refused.items():
-            log.info("a bundle stays", extra={"bundle": bundle, "why": why})
+            log.info("bundle not moved", extra={"bundle": bundle, "reason": why})
         relieved = set()
         for move in plan.moves:
             if await self._move(move):
@@ -330,8 +335,8 @@ class LoadManager:
         if source is None or move.target is None or not self._leadership.is_leader:
             return False
         log.info(
-            "a bundle moves",
-            extra={"bundle": move.bundle, "from": move.source, "to": move.target, "why": move.why},
+            "moving a bundle",
+            extra={"bundle": move.bundle, "from": move.source, "to": move.target, "reason": move.why},
         )
         # Makes it tell clients where to go. Apache's brokers would redirect the request to the leader.
         query = {"destinationBroker": move.target} if source.is_magnetar else None
@@ -340,7 +345,7 @@ class LoadManager:
         try:
             await self._peers.call(source, "PUT", f"{bundle_address(move.bundle)}/unload", query)
         except BrokerError as error:
-            log.warning("a bundle was not moved", extra={"bundle": move.bundle, "error": str(error)})
+            log.warning("cannot move the bundle", extra={"bundle": move.bundle, "error": str(error)})
             self._destinations.forget(bundle)
             return False
         self.load.moved[move.bundle] = self._io.clock.monotonic()
@@ -366,7 +371,10 @@ class LoadManager:
             try:
                 counts[namespace] = await count_bundles(NamespaceName.parse(namespace))
             except BrokerError as error:
-                log.warning("bundles are not counted", extra={"namespace": namespace, "error": str(error)})
+                log.warning(
+                    "cannot count the bundles of the namespace; trying again later",
+                    extra={"namespace": namespace, "error": str(error)},
+                )
         for found in within_bounds(large, settings.split, counts):
             await self._split(found, settings)
 
@@ -376,12 +384,12 @@ class LoadManager:
             return
         rules = await self._rules.of_all([namespace_of(split.bundle)])
         unload = settings.split.unload and not self._stays(split, rules, settings)
-        log.info("a bundle is split", extra={"bundle": split.bundle, "why": split.why, "unload": unload})
+        log.info("splitting a bundle", extra={"bundle": split.bundle, "reason": split.why, "unload": unload})
         query = {"unload": "true" if unload else "false"}
         try:
             await self._peers.call(source, "PUT", f"{bundle_address(split.bundle)}/split", query)
         except BrokerError as error:
-            log.warning("a bundle was not split", extra={"bundle": split.bundle, "error": str(error)})
+            log.warning("cannot split the bundle", extra={"bundle": split.bundle, "error": str(error)})
             return
         self._halves[split.bundle] = self._io.clock.monotonic() + _HALVES_SECONDS
         self.load.forget_bundle(split.bundle)

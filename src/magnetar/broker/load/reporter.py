@@ -73,7 +73,7 @@ class Reporter:
         try:
             await self.look()
         except MetadataError as error:
-            log.warning("the load is told later", extra={"error": str(error)})
+            log.warning("cannot write the load report; trying again later", extra={"error": str(error)})
         finally:
             self._schedule()
 

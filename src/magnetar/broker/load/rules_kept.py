@@ -41,7 +41,7 @@ def isolation_of(record: Mapping[str, Any]) -> Isolation:
         try:
             found.append(IsolationPolicy.from_json(name, value if isinstance(value, dict) else {}))
         except InvalidRequest as error:
-            log.error("an isolation policy counts for nothing", extra={"policy": name, "error": str(error)})
+            log.error("isolation policy ignored: it is invalid", extra={"policy": name, "error": str(error)})
     return Isolation(found)
 
 
@@ -99,5 +99,5 @@ class KeptRules:
         try:
             return await read(self._metadata, path) or {}
         except MetadataFailure as error:
-            log.error("a record counts for nothing", extra={"error": str(error)})
+            log.error("metadata record ignored: it cannot be read", extra={"error": str(error)})
             return {}

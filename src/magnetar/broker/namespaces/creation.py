@@ -153,7 +153,7 @@ class TopicCreation:
         try:
             await self._namespaces.create_partitioned(name, rule.partitions, {})
         except AlreadyExists:
-            log.debug("made by somebody else at the same time", extra={"topic": name})
+            log.debug("partitioned topic was created concurrently", extra={"topic": name})
             return await self._namespaces.partitions(name)
         return rule.partitions
 

@@ -305,7 +305,7 @@ class TopicLists:
             found.renewing = None
         except (MetadataError, MetadataFailure) as error:
             log.warning(
-                "watched topics are not listed, trying again",
+                "cannot list watched topics; trying again",
                 extra={"namespace": str(found.namespace), "error": str(error)},
             )
             found.renewing = self._wheel.schedule(_RETRY_SECONDS, self._renew_again, found)
@@ -324,7 +324,10 @@ class TopicLists:
         try:
             topic = TopicName(Domain.PERSISTENT, namespace, decode_path_piece(child))
         except InvalidName as error:
-            log.warning("a node that is no topic's", extra={"path": change.path, "error": str(error)})
+            log.warning(
+                "metadata node ignored: its name is not a topic name",
+                extra={"path": change.path, "error": str(error)},
+            )
             return
         if topic.reserved:
             return

@@ -201,10 +201,12 @@ class LiveBrokers:
                 try:
                     await self._read()
                 except MetadataUnavailable as error:
-                    log.warning("brokers are read again later", extra={"error": str(error)})
+                    log.warning(
+                        "cannot read the list of brokers; trying again later", extra={"error": str(error)}
+                    )
                     await sleep(self._io.loop, _RETRY_SECONDS)
                 except MetadataError as error:
-                    log.error("brokers cannot be read", extra={"error": str(error)})
+                    log.error("cannot read the list of brokers", extra={"error": str(error)})
                     return
         finally:
             self._task = None
@@ -240,7 +242,7 @@ class LiveBrokers:
             record = parse_record(name, node.value)
         except (ValueError, RecursionError) as error:
             if name not in self._unreadable:
-                log.error("a broker's record cannot be read", extra={"broker": name, "error": str(error)})
+                log.error("cannot read the record of a broker", extra={"broker": name, "error": str(error)})
             self._unreadable.add(name)
             return None
         self._unreadable.discard(name)
@@ -251,4 +253,4 @@ class LiveBrokers:
             try:
                 changed()
             except Exception:
-                log.exception("a listener to the brokers of the cluster failed")
+                log.exception("listener for changes of the list of brokers failed")

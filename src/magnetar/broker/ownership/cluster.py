@@ -226,7 +226,7 @@ class ClusterOwnership:
                 return self._took(bundle, node.version)
             if not self._is_earlier_life(node):
                 return self._elsewhere(bundle, node)
-            log.info("a bundle of an earlier life is taken over", extra={"bundle": str(bundle)})
+            log.info("taking over a bundle of an earlier run of this broker", extra={"bundle": str(bundle)})
             await self._remove(path, node.version)
 
     def _took(self, bundle: Bundle, version: int) -> Owner:
@@ -234,7 +234,7 @@ class ClusterOwnership:
         self._known.forget(path_of(bundle))
         self._generation += 1
         held = self._held[bundle] = _Held(version, self._generation)
-        log.info("bundle taken", extra={"bundle": str(bundle)})
+        log.info("bundle acquired", extra={"bundle": str(bundle)})
         return self._here(bundle, held)
 
     # Giving up
@@ -261,7 +261,7 @@ class ClusterOwnership:
         self._known.forget(path_of(bundle))
         if self._held.get(bundle) is held:
             del self._held[bundle]
-        log.info("bundle given up", extra={"bundle": str(bundle)})
+        log.info("bundle released", extra={"bundle": str(bundle)})
 
     async def retire_bundle(self, bundle: Bundle) -> None:
         """Marks the node as being given up, as Pulsar does; the node stays until the session ends."""
@@ -329,7 +329,10 @@ class ClusterOwnership:
             try:
                 node = await self._metadata.get(path_of(bundle))
             except MetadataError as error:
-                log.warning("a bundle is looked at again", extra={"bundle": str(bundle), "error": str(error)})
+                log.warning(
+                    "cannot verify the ownership of the bundle; trying again",
+                    extra={"bundle": str(bundle), "error": str(error)},
+                )
                 await sleep(self._io.loop, _RETRY_SECONDS)
                 continue
             if self._held.get(bundle) is not held:

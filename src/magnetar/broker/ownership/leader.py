@@ -119,7 +119,7 @@ class Leadership:
                 try:
                     await self._elect()
                 except MetadataError as error:
-                    log.warning("the leader is asked for again later", extra={"error": str(error)})
+                    log.warning("leader election failed; trying again later", extra={"error": str(error)})
                     self._again = True
                     await sleep(self._io.loop, _RETRY_SECONDS)
         finally:
@@ -156,12 +156,12 @@ class Leadership:
         if (leader_id, leads) == (self._leader_id, self._is_leader):
             return
         self._leader_id, self._is_leader = leader_id, leads
-        log.info("the cluster is led", extra={"leader": leader_id or "nobody", "here": leads})
+        log.info("leader of the cluster changed", extra={"leader": leader_id or "none", "is_leader": leads})
         for changed in self._listeners:
             try:
                 changed()
             except Exception:
-                log.exception("a listener to the cluster's leader failed")
+                log.exception("listener for changes of the leader failed")
 
 
 def _id_of(value: bytes) -> str | None:

@@ -136,12 +136,14 @@ class DynamicSettings:
     async def _take(self, values: Mapping[str, str]) -> None:
         for name in values.keys() - self._settings.keys() - self._warned:
             self._warned.add(name)
-            log.warning("a changed setting has no effect: it cannot be changed here", extra={"setting": name})
+            log.warning(
+                "dynamic setting ignored: this broker cannot change it at runtime", extra={"setting": name}
+            )
         others = {
             name: setting for name, setting in self._settings.items() if setting.apply(values.get(name))
         }
         if others:
-            log.info("settings were changed", extra={"settings": ", ".join(others)})
+            log.info("dynamic settings changed", extra={"settings": ", ".join(others)})
             await self._changed(any(setting.says_who_may for setting in others.values()))
 
     async def _read_anew(self) -> None:

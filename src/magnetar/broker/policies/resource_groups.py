@@ -72,7 +72,9 @@ class ResourceGroupRecords:
                 if record is not None:
                     found[name] = GroupRates.read(record)
             except MetadataFailure as error:
-                log.error("a resource group is not read", extra={"group": name, "error": str(error)})
+                log.error(
+                    "cannot read the resource group; ignoring it", extra={"group": name, "error": str(error)}
+                )
         self._define(found)
 
     def stop(self) -> None:

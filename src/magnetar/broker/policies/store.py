@@ -236,7 +236,7 @@ class PolicyStore:
             await self.tell(name, None)
         except (BrokerError, MetadataError, LedgerError, ManagedLedgerError) as error:
             log.warning(
-                "changed policies are not read, trying again",
+                "cannot read changed policies; trying again",
                 extra={"namespace": str(name or "all"), "error": str(error)},
             )
             self._io.loop.call_later(_RETRY_SECONDS, self._tell_soon, name)

@@ -131,7 +131,7 @@ class RemoteClusters:
         except BrokerError:
             record = None
         except MetadataError as error:
-            log.warning("cluster record not read", extra={"cluster": name, "error": str(error)})
+            log.warning("cannot read the record of a cluster", extra={"cluster": name, "error": str(error)})
             return
         if known is None or known is not self._known.get(name) or record == known.record:
             return

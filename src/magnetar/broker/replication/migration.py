@@ -62,7 +62,7 @@ class Migration:
             await self._check(topic)
         except (BrokerError, LedgerError, ManagedLedgerError, MetadataError) as error:
             log.warning(
-                "topic not moved to the other cluster",
+                "cannot migrate the topic to the other cluster",
                 extra={"topic": topic.full_name, "error": str(error) or type(error).__name__},
             )
         finally:
@@ -80,7 +80,7 @@ class Migration:
         if self._settings().makes_resources_of_moved:
             await self._make_there(topic, url)
         await move(topic, there)
-        log.info("topic moved to another cluster", extra={"topic": topic.full_name, "url": any_of(there)})
+        log.info("topic migrated to another cluster", extra={"topic": topic.full_name, "url": any_of(there)})
 
     async def _url_of(self, name: TopicName) -> Mapping[str, Any] | None:
         """Returns the ``ClusterUrl`` that clients shall go to; None: they stay."""

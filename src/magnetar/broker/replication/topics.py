@@ -128,7 +128,7 @@ class Replication:
         if not task.cancelled() and task.exception() is not None:
             error = task.exception()
             log.error(
-                "replicators not begun",
+                "cannot start replicators",
                 extra={"topic": topic.full_name, "error": repr(error)},
                 exc_info=error,
             )
@@ -146,7 +146,7 @@ class Replication:
                 return
             except (BrokerError, LedgerError, ManagedLedgerError, MetadataError) as error:
                 log.warning(
-                    "replicators not begun, trying again",
+                    "cannot start replicators; trying again",
                     extra={"topic": topic.full_name, "error": str(error), "seconds": _RETRY_SECONDS},
                 )
             finally:
@@ -175,7 +175,7 @@ class Replication:
         for gone, cursor in _cursors(topic):
             if gone not in wanted:
                 log.info(
-                    "replication ended, what was not sent yet is not sent any more",
+                    "replication ended; unsent messages are not replicated",
                     extra={"topic": topic.full_name, "cluster": gone, "backlog": cursor.backlog()},
                 )
                 await topic.managed_ledger.cursors.delete(cursor.name)

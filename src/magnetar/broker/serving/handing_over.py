@@ -58,7 +58,8 @@ class HandingOver:
             answer = (await self._beside.admin.call(target, "GET", path, {"authoritative": "true"})).json()
         except (BrokerError, ValueError) as error:
             log.info(
-                "clients have to look up", extra={"broker": target.broker_id, "why": str(error) or "not JSON"}
+                "next owner did not accept the topic; clients will look it up",
+                extra={"broker": target.broker_id, "reason": str(error) or "not JSON"},
             )
             return None
         found = _assigned(answer)

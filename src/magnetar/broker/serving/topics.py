@@ -210,7 +210,7 @@ class ServedTopics:
     def _lost(self, bundle: Bundle | None) -> None:
         """Another broker may own the topics by now: they are closed, and nothing of them is written."""
         lost = [topic for topic in self.topics.values() if bundle is None or topic.name in bundle]
-        log.warning("topics are not owned any more", extra={"bundle": bundle or "all", "topics": len(lost)})
+        log.warning("ownership of topics lost", extra={"bundle": bundle or "all", "topics": len(lost)})
         for topic in lost:
             topic.disown()
         for tenure in self._tenures_within(bundle):
@@ -499,7 +499,7 @@ class ServedTopics:
     async def _leave(self, topic: AnyTopic) -> None:
         """The namespace no longer lists the local cluster: the topic is closed and keeps its data."""
         log.warning(
-            "topic closed, its namespace does not list the local cluster any more",
+            "topic closed: its namespace no longer lists the local cluster",
             extra={"topic": topic.full_name, "cluster": self.settings.cluster},
         )
         await self.unload_topic(topic)
@@ -526,7 +526,7 @@ class ServedTopics:
                 await self.unload_topic(topic)
             except (LedgerError, ManagedLedgerError, MetadataError) as error:
                 # Acknowledged messages are durable nevertheless: the next start recovers the topic.
-                log.error("topic did not close", extra={"topic": topic.full_name, "error": str(error)})
+                log.error("cannot close the topic", extra={"topic": topic.full_name, "error": str(error)})
 
     async def unload_topic(self, topic: AnyTopic) -> None:
         """Closes a topic; the next request loads it again. Waits if the topic is being closed already."""

@@ -98,7 +98,9 @@ class Unloads:
         if await self._ended(closing, deadline):
             return
         left = [topic for topic in self._topics.loaded_within(bundle) if topic in topics]
-        log.warning("topics do not close in time", extra={"bundle": str(bundle), "topics": len(left)})
+        log.warning(
+            "topics not closed in time; disowning them", extra={"bundle": str(bundle), "topics": len(left)}
+        )
         for topic in left:
             topic.disown()
 
@@ -117,7 +119,10 @@ class Unloads:
         going = []
         for bundle in bundles:
             if self._clock.monotonic() >= deadline:
-                log.warning("bundles are left to the end of the session", extra={"bundles": len(bundles)})
+                log.warning(
+                    "bundles not released in time; they are freed when the ZooKeeper session ends",
+                    extra={"bundles": len(bundles)},
+                )
                 break
             going.append(self._loop.create_task(self._quietly(bundle, (towards or {}).get(bundle))))
             if self.most_per_second:
@@ -129,4 +134,4 @@ class Unloads:
         try:
             await self.unload(bundle, towards)
         except MetadataError as error:
-            log.warning("bundle stays", extra={"bundle": str(bundle), "error": str(error)})
+            log.warning("cannot release the bundle", extra={"bundle": str(bundle), "error": str(error)})

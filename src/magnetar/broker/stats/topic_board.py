@@ -235,7 +235,7 @@ class TopicBoard:
                 if len(found) >= MOST_NAMES:
                     break
         except BrokerError as error:
-            log.warning("topics that are not loaded are not known to who watches", exc_info=error)
+            log.warning("cannot list topics that are not loaded", exc_info=error)
             return
         if found != self._asleep:
             self._asleep = found

@@ -240,7 +240,7 @@ class Subscription(BaseSubscription):
             return
         self.read_errors += 1
         log.error(
-            "entries cannot be read",
+            "cannot read entries; trying again",
             extra={"topic": self.topic.full_name, "subscription": self.name, "error": str(error)},
         )
 
@@ -336,7 +336,7 @@ class Subscription(BaseSubscription):
         """
         if self.type in (SubscriptionType.Shared, SubscriptionType.Key_Shared):
             log.warning(
-                "ignored a cumulative acknowledgement on a shared subscription",
+                "cumulative acknowledgement on a shared subscription ignored",
                 extra={"topic": self.topic.full_name, "subscription": self.name, "consumer": consumer.name},
             )
             return

@@ -178,14 +178,14 @@ class SystemTopicPolicies:
                 if topic is not None and not topic.closing:
                     await self._read_on(state, topic)
         except Exception:
-            log.exception("policies of topics cannot be read")
+            log.exception("cannot read topic policies")
         changed, state.untold = state.untold, set()
         for key in sorted(changed):
             name = codec().topic_of(key)
             try:
                 await self._tell(name.namespace_name, name)
             except Exception:
-                log.exception("a change of policies was not taken over", extra={"topic": str(name)})
+                log.exception("cannot apply a change of topic policies", extra={"topic": str(name)})
 
     # Changing
 
@@ -284,5 +284,5 @@ def apply_records(policies: dict[str, Record], topic: str, entry: bytes) -> set[
             changed.add(change.key)
     except (ProtocolError, InvalidName) as error:
         # Any client that may publish there can write anything: an entry that is not a record changes nothing.
-        log.warning("not a record of policies topic=%s: %s", topic, error)
+        log.warning("message ignored: it is not a record of topic policies topic=%s: %s", topic, error)
     return changed

@@ -99,7 +99,7 @@ class ClusterTopicPolicies:
             try:
                 await self._client.close()
             except PulsarException as error:
-                log.warning("readers of policies end with the process", extra={"error": str(error)})
+                log.warning("cannot close the readers of topic policies", extra={"error": str(error)})
 
     # Reading
 
@@ -180,7 +180,10 @@ class ClusterTopicPolicies:
             try:
                 changed = self._take(state, name, await reader.read_entries(_READ_ENTRIES))
             except PulsarException as error:
-                log.warning("policies are read anew", extra={"topic": name, "error": str(error)})
+                log.warning(
+                    "reading topic policies failed; reading them again",
+                    extra={"topic": name, "error": str(error)},
+                )
                 break
             for key in sorted(changed):
                 topic = codec().topic_of(key)
@@ -206,7 +209,8 @@ class ClusterTopicPolicies:
                     break
                 except (BrokerError, MetadataError) as error:
                     log.warning(
-                        "policies are read later", extra={"namespace": str(namespace), "error": str(error)}
+                        "cannot read topic policies; trying again later",
+                        extra={"namespace": str(namespace), "error": str(error)},
                     )
                     pause = min(2 * pause, _LONGEST_PAUSE)
         finally:
@@ -217,7 +221,7 @@ class ClusterTopicPolicies:
         try:
             await self._tell(namespace, topic)
         except Exception:
-            log.exception("a change of policies was not taken over", extra={"topic": str(topic or namespace)})
+            log.exception("cannot apply a change of topic policies", extra={"topic": str(topic or namespace)})
 
     def _wake(self, state: _Namespace) -> None:
         waiting, state.waiting = state.waiting, []
@@ -234,7 +238,7 @@ class ClusterTopicPolicies:
         state.waiting.append((position, waiter))
         if not await finished(self._loop, waiter, partial(self._loop.call_later, _LAST_SECONDS)):
             # A deletion of policies may have been compacted away: it is never delivered.
-            log.info("the last record of policies was not delivered")
+            log.info("last record of topic policies not delivered; it may have been compacted away")
 
     def appeared(self, namespace: NamespaceName) -> None:
         self._stored.forget(f"{ROOT}/{change_events_of(namespace).path}")
@@ -345,4 +349,4 @@ async def _closed(each: Reader | Producer) -> None:
     try:
         await each.close()
     except PulsarException as error:
-        log.debug("it has gone already", extra={"error": str(error)})
+        log.debug("cannot close a reader or producer of topic policies", extra={"error": str(error)})

@@ -48,5 +48,8 @@ def _filters(topic: str, settings: _Settings, names: Sequence[str]) -> Sequence[
         return settings.find_filters(names)
     except UnknownFilter as error:
         # The filter existed when the policy was set.
-        log.error("entry filters are not those that were named", extra={"topic": topic, "error": str(error)})
+        log.error(
+            "cannot use the entry filters of the topic; using those of the broker",
+            extra={"topic": topic, "error": str(error)},
+        )
         return settings.dispatch.filters

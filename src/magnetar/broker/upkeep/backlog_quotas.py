@@ -233,7 +233,7 @@ class BacklogQuotas:
                 await self.enforce(topic)
             except (LedgerError, ManagedLedgerError) as error:
                 log.warning(
-                    "cannot tell how old a backlog is",
+                    "cannot determine the age of the backlog",
                     extra={"topic": topic.full_name, "error": str(error)},
                 )
             await let_others(self._served.io.loop)
@@ -295,7 +295,7 @@ class BacklogQuotas:
         count = subscription.skip_to(last)
         if count:
             log.info(
-                "evicted a backlog",
+                "backlog evicted",
                 extra={
                     "topic": topic.full_name,
                     "subscription": subscription.name,

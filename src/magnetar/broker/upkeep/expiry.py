@@ -130,6 +130,6 @@ class ExpiryCheck:
                 await expire_topic(topic)
             except (LedgerError, ManagedLedgerError) as error:
                 log.warning(
-                    "cannot tell what has expired", extra={"topic": topic.full_name, "error": str(error)}
+                    "cannot check for expired messages", extra={"topic": topic.full_name, "error": str(error)}
                 )
             await let_others(self._served.io.loop)

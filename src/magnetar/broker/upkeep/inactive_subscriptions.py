@@ -65,6 +65,6 @@ class InactiveSubscriptionsCheck:
         except SubscriptionNotFound:
             return
         except (LedgerError, ManagedLedgerError, MetadataError) as error:
-            log.warning("an inactive subscription was not deleted", extra={**names, "error": str(error)})
+            log.warning("cannot delete an inactive subscription", extra={**names, "error": str(error)})
             return
         log.info("deleted an inactive subscription", extra=names)

@@ -115,7 +115,7 @@ class InactiveTopicsCheck:
         except (BrokerError, LedgerError, ManagedLedgerError, MetadataError) as error:
             # The next load of the topic finds what is left.
             log.warning(
-                "an inactive topic was not deleted", extra={"topic": topic.full_name, "error": str(error)}
+                "cannot delete an inactive topic", extra={"topic": topic.full_name, "error": str(error)}
             )
             return
         log.info("deleted an inactive topic", extra={"topic": topic.full_name})

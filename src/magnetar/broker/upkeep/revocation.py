@@ -133,14 +133,16 @@ class Revocation:
             except (BrokerError, MetadataError) as error:
                 failure = error
             except Exception as error:
-                log.exception("a client cannot be asked again", extra={"peer": holder.address})
+                log.exception(
+                    "checking the permissions of a client again failed", extra={"peer": holder.address}
+                )
                 failure = error
             if running.is_over():
                 running.end()
                 await next_turn(self._io)
                 running.begin()
         if failure is not None:
-            log.warning("permissions cannot be read, trying again", extra={"error": str(failure)})
+            log.warning("cannot read permissions; trying again", extra={"error": str(failure)})
         return failure is None
 
     def stop(self) -> None:

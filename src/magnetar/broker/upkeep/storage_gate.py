@@ -80,5 +80,5 @@ class StorageGate:
         if task.cancelled():
             return
         if task.exception() is not None:
-            log.error("producers are not closed although there is no room", exc_info=task.exception())
+            log.error("closing producers on a full disk failed", exc_info=task.exception())
         self._begin_closing()

@@ -279,7 +279,7 @@ class HttpConnection:
             response = await self._owner.answer(request)
         except Exception:
             # Nothing reads on and nothing expires until it is answered: the client would wait for ever.
-            log.exception("no answer, by a defect", extra={"path": request.path})
+            log.exception("answering a request failed with an internal error", extra={"path": request.path})
             self._abort()
             return
         finally:
@@ -293,16 +293,16 @@ class HttpConnection:
                 return
             await self._send(request.method, response)
         except Abandoned as error:
-            log.warning("answer given up", extra={"path": request.path, "reason": str(error)})
+            log.warning("response abandoned", extra={"path": request.path, "reason": str(error)})
             self._abort()
             return
         except h11.LocalProtocolError:
-            log.exception("answer could not be written", extra={"path": request.path})
+            log.exception("cannot write the response", extra={"path": request.path})
             self._abort()
             return
         except Exception:
             # Its head is on its way: that it is not whole is told by the end of the connection.
-            log.exception("answer ended by a defect", extra={"path": request.path})
+            log.exception("sending the response failed with an internal error", extra={"path": request.path})
             self._abort()
             return
         finally:

@@ -59,7 +59,9 @@ class Listening(ABC):
             expiry.cancel()
 
     def _grace_ended(self) -> None:
-        log.warning("requests were still in progress", extra={"connections": len(self._connections)})
+        log.warning(
+            "closing connections with requests in progress", extra={"connections": len(self._connections)}
+        )
         self._settle_empty()
 
     def _settle_empty(self) -> None:

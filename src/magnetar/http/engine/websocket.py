@@ -219,7 +219,7 @@ class WebSocket:
             for event in self._frames.events():
                 self._take(event)
         except RemoteProtocolError as error:
-            log.info("a WebSocket is closed", extra={"peer": self.remote, "reason": str(error)})
+            log.info("closing a WebSocket", extra={"peer": self.remote, "reason": str(error)})
             hint = error.event_hint
             code = hint.code if isinstance(hint, CloseConnection) else INVALID
             self.close(int(code), str(error))

@@ -144,11 +144,13 @@ class Consuming:
                     self._loop.call_soon(self._after_others)
                     return
         except PulsarException as error:
-            log.info("a WebSocket's consumer ends", extra={"peer": socket.remote, "reason": str(error)})
+            log.info("consumer of a WebSocket ended", extra={"peer": socket.remote, "reason": str(error)})
             socket.close(INTERNAL_ERROR, str(error))
         except Exception:
             # Whoever calls this has other consumers, too.
-            log.exception("a WebSocket's consumer ends by a defect", extra={"peer": socket.remote})
+            log.exception(
+                "consumer of a WebSocket failed with an internal error", extra={"peer": socket.remote}
+            )
             socket.close(INTERNAL_ERROR, "Internal error")
 
     def _after_others(self) -> None:

@@ -171,7 +171,11 @@ class User:
         except Exception as error:
             told = to_broker_error(error)
             if isinstance(told, InternalError):
-                log.error("a user cannot be authenticated", extra={"peer": self.address}, exc_info=error)
+                log.error(
+                    "authentication of a WebSocket client failed with an internal error",
+                    extra={"peer": self.address},
+                    exc_info=error,
+                )
             self._disprove(str(told))
             return
         finally:

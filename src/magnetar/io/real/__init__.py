@@ -79,7 +79,10 @@ def _kernel_writes(loop: asyncio.AbstractEventLoop) -> Callable[[], KernelWrites
         try:
             return KernelWrites(loop)
         except (OSError, NotImplementedError) as error:
-            log.info("durable writes are done by threads", extra={"reason": str(error)})
+            log.info(
+                "durable writes use threads: direct submission to the kernel is not available",
+                extra={"reason": str(error)},
+            )
             return None
 
     return made

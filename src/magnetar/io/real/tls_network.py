@@ -80,7 +80,7 @@ class TlsListener:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                log.error("no connection can be accepted", extra={"reason": str(error)})
+                log.error("cannot accept connections; trying again", extra={"reason": str(error)})
                 self._loop.remove_reader(listening.fileno())
                 self._loop.call_later(_AGAIN_SECONDS, self._listen_to, listening)
                 return
@@ -146,7 +146,7 @@ class TlsServerNetwork:
                 made, connection, ssl=self._context(), ssl_handshake_timeout=self._seconds
             )
         except (OSError, asyncio.CancelledError) as error:
-            log.debug("no TLS with a client", extra={"peer": host, "reason": str(error)})
+            log.debug("TLS handshake with a client failed", extra={"peer": host, "reason": str(error)})
             connection.close()
         finally:
             self._handshakes.ended(host)

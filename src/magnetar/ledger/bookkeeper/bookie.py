@@ -260,7 +260,7 @@ class Bookie:
             return
         self._link = link
         self._trouble = ""
-        log.info("connected with a bookie", extra={"bookie": self.bookie_id})
+        log.info("connected to a bookie", extra={"bookie": self.bookie_id})
         self._flush()
 
     async def _connected(self, where: tuple[str, int], link: _Link) -> None:
@@ -276,7 +276,7 @@ class Bookie:
     def _has_failed(self, reason: str) -> None:
         self._failed_at = self._clock.monotonic()
         self._trouble = reason or "unknown reason"
-        log.warning("no connection with a bookie", extra={"bookie": self.bookie_id, "reason": reason})
+        log.warning("cannot connect to a bookie", extra={"bookie": self.bookie_id, "reason": reason})
         self._end(reason)
 
     def _end(self, reason: str) -> None:
@@ -341,7 +341,10 @@ class Bookie:
                 if link.ended:
                     return
         except FrameError as error:
-            log.error("a bookie says what none can", extra={"bookie": self.bookie_id, "reason": str(error)})
+            log.error(
+                "closing the connection: a bookie violated the protocol",
+                extra={"bookie": self.bookie_id, "reason": str(error)},
+            )
             self._has_failed(str(error))
 
     def _answered(self, answer: Answer) -> None:
@@ -399,7 +402,7 @@ class Bookie:
     def lost(self, link: _Link, reason: str) -> None:
         """The connection has ended."""
         if link is self._link:
-            log.warning("connection with a bookie lost", extra={"bookie": self.bookie_id, "reason": reason})
+            log.warning("connection to a bookie lost", extra={"bookie": self.bookie_id, "reason": reason})
             self._end(reason)
 
 

@@ -202,7 +202,7 @@ class Bookies:
         if self._io.randomness.fraction() < settings.quarantine_ratio:
             self._quarantined[bookie_id] = now + settings.quarantine_seconds
             log.warning(
-                "a bookie is left alone for its errors",
+                "bookie quarantined because of its errors",
                 extra={"bookie": bookie_id, "seconds": settings.quarantine_seconds},
             )
 
@@ -256,7 +256,7 @@ def _address(value: bytes, bookie_id: str) -> tuple[str, int] | None:
     try:
         info = pb.BookieServiceInfoFormat.FromString(value)
     except DecodeError:
-        log.warning("a bookie's registration cannot be read", extra={"bookie": bookie_id})
+        log.warning("cannot read the registration of a bookie", extra={"bookie": bookie_id})
         return _host_and_port(bookie_id)
     endpoints = [each for each in info.endpoints if each.protocol == _RPC] or list(info.endpoints)
     if endpoints:

@@ -115,7 +115,9 @@ class LedgerRecords:
                 with suppress(BadVersion):
                     node = await self._metadata.put(self.path(ledger_id), value, MUST_NOT_EXIST)
                     return ledger_id, Versioned(record, node.version)
-                log.warning("the id for a new ledger is taken already", extra={"ledger": ledger_id})
+                log.warning(
+                    "id for a new ledger already in use; trying another one", extra={"ledger": ledger_id}
+                )
         raise LedgerError(f"{_TRIES} ids for a new ledger were taken already, below {self._root}")
 
     async def new_id(self) -> int:
@@ -223,7 +225,9 @@ class LedgerRecords:
             try:
                 await self._metadata.delete(path)
             except (MetadataFailed, NodeMissing) as error:
-                log.warning("the node of an id stays", extra={"path": path, "reason": str(error)})
+                log.warning(
+                    "cannot delete the node of a ledger id", extra={"path": path, "reason": str(error)}
+                )
 
 
 class _FailingStore(PassingOnStore):

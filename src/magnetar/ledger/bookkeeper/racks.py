@@ -63,7 +63,7 @@ class RackTable:
             self._stands = _stands(node.value if node is not None else b"")
         except ValueError as error:
             log.error(
-                "the table of racks is damaged, the former one counts on",
+                "cannot read the racks of bookies; keeping the former ones",
                 extra={"path": self._path, "reason": str(error)},
             )
 

@@ -178,7 +178,7 @@ class RecoveryAdds:
             self._fail(BookiesUnavailable(f"ledger {self._ledger_id} cannot be recovered: {self._sorrow}"))
             return
         log.warning(
-            "bookies failed in recovery, and there are no others",
+            "bookies failed in recovery; no replacements are available",
             extra={"ledger": self._ledger_id, "first_entry": self.confirmed + 1, "lost": story},
         )
         self._advance()

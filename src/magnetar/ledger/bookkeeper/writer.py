@@ -213,7 +213,7 @@ class BookKeeperWriter:
             counts.fenced += 1
         elif not isinstance(reason, NoSuchLedger):
             counts.failed += 1
-        log.info("a ledger's writer has ended", extra={"ledger": self.ledger_id, "reason": str(reason)})
+        log.info("writer of a ledger ended", extra={"ledger": self.ledger_id, "reason": str(reason)})
         if self._listener is not None:
             on_failed = self._listener.on_failed
             self._loop.call_soon(on_failed, self.ledger_id, self._confirmed + 1, reason)
@@ -229,7 +229,7 @@ class BookKeeperWriter:
             found = await self._parts.records.read(self.ledger_id)
         except MetadataFailed as error:
             log.info(
-                "a ledger's metadata has changed and cannot be read",
+                "cannot read the changed metadata of a ledger",
                 extra={"ledger": self.ledger_id, "reason": str(error)},
             )
             return

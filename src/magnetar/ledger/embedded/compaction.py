@@ -294,7 +294,7 @@ class Compaction:
                 self._result = Compacted(sources, ledgers, rewritten)
                 self._count(kind, chosen, rewritten)
         except _SegmentDamaged as damage:
-            _log.error("a segment cannot be rewritten and is kept as it is: %s", damage.__cause__)
+            _log.error("cannot rewrite a segment; keeping it: %s", damage.__cause__)
             # The next choice leaves the segment out, and has the others that were chosen with it.
             self._mark_damaged(damage.segment_id)
             await run_job(loop, worker, lambda: self._segments.files.discard(ids))
@@ -302,7 +302,7 @@ class Compaction:
             if not is_shortage(error):
                 raise
             # What was written so far is not referenced.
-            _log.warning("no room to rewrite segments: %s", error)
+            _log.warning("not enough disk space to rewrite segments: %s", error)
             await run_job(loop, worker, lambda: self._segments.files.discard(ids))
             self._wait_until(loop.time() + _RETRY_SECONDS)
         except _Abandoned:

@@ -151,7 +151,7 @@ class DiskGuard:
         if self._stopped:
             return
         if use is None:
-            _log.error("cannot tell how full the disk of the ledgers is: %s", error)
+            _log.error("cannot determine how full the disk of the ledgers is: %s", error)
         else:
             self.use = use
             self._judge()
@@ -184,7 +184,8 @@ class DiskGuard:
             )
         elif self.state is DiskState.WARNING:
             _log.warning(
-                "the disk of the ledgers is %.1f %% full; above %.1f %% (diskUsageThreshold) publishing ends",
+                "the disk of the ledgers is %.1f %% full; "
+                "publishing is refused above %.1f %% (diskUsageThreshold)",
                 100 * self.use.share,
                 100 * self._settings.full_share,
             )

@@ -71,7 +71,7 @@ def read_log_end(disk: Disk, directory: str, store_id: bytes) -> LogEnd | None:
         file.close()
     found = [end for slot in slots if (end := _decode(slot, store_id)) is not None]
     if not found:
-        log.warning("where the log ended is not known: the file does not read back", extra={"path": path})
+        log.warning("cannot read the recorded end of the log", extra={"path": path})
     return max(found, key=lambda end: end.sequence, default=None)
 
 
@@ -125,6 +125,6 @@ class LogEndFile:
         if error is None:
             return
         if is_shortage(error):
-            log.warning("no room to note where the log ends", extra={"error": str(error)})
+            log.warning("not enough disk space to record the end of the log", extra={"error": str(error)})
         else:
             self._failure("cannot note where the log ends", error)

@@ -110,7 +110,10 @@ class Maintenance:
         except OSError as error:
             if not is_shortage(error):
                 self._failed("cannot write the ledger store at its end", error)
-            _log.warning("no room for the ledger store's own files, the log is replayed next time: %s", error)
+            _log.warning(
+                "not enough disk space for the ledger store's own files; the next start replays the log: %s",
+                error,
+            )
 
     async def checkpoint(self) -> None:
         """Writes a checkpoint without segments that are no longer needed, which may then be removed."""
@@ -157,7 +160,7 @@ class Maintenance:
         """
         if not is_shortage(error):
             raise error
-        _log.warning("no room for the ledger store's own files, trying again: %s", error)
+        _log.warning("not enough disk space for the ledger store's own files; trying again: %s", error)
         self._not_before = self._io.loop.time() + _RETRY_SECONDS
         self._retry = self._io.loop.call_at(self._not_before, self._reminder.remind)
 

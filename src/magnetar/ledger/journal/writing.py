@@ -122,7 +122,7 @@ class MetadataJournal:
         if self._stopped:
             return
         log.warning(
-            "the copy of the metadata in the ledgers is not up to date, trying again",
+            "cannot update the copy of the metadata in the ledgers; trying again",
             extra={"error": str(error)},
         )
         if self._timer is None:
@@ -187,7 +187,8 @@ class MetadataJournal:
             except LedgerError as error:
                 # The next start finds it, and tries again.
                 log.warning(
-                    "old copy of the metadata not deleted", extra={"ledger": ledger_id, "error": str(error)}
+                    "cannot delete an old copy of the metadata",
+                    extra={"ledger": ledger_id, "error": str(error)},
                 )
 
 

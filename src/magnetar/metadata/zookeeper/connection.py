@@ -163,7 +163,9 @@ class ZooKeeperConnection:
                 if self._ended:
                     return
         except JuteError as error:
-            log.error("ZooKeeper said what it cannot say", extra={"reason": str(error)})
+            log.error(
+                "closing the connection: cannot decode a packet from ZooKeeper", extra={"reason": str(error)}
+            )
             self.end(f"what it said cannot be read: {error}")
             return
         del received[:at]

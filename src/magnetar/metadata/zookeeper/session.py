@@ -244,7 +244,7 @@ class ZooKeeperSession:
 
     def _has_trouble(self, reason: str) -> None:
         if self.trouble != reason:
-            log.warning("no connection with ZooKeeper", extra={"server": self.server, "reason": reason})
+            log.warning("cannot connect to ZooKeeper", extra={"server": self.server, "reason": reason})
         self.trouble = reason
 
     def _begin(self, connection: ZooKeeperConnection, greeting: Greeting, asked_at: float) -> None:
@@ -262,7 +262,7 @@ class ZooKeeperSession:
         self._connection = connection
         self._start_timer()
         log.info(
-            "connected with ZooKeeper",
+            "connected to ZooKeeper",
             extra={"server": self.server, "session": f"{self.session_id:#x}", "timeout": greeting.timeout_ms},
         )
         self.trouble = ""
@@ -286,7 +286,7 @@ class ZooKeeperSession:
         if not self.session_id:
             return
         log.error(
-            "the session with ZooKeeper is lost",
+            "ZooKeeper session lost",
             extra={"server": self.server, "session": f"{self.session_id:#x}", "reason": reason},
         )
         self.session_id, self._password = 0, _NO_PASSWORD

@@ -180,9 +180,11 @@ class OpenIdProvider:
         try:
             keys = await run_job(self._io.loop, self._worker, lambda: self._read(issuer.url))
         except FetchFailed as error:
-            log.warning("an issuer's keys cannot be had", extra={"issuer": issuer.url, "reason": str(error)})
+            log.warning(
+                "cannot load the keys of an issuer", extra={"issuer": issuer.url, "reason": str(error)}
+            )
         except Exception:
-            log.exception("an issuer's keys cannot be had", extra={"issuer": issuer.url})
+            log.exception("cannot load the keys of an issuer", extra={"issuer": issuer.url})
         else:
             gone = any(keys.get(key_id) != key for key_id, key in issuer.keys.items())
             issuer.keys, issuer.fetched = keys, self._io.clock.monotonic()
@@ -238,7 +240,7 @@ def keys_in(document: bytes) -> Mapping[str, TokenKey]:
                 if named is None or named in usable.algorithms:
                     found[one["kid"]] = usable if named is None else TokenKey((named,), usable.key)
         except (jwt.PyJWTError, UnusableKey, ValueError, TypeError, KeyError) as error:
-            log.warning("a key of an issuer is left aside", extra={"kid": one["kid"], "reason": str(error)})
+            log.warning("key of an issuer ignored", extra={"kid": one["kid"], "reason": str(error)})
     return found
 
 

@@ -140,7 +140,9 @@ class PasswordProvider:
         try:
             self._users = parse_htpasswd(await run_job(self._io.loop, self._worker, self._source.read))
         except UnusableKey as error:
-            log.error("no password is taken: the file cannot be used", extra={"reason": str(error)})
+            log.error(
+                "refusing all passwords: the password file cannot be used", extra={"reason": str(error)}
+            )
             self._users = {}
         self._proven.clear()
         self._begun.clear()

@@ -203,7 +203,7 @@ class TokenProvider:
         try:
             self._key = self._load(await run_job(self._io.loop, self._worker, self._source.read))
         except UnusableKey as error:
-            log.error("no token is taken: the key cannot be used", extra={"reason": str(error)})
+            log.error("refusing all tokens: the key cannot be used", extra={"reason": str(error)})
             self._key = None
         for changed in self._listeners:
             changed()

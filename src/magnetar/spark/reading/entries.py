@@ -152,4 +152,4 @@ class _Ranges:
         )
         if self._connection.options.fail_on_data_loss:
             raise DataLoss(f"{text} (failOnDataLoss)")
-        log.warning("%s; going on behind them", text)
+        log.warning("%s; continuing after them", text)

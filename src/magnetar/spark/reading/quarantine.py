@@ -75,7 +75,7 @@ class Quarantine:
                 self._file.give_up()
                 return
             name = self._file.finish()
-            log.warning("%s: %d malformed messages are in %s", self._part.topic, self._file.rows, name)
+            log.warning("%s: %d malformed messages written to %s", self._part.topic, self._file.rows, name)
 
     def _write(self) -> None:
         if self._file is None:

@@ -93,7 +93,7 @@ class _Plan:
         try:
             self._admin.release_read_plan(self._id)
         except AdminError as error:
-            log.warning("a read plan is left to expire: %s", error)
+            log.warning("cannot release a read plan; it will expire: %s", error)
 
 
 def _part(
@@ -107,7 +107,7 @@ def _part(
                 for entry, data in found:
                     yield _cut(wanted, entry, data)
                 return
-        log.warning("%s has no index that can be read; asking the broker", file["segmentFile"])
+        log.warning("cannot read the index of %s; reading from the broker", file["segmentFile"])
     whole = min(end, wanted.end)
     piece = Range(
         wanted.ledger,

@@ -172,7 +172,7 @@ def test_what_is_still_said_of_tls_is_passed_over() -> None:
 
 
 def reason(caplog: pytest.LogCaptureFixture) -> str:
-    [record] = [each for each in caplog.records if each.msg == "no connection with a bookie"]
+    [record] = [each for each in caplog.records if each.msg == "cannot connect to a bookie"]
     return str(vars(record)["reason"])
 
 

@@ -181,7 +181,7 @@ def _epoch(
 async def _replicate(subscription: Subscription, *, enabled: bool) -> None:
     if not enabled:
         log.warning(
-            "a consumer wants its subscription replicated, and enableReplicatedSubscriptions is false",
+            "subscription not replicated, as its consumer requests: enableReplicatedSubscriptions is false",
             extra={"topic": subscription.topic.full_name, "subscription": subscription.name},
         )
     elif subscription.durable and not subscription.replicated:

@@ -72,7 +72,11 @@ async def _authenticate(connection: Connection, request: CommandConnect) -> None
 def _refuse(connection: Connection, error: Exception) -> None:
     told = to_broker_error(error)
     if isinstance(told, InternalError):
-        log.error("nobody can say who a client is", extra={"peer": connection.address}, exc_info=error)
+        log.error(
+            "closing the connection: authentication failed with an internal error",
+            extra={"peer": connection.address},
+            exc_info=error,
+        )
     else:
         log.warning("refusing a client", extra={"peer": connection.address, "reason": str(told)})
     connection.send_error(SERVER_REQUEST_ID, told)

@@ -168,7 +168,7 @@ class ReplicatedSubscriptions:
         """Gives up a snapshot that takes too long, or that was started for another list of clusters."""
         if now - pending.started >= self._settings.timeout_seconds:
             log.warning(
-                "snapshot for replicated subscriptions given up: clusters have not answered",
+                "snapshot for replicated subscriptions abandoned: not all clusters answered",
                 extra={"topic": self._topic.full_name, "clusters": sorted(pending.waits_for)},
             )
             self._figures.timed_out += 1
@@ -282,7 +282,7 @@ class ReplicatedSubscriptions:
                 self._came(marker, marker.origin, position)
         except EntryError as error:
             log.warning(
-                "ignored a marker that cannot be read",
+                "marker ignored: it cannot be read",
                 extra={
                     "topic": self._topic.full_name,
                     "cluster": marker.origin,
@@ -338,7 +338,7 @@ class ReplicatedSubscriptions:
             return
         if position > self._topic.max_read_position:
             log.warning(
-                "ignored a position for a replicated subscription that is behind the last entry",
+                "position of a replicated subscription ignored: it is beyond the last entry",
                 extra={
                     "topic": self._topic.full_name,
                     "subscription": subscription.name,
@@ -365,7 +365,7 @@ class ReplicatedSubscriptions:
             await made.cursor.flush()
         except (BrokerError, LedgerError, ManagedLedgerError, MetadataError) as error:
             log.warning(
-                "a subscription that another cluster has was not made here",
+                "cannot create the replicated subscription",
                 extra={
                     "topic": topic.full_name,
                     "subscription": name,
