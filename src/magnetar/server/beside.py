@@ -1,4 +1,4 @@
-"""Processes beside brokers, which are none themselves: from the command line to the loop, and its end."""
+"""Runs processes that accompany brokers (proxy, WebSocket server), from the command line to their end."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class OptionsBeside:
-    """What the command line says."""
+    """The options of the command line."""
 
     config: Path | None = None
     overrides: Mapping[str, str] = field(default_factory=dict)
     """Settings by Pulsar's names."""
     accept_unhonoured: frozenset[str] = frozenset()
     wait_seconds: float | None = None
-    """How long ZooKeeper may take to be there at the start; None: any time."""
+    """How long to wait for ZooKeeper at the start; None: without limit."""
     log_format: LogFormat = "text"
     log_level: str = "info"
 
 
 class Loaded(Protocol):
-    """What a configuration amounts to."""
+    """A loaded configuration."""
 
     @property
     def warnings(self) -> tuple[str, ...]: ...
@@ -60,10 +60,10 @@ def run_beside(
     say: Callable[[L, S], None],
     not_served: str,
 ) -> int:
-    """Serves until SIGTERM or SIGINT; answers the exit code. A second signal ends the process at once.
+    """Serves until SIGTERM or SIGINT, and returns the exit code. A second signal ends it immediately.
 
-    :param say: that it serves
-    :param not_served: what a refused start is called
+    :param say: announces that the process serves
+    :param not_served: the beginning of the message when a start is refused
     """
     try:
         loaded = load(options.config, options.accept_unhonoured, options.overrides)

@@ -1,4 +1,4 @@
-"""Where a broker listens and what clients are told of it: ports, bind addresses, advertised listeners.
+"""The addresses that a broker listens on and advertises: ports, bind addresses, advertised listeners.
 
 ``bindAddresses``, ``advertisedListeners`` and ``internalListenerName`` are those of PIP-61 and PIP-95.
 """
@@ -25,15 +25,15 @@ _OPTIONS = {BINARY: "--binary-port", HTTP: "--http-port"}
 
 @dataclass(frozen=True, slots=True)
 class BindAddress:
-    """One address that is listened on."""
+    """One address that the broker listens on."""
 
     scheme: str
     """One of :data:`SCHEMES`."""
     host: str
     port: int
-    """0: a free one."""
+    """0: any free port."""
     listener: str = ""
-    """The advertised listener whose addresses clients are told who come in here; empty: that of all."""
+    """The advertised listener whose addresses clients of this address get; empty: the main one."""
 
     @property
     def tls(self) -> bool:
@@ -45,12 +45,12 @@ class BindAddress:
 
     @property
     def option(self) -> str:
-        """What takes another port."""
+        """The setting or option that changes the port."""
         return _OPTIONS.get(self.scheme, "another port in the settings, or")
 
 
 def bind_addresses(settings: Settings) -> Sequence[BindAddress]:
-    """All of them, those of the ports first.
+    """Returns all bind addresses, those of the port settings first.
 
     :raises SettingsContradict: an address is malformed or given twice, or a protocol has none
     """
@@ -80,19 +80,19 @@ def bind_addresses(settings: Settings) -> Sequence[BindAddress]:
 
 @dataclass(frozen=True, slots=True)
 class Advertised:
-    """What clients are told."""
+    """The addresses that clients get."""
 
     main: Addresses
-    """Who names no listener."""
+    """For clients that name no listener."""
     listeners: Mapping[str, Addresses]
 
 
 def advertised(settings: Settings, host: str, ports: Mapping[str, int]) -> Advertised:
-    """What clients are told once it is known which ports there are.
+    """Returns the advertised addresses once the ports are known.
 
-    :param host: of clients that name no listener
+    :param host: for clients that name no listener
     :param ports: by scheme, of the bind addresses without a listener name
-    :raises SettingsContradict: the settings of listeners do
+    :raises SettingsContradict: the settings of listeners contradict each other
     """
     own = Addresses(None)
     for scheme, port in ports.items():
@@ -129,7 +129,7 @@ def check_listeners(settings: Settings, all_addresses: Sequence[BindAddress]) ->
 
 
 def _completed(listener: Addresses, own: Addresses) -> Addresses:
-    """A listener that says nothing of HTTP has that of the broker."""
+    """Adds the broker's HTTP addresses to a listener without its own."""
     return replace(
         listener,
         http=listener.http or own.http,
@@ -143,9 +143,9 @@ def _with(addresses: Addresses, scheme: str, url: str) -> Addresses:
 
 
 def _addresses(setting: str, text: str) -> Sequence[tuple[str, str, str, int]]:
-    """Name (may be empty), scheme, host and port of each.
+    """Returns name (may be empty), scheme, host and port of each address.
 
-    :raises SettingsContradict: it is malformed
+    :raises SettingsContradict: the text is malformed
     """
     found = []
     for piece in filter(None, map(str.strip, text.split(","))):

@@ -1,4 +1,4 @@
-"""Who a broker is for bookies, as the settings of a cluster say."""
+"""The credentials of a broker for bookies, from the settings of a cluster."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
 
 
 def bookie_auth_provider(settings: ClusterSettings, random: Callable[[int], bytes]) -> AuthProvider | None:
-    """How bookies are told who asks; None: they are not.
+    """Returns the authentication towards bookies; None: no authentication.
 
-    :param random: gives so many random bytes
-    :raises SettingsContradict: there is no such way, or the file of the login cannot be used
+    :param random: returns the given number of random bytes
+    :raises SettingsContradict: the plug-in is not supported, or the login file cannot be used
     """
     plugin = settings.bookkeeper_client_authentication_plugin
     if not plugin:

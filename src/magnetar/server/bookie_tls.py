@@ -1,4 +1,4 @@
-"""TLS towards bookies, as the settings of a cluster say."""
+"""TLS towards bookies, from the settings of a cluster."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _UPGRADE = Upgrade(start_tls.QUESTION, start_tls.answer_bytes, start_tls.refused
 
 
 def bookie_network(loop: asyncio.AbstractEventLoop, settings: ClusterSettings) -> ConnectingNetwork | None:
-    """By which bookies are reached; None: in plain text.
+    """Returns the network for connections to bookies; None: plain text.
 
-    As with Apache's client, whose certificate a trusted issuer has signed is a bookie, by whatever name.
+    As with Apache's client, any certificate of a trusted issuer is accepted, whatever its name.
 
     :raises SettingsContradict: the files cannot be used
     """
@@ -53,7 +53,7 @@ def _files(settings: ClusterSettings) -> TlsFiles:
 
 
 def _is_store(name: str, kind: str) -> bool:
-    """Whether it is PKCS12, not PEM."""
+    """Whether the file is PKCS12 rather than PEM."""
     if kind.upper() in ("PEM", "PKCS12"):
         return kind.upper() == "PKCS12"
     raise SettingsContradict(f"{name}={kind} is not supported; use PEM or PKCS12")

@@ -25,7 +25,7 @@ from magnetar.server.process_settings import OwnClientSettings
 
 
 class TlsChecks(NamedTuple):
-    """What is looked at of a broker's certificate."""
+    """Which properties of a broker's certificate are checked."""
 
     issuer: bool = True
     name: bool = True
@@ -35,7 +35,7 @@ _CHECKED = TlsChecks()
 
 
 def peer_admin(io: Io, loop: asyncio.AbstractEventLoop, settings: Settings) -> HttpPeerAdmin:
-    """:raises SettingsContradict: files cannot be used, or there is no such plug-in"""
+    """:raises SettingsContradict: files cannot be used, or the plug-in does not exist"""
     authentication = _authentication(settings)
     secured = None
     if settings.broker_client_tls_enabled:
@@ -50,7 +50,7 @@ def peer_admin(io: Io, loop: asyncio.AbstractEventLoop, settings: Settings) -> H
 
 
 def _auth_data_source(loop: asyncio.AbstractEventLoop, authentication: Authentication | None) -> Headers:
-    """Returns a function that gives the headers with the credentials."""
+    """Returns a function that returns the headers with the credentials."""
 
     async def auth_headers() -> Mapping[str, str]:
         if authentication is None:
@@ -69,11 +69,11 @@ def own_client(
     tls: TlsChecks = _CHECKED,
     connections: int = 1,
 ) -> Client:
-    """A client in the process's own name.
+    """Returns a client that uses the credentials of this process.
 
     :param at: a broker's addresses
-    :param tls: what is expected of brokers' certificates
-    :param connections: to each broker
+    :param tls: the checks of brokers' certificates
+    :param connections: number of connections to each broker
     """
     authentication = _authentication(settings)
     url = at.binary_tls if settings.broker_client_tls_enabled else at.binary
@@ -94,11 +94,11 @@ def own_client(
 def way_to(
     io: Io, loop: asyncio.AbstractEventLoop, settings: Settings, name: str, record: Mapping[str, Any]
 ) -> Way:
-    """How another cluster is reached, as the cluster's record says, or else the settings (``brokerClient…``).
+    """Returns how to reach another cluster: from the cluster's record, else the settings (``brokerClient…``).
 
-    :param record: ``ClusterData`` of Pulsar's
-    :raises ServiceNotReady: the record does not say how to reach the cluster, or says it in a way that is
-        not supported here; the text names the field
+    :param record: Pulsar's ``ClusterData``
+    :raises ServiceNotReady: the record does not say how to reach the cluster, or in a form that is not
+        supported; the text names the field
     """
     tls = bool(record.get("brokerClientTlsEnabled")) or settings.broker_client_tls_enabled
     field = "brokerServiceUrlTls" if tls else "brokerServiceUrl"

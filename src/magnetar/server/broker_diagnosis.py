@@ -1,4 +1,4 @@
-"""What a broker with some settings finds on a machine: its ports, and the disk of its data."""
+"""Checks the machine for a broker with given settings: its ports, and the disk of its data."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from magnetar.server.settings import disk_guard_settings
 from magnetar.server.taken_port import owner_of
 
 SLOW_SYNC_SECONDS = 0.01
-"""Each publish waits for a sync at least; disks of servers take a hundredth of this."""
+"""Each publish waits for at least one sync; disks of servers take a hundredth of this."""
 _SYNCS = 40
 _MOST_SECONDS = 0.4
-"""That measuring syncs may take."""
+"""Limit of the time for measuring syncs."""
 _BLOCK = bytes(4096)
 
 
 def broker(config: Path | None, data_dir: Path) -> Iterator[Finding]:
-    """Each as soon as it is known; what needs the settings is left out when they cannot be used.
+    """Yields each finding as soon as it is known; without usable settings, those that need none.
 
-    :param config: a ``standalone.conf`` or ``broker.conf``; None: all defaults count
+    :param config: a ``standalone.conf`` or ``broker.conf``; None: the defaults
     :param data_dir: of a standalone broker; it need not exist
     """
     try:
@@ -54,13 +54,13 @@ def broker(config: Path | None, data_dir: Path) -> Iterator[Finding]:
 
 
 def exposed(settings: Settings, listening: Sequence[BindAddress]) -> Iterator[Finding]:
-    """What other machines reach, and are told."""
+    """Yields warnings about listeners that other machines can reach, and about advertised addresses."""
     for exposure in exposures(settings, listening):
         yield Finding("exposure", FindingState.WARN, exposure.found, exposure.advice)
 
 
 def port(bind: BindAddress) -> Finding:
-    """Whether a broker could listen there."""
+    """Checks whether a broker could listen on the address."""
     subject = f"port {bind.port}"
     where = f"{bind.scheme} on {bind.host or 'all addresses'}"
     host = bind.host or None
@@ -69,7 +69,7 @@ def port(bind: BindAddress) -> Finding:
             host, bind.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         with closing(socket.socket(family, kind, protocol)) as tried:
-            # As brokers do: connections of an earlier life are in nobody's way.
+            # As brokers do, so that connections of an earlier process do not count as a conflict.
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tried.bind(address)
     except OSError as error:
@@ -81,13 +81,13 @@ def port(bind: BindAddress) -> Finding:
 
 
 def _existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it that exists."""
+    """Returns the folder, or its nearest parent that exists."""
     folder = folder.absolute()
     return next((each for each in (folder, *folder.parents) if each.exists()), Path("/"))
 
 
 def space(bounds: DiskGuardSettings, data_dir: Path) -> Finding:
-    """Of the device of the data, by the thresholds at which a broker refuses to publish."""
+    """Checks the free space of the data's device against the thresholds for publishing."""
     disk = RealDisk(_existing(data_dir))
     use = DiskUse(disk.total_bytes(), disk.free_bytes())
     found = f"{data_dir}: {use.free >> 20:,} MiB free, {use.share:.1%} used"
@@ -106,7 +106,7 @@ def space(bounds: DiskGuardSettings, data_dir: Path) -> Finding:
 
 
 def sync_speed(data_dir: Path) -> Finding:
-    """How long a commit takes that is written as the broker's log is."""
+    """Measures how long a commit takes, written in the same way as the broker's log."""
     folder = _existing(data_dir)
     if not os.access(folder, os.W_OK | os.X_OK):
         advice = "make it writable for the user that runs the broker, or use another --data-dir"
@@ -128,7 +128,7 @@ def sync_speed(data_dir: Path) -> Finding:
 
 
 def _syncs(folder: str) -> list[float]:
-    """Seconds of each."""
+    """Returns the seconds of each sync."""
     file = RealDisk(folder).open("commits", create=True)
     try:
         file.allocate(_SYNCS * len(_BLOCK))

@@ -1,4 +1,4 @@
-"""One process around a broker: event loop, signals, the line that says it serves, an orderly end."""
+"""The process of a broker: event loop, signals, the line that says it serves, an orderly end."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ _HTTP_GRACE_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class ProcessOptions:
-    """What the command line says."""
+    """The options of the command line."""
 
     data_dir: Path | None = None
-    """None: nothing is kept on this machine."""
+    """None: the broker keeps no data on this machine."""
     config: Path | None = None
     overrides: Mapping[str, str] = field(default_factory=dict)
     """Settings by Pulsar's names."""
@@ -76,27 +76,27 @@ class ProcessOptions:
 
 @dataclass(frozen=True)
 class BrokerSurroundings:
-    """What a broker is to know about where it runs."""
+    """The surroundings in which a broker runs."""
 
     io: Io
     settings: Settings
     runtime_settings: Mapping[str, str]
     """Every setting in effect, as text."""
     advertised_host: str
-    """As clients are told; an IPv6 address in brackets."""
+    """The host that clients get; an IPv6 address in brackets."""
     http_ports: Mapping[str, int]
-    """The real ones, by ``http`` and ``https``."""
+    """The actual ports, by ``http`` and ``https``."""
     bind_addresses: Sequence[BindAddress]
-    """Where the binary protocol is served."""
+    """Addresses of the binary protocol."""
     tls: ListenerTls | None = None
     """None: no bind address has TLS."""
     authenticator: Authenticator = field(default_factory=NobodyIsAsked)
     make_authorizer: Callable[[Grants], Authorizer] | None = None
-    """None: nobody is asked who may do what."""
+    """None: without authorization."""
     cluster: ClusterSettings | None = None
-    """None: everything is in one process."""
+    """None: a standalone broker."""
     dynamic: Mapping[str, Changeable] = field(default_factory=dict)
-    """Settings that can be changed while the broker runs, and what takes them."""
+    """Settings that can be changed while the broker runs, and what applies each change."""
     stop: Callable[[], None] = lambda: None
     """Begins an orderly end of the process."""
 
@@ -115,12 +115,12 @@ class Broker(Protocol):
 
     @property
     def binary_ports(self) -> Mapping[str, int]:
-        """The real ones of bind addresses without a listener name, by ``pulsar`` and ``pulsar+ssl``."""
+        """Actual ports of bind addresses without a listener name, by ``pulsar`` and ``pulsar+ssl``."""
         ...
 
     @property
     def may_be_interrupted(self) -> bool:
-        """Whether a start may be given up half way, now."""
+        """Whether the start may be cancelled now."""
         ...
 
     async def start(self) -> None:
@@ -133,7 +133,7 @@ class Broker(Protocol):
         ...
 
     async def stop(self) -> None:
-        """Serves no more, makes everything durable, closes the stores. Also after a start that failed."""
+        """Stops serving, makes everything durable and closes the stores. Also after a failed start."""
         ...
 
 
@@ -141,14 +141,14 @@ MakeBroker = Callable[[BrokerSurroundings], Broker]
 
 
 def advertised_host(settings: Settings) -> str:
-    """The host that clients are told: the one set, else where the broker listens, else ``localhost``."""
+    """Returns the advertised host: the setting, else the host of the listener, else ``localhost``."""
     return reachable_host(settings.advertised_address or settings.bind_address)
 
 
 def run_process(
     title: str, options: ProcessOptions, make_broker: MakeBroker, *, cluster: bool = False
 ) -> int:
-    """Serves until SIGTERM or SIGINT; answers the exit code. A second signal ends the process at once.
+    """Serves until SIGTERM or SIGINT, and returns the exit code. A second signal ends it immediately.
 
     :param cluster: metadata and ledgers are in ZooKeeper and BookKeeper
     """
@@ -204,10 +204,10 @@ class Assembly:
     ) -> None:
         """:param stop: begins an orderly end of the process
 
-        :param broker_io: what the broker has of the world; None: ``io``, as all else has it
-        :param asked_through: stands before who is asked about clients; None: nothing does
-        :param telemetry: what is sent to a collector; None: nothing
-        :raises SettingsContradict: settings do not go together
+        :param broker_io: the broker's own access to the outside world; None: ``io``, like everything else
+        :param asked_through: wraps the authenticator; None: the authenticator is used directly
+        :param telemetry: settings of the export to a collector; None: no export
+        :raises SettingsContradict: settings contradict each other
         """
         self._io = io
         self._broker_io = broker_io or io
@@ -220,13 +220,13 @@ class Assembly:
         self._bind_addresses = bind_addresses(settings)
         check_listeners(settings, self._bind_addresses)
         self.exposures = exposures(settings, self._bind_addresses)
-        """About listeners that other machines reach."""
+        """Warnings about listeners that other machines can reach."""
         self._roles = Roles(settings)
         asked = authenticator(io, settings, loaded.given, self._roles.proxies)
         self._asked = asked_through(asked) if asked_through is not None else asked
         self._tls: ListenerTls | None = None
         if any(bind.tls for bind in self._bind_addresses):
-            # Few brokers that stand alone have TLS.
+            # Few standalone brokers have TLS.
             from magnetar.server.tls import ListenerTls
 
             self._tls = ListenerTls(io, loop, settings)
@@ -246,7 +246,7 @@ class Assembly:
         self._exporter: Exporter | None = None
 
     async def make(self) -> Broker:
-        """The broker, which does not serve yet; HTTP listens, and answers that it is not ready.
+        """Makes the broker, which does not serve yet; HTTP listens and answers that the broker is starting.
 
         :raises OSError: an address cannot be used
         """
@@ -270,7 +270,7 @@ class Assembly:
         return self._make_broker(place)
 
     def serve_http(self, broker: Broker) -> None:
-        """From now on, for a broker that has started."""
+        """Starts serving HTTP for a broker that has started."""
         settings = self._loaded.settings
         process = broker.process
         if self._telemetry is not None:
@@ -291,11 +291,11 @@ class Assembly:
         )
 
     def ports(self, broker: Broker) -> Mapping[str, int]:
-        """The real ones of bind addresses without a listener name, by scheme."""
+        """Returns the actual ports of bind addresses without a listener name, by scheme."""
         return {**broker.binary_ports, **self._http_ports}
 
     async def stop(self, broker: Broker) -> int:
-        """Answers the exit code."""
+        """Stops everything and returns the exit code."""
         if self._exporter is not None:
             await self._exporter.begin_last()
         seconds = self._loaded.settings.broker_shutdown_timeout_ms / 1000
@@ -337,7 +337,7 @@ async def _serve(
 
 
 async def _started(broker: Broker, loop: asyncio.AbstractEventLoop, stopping: asyncio.Future[None]) -> bool:
-    """Starts the broker; False when it was asked to stop while it waited for others."""
+    """Starts the broker; False if a signal came while it waited for other services."""
     starting = loop.create_task(broker.start())
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if not starting.done() and broker.may_be_interrupted:
@@ -352,7 +352,7 @@ async def _started(broker: Broker, loop: asyncio.AbstractEventLoop, stopping: as
 async def _open_http(
     http: HttpServer, listening: Sequence[BindAddress], tls: ListenerTls | None
 ) -> dict[str, int]:
-    """The ports of bind addresses without a listener name, by scheme."""
+    """Opens the listeners; returns the ports of bind addresses without a listener name, by scheme."""
     ports: dict[str, int] = {}
     for bind in listening:
         if bind.binary:
@@ -365,7 +365,7 @@ async def _open_http(
 
 
 async def _stop(http: HttpServer, broker: Broker, timeout_seconds: float) -> int:
-    """Stops both; gives up after the time that the settings allow: a start after that is a normal one."""
+    """Stops both, within the time that the settings allow. The start after a timeout is a normal one."""
     try:
         async with asyncio.timeout(timeout_seconds):
             await http.stop(min(_HTTP_GRACE_SECONDS, timeout_seconds))
@@ -386,7 +386,7 @@ def _http_limits(settings: Settings) -> HttpLimits:
 
 
 def _http_origins(settings: Settings, host: str) -> Origins:
-    """:raises SettingsContradict: what is allowed is no origin"""
+    """:raises SettingsContradict: an allowed origin is malformed"""
     try:
         return Origins((settings.bind_address, host), settings.magnetar_http_allowed_origins)
     except ValueError as error:

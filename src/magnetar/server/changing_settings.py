@@ -1,4 +1,4 @@
-"""Settings of a file with what is changed of them while a broker runs, and which those are."""
+"""Settings of a file with the changes made while a broker runs, and which settings can change."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _FOR_GOOD = {
     "entryFilterNames": "filters are code, which only the configuration file may load",
     "loadManagerClassName": "there is only one load manager",
 }
-"""Settings that Pulsar changes while a broker runs, that are honoured here, and why they stay as they are."""
+"""Honoured settings that Pulsar can change while a broker runs, and why this broker cannot."""
 
 
 class ChangingSettings(Generic[S, T]):
-    """Both are immutable; another one takes their place.
+    """Settings and the object derived from them. Both are immutable, and a change replaces them.
 
-    :param of_file: the settings as the file has them
-    :param table: what is known of each
-    :param read: makes what is gone by of them. :raises SettingsContradict: they do not go together
+    :param of_file: the settings of the file
+    :param table: the description of each setting
+    :param read: derives the object from settings. :raises SettingsContradict: they contradict each other
     """
 
     def __init__(self, of_file: S, table: Mapping[str, Setting], read: Callable[[S], T]) -> None:
@@ -50,7 +50,7 @@ class ChangingSettings(Generic[S, T]):
         self.now = read(of_file)
 
     def changeable(self, names: Iterable[str]) -> Mapping[str, Changeable]:
-        """Settings of these names, and what takes them."""
+        """Returns the settings with these names, and what applies each change."""
         return {name: Changeable(partial(self._take, name), partial(self._check, name)) for name in names}
 
     def _check(self, name: str, text: str) -> None:
@@ -60,7 +60,7 @@ class ChangingSettings(Generic[S, T]):
             raise SettingRefused(str(error)) from error
 
     def _with(self, name: str, text: str | None) -> tuple[Mapping[str, Value], T]:
-        """What is changed, and what is gone by, with one more change."""
+        """Returns the changes and the derived object with one more change."""
         changed = dict(self._changed)
         changed.pop(attribute_name(name), None)
         if text is not None:
@@ -68,7 +68,7 @@ class ChangingSettings(Generic[S, T]):
         return changed, self._read(replace(self._of_file, **changed))
 
     def _take(self, name: str, text: str | None) -> bool:
-        """What cannot be used counts for nothing: what was said before does."""
+        """Applies a change; a value that cannot be used is ignored, and the former one stays."""
         if text is None and attribute_name(name) not in self._changed:
             # A start asks about every setting: a copy of all for each of them would take 10 ms.
             return False
@@ -82,17 +82,17 @@ class ChangingSettings(Generic[S, T]):
 
 
 class BrokerOptions:
-    """What a broker goes by, whatever stores it has, as it is now."""
+    """The present settings of a broker, whatever its stores."""
 
     def __init__(self, settings: Settings, *, cluster: bool) -> None:
-        """:param cluster: it is one on ZooKeeper and BookKeeper"""
+        """:param cluster: the broker uses ZooKeeper and BookKeeper"""
         table = cluster_settings_table() if cluster else settings_table()
         self._changing: ChangingSettings[Settings, Settings] = ChangingSettings(settings, table, _themselves)
         own = [name for name in changeable_names(cluster=cluster) if hasattr(settings, attribute_name(name))]
         self.dynamic = self._changing.changeable(own)
-        """The settings that can change, and what takes them when they do."""
+        """The settings that can change, and what applies each change."""
         self.refused = unchangeable(cluster=cluster)
-        """Those that Pulsar changes, and why they stay as they are."""
+        """Settings that Pulsar can change, and why this broker cannot."""
 
     @property
     def now(self) -> Settings:
@@ -104,7 +104,7 @@ def _themselves(settings: Settings) -> Settings:
 
 
 def changeable_names(*, cluster: bool) -> list[str]:
-    """Settings that count at once when they are changed."""
+    """Returns the settings whose changes take effect immediately."""
     return [
         row.name
         for row in _dynamic(cluster=cluster)
@@ -113,7 +113,7 @@ def changeable_names(*, cluster: bool) -> list[str]:
 
 
 def unchangeable(*, cluster: bool) -> Mapping[str, str]:
-    """Settings that Apache Pulsar changes while a broker runs, and why that cannot be done here."""
+    """Returns the settings that Apache Pulsar can change while a broker runs, and why this broker cannot."""
     changeable = changeable_names(cluster=cluster)
     return {
         row.name: _why_not(row, cluster=cluster)

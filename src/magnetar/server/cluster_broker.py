@@ -46,13 +46,13 @@ _EXPIRY_SECONDS = 10.0
 """How much later than promised ZooKeeper may end a session."""
 _LOOK_SECONDS = 0.5
 _HANDING_OVER = 2 / 3
-"""The part of the time for stopping in which bundles are given up one by one."""
+"""The part of the time for stopping in which bundles are released one by one."""
 
 
 def run_broker(options: ProcessOptions, wait_seconds: float | None) -> int:
-    """Serves until SIGTERM or SIGINT; answers the exit code.
+    """Serves until SIGTERM or SIGINT, and returns the exit code.
 
-    :param wait_seconds: how long ZooKeeper and bookies may take to be there at the start; None: any time
+    :param wait_seconds: how long to wait for ZooKeeper and bookies at the start; None: without limit
     """
     return run_process("broker", options, lambda place: ClusterBroker(place, wait_seconds), cluster=True)
 
@@ -60,13 +60,13 @@ def run_broker(options: ProcessOptions, wait_seconds: float | None) -> int:
 class ClusterBroker(ServingBroker):
     """See :class:`magnetar.server.broker_process.Broker`.
 
-    It ends when its session with ZooKeeper is lost: what it served may be somebody else's from then on.
+    The process ends when its ZooKeeper session is lost: other brokers may own its topics from then on.
     """
 
     def __init__(
         self, place: BrokerSurroundings, wait_seconds: float | None, host: Host | None = None
     ) -> None:
-        """:param host: the machine that the broker measures; None: the one that it runs on
+        """:param host: the machine whose usage the broker reports; None: the one that it runs on
 
         :raises SettingsContradict: the settings name no ZooKeeper
         """
@@ -91,7 +91,7 @@ class ClusterBroker(ServingBroker):
 
     @property
     def may_be_interrupted(self) -> bool:
-        """While it starts it may wait for others for a long time."""
+        """True during the start, which may wait for other services for a long time."""
         return self._broker is None
 
     async def start(self) -> None:
@@ -158,7 +158,7 @@ class ClusterBroker(ServingBroker):
         self._leftovers = io.loop.create_task(self._delete_leftovers(broker, ledgers))
 
     async def _check_cluster(self, metadata: MetadataStore) -> None:
-        """:raises SettingsContradict: the metadata knows nothing of the cluster"""
+        """:raises SettingsContradict: the metadata has no record of the cluster"""
         name = self._place.settings.cluster_name
         if not await metadata.exists(f"/admin/clusters/{name}"):
             raise SettingsContradict(
@@ -169,7 +169,7 @@ class ClusterBroker(ServingBroker):
     async def _wait_for_bookies(
         self, metadata: MetadataStore, root: str, wanted: int, patience: Patience
     ) -> None:
-        """:raises MetadataRefused: too few have come in time"""
+        """:raises MetadataRefused: too few bookies have registered in time"""
         while True:
             registered = [each for each in await metadata.children(f"{root}/available") if each != "readonly"]
             if len(registered) >= wanted:
@@ -205,14 +205,15 @@ class ClusterBroker(ServingBroker):
 
     @staticmethod
     async def _delete_leftovers(broker: BrokerService, ledgers: ManagedLedgerFactory) -> None:
-        """What an earlier life could not delete. Nothing is looked for: others keep ledgers there, too."""
+        """Deletes ledgers whose deletion an earlier process recorded. Does not search for orphaned ledgers,
+        because other brokers keep ledgers in the same place."""
         try:
             await ledgers.deletions.resume()
         except MetadataError as error:
             log.warning("cannot delete leftover ledgers now", extra={"error": str(error)})
 
     async def stop(self) -> None:
-        """Also after a start that failed half way."""
+        """Stops the broker, also after a failed start."""
         if self._leftovers is not None:
             self._leftovers.cancel()
         if self._ledgers is not None:
@@ -229,7 +230,7 @@ class ClusterBroker(ServingBroker):
                 await metadata.close()
 
     async def _hand_over(self, membership: Membership) -> None:
-        """Others are given what this broker has while it still tells clients where to go."""
+        """Passes the bundles on to other brokers while this broker still redirects clients."""
         towards = await membership.destinations()
         await membership.retire()
         if self._broker is not None:
@@ -239,7 +240,7 @@ class ClusterBroker(ServingBroker):
 
 
 class _InBookKeeper:
-    """Where entries are is the bookies' to tell; how it is to write to them is told here."""
+    """Storage figures of a broker on BookKeeper: of its writes only, as bookies report the space."""
 
     def __init__(self, store: BookKeeperLedgerStore) -> None:
         self._store = store

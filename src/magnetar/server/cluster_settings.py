@@ -1,4 +1,4 @@
-"""From the settings of a cluster to where its metadata is, and how its ledgers are kept."""
+"""Derives the places of the metadata and the settings of ledgers from the settings of a cluster."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from magnetar.protocol.frames import max_frame_size
 from magnetar.server.cluster_setup import LEDGERS, bookkeeper_of
 
 _OTHER_STORE = re.compile(r"(?!zk:|zookeeper:)[a-z][-a-z0-9+.]*:(?![0-9])")
-"""What names another kind of store, as ``etcd:`` does; and not a host with its port."""
+"""Matches the name of another kind of store, such as ``etcd:``, but not a host with its port."""
 
 
 class MetadataPlaces(NamedTuple):
     local: EnsembleAddress
     configuration: EnsembleAddress
     bookkeeper: EnsembleAddress
-    """Without a path."""
+    """The ensemble, without a path."""
     ledgers: str
     """The path of the ledgers there."""
 
@@ -71,10 +71,10 @@ def quorums(settings: ClusterSettings) -> Quorums:
 def ledger_settings(
     settings: ClusterSettings, root: str, max_message_size: int, auth_provider: AuthProvider | None = None
 ) -> BookKeeperSettings:
-    """:param root: below which the metadata of ledgers lies
+    """:param root: path above the metadata of ledgers
 
-    :param max_message_size: of the broker, in bytes: as in Pulsar, requests to bookies have room for it
-    :param auth_provider: by which bookies are told who asks
+    :param max_message_size: of the broker, in bytes; as in Pulsar, requests to bookies may be this large
+    :param auth_provider: authentication towards bookies
     """
     return BookKeeperSettings(
         root,
@@ -133,7 +133,7 @@ def _names(text: str) -> frozenset[str]:
 
 
 def in_cluster(known: BrokerSettings, settings: ClusterSettings) -> BrokerSettings:
-    """What is otherwise in a broker whose ledgers are in BookKeeper."""
+    """Returns the settings with what differs in a broker whose ledgers are in BookKeeper."""
     copies, policies = quorums(settings), known.policies
     persistence = replace(
         policies.persistence,

@@ -1,6 +1,6 @@
-"""What a cluster's metadata needs before bookies and brokers start: as Apache Pulsar's set-up makes it.
+"""Creates the metadata that a cluster needs before bookies and brokers start, as Apache Pulsar's set-up does.
 
-A node that is there stays; one that says something else than what is asked for is refused by name.
+Existing nodes stay; a node that contradicts the request is refused with its name.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _SERVICE_URI = re.compile(r"(?:zk(?:\+\w+)?://|metadata-store:)(?P<address>.+)")
 
 
 class SetupContradicts(Exception):
-    """The metadata says something else already; the text names the node, and both."""
+    """The metadata already has another value; the text names the node and both values."""
 
 
 @dataclass(frozen=True)
 class ClusterSetup:
-    """What is asked for."""
+    """The requested cluster."""
 
     cluster: str
     urls: Mapping[str, str]
@@ -50,11 +50,11 @@ async def set_up_cluster(
     *,
     own_bookkeeper: bool = True,
 ) -> None:
-    """Makes what is missing.
+    """Creates missing nodes.
 
-    :param bookkeeper: where the bookies' metadata is, its path that of the ledgers
-    :param own_bookkeeper: whether that is to be made, below :data:`LEDGERS` of ``local``
-    :raises SetupContradicts: something else is there already
+    :param bookkeeper: the ensemble with the bookies' metadata; its path is that of the ledgers
+    :param own_bookkeeper: whether to create that metadata too, below :data:`LEDGERS` of ``local``
+    :raises SetupContradicts: a node has another value already
     :raises MetadataError: a store refused
     """
     await _check_cluster(configuration, setup)
@@ -68,9 +68,9 @@ async def set_up_cluster(
 
 
 def bookkeeper_of(service_uri: str) -> EnsembleAddress:
-    """Where the metadata of bookies is that are there already, with the path of their ledgers.
+    """Returns where the metadata of existing bookies is, with the path of their ledgers.
 
-    :raises ValueError: it is no address of ZooKeeper's
+    :raises ValueError: the text is not a ZooKeeper address
     """
     found = _SERVICE_URI.fullmatch(service_uri)
     if found is None:
@@ -84,7 +84,7 @@ def bookkeeper_of(service_uri: str) -> EnsembleAddress:
 
 
 async def _make_functions(local: MetadataStore, setup: ClusterSetup, bookkeeper: EnsembleAddress) -> None:
-    """Where Pulsar's functions keep packages and state: in ledgers of the same bookies."""
+    """Creates the nodes for packages and state of Pulsar's functions, in ledgers of the same bookies."""
     if setup.storage_containers > 0:
         await _make(local, "/stream/metadata", b"\x08" + _varint(setup.storage_containers))
         await _make(local, "/stream/assignment", b"")
@@ -109,7 +109,7 @@ async def _make_configuration(store: MetadataStore, setup: ClusterSetup) -> None
 
 
 async def _check_cluster(store: MetadataStore, setup: ClusterSetup) -> None:
-    """Before anything is made: a contradiction must not leave half of a cluster."""
+    """Runs before anything is created, so that a contradiction does not leave half of a cluster."""
     for path, wanted in (
         (f"/admin/clusters/{setup.cluster}", _cluster_record(setup)),
         (_COORDINATORS, {"partitions": setup.transaction_coordinators, "deleted": False}),
@@ -134,10 +134,10 @@ async def _make_json(
     check: bool = False,
     joins: str = "",
 ) -> None:
-    """Makes a record; one that is there stays, but for ``joins``.
+    """Creates a record; an existing one stays, except for ``joins``.
 
-    :param check: what it says must agree
-    :param joins: a list to which what is new is added: clusters that share a configuration store
+    :param check: an existing record must agree
+    :param joins: name of a list that gets new items, for clusters that share a configuration store
     """
     while True:
         node = await store.get(path)
@@ -154,7 +154,7 @@ async def _make_json(
         try:
             await store.put(path, encoded, MUST_NOT_EXIST if node is None else node.version)
         except BadVersion:
-            # Somebody else sets the same cluster up: theirs is looked at.
+            # Another process sets up the same cluster: check its record.
             continue
         return
 
@@ -181,7 +181,7 @@ def _decoded(path: str, value: bytes) -> dict[str, Any]:
 
 
 def _client_record(*, tls: bool) -> dict[str, Any]:
-    """How the cluster's own clients connect, as far as nobody says anything."""
+    """Returns the default connection settings of the cluster's own clients."""
     return {
         "brokerClientTlsEnabled": tls,
         "tlsAllowInsecureConnection": False,
@@ -197,7 +197,7 @@ def _cluster_record(setup: ClusterSetup) -> dict[str, Any]:
 
 
 def _namespace_binding(bookkeeper: EnsembleAddress) -> bytes:
-    """Of DistributedLog, version 1: servers and path of the ledgers, in Thrift's JSON."""
+    """Returns the binding of DistributedLog, version 1: servers and path of the ledgers, in Thrift's JSON."""
     servers = _text(str(EnsembleAddress(bookkeeper.hosts)))
     fields: Sequence[str] = (servers, _text(bookkeeper.chroot), '{"tf":1}', '{"tf":0}', *(servers,) * 3)
     body = ",".join(f'"{number}":{field}' for number, field in enumerate(fields, 1))

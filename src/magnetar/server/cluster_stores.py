@@ -1,4 +1,4 @@
-"""The metadata stores of a cluster: ZooKeeper, one of its own and one that clusters share, or both in one."""
+"""The metadata stores of a cluster: its own ZooKeeper and the configuration store, or one for both."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ _PATIENCE_SECONDS = 30.0
 _TELL_SECONDS = 10.0
 _BOOKIES_ASKED = 10
 _SIZE_CHECK = "magnetar/size-check"
-"""What its ledger is made for; after a crash it is one of the orphaned ledgers."""
+"""Names the purpose of the ledger of a size check; after a crash it is an orphaned ledger."""
 _METADATA_BYTES = 8 * 1024
-"""Beside the message itself, in the largest entry that is tried: not all that clients have room for."""
+"""Bytes added to the message in the largest entry that is tried; clients may add more."""
 _FIRST_SECONDS = 1.0
-"""Whoever waits longer is told so."""
+"""After this time the log says what the process waits for."""
 
 
 class Patience:
-    """How long servers that are not there are waited for, and how often that is told."""
+    """How long to wait for missing servers, and how often to log it."""
 
     def __init__(self, clock: Clock, loop: Loop, limit_seconds: float | None) -> None:
-        """:param limit_seconds: None: for ever"""
+        """:param limit_seconds: None: without limit"""
         self.clock, self.loop = clock, loop
         self._deadline = None if limit_seconds is None else clock.monotonic() + limit_seconds
         self._tell_at = 0.0
@@ -55,14 +55,14 @@ class Patience:
         return self._deadline is not None and self.clock.monotonic() >= self._deadline
 
     def slice(self) -> float:
-        """Seconds to wait until it should be told that nothing has come, or until patience is over."""
+        """Returns the seconds until the next log line about the wait, or until the limit."""
         until = _TELL_SECONDS if self._tell_at else _FIRST_SECONDS
         if self._deadline is None:
             return until
         return min(until, max(0.0, self._deadline - self.clock.monotonic()))
 
     def tell(self, missing: str) -> None:
-        """Says what is waited for, now and then."""
+        """Logs what the process waits for, if the interval has passed."""
         if self.clock.monotonic() >= self._tell_at:
             self._tell_at = self.clock.monotonic() + _TELL_SECONDS
             log.warning("waiting for other services", extra={"missing": missing})
@@ -71,7 +71,7 @@ class Patience:
 async def open_zookeeper(
     io: Io, address: EnsembleAddress, access: ZooKeeperAccess, patience: Patience
 ) -> ZooKeeperMetadataStore:
-    """:raises MetadataRefused: it has not answered in time"""
+    """:raises MetadataRefused: ZooKeeper has not answered in time"""
     outside = access.outside(io)
     while True:
         try:
@@ -85,14 +85,14 @@ async def open_zookeeper(
 
 
 class ClusterMetadata(NamedTuple):
-    """The metadata of a cluster; to close ``everything`` is enough."""
+    """The metadata of a cluster; closing ``everything`` closes all of it."""
 
     zookeeper: ZooKeeperMetadataStore
-    """The cluster's own."""
+    """The local store."""
     local: MeasuredStore
-    """The same, as it is to be used."""
+    """The same store, with measured operations; use this one."""
     everything: MetadataStore
-    """That and what clusters share, as one store."""
+    """The local store and the configuration store as one."""
     measured: Sequence[MeasuredStore]
 
 
@@ -104,7 +104,7 @@ async def open_metadata(
     patience: Patience,
 ) -> ClusterMetadata:
     """
-    :raises MetadataError: one of them does not answer in time
+    :raises MetadataError: a store does not answer in time
     """
     own = await open_zookeeper(io, local, access.local, patience)
     measured = MeasuredStore(own, io.clock, "metadata-store")
@@ -125,15 +125,15 @@ class BookiesMetadata(NamedTuple):
     metadata: MetadataStore
     root: str
     other: MetadataStore | None
-    """A store of its own, which is to be closed; None: it is that of the cluster."""
+    """A separate store, which the caller closes; None: the local store of the cluster."""
 
 
 async def open_bookies_metadata(
     io: Io, places: MetadataPlaces, opened: ClusterMetadata, access: ZooKeeperAccess, patience: Patience
 ) -> BookiesMetadata:
-    """:param access: as to the local store, whose settings count here, too
+    """:param access: access to the local store, which also applies to a separate one
 
-    :raises MetadataError: a store of its own does not answer in time
+    :raises MetadataError: a separate store does not answer in time
     """
     if places.own_bookkeeper:
         root = places.ledgers.removeprefix(places.local.chroot)
@@ -150,10 +150,10 @@ async def open_ledgers(
     settings: ClusterSettings,
     max_message_size: int,
 ) -> BookKeeperLedgerStore:
-    """The ledgers of BookKeeper.
+    """Opens the ledgers of BookKeeper.
 
-    :param of_bookies: with the metadata of bookies and ledgers, below ``root``
-    :param local: with the table of racks
+    :param of_bookies: the store with the metadata of bookies and ledgers, below ``root``
+    :param local: the store with the table of racks
     :param max_message_size: of the broker, in bytes
     :raises SettingsContradict: the files for TLS towards bookies, or the login there, cannot be used
     """
@@ -169,19 +169,19 @@ async def open_ledgers(
 
 
 async def check_entry_size(loop: Loop, store: BookKeeperLedgerStore, max_message_size: int) -> None:
-    """Finds out whether bookies take entries with the largest message; with the default they do.
+    """Checks whether bookies accept entries with the largest message; not needed for the default size.
 
-    A bookie closes the connection over a request that is too large, and says nothing. Such an entry would be
-    written to one new ledger after another, and no message of its topic would be stored any more.
+    A bookie closes the connection without an answer when a request is too large. Such an entry would be
+    written to one new ledger after another, and no further message of its topic would be stored.
 
     :param max_message_size: of the broker, in bytes
-    :raises SettingsContradict: they store a small entry, and not a large one
+    :raises SettingsContradict: bookies store a small entry, but not a large one
     :raises LedgerError: the ledger of the check cannot be deleted
-    :raises MetadataError: the metadata do not answer
+    :raises MetadataError: the metadata store does not answer
     """
     if max_message_size <= DEFAULT_MAX_MESSAGE_SIZE:
         return
-    # All copies count: each of these bookies is asked.
+    # The ack quorum is the ensemble, so that each of these bookies must accept the entry.
     count = min(len(store.bookies.writable), _BOOKIES_ASKED)
     large = bytes(max_message_size + _METADATA_BYTES)
     try:
@@ -217,9 +217,9 @@ def set_up_stores(
     own_bookkeeper: bool,
     access: MetadataAccess,
 ) -> None:
-    """Sets a cluster up, in a loop of its own.
+    """Sets up a cluster, in its own event loop.
 
-    :raises SetupContradicts: something else is there already
+    :raises SetupContradicts: a node has another value already
     :raises MetadataError: a store does not answer, or refused
     """
 

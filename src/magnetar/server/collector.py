@@ -1,4 +1,4 @@
-"""Python's collector of cycles, kept from stopping the process: what lives long is not looked at again."""
+"""Keeps Python's garbage collector from pausing the process: long-lived objects are not scanned again."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from magnetar.io.wheel import TimerWheel
 
 _LOOK_SECONDS = 1.0
 _GROWN = 500
-"""Topics and connections that came since what lives was last set aside."""
+"""Number of new topics and connections after which live objects are frozen again."""
 _GONE = 10_000
-"""Connections that were closed: the 25 objects each leaves in cycles are worth one long look."""
+"""Number of closed connections after which a full collection pays: each leaves 25 objects in cycles."""
 _TOPICS_LIKE_A_CONNECTION = 10
-"""Reference counting frees a topic that is closed or deleted. So many count as one connection all the same,
-for what a rare path may have left in a cycle: at the latest 100,000 of them lead to a look."""
+"""Reference counting frees a topic that is closed or deleted. Ten still count as one connection, in case a
+rare path leaves objects in cycles: after at most 100,000 of them there is a full collection."""
 _THRESHOLDS = (2_000, 5, 400)
-"""Of the three generations. A scrape of ten thousand topics makes no collection of all, and one of the
-second generation looks at ten thousand objects: some milliseconds."""
+"""Thresholds of the three generations. A scrape of ten thousand topics causes no full collection, and one of
+the second generation scans ten thousand objects, which takes some milliseconds."""
 
 
 class Collector:
-    """With ten thousand topics one collection of everything takes a tenth of a second, and finds nothing.
+    """Avoids full collections: with ten thousand topics one takes a tenth of a second and finds nothing.
 
-    Objects of topics and connections are set aside (``gc.freeze``) as they come. What goes is freed by
-    reference counting, except for the little that a connection leaves in cycles: after 10,000 connections
-    that were closed, or 100,000 topics, all objects are looked at once, which is noted among the slices.
+    Objects of new topics and connections are frozen (``gc.freeze``). Reference counting frees closed ones,
+    except for the few objects that a connection leaves in cycles: after 10,000 closed connections, or 100,000
+    topics, there is one full collection, which is recorded among the slices.
     """
 
     def __init__(self, io: Io, wheel: TimerWheel, broker: BrokerService) -> None:
@@ -52,7 +52,7 @@ class Collector:
         self._timer = self._wheel.schedule(_LOOK_SECONDS, self.look)
 
     def look(self) -> None:
-        """Sets aside what came, and looks for what was left behind when much has gone."""
+        """Freezes new objects, and runs a full collection when many connections have closed."""
         self._schedule()
         broker = self._broker
         came = broker.topic_loads.count + broker.connections.created

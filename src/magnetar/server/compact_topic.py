@@ -1,4 +1,4 @@
-"""Compacting one topic of a broker that does not run: its stores are opened, and nobody is served."""
+"""Compacts a topic of a stopped standalone broker: opens its stores without serving clients."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class NotCompacted(Exception):
 
 
 def compact_stored(settings: Settings, data_dir: Path, topic: str) -> None:
-    """Compacts a topic, or all its partitions, in the data directory of a broker that does not run.
+    """Compacts a topic, or all its partitions, in the data directory of a stopped broker.
 
-    :raises StoreLocked: a broker runs there
-    :raises NotCompacted: there is no such topic, or it cannot be compacted
+    :raises StoreLocked: a broker uses the data directory
+    :raises NotCompacted: the topic does not exist, or cannot be compacted
     :raises LedgerError: the ledger store cannot be opened
     :raises MetadataError: the metadata cannot be read
     :raises OSError: the data directory cannot be used

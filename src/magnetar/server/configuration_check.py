@@ -1,4 +1,4 @@
-"""Whether a process would start with a file of settings, and what becomes of each, without a start."""
+"""Checks a configuration file: whether a process would start with it, and how it uses each setting."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from magnetar.server.exposure import exposures
 
 @dataclass(frozen=True)
 class Checked:
-    """What is found out about a file."""
+    """The result of a check."""
 
     findings: list[SettingFinding]
     problems: list[str]
-    """Why a start would be refused, as it would say it; empty: it would not, for what the file says."""
+    """Reasons why a start would be refused, in its words; empty: the file is no reason to refuse one."""
     warnings: Sequence[str] = ()
-    """What a start would warn of besides: listeners that other machines reach."""
+    """Further warnings of a start, about listeners that other machines can reach."""
 
 
 @dataclass(frozen=True)
 class _Kind:
     table: Callable[[], dict[str, Setting]]
     try_it: Callable[[Path, Iterable[str]], Sequence[str]]
-    """Returns what a start would warn of, and raises what a start would."""
+    """Returns the warnings and raises the errors of a start."""
     known: re.Pattern[str] | None = None
 
 
@@ -78,11 +78,11 @@ _KINDS: Mapping[str, _Kind] = {
 
 
 _METADATA = ("metadataStoreUrl", "zookeeperServers")
-"""Set where there is a cluster."""
+"""Settings that indicate a cluster."""
 
 
 def check(path: Path, kind: str, accept: Iterable[str] = ()) -> Checked:
-    """Ports, disks, keys and certificates are not looked at.
+    """Checks a file. Does not look at ports, disks, keys and certificates.
 
     :param kind: of process: ``standalone``, ``broker``, ``proxy`` or ``websocket``
     :param accept: guarded keys that may be set although they are not honoured
@@ -102,7 +102,7 @@ def check(path: Path, kind: str, accept: Iterable[str] = ()) -> Checked:
 
 
 def kind_of(path: Path) -> str:
-    """The process that a file is for, by its name, else by what it sets.
+    """Returns the kind of process that a file is for: by its name, else by its settings.
 
     :raises ConfigurationError: the file cannot be read
     """

@@ -1,8 +1,8 @@
-"""The ledger store and the metadata of a data directory: opened together, or not at all.
+"""Opens the ledger store and the metadata of a data directory together, or neither.
 
-Either of them alone looks sound when the other one is missing, older, or another broker's. Ledgers that the
-metadata do not name would then be taken for leftovers. So the ledgers hold a journal of the metadata, the
-metadata hold the id of the ledger store, and both say how far the other one had come.
+Each looks sound alone when the other one is missing, older, or another broker's. Ledgers that the metadata
+do not name would then count as orphaned. So the ledgers hold a journal of the metadata, the metadata hold
+the id of the ledger store, and each records the progress of the other.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _USED = f"the ledger store in {LEDGERS} has been used"
 
 
 class StoresDisagree(LedgerError):
-    """The ledger store and the metadata do not belong together; says which file is wrong, and what helps."""
+    """The ledger store and the metadata do not belong together; the text names the file and the remedy."""
 
 
 class EmbeddedStores:
     """Both stores of a data directory, and the journal between them; usable once :meth:`open` has returned.
 
-    Whoever makes one closes it, whatever became of its opening.
+    The caller closes it, also when opening failed.
     """
 
     def __init__(self, io: Io, settings: EmbeddedSettings, *, reserve_bytes: int = 0) -> None:
-        """:param reserve_bytes: kept for metadata that must be written when the device is full"""
+        """:param reserve_bytes: space kept for metadata that must be written when the device is full"""
         self._io = io
         self._settings = settings
         self._reserve_bytes = reserve_bytes
@@ -62,9 +62,9 @@ class EmbeddedStores:
         return self._journal
 
     async def open(self) -> None:
-        """The ledger store comes first: its lock keeps a second process away from all the rest.
+        """Opens the ledger store first, because its lock keeps a second process away from the rest.
 
-        :raises StoresDisagree: metadata or ledgers are missing, older than the other one, or another broker's
+        :raises StoresDisagree: metadata or ledgers are missing, older than the other, or another broker's
         :raises LedgerError: the ledger store cannot be opened
         :raises MetadataError: the metadata cannot be opened
         """
@@ -78,7 +78,7 @@ class EmbeddedStores:
         await journal.start(journals)
 
     async def close(self) -> None:
-        """Makes everything durable and releases both. Idempotent."""
+        """Makes everything durable and closes both stores. Idempotent."""
         if self._journal is not None:
             await self._journal.stop()
         if self._ledgers is not None:
@@ -92,7 +92,7 @@ async def _open_metadata(
 ) -> EmbeddedMetadataStore:
     used = ledgers.durable_next_ledger_id > 1
     io.disk.make_directory(METADATA)
-    # Looked at before SQLite does: it removes a write-ahead log that it finds beside no database.
+    # Check before SQLite opens the file: it removes a write-ahead log without a database.
     if used and not _has_bytes(io, METADATA_FILE):
         raise StoresDisagree(f"{METADATA_FILE} is missing or empty, but {_USED}. {_HELP}")
 
@@ -115,7 +115,7 @@ def _has_bytes(io: Io, path: str) -> bool:
 
 
 def _verify(found: Progress | None, seen: Header | None, ledgers: EmbeddedLedgerStore, *, used: bool) -> None:
-    """:raises StoresDisagree: the metadata are not those that belong to the ledgers"""
+    """:raises StoresDisagree: the metadata do not belong to the ledgers"""
     paired = found is not None and found.ledger_store == ledgers.store_id
     if found is None or (not paired and not found.tally.nodes):
         if used:
@@ -161,7 +161,7 @@ def _older_ledgers(last_known: int, ledgers: EmbeddedLedgerStore) -> StoresDisag
 async def _check_named(
     ledgers: EmbeddedLedgerStore, metadata: EmbeddedMetadataStore, journals: list[Journal]
 ) -> None:
-    """For data of releases without a journal, which say less about each other.
+    """Checks data of releases without a journal, in which the stores record less about each other.
 
     :raises StoresDisagree: the metadata name ledgers that the ledger store never had
     """

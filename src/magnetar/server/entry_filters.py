@@ -1,4 +1,4 @@
-"""Finding the filters of entries that the settings name."""
+"""Finds the entry filters that the settings name."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GROUP = "magnetar.entry_filters"
-"""Entry points of installed packages in this group are filters that can be named."""
+"""Settings can name filters that are entry points of installed packages in this group."""
 
 
 def find_filters(named: tuple[str, ...]) -> FindFilters:
-    """What finds the filters that policies name.
+    """Returns a function that finds the filters named by policies.
 
-    Those are entry points of the group, and what the broker's settings name: else whoever may set a policy
-    could have the broker load any module.
+    Policies can name only entry points of the group and the filters of the broker's settings. Otherwise a
+    user with permission to set policies could have the broker load any module.
 
     :param named: ``entryFilterNames``
     """
@@ -44,10 +44,10 @@ def find_filters(named: tuple[str, ...]) -> FindFilters:
 
 @cache
 def load_entry_filters(names: tuple[str, ...]) -> tuple[EntryFilter, ...]:
-    """One of each, made once a process.
+    """Creates one filter of each name; called once per process.
 
     :param names: of entry points of the group, or ``module:Class``
-    :raises ConfigurationError: one cannot be found or made; the text names it
+    :raises ConfigurationError: a filter cannot be found or created; the text names it
     """
     problems: list[str] = []
     found: list[EntryFilter] = []
@@ -67,7 +67,7 @@ def load_entry_filters(names: tuple[str, ...]) -> tuple[EntryFilter, ...]:
 
 
 def _points(name: str) -> EntryPoints:
-    # Most brokers have no filters, and the module takes 10 ms to read.
+    # Most brokers have no filters, and importing the module takes 10 ms.
     from importlib.metadata import entry_points
 
     return entry_points(group=GROUP, name=name)

@@ -1,4 +1,4 @@
-"""Exporting topics between the data of a standalone broker and a cluster, in a process of its own."""
+"""Exports topics between the data of a standalone broker and a cluster, in a separate process."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ExportPlace:
-    """Where topics are, or go to."""
+    """Source or target of an export."""
 
     loaded: Loaded
     data_dir: Path | None
-    """None: it is a cluster."""
+    """None: a cluster."""
 
     def open(
         self, loop: asyncio.AbstractEventLoop, *, make: bool, check: bool
@@ -41,24 +41,24 @@ class ExportPlace:
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """What the command line says."""
+    """The options of the command line."""
 
     source: ExportPlace
     target: ExportPlace
     selection: Selection
     policies: WhichPolicies
     mapping: Path | None
-    """None: nobody holds ids outside."""
+    """None: message ids are not kept outside."""
     check: bool
     give_up: bool = False
-    """What was cut short is taken back, as far as nothing has left."""
+    """Undo an interrupted export, except for topics that have left the source already."""
 
 
 class MappingFile:
-    """Lines are appended, and durable before what they tell counts."""
+    """The file of the mapping. Appended lines are durable before the export relies on them."""
 
     def __init__(self, path: Path) -> None:
-        """:raises NotExported: there is something else in the file
+        """:raises NotExported: the file is not a mapping file
 
         :raises OSError: it cannot be written
         """
@@ -67,7 +67,7 @@ class MappingFile:
         if self._file.readline().rstrip("\n") not in ("", HEADER):
             self._file.close()
             raise NotExported(f"{path} exists and is not a mapping file")
-        # A full disk, or a crash, may have left half a line at the end: nothing counts that it tells.
+        # A full disk or a crash may have left half a line at the end: ignore it.
         whole = path.read_bytes().rfind(b"\n") + 1
         self._file.truncate(whole)
         if not whole:
@@ -83,11 +83,11 @@ class MappingFile:
 
 
 def export_ledgers(wanted: ExportRequest, say: Say) -> bool:
-    """Whether everything went, or can go; otherwise it was said why not.
+    """Exports, or only checks. Returns whether all topics were or can be exported; reasons go to ``say``.
 
-    :raises NotExported: a side cannot be opened, or somebody came between
-    :raises LedgerError: entries cannot be read, or written
-    :raises ManagedLedgerError: a record cannot be read, or written
+    :raises NotExported: a side cannot be opened, or another process interfered
+    :raises LedgerError: entries cannot be read or written
+    :raises ManagedLedgerError: a record cannot be read or written
     :raises MetadataError: a store does not answer
     :raises BrokerError: policies of topics cannot be set
     :raises OSError: the mapping cannot be written

@@ -1,4 +1,4 @@
-"""The stores between which topics are exported: opened as a broker opens them, and served by nobody."""
+"""Opens the stores between which topics are exported, as a broker does, but without serving clients."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ _LOOK_SECONDS = 0.25
 async def standalone_side(
     loop: asyncio.AbstractEventLoop, data_dir: Path, settings: Settings, *, make: bool, check: bool
 ) -> AsyncIterator[OpenStores]:
-    """The data directory of a standalone broker.
+    """Opens the data directory of a standalone broker.
 
-    :param make: whether one that is missing is made; with ``check`` only for as long as it is looked at
-    :raises NotExported: a broker runs there, or there is no data
+    :param make: whether to create a missing one; with ``check`` only for the duration of the check
+    :raises NotExported: a broker uses the directory, or it has no data
     :raises LedgerError: the ledgers cannot be opened
     :raises MetadataError: the metadata cannot be opened
     """
@@ -97,12 +97,12 @@ async def _standalone(
 async def cluster_side(
     loop: asyncio.AbstractEventLoop, settings: Settings, cluster: ClusterSettings, *, check: bool
 ) -> AsyncIterator[OpenStores]:
-    """A cluster on ZooKeeper and BookKeeper. While it is open none of our brokers starts there.
+    """Opens a cluster on ZooKeeper and BookKeeper. While it is open, no Magnetar broker starts in it.
 
-    :param check: it is only looked at, and may be served
-    :raises NotExported: it is served, there is no such cluster, or another export runs
+    :param check: the cluster is only examined, and brokers may serve it
+    :raises NotExported: brokers serve the cluster, it does not exist, or another export runs
     :raises LedgerError: the ledgers cannot be opened
-    :raises MetadataError: the metadata does not answer
+    :raises MetadataError: the metadata store does not answer
     """
     io, places = real_io(loop, "."), metadata_places(cluster)
     patience = Patience(io.clock, io.loop, _PATIENCE_SECONDS)
@@ -140,7 +140,7 @@ async def cluster_side(
 
 
 class _Guard:
-    """Keeps brokers away from a cluster whose topics are on their way."""
+    """Keeps brokers from starting in a cluster during an export."""
 
     def __init__(self, io: Io, metadata: MetadataStore, places: MetadataPlaces) -> None:
         self._io = io
@@ -154,7 +154,7 @@ class _Guard:
             self._lost = True
 
     async def check_cluster(self, name: str) -> None:
-        """:raises NotExported: there is no such cluster"""
+        """:raises NotExported: the cluster does not exist"""
         if not await self._metadata.exists(f"/admin/clusters/{name}"):
             raise NotExported(
                 f"clusterName={name}: the metadata at {self._places.local} has no such cluster; create it "
@@ -162,9 +162,9 @@ class _Guard:
             )
 
     async def take(self, patience_seconds: float) -> None:
-        """:param patience_seconds: how long sessions of those that were killed may take to end
+        """:param patience_seconds: how long the sessions of killed processes may take to end
 
-        :raises NotExported: brokers serve, or another export runs
+        :raises NotExported: brokers serve the cluster, or another export runs
         """
         deadline = self._io.clock.monotonic() + patience_seconds
         while True:
@@ -176,7 +176,8 @@ class _Guard:
             await sleep(self._io.loop, _LOOK_SECONDS)
 
     async def _others(self) -> list[str]:
-        """Each writes itself down before it looks: of two that come at once one sees the other."""
+        """Returns the other processes. Each registers before it looks, so that of two that start at the same
+        time at least one sees the other."""
         node = await self._metadata.get(EXPORTER)
         if node is None:
             try:
@@ -188,14 +189,14 @@ class _Guard:
         return await self.brokers()
 
     async def brokers(self) -> list[str]:
-        """Who serves."""
+        """Returns the brokers that serve the cluster."""
         return [f"broker {name} is running" for name in await self._metadata.children(BROKERS)]
 
     def said(self, others: Sequence[str]) -> str:
         return f"{' and '.join(others)} at {self._places.local}"
 
     def check(self) -> None:
-        """:raises NotExported: brokers may have come"""
+        """:raises NotExported: brokers may have started"""
         if self._lost:
             raise NotExported(
                 f"the session with ZooKeeper at {self._places.local} was lost, and brokers may have "
@@ -235,7 +236,7 @@ def _side(
 
 
 def _alone() -> None:
-    """The lock of the data keeps others away."""
+    """Does nothing: the lock of the data directory keeps other processes away."""
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""What other machines reach of a broker, and what they are told of it: the warnings about both."""
+"""Warnings about listeners that other machines can reach, and about advertised addresses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ALL_ADDRESSES = ("", "0.0.0.0", "::")  # nosec B104 - compared, not bound to
 
 
 class Exposure(NamedTuple):
-    """A warning."""
+    """A warning about a listener."""
 
     found: str
     advice: str
@@ -23,9 +23,9 @@ class Exposure(NamedTuple):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs on this machine reach what listens on ``host``.
+    """Whether only programs on this machine can reach a listener on ``host``.
 
-    :param host: an address or a name, as ``bindAddress`` has it. Of names only ``localhost`` is loopback
+    :param host: an address or a name, as in ``bindAddress``. The only name that is loopback is ``localhost``
     """
     if host.lower() == "localhost":
         return True
@@ -36,7 +36,7 @@ def is_loopback(host: str) -> bool:
 
 
 def exposures(settings: Settings, listening: Sequence[BindAddress]) -> Sequence[Exposure]:
-    """Warnings about listeners that other machines reach; empty: there are none to be given.
+    """Returns warnings about listeners that other machines can reach.
 
     :param listening: see :func:`magnetar.server.bind_addresses.bind_addresses`
     """
@@ -56,7 +56,7 @@ def _unauthenticated(settings: Settings, reached: Sequence[BindAddress]) -> Sequ
 
 
 def _misled(settings: Settings, reached: Sequence[BindAddress]) -> Sequence[Exposure]:
-    """Lookups would send clients on other machines to themselves."""
+    """Returns warnings about lookups that would send clients on other machines to their own machine."""
     if settings.advertised_address or settings.advertised_listeners:
         return []
     if not any(bind.host in _ALL_ADDRESSES for bind in reached):

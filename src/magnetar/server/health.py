@@ -1,4 +1,4 @@
-"""The health check: a message goes all the way to the disk and is read back, by way of a topic."""
+"""The health check: publishes a message to a topic, durably, and reads it back."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
 
 _TOPIC = "healthcheck"
 _SECONDS = 58.0
-"""A little less than administration's clients wait: they hear what took so long."""
+"""A little less than the timeout of administration clients, so that they learn what took so long."""
 
 
 class HealthCheck:
-    """Has topics of its own, in namespaces of this broker; nobody subscribes: they are trimmed."""
+    """Uses topics in namespaces of this broker. Without subscriptions they are trimmed."""
 
     def __init__(self, broker: BrokerService, check: Callable[[], None] | None = None) -> None:
-        """:param check: raises BrokerError when a store is known not to answer"""
+        """:param check: raises BrokerError if a store is known not to answer"""
         self._broker = broker
         self._check = check
         self._mutex = Mutex(broker.io.loop)
 
     async def run(self, newer_name: bool = False) -> None:
-        """:param newer_name: by way of the topic whose name is of the newer form
+        """:param newer_name: use the topic whose name has the newer form
 
-        :raises PersistenceFailure: a message cannot be stored, or is not read back, or not in time
-        :raises MetadataFailure: the metadata does not work
+        :raises PersistenceFailure: a message cannot be stored, or is not read back in time
+        :raises MetadataFailure: the metadata store does not work
         :raises BrokerError: the topic cannot be loaded
         """
         if not self._broker.ready:

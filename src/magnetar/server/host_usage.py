@@ -1,4 +1,4 @@
-"""The machine's own counters, as Linux tells them."""
+"""The machine's counters, as Linux reports them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from magnetar.broker.load.host import HostSample
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _IDLE = (3, 4)
-"""Fields of a processor's line that tell of doing nothing: idle, and waiting for a disk."""
+"""Fields of a processor's line with idle time: idle, and waiting for a disk."""
 _ETHERNET = "1"
 _KBITS_PER_MBIT = 1000
 _KBITS_PER_GBIT = 1_000_000
 
 
 class LinuxHost:
-    """See :class:`magnetar.broker.load.host.Host`; what the system does not tell is 0."""
+    """See :class:`magnetar.broker.load.host.Host`; figures that the system does not report are 0."""
 
     def __init__(self, nic_gbps: float | None) -> None:
-        """:param nic_gbps: of all network cards together; None: what the system says of them"""
+        """:param nic_gbps: of all network cards together; None: as the system reports"""
         self._nic_kbits = None if nic_gbps is None else nic_gbps * _KBITS_PER_GBIT
 
     def sample(self) -> HostSample:
@@ -40,7 +40,7 @@ class LinuxHost:
 
 
 def _text(path: Path) -> str:
-    """Empty: the system has no such file, or does not tell now (a card without a cable)."""
+    """Returns empty text if the file does not exist or cannot be read now (a card without a cable)."""
     try:
         return path.read_text("ascii", "replace").strip()
     except OSError:
@@ -63,14 +63,14 @@ def _resident_bytes() -> int:
 
 
 def _memory_bytes() -> int:
-    """The machine's, or less where the process is confined."""
+    """Returns the memory of the machine, or the lower limit of the process's control group."""
     total = os.sysconf("SC_PHYS_PAGES") * _PAGE
     confined = _number(Path("/sys/fs/cgroup/memory.max"))
     return min(total, confined) if confined else total
 
 
 def _cards() -> list[Path]:
-    """Cards of the machine, those of software left out."""
+    """Returns the physical network cards."""
     try:
         found = sorted(Path("/sys/class/net").iterdir())
     except OSError:

@@ -1,4 +1,4 @@
-"""Names by which plain HTTP requests may call a process: its own, and those of its settings."""
+"""Host names that plain HTTP requests may use for a process: its own, and those of its settings."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ class NameSettings(Protocol):
 
 
 def hosts_of(settings: NameSettings, own: Iterable[str] = ()) -> Hosts:
-    """Own names besides those of the machine, and what is allowed; a page that may change something may read.
+    """Returns the accepted names: ``own``, those of the machine, and allowed ones. Origins that may change
+    something may also read.
 
-    :raises SettingsContradict: what is allowed is no name
+    :raises SettingsContradict: an allowed name is malformed
     """
     allowed = settings.magnetar_http_allowed_hosts
     origins = settings.magnetar_http_allowed_origins
@@ -39,9 +40,9 @@ def hosts_of(settings: NameSettings, own: Iterable[str] = ()) -> Hosts:
 
 
 def hosts_of_broker(settings: Settings, host: str) -> Hosts:
-    """:param host: the address that clients are told
+    """:param host: the advertised address
 
-    :raises SettingsContradict: what is allowed is no name, or listeners contradict each other
+    :raises SettingsContradict: an allowed name is malformed, or listeners contradict each other
     """
     told = advertised(settings, host, {})
     urls = [

@@ -1,4 +1,4 @@
-"""Passwords of key stores, each in a file of its own."""
+"""Passwords of key stores, which are read from files."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from magnetar.config.settings import SettingsContradict
 
 
 def key_store_password(path: str) -> str:
-    """Without the blanks and line breaks around it; empty: there is no such file to read.
+    """Returns the password without surrounding white space; empty if ``path`` is empty.
 
-    :raises SettingsContradict: it cannot be read
+    :raises SettingsContradict: the file cannot be read
     """
     if not path:
         return ""

@@ -1,6 +1,6 @@
-"""What ledgers say about themselves, for metadata that no journal has: data of older releases above all.
+"""Rebuilds metadata from the ledgers themselves if the journal lacks them, as in data of older releases.
 
-Each ledger was made with the name of its topic, subscription or schema. What only the metadata knew is gone:
+Each ledger records the name of its topic, subscription or schema. Facts that only the metadata had are lost:
 policies, permissions, and cursors that an orderly stop had moved out of their ledgers.
 """
 
@@ -33,12 +33,12 @@ from magnetar.metadata.interface import MetadataStore
 from magnetar.naming.topic_name import decode_path_piece, encode_path_piece
 
 HOLDER = "magnetar-recovered"
-"""A subscription made at the beginning of each topic that is restored. Others may be missing, and messages
-that they need would be deleted when the topic is loaded."""
+"""A subscription created at the beginning of each restored topic. Other subscriptions may be missing, and
+their messages would be deleted when the topic is loaded."""
 
 
 class Salvage:
-    """Adds to the metadata what the ledgers say. Of what is there only lists of ledgers change."""
+    """Adds the facts from ledgers to the metadata. Of existing records only lists of ledgers change."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Salvage:
         node = await self._metadata.get(path)
         record = ManagedLedgerRecord() if node is None else decode_managed_ledger(node.value, path)
         last = record.ledgers[-1].ledger_id if record.ledgers else -1
-        # Older ones that are not listed were consumed, and waited for their deletion.
+        # Older ledgers that are not listed were consumed and waited for their deletion.
         new = [ledger for ledger in found if ledger.ledger_id > last]
         if not new:
             return
@@ -137,7 +137,7 @@ class Salvage:
             await self._metadata.put(path, data, -1 if node is None else node.version)
 
     async def _restore_cursor(self, name: str, cursor: str, ledger: LedgerMetadata) -> None:
-        """Its newest state is the last entry of its ledger, where a broker looks for it."""
+        """Restores a cursor; its newest state is the last entry of its ledger, where a broker looks."""
         path = f"{ROOT}/{name}/{encode_path_piece(cursor)}"
         if not await self._metadata.exists(f"{ROOT}/{name}") or await self._metadata.exists(path):
             return

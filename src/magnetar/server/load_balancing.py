@@ -1,4 +1,4 @@
-"""Puts the load manager of a broker together: what it tells of itself, and what it does where it leads."""
+"""Assembles the load manager of a broker: its own reports, and its work as the leader."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from magnetar.server.registration import Registration
 
 
 class LoadBalancing:
-    """Made before the broker is, for the broker's record tells of its load from the first moment."""
+    """Created before the broker, because the broker's first record already contains its load."""
 
     def __init__(
         self,
@@ -79,16 +79,16 @@ class LoadBalancing:
         return manager
 
     def desk(self) -> LoadDesk:
-        """There is one as soon as the broker's ownership is."""
+        """Available as soon as the broker's ownership exists."""
         return LoadDesk(self.manager, self.reporter)
 
     @property
     def manager(self) -> LoadManager:
-        """The newest one; there is one as soon as the broker is."""
+        """The newest manager; available as soon as the broker exists."""
         return self._managers[-1]
 
     def start(self, served: BrokerService) -> None:
-        """From now on what is served is told, and others are served as they need it."""
+        """Starts reporting the load of ``served``, and balancing load while this broker leads."""
         self._served = served
         served.unloads.patience = lambda: self._options.now.unload_seconds
 
@@ -99,7 +99,7 @@ class LoadBalancing:
         self.reporter.start()
 
     def stop(self) -> None:
-        """Also after a start that failed half way."""
+        """Stops, also after a failed start."""
         self.reporter.stop()
         for manager in self._managers:
             manager.stop()

@@ -1,4 +1,4 @@
-"""From the settings of a cluster to those of its load manager, as they are now: most can change meanwhile."""
+"""Derives the present settings of the load manager from those of a cluster; most can change at runtime."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BOTH = "AvgShedder"
 
 
 def load_settings(settings: ClusterSettings) -> LoadSettings:
-    """:raises SettingsContradict: a strategy or a load manager that there is not, or two that do not agree"""
+    """:raises SettingsContradict: a strategy or load manager is unknown, or settings contradict each other"""
     manager = settings.load_manager_class_name
     if manager not in ("", MODULAR):
         raise SettingsContradict(
@@ -68,7 +68,7 @@ def _named(key: str, given: str, known: Mapping[str, object]) -> str:
 
 
 def _weights(settings: ClusterSettings) -> Weights:
-    """Of two names of a weight the new one counts unless it says nothing else than the default."""
+    """Of the two names of a weight, the new one counts unless it has its default."""
     weight_in, weight_out = (
         settings.load_balancer_bandwidth_in_resource_weight,
         settings.load_balancer_bandwidth_out_resource_weight,
@@ -134,7 +134,7 @@ def _report(settings: ClusterSettings) -> ReportSettings:
 
 
 class LoadOptions:
-    """The settings as they are now."""
+    """The present settings of the load manager."""
 
     def __init__(self, settings: ClusterSettings) -> None:
         """:raises SettingsContradict: see :func:`load_settings`"""
@@ -146,7 +146,7 @@ class LoadOptions:
 
     @property
     def dynamic(self) -> Mapping[str, Changeable]:
-        """The settings that can change, and what takes them when they do."""
+        """The settings that can change, and what applies each change."""
         return self._changing.changeable(filter(_of_load, changeable_names(cluster=True)))
 
 

@@ -1,6 +1,6 @@
 """The log: one line for each event, to standard error, as ``key=value`` or as JSON.
 
-What belongs to an event besides its text is given as ``extra``:
+Fields of an event are given as ``extra``:
 ``log.info("topic loaded", extra={"topic": name})``.
 """
 
@@ -20,14 +20,14 @@ LogFormat = Literal["text", "json"]
 LEVELS = ("debug", "info", "warning", "error")
 
 _MOST_KINDS = 10_000
-"""Texts with something particular in them would else be kept for ever."""
+"""Bounds the memory for texts that contain varying parts."""
 
 _ALWAYS = frozenset({("magnetar.audit", "done")})
-"""Loggers and texts whose every line is wanted: somebody known changed something."""
+"""Loggers and texts that are never left out: the audit log of changes."""
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _MOST_OF_TEXT = 4_000
-"""Characters of a message; what belongs to it has half as many each, a trace so many at both of its ends."""
+"""Characters of a message. A field has half as many, a trace this many at each end."""
 _PLAIN = re.compile(r"[^\s\"=\\]+")
 
 
@@ -42,10 +42,10 @@ def configure_logging(style: LogFormat, level: str, stream: TextIO | None = None
 
 
 class RateBound(logging.Filter):
-    """Lets through so many lines of a kind in a second, and says with the next one how many it left out.
+    """Limits the lines of one kind per second; the next line of the kind reports how many were left out.
 
-    Of a kind are those with the same text, whatever belongs to them besides. Errors are always let through:
-    they are rare, and each is somebody's.
+    Lines with the same text are of one kind, whatever their fields. Errors always pass: they are rare, and
+    each may matter.
     """
 
     def __init__(self, lines_per_second: float = 20.0, burst: int = 200) -> None:
@@ -82,7 +82,7 @@ class _Kind:
     left: float
     """Lines that may be written now."""
     seen: float
-    """When the last one came, seconds since 1970."""
+    """Time of the last line, in seconds since 1970."""
     left_out: int = 0
 
 
@@ -92,12 +92,12 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    """What the event was given besides its text."""
+    """Returns the fields of an event."""
     return {key: value for key, value in vars(record).items() if key not in _OWN}
 
 
 class TextLines(logging.Formatter):
-    """``time LEVEL logger text key=value …``; odd values are quoted, control characters escaped."""
+    """``time LEVEL logger text key=value …``; values are quoted if necessary, control characters escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
         parts = [_time(record), record.levelname, record.name, _one_line(_message(record))]
@@ -108,7 +108,7 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line."""
+    """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         event: dict[str, Any] = {
@@ -121,7 +121,7 @@ class JsonLines(logging.Formatter):
         if record.exc_info and record.exc_info[0] is not None:
             event["trace"] = _trace(self, record)
         line = json.dumps(event, default=str, ensure_ascii=False)
-        # Only within texts, where both say the same.
+        # Characters that are not printable occur only within strings, where escapes mean the same.
         return line if line.isprintable() else "".join(map(_in_json, line))
 
 
@@ -146,7 +146,7 @@ def _cut(text: str, most: int = _MOST_OF_TEXT // 2) -> str:
 
 
 def _bounded(value: Any) -> Any:
-    """A value as JSON has it, texts cut; of what is made of others the text, when that is long."""
+    """Returns a value for JSON, with long texts cut; a long list or object becomes cut text."""
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, str):

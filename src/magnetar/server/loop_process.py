@@ -1,4 +1,4 @@
-"""What every process of a server has: limits, an event loop, signals."""
+"""Parts of every server process: limits, an event loop, signals."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ log = logging.getLogger(__name__)
 
 _SWITCH_INTERVAL_SECONDS = 2e-5
 _SAME_SIGNAL_SECONDS = 1.0
-"""Signals so close together are one."""
+"""Signals within this time count as one."""
 _STOP_SECONDS = 10.0
 EXIT_CODE_FAILED = 1
 
 
 class Served(Protocol):
-    """What a process serves."""
+    """The service of a process."""
 
     async def stop(self) -> None: ...
 
@@ -34,14 +34,14 @@ S = TypeVar("S", bound=Served)
 
 
 def prepare_process() -> None:
-    """Before the loop is made."""
+    """Prepares the process, before the event loop is created."""
     _allow_open_files()
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
     keep_freed_buffers()
 
 
 def _allow_open_files() -> None:
-    """As many as the system lets this process have: each client needs one."""
+    """Raises the limit of open files as far as the system allows, because each client needs one."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -50,7 +50,7 @@ def _allow_open_files() -> None:
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's where it is installed."""
+    """Returns an event loop of uvloop if it is installed, else of asyncio."""
     try:
         import uvloop
     except ImportError:
@@ -60,14 +60,14 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 def listen_to_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
-    """A future that is done at the first SIGTERM or SIGINT; another one, later, ends the process."""
+    """Returns a future that is done at the first SIGTERM or SIGINT. A later signal ends the process."""
     stopping: asyncio.Future[None] = loop.create_future()
     first = 0.0
 
     def arrived(number: signal.Signals) -> None:
         nonlocal first
         if stopping.done() and loop.time() - first < _SAME_SIGNAL_SECONDS:
-            # Who ends services often signals the process and its group.
+            # Service managers often signal both the process and its group.
             return
         if stopping.done():
             sys.stderr.write(f"magnetar: {number.name} received again: exiting immediately\n")
@@ -85,9 +85,9 @@ def listen_to_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
 async def serve_until_signal(
     loop: asyncio.AbstractEventLoop, start: Coroutine[Any, Any, S], say: Callable[[S], None]
 ) -> int:
-    """Starts, says so, and stops at the first signal, which may come before that; answers the exit code.
+    """Starts, announces it, and stops at the first signal, also during the start. Returns the exit code.
 
-    :raises Exception: what ``start`` raises
+    :raises Exception: an error of ``start``
     """
     stopping = listen_to_signals(loop)
     starting = loop.create_task(start)
@@ -112,19 +112,19 @@ async def serve_until_signal(
 
 
 def reachable_host(host: str) -> str:
-    """A host as URLs have it, whatever is listened on; ``localhost`` for all addresses."""
-    # Compared, not bound to.
+    """Returns the host of a listener for use in URLs; ``localhost`` for all addresses."""
+    # Only a comparison, not a bind address.
     if host in ("", "0.0.0.0", "::"):  # nosec B104
         host = "localhost"
     return f"[{host}]" if ":" in host else host
 
 
 def say_serving(title: str, host: str, ports: Mapping[str, int], behind: str) -> None:
-    """The one line on standard output.
+    """Writes the one line on standard output.
 
-    :param host: as URLs have it
-    :param ports: the real ones, by scheme
-    :param behind: what is behind it: data or brokers, and where
+    :param host: in the form of URLs
+    :param ports: the actual ports, by scheme
+    :param behind: what the process serves: data or brokers, and where they are
     """
     urls = [f"{scheme}://{host}:{port}" for scheme, port in ports.items()]
     named = " and ".join(filter(None, (", ".join(urls[:-1]), urls[-1])))
@@ -133,11 +133,11 @@ def say_serving(title: str, host: str, ports: Mapping[str, int], behind: str) ->
 
 
 def process_age_ms() -> int:
-    """Milliseconds since the kernel made this process, to about 10; the interpreter's own start counts."""
+    """Returns the process's age in milliseconds, including the interpreter's start, to about 10."""
     try:
         fields = Path("/proc/self/stat").read_text("ascii", "replace").rpartition(")")[2].split()
         born = int(fields[19]) / os.sysconf("SC_CLK_TCK")
         return round((time.clock_gettime(time.CLOCK_BOOTTIME) - born) * 1000)
     except (OSError, AttributeError):
-        # Not Linux: what the interpreter used of the processor is the next best.
+        # Not Linux: use the processor time of the process as an estimate.
         return round(time.process_time() * 1000)

@@ -1,4 +1,4 @@
-"""What a broker finds on a machine, whatever its settings are."""
+"""Checks the machine for a broker, independent of its settings."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from magnetar import __version__, hot
 from magnetar.lazy_dataclass import dataclass
 
 FEW_FILES = 10_000
-"""Open files of a process: each client is one."""
+"""Fewer open files than this are worth a warning: each client needs one."""
 _NOT_KEPT = 5
-"""What adjtimex answers when nobody keeps the clock right (TIME_ERROR of sys/timex.h)."""
+"""The result of adjtimex if the clock is not synchronized (TIME_ERROR of sys/timex.h)."""
 _TIMEX_BYTES = 512
-"""More than its structure has anywhere; zeros ask and change nothing."""
+"""More than the structure has on any platform. Zeros read the clock's state and change nothing."""
 
 
 class FindingState(Enum):
     OK = "ok"
     WARN = "warn"
-    """It works, and not as well as it could."""
+    """The broker works, but not as well as it could."""
     FAIL = "fail"
     """A start would fail, or nothing could be published."""
 
@@ -37,11 +37,11 @@ class Finding:
     state: FindingState
     found: str
     advice: str = ""
-    """What to do; empty where nothing is to be done."""
+    """What to do; empty if nothing is."""
 
 
 def machine() -> Iterator[Finding]:
-    """Each as soon as it is known."""
+    """Yields each finding as soon as it is known."""
     yield versions()
     yield compiled()
     yield open_files()
@@ -49,7 +49,7 @@ def machine() -> Iterator[Finding]:
 
 
 def versions() -> Finding:
-    """Of Magnetar, Python, and the event loop."""
+    """Returns the versions of Magnetar, Python, and the event loop."""
     system = f"{platform.system()} {platform.release()}"
     found = f"Magnetar {__version__}, Python {platform.python_version()}, {system}"
     try:
@@ -61,7 +61,7 @@ def versions() -> Finding:
 
 
 def compiled() -> Finding:
-    """Whether hot modules run compiled."""
+    """Checks whether hot modules run compiled."""
     status = hot.status(hot.SERVING)
     warning = status.warning()
     if warning is None:
@@ -71,7 +71,7 @@ def compiled() -> Finding:
 
 
 def open_files() -> Finding:
-    """How many a broker may have; it raises its own limit as far as it may."""
+    """Checks the limit of open files; a broker raises its soft limit to the hard one."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     shown = "any number" if hard == resource.RLIM_INFINITY else f"{hard:,}"
     found = f"{shown} open files are allowed; each client connection is one"
@@ -82,7 +82,7 @@ def open_files() -> Finding:
 
 
 def clock() -> Finding:
-    """Whether somebody keeps it right, as the kernel knows."""
+    """Checks whether the kernel's clock is synchronized."""
     now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     try:
         answer = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))

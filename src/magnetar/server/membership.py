@@ -1,4 +1,4 @@
-"""What makes a broker one of its cluster: its entry, the election of a leader, and ownership of bundles."""
+"""The membership of a broker in its cluster: its registration, leader election, and bundle ownership."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MakePlacement = Callable[[LiveBrokers, Leadership], Placement]
 
 
 class Membership:
-    """From :meth:`join` to :meth:`leave`."""
+    """The membership, from :meth:`join` to :meth:`leave`."""
 
     def __init__(
         self,
@@ -41,9 +41,9 @@ class Membership:
         client: Callable[[Addresses], Client],
         placement: MakePlacement | None = None,
     ) -> None:
-        """:param patience_seconds: how long the session of an earlier life may take to end
+        """:param patience_seconds: how long the session of an earlier process may take to end
 
-        :param placement: None: a bundle goes to the broker that has the fewest
+        :param placement: None: a bundle goes to the broker with the fewest bundles
         """
         self._io = io
         self._metadata = metadata
@@ -60,7 +60,7 @@ class Membership:
         self._told: set[str] = set()
 
     def made_for(self, known: BrokerSettings) -> tuple[MakeOwnership, Beside]:
-        """:param known: where the broker's HTTP interface is has to be known"""
+        """:param known: settings with the final address of the HTTP interface"""
         leadership = self.leadership = Leadership(
             self._io, self._metadata, self.brokers, known.broker_id, known.http_url or known.http_url_tls
         )
@@ -81,9 +81,9 @@ class Membership:
         return make, Beside(self.brokers, leadership, placement, self._admin, self._client)
 
     async def join(self, known: BrokerSettings) -> None:
-        """Registers the broker; from then on it may lead, and is given bundles.
+        """Registers the broker; from then on it may lead and acquire bundles.
 
-        :raises ServedByAnother: it cannot serve beside somebody
+        :raises ServedByAnother: it cannot serve beside another process
         :raises MetadataError: the store refused
         """
         await self._registration.announce(known, self._patience_seconds)
@@ -95,7 +95,8 @@ class Membership:
                 await self.ownership.owner_of(whole(namespace), Asked.TAKE)
 
     async def destinations(self) -> Mapping[Bundle, str]:
-        """To whom this broker's bundles are to go when it stops: known where it leads, to :meth:`retire`."""
+        """Returns the next owners of this broker's bundles when it stops; only a leader knows them, and only
+        until :meth:`retire`."""
         found: dict[Bundle, str] = {}
         leadership, ownership, placement = self.leadership, self.ownership, self._placement
         if leadership is None or ownership is None or placement is None or not leadership.is_leader:
@@ -117,7 +118,7 @@ class Membership:
         return found
 
     async def retire(self) -> None:
-        """Nothing more comes to this broker; what it has it keeps."""
+        """Stops acquiring bundles; the broker keeps those that it has."""
         if self.ownership is not None:
             self.ownership.retire()
         for work in (self._registration.withdraw, *([self.leadership.stop] if self.leadership else [])):

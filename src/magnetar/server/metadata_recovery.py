@@ -1,4 +1,4 @@
-"""Rebuilding the metadata of a standalone broker from its ledgers, while no broker runs on them."""
+"""Rebuilds the metadata of a stopped standalone broker from its ledgers."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def recover_metadata(settings: Settings, data_dir: Path, tell: Tell, *, check: b
 
     :param tell: gets a sentence about each step
     :param check: only says what would be rebuilt
-    :raises NotRecovered: there are no ledgers
-    :raises StoreLocked: a broker runs there
+    :raises NotRecovered: the data directory has no ledgers
+    :raises StoreLocked: a broker uses the data directory
     :raises LedgerError: the ledger store cannot be opened
     :raises OSError: the data directory cannot be used
     """
@@ -48,7 +48,7 @@ def recover_metadata(settings: Settings, data_dir: Path, tell: Tell, *, check: b
 
 
 async def rebuild(io: Io, settings: Settings, data_dir: Path, tell: Tell, *, check: bool) -> None:
-    """As :func:`recover_metadata`."""
+    """The asynchronous part of :func:`recover_metadata`."""
     if not io.disk.exists(LEDGERS):
         raise NotRecovered(f"{data_dir} has no ledgers of a broker")
     ledgers = await EmbeddedLedgerStore.open_store(io, LEDGERS, embedded_settings(settings))
@@ -63,7 +63,7 @@ async def rebuild(io: Io, settings: Settings, data_dir: Path, tell: Tell, *, che
             tell(f"the journal lacks the last {missing} changes: what is missing is read from the ledgers")
         progress = Progress(
             io.randomness.token(IDENTITY_BYTES) if last is None else last.metadata_id,
-            # A generation of its own, so that the next start begins a journal.
+            # A new generation, so that the next start begins a journal.
             1 if last is None else last.generation + 1,
             ledger_store=ledgers.store_id,
             next_ledger_id=ledgers.durable_next_ledger_id,
@@ -134,7 +134,7 @@ async def _salvage(io: Io, settings: Settings, ledgers: EmbeddedLedgerStore, tel
 
 
 def _replace(io: Io, tell: Tell) -> None:
-    """The old files first: the next start refuses what a crash leaves in between."""
+    """Replaces the files. Moves the old ones first: a start after a crash in between is refused."""
     now = datetime.fromtimestamp(io.clock.wall_ms() / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
     for suffix in _SUFFIXES:
         path = f"{METADATA_FILE}{suffix}"

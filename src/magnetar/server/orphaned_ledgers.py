@@ -1,4 +1,4 @@
-"""Ledgers of a cluster that nothing names: found, and deleted where that is wanted."""
+"""Finds, and on request deletes, ledgers of a cluster that no record names."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def orphaned_ledgers(
     *,
     delete: bool,
 ) -> int:
-    """Answers how many there are; brokers may serve meanwhile.
+    """Returns the number of orphaned ledgers; brokers may serve during the search.
 
-    :param hours: younger ones are left alone: whoever made them may be about to name them
+    :param hours: younger ledgers are skipped, because their creator may not have recorded them yet
     :param tell: gets a sentence about each
-    :raises NotExported: there is no such cluster
-    :raises LedgerError: the ledgers cannot be opened, or one not looked at
-    :raises MetadataError: the metadata does not answer
-    :raises ManagedLedgerError: a record cannot be read: nobody knows what it names
+    :raises NotExported: the cluster does not exist
+    :raises LedgerError: the ledgers cannot be opened, or one cannot be examined
+    :raises MetadataError: the metadata store does not answer
+    :raises ManagedLedgerError: a record cannot be read, so that its ledgers are unknown
     """
     loop = asyncio.new_event_loop()
     try:

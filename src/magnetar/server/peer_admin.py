@@ -1,4 +1,4 @@
-"""Asks other brokers by HTTP, in the name that the settings give this one (``brokerClient…``)."""
+"""Sends HTTP requests to other brokers, with the credentials of the settings (``brokerClient…``)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Headers = Callable[[], Awaitable[Mapping[str, str]]]
 
 
 class HttpPeerAdmin:
-    """See :class:`magnetar.broker.ownership.peers.PeerAdmin`. A connection for each call: they are rare."""
+    """See :class:`magnetar.broker.ownership.peers.PeerAdmin`. One connection per call: calls are rare."""
 
     def __init__(
         self,
@@ -34,10 +34,10 @@ class HttpPeerAdmin:
         auth_headers: Headers,
         seconds: float = SECONDS,
     ) -> None:
-        """:param secured: the network with TLS; None: brokers are asked in plain text
+        """:param secured: the network with TLS; None: plain text
 
-        :param auth_headers: gives headers with credentials. :raises NoCredentials: there are none
-        :param seconds: for each call
+        :param auth_headers: returns headers with credentials. :raises NoCredentials: none are available
+        :param seconds: timeout of each call
         """
         self._loop = loop
         self._network = network
@@ -68,10 +68,10 @@ class HttpPeerAdmin:
         query: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> PeerAnswer:
-        """As :meth:`call`, of whoever answers at an address.
+        """As :meth:`call`, but to an address.
 
         :param url: ``http://host:port``, or with TLS ``https://host:port``
-        :param who: is asked there, for errors
+        :param who: name of the server, for errors
         """
         target = f"{path}?{urlencode(query)}" if query else path
         work = self._loop.create_task(self._exchange(url, method, target, body))
@@ -81,7 +81,7 @@ class HttpPeerAdmin:
         try:
             answer: PeerAnswer = work.result()
         except (OSError, TlsRefused, NoCredentials, h11.ProtocolError, UnicodeError) as error:
-            # Of those the last is said of names that are none.
+            # UnicodeError is raised for malformed host names.
             raise ServiceNotReady(f"The {who} cannot be reached: {error}") from error
         if answer.status >= 300:
             raise PeerRefused(answer.status, _reason(answer), answer.location)
@@ -104,7 +104,7 @@ class HttpPeerAdmin:
 
 
 class _Exchange:
-    """One request and its answer, on a connection of their own."""
+    """One request and its answer, on their own connection."""
 
     def __init__(self, loop: Loop, head: h11.Request, body: bytes | None) -> None:
         self._http = h11.Connection(h11.CLIENT)
@@ -140,10 +140,10 @@ class _Exchange:
         )
 
     def pause_writing(self) -> None:
-        """There is one request, and it is queued already."""
+        """Does nothing: the only request is queued already."""
 
     def resume_writing(self) -> None:
-        """See above."""
+        """Does nothing: see :meth:`pause_writing`."""
 
     def _take(self, data: bytes) -> None:
         if self.answered.done():
@@ -168,9 +168,9 @@ class _Exchange:
 
 
 def _place(url: str) -> tuple[str, int, str]:
-    """Host, port, and both as they are told; brokers write themselves where they are, right or wrong.
+    """Returns host, port, and both as text. Brokers write these addresses themselves, so they may be wrong.
 
-    :raises OSError: it is nowhere
+    :raises OSError: the URL has no valid host and port
     """
     try:
         parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""Settings that processes have in common: listeners, authentication and authorization, the client inside."""
+"""Settings that processes share: listeners, authentication and authorization, the internal client."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class ListenerSettings(Protocol):
-    """Pulsar's names in snake case: docs/settings.md."""
+    """Settings of listeners; Pulsar's names in snake case, see docs/settings.md."""
 
     @property
     def authentication_enabled(self) -> bool: ...
@@ -53,7 +53,7 @@ class ListenerSettings(Protocol):
 
 
 class AccessSettings(ListenerSettings, Protocol):
-    """And of who may do what."""
+    """Settings of listeners and of authorization."""
 
     @property
     def authorization_enabled(self) -> bool: ...
@@ -70,7 +70,7 @@ class AccessSettings(ListenerSettings, Protocol):
 
 
 class OwnClientSettings(Protocol):
-    """How a process is a client of brokers."""
+    """Settings of the client that a process uses to reach brokers."""
 
     @property
     def broker_client_tls_enabled(self) -> bool: ...

@@ -1,4 +1,4 @@
-"""From the settings of a proxy to its parts."""
+"""Creates the parts of a proxy from its settings."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def targets_of(settings: ProxySettings) -> AllowedTargets:
 
 
 async def brokers_of(io: Io, settings: ProxySettings, wait_seconds: float | None) -> Brokers:
-    """Those registered, or those named.
+    """Returns the registered brokers, or those named by the settings.
 
-    :raises SettingsContradict: the settings name none
+    :raises SettingsContradict: the settings name no brokers
     :raises MetadataError: ZooKeeper does not answer in time
     """
     if settings.metadata_store:
@@ -80,7 +80,7 @@ def service_of(
     *,
     redirects: bool = False,
 ) -> ProxyService:
-    """:param redirects: clients are told a broker, and nothing goes through
+    """:param redirects: clients are redirected to a broker, and nothing is forwarded
 
     :raises SettingsContradict: the credentials of the proxy are not valid, or a list cannot be read"""
     try:
@@ -152,7 +152,7 @@ def forwarding_of(
 
 
 def _authentication(settings: ProxySettings) -> Authentication | None:
-    """:raises SettingsContradict: it is none"""
+    """:raises SettingsContradict: the authentication plug-in or its parameters are not valid"""
     try:
         return authentication_of(
             settings.broker_client_authentication_plugin, settings.broker_client_authentication_parameters
@@ -178,9 +178,9 @@ def _auth_data_source(
 def _networks(
     loop: asyncio.AbstractEventLoop, settings: ProxySettings, targets: AllowedTargets
 ) -> WebNetworks:
-    """Both ways to reach brokers.
+    """Returns the networks to brokers, with and without TLS.
 
-    :raises SettingsContradict: a key store of a kind that only Java reads
+    :raises SettingsContradict: a key store has a type that only Java can read
     """
     authentication = _authentication(settings)
     files = _broker_files(settings).showing(

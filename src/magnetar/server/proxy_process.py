@@ -1,4 +1,4 @@
-"""``magnetar proxy`` and ``magnetar discovery`` as processes: listeners, brokers, who is let in."""
+"""``magnetar proxy`` and ``magnetar discovery`` as processes: listeners, brokers, authentication."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _ANY_NUMBER = 1 << 30
 @dataclass(frozen=True)
 class ProxyProcessOptions(OptionsBeside):
     discovery: bool = False
-    """Clients are told a broker, and nothing goes through."""
+    """Clients are redirected to a broker, and nothing is forwarded."""
 
 
 def run_proxy(options: ProxyProcessOptions) -> int:
-    """Serves until SIGTERM or SIGINT; answers the exit code. A second signal ends the process at once."""
+    """Serves until SIGTERM or SIGINT, and returns the exit code. A second signal ends it immediately."""
     title = "discovery" if options.discovery else "proxy"
     return run_beside(
         options,
@@ -53,18 +53,18 @@ def run_proxy(options: ProxyProcessOptions) -> int:
 
 
 class _Proxy:
-    """What is to be ended again, in the order in which it was made."""
+    """The parts of the process, which are stopped in the order of their creation."""
 
     def __init__(self) -> None:
         self.ports: dict[str, int] = {}
-        """The real ones, by scheme."""
+        """The actual ports, by scheme."""
         self.listeners: list[Listener] = []
         self.service: ProxyService | None = None
         self.web: WebServer | None = None
         self.tls: ListenerTls | None = None
 
     async def stop(self) -> None:
-        """Also after a start that failed half way."""
+        """Stops the parts, also after a failed start."""
         for listener in self.listeners:
             listener.close()
         if self.web is not None:
@@ -132,7 +132,7 @@ async def _start(
 
 
 def _check(settings: ProxySettings) -> None:
-    """:raises SettingsContradict: settings do not go together"""
+    """:raises SettingsContradict: settings contradict each other"""
     if settings.ha_proxy_protocol_enabled and settings.service_port_tls is not None:
         raise SettingsContradict(
             "haProxyProtocolEnabled and servicePortTls cannot be used together, because a PROXY header "
@@ -146,7 +146,7 @@ def _check(settings: ProxySettings) -> None:
 
 
 def _hosts(settings: ProxySettings) -> Hosts | None:
-    """Names of the proxy; None: clients authenticate, to the proxy or to the brokers."""
+    """Returns the names of the proxy; None: clients authenticate, to the proxy or to the brokers."""
     if settings.authentication_enabled or settings.forward_authorization_credentials:
         return None
     return hosts_of(settings, (settings.advertised_address,))

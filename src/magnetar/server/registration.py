@@ -1,4 +1,4 @@
-"""A broker's entry among the brokers of its cluster, as Apache Pulsar's brokers make theirs."""
+"""The registration of a broker in its cluster, in the form of Apache Pulsar's brokers."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ MODULAR = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
 EXTENSIBLE = "ExtensibleLoadManagerImpl"
 
 Content = Callable[[BrokerSettings], Mapping[str, Any]]
-"""``LocalBrokerData``: what a broker says of itself."""
+"""Returns ``LocalBrokerData``, a broker's description of itself."""
 
 
 class ServedByAnother(MetadataError):
-    """Somebody is there with whom this broker cannot serve; the text names it."""
+    """Another process excludes this broker; the text names it."""
 
 
 class Registration:
-    """Of one broker; ephemeral, so that it ends with the session."""
+    """The registration of one broker; ephemeral, so that it ends with the session."""
 
     def __init__(
         self, loop: Loop, clock: Clock, metadata: MetadataStore, content: Content | None = None
     ) -> None:
-        """:param content: None: where the broker is, and nothing of its load"""
+        """:param content: None: only the addresses of the broker, without its load"""
         self._loop = loop
         self._clock = clock
         self._metadata = metadata
@@ -51,10 +51,10 @@ class Registration:
         self._own = ""
 
     async def announce(self, broker: BrokerSettings, patience_seconds: float) -> None:
-        """Registers the broker, or writes down where it is now.
+        """Registers the broker, or updates its addresses.
 
-        :param patience_seconds: how long the session of an earlier life may take to end
-        :raises ServedByAnother: it did not end, or somebody is there beside whom this broker cannot serve
+        :param patience_seconds: how long the session of an earlier process may take to end
+        :raises ServedByAnother: that session did not end, or another process excludes it
         :raises MetadataError: the store refused
         """
         value = _encoded(self._content(broker))
@@ -77,7 +77,7 @@ class Registration:
         self._own = path
 
     async def write(self, record: Mapping[str, Any]) -> None:
-        """Tells something else of the broker, as long as it is registered.
+        """Replaces the record of the broker while it is registered.
 
         :raises MetadataError: the store refused
         """
@@ -85,12 +85,12 @@ class Registration:
             await self._metadata.put(self._own, _encoded(record), ephemeral=True)
 
     async def _others(self, path: str, value: bytes) -> Sequence[str]:
-        """Beside whom it cannot serve; none: it is registered.
+        """Returns the processes that exclude this broker for now; if empty, the broker is registered.
 
-        Exporters look for brokers, and brokers for exporters: each writes itself down before it looks, so
-        that of two that come at once none overlooks the other.
+        Exporters look for brokers, and brokers for exporters. Each registers before it looks, so that two
+        that start at the same time do not overlook each other.
 
-        :raises ServedByAnother: nothing of that will end by itself
+        :raises ServedByAnother: a process excludes this broker, and waiting does not help
         """
         own = path.rpartition("/")[2]
         try:
@@ -121,7 +121,7 @@ class Registration:
                 )
 
     async def withdraw(self, path: str = "") -> None:
-        """Takes the entry back, so that the next broker need not wait for the session's end."""
+        """Removes the registration, so that the next broker need not wait for the session's end."""
         path = path or self._own
         self._own = ""
         if not path:
@@ -132,7 +132,7 @@ class Registration:
             return
 
     def without_load(self, broker: BrokerSettings) -> dict[str, Any]:
-        """``LocalBrokerData`` of a broker that carries nothing."""
+        """Returns the ``LocalBrokerData`` of a broker without load."""
         nothing = {"usage": 0.0, "limit": 100.0}
         urls = {
             "webServiceUrl": broker.http_url,
@@ -170,7 +170,7 @@ def _encoded(record: Mapping[str, Any]) -> bytes:
 
 
 def _load_manager(node: Node | None) -> str:
-    """Empty: it is not told."""
+    """Returns the load manager of a broker's record; empty: the record does not name it."""
     if node is None:
         return ""
     try:

@@ -1,4 +1,4 @@
-"""From the settings of a file to who is asked, who may do what, and TLS."""
+"""Creates authentication, authorization and TLS from the settings of a file."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from magnetar.server.process_settings import AccessSettings, ListenerSettings
 log = logging.getLogger(__name__)
 
 PROVIDERS_GROUP = "magnetar.authentication"
-"""Entry points of other packages: name to a callable ``(io, worker, options) -> Provider``."""
+"""Entry points of other packages: callables ``(io, worker, options) -> Provider``."""
 AUTHORIZERS_GROUP = "magnetar.authorization"
-"""Entry points: name to a callable ``(io, options, grants, superusers) -> Authorizer``."""
+"""Entry points of other packages: callables ``(io, options, grants, superusers) -> Authorizer``."""
 
 _PULSARS_RULES = "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider"
 _NOT_HERE = {
@@ -71,7 +71,7 @@ _OWN: Mapping[str, MakeProvider] = {
 
 
 class Roles:
-    """Superusers and proxies as they are now: some settings can change while the broker runs."""
+    """The present superusers and proxies; some settings can change while the broker runs."""
 
     def __init__(self, settings: AccessSettings) -> None:
         self._of_file = frozenset(settings.super_user_roles), frozenset(settings.proxy_roles)
@@ -81,7 +81,7 @@ class Roles:
 
     @property
     def dynamic(self) -> Mapping[str, Changeable]:
-        """The settings, and what takes them when they are changed."""
+        """The settings that can change, and what applies each change."""
         return {
             "superUserRoles": Changeable(self._take_superusers, says_who_may=True),
             "proxyRoles": Changeable(self._take_proxies, says_who_may=True),
@@ -122,11 +122,11 @@ def authenticator(
     given: Mapping[str, str],
     proxies: Callable[[], frozenset[str]] = frozenset,
 ) -> Authenticator:
-    """Who is asked who clients are.
+    """Returns the authenticator of clients.
 
-    :param given: what the file says, by name, secrets as they are
-    :param proxies: roles that may speak for others, as they are now
-    :raises SettingsContradict: a provider is not known, or cannot work with the settings
+    :param given: the settings of the file by name, with secrets in plain text
+    :param proxies: returns the present roles of proxies, which may act for other roles
+    :raises SettingsContradict: a provider is unknown, or cannot work with the settings
     """
     if not settings.authentication_enabled:
         return NobodyIsAsked()
@@ -162,7 +162,7 @@ def authenticator(
 
 
 def _provider(name: str) -> MakeProvider:
-    """:raises SettingsContradict: there is none of that name"""
+    """:raises SettingsContradict: no provider has that name"""
     own = _OWN.get(name)
     if own is not None:
         return own
@@ -175,7 +175,7 @@ def _provider(name: str) -> MakeProvider:
 
 
 def _entry_point(group: str, name: str, setting: str) -> Any:
-    # Most brokers name no class of their own, and the module takes 10 ms to read.
+    # Most brokers name no class, and importing the module takes 10 ms.
     from importlib.metadata import entry_points
 
     for entry in entry_points(group=group):
@@ -192,9 +192,9 @@ def _entry_point(group: str, name: str, setting: str) -> Any:
 def authorizer(
     io: Io, settings: AccessSettings, given: Mapping[str, str], roles: Roles, grants: Grants
 ) -> Authorizer:
-    """Who is asked who may do what.
+    """Returns the authorizer.
 
-    :raises SettingsContradict: the provider is not known, or clients are not asked who they are
+    :raises SettingsContradict: the provider is unknown, or authentication is not enabled
     """
     if not settings.authorization_enabled:
         return EverybodyMay()
@@ -215,9 +215,9 @@ def authorizer(
 
 
 def tls_files(settings: ListenerSettings) -> TlsFiles:
-    """Where the broker's own certificate, its key and the issuers it trusts are.
+    """Returns the files with the broker's certificate, its key and the issuers that it trusts.
 
-    :raises SettingsContradict: a key store of a kind that only Java reads
+    :raises SettingsContradict: a key store has a type that only Java can read
     """
     if not settings.tls_enabled_with_key_store:
         return TlsFiles(
@@ -241,7 +241,7 @@ def tls_files(settings: ListenerSettings) -> TlsFiles:
 
 
 def tls_rules(settings: ListenerSettings, *, http: bool) -> TlsRules:
-    """Versions and ciphers of a listener."""
+    """Returns the versions and ciphers of a listener."""
     protocols: Sequence[str] = settings.tls_protocols
     ciphers: Sequence[str] = settings.tls_ciphers
     if http:

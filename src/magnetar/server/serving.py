@@ -1,4 +1,4 @@
-"""A broker that serves: its listeners, what HTTP sees of it, and its end; its caller opens the stores."""
+"""A broker that serves: its listeners, its interface for HTTP, and its end; the caller opens the stores."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Announce = Callable[[BrokerSettings], Awaitable[None]]
 
 
 class Storage(Protocol):
-    """What is told of where entries are; of the embedded store, or of one beside the process."""
+    """Figures of the storage of entries: of the embedded store, or of bookies."""
 
     async def report(self, namespace: str | None = None) -> Mapping[str, Any]: ...
 
@@ -53,30 +53,30 @@ class Storage(Protocol):
 
 @dataclass(frozen=True)
 class Stores:
-    """What a broker works on."""
+    """The stores of a broker."""
 
     metadata: MetadataStore
     ledgers: ManagedLedgerFactory
     wheel: TimerWheel
     metadata_url: str
-    """As operators are told."""
+    """The form that is shown to operators."""
     storage: Callable[[BrokerService], Storage]
     bookies: Callable[[], Awaitable[Sequence[str]]]
-    """Ids of the bookies that there are."""
+    """Returns the ids of the bookies."""
     check: Callable[[], None] | None = None
-    """Of the health check: raises BrokerError when a store is known not to answer."""
+    """For the health check: raises BrokerError if a store is known not to answer."""
     measured: Sequence[MeasuredStore] = ()
-    """Those whose operations are in the metrics."""
+    """The stores whose operations are in the metrics."""
     among: Callable[[BrokerSettings], tuple[MakeOwnership, Beside]] | None = None
-    """Of a broker that has others beside it."""
+    """For a broker of a cluster: its ownership, and access to the other brokers."""
     load: Callable[[], LoadDesk] | None = None
-    """Asked after :attr:`among`."""
+    """Called after :attr:`among`."""
     dynamic: Mapping[str, Changeable] = field(default_factory=dict)
-    """Settings of what it has beside it that can be changed while it runs, and what takes them."""
+    """Settings of these parts that can be changed while the broker runs, and what applies each change."""
 
 
 class ServingBroker:
-    """What brokers have in common, whatever stores they open: see :class:`broker_process.Broker`."""
+    """The common part of brokers with different stores: see :class:`broker_process.Broker`."""
 
     def __init__(self, place: BrokerSurroundings) -> None:
         self._place = place
@@ -115,9 +115,9 @@ class ServingBroker:
         return self._binary_ports
 
     async def _serve(self, stores: Stores, announce: Announce) -> BrokerService:
-        """With a free port, what clients are told is known only once the broker listens.
+        """Starts serving. If the system chooses the port, advertised addresses are known only after that.
 
-        :param announce: writes down where the broker is: before anybody is let in, unless a port is free
+        :param announce: registers the broker's addresses: before clients are accepted, unless the port is 0
         """
         place = self._place
         known = self._known(stores.metadata_url)
@@ -166,20 +166,20 @@ class ServingBroker:
         return broker
 
     def _reach(self, name: str, record: Mapping[str, Any]) -> Way:
-        # A broker without other clusters needs no client, and none of its memory.
+        # Imported late, to save memory: a broker without other clusters needs no client.
         from magnetar.server.broker_client import way_to
 
         return way_to(self._place.io, asyncio.get_running_loop(), self._options.now, name, record)
 
     async def _settings_changed(self, stores: Stores) -> None:
-        """Everything goes by what they are now."""
+        """Applies the present settings everywhere."""
         now = self._options.now
         stores.ledgers.use(entry_cache_settings(now), skip_lost_data=now.auto_skip_non_recoverable_data)
         if self._broker is not None:
             await self._broker.use(self._known(stores.metadata_url))
 
     def _known(self, metadata_url: str) -> BrokerSettings:
-        """The broker's settings, with the ports as far as they are known."""
+        """Returns the broker's settings, with the ports that are known so far."""
         place = self._place
         fixed = {bind.scheme: bind.port for bind in place.bind_addresses if not bind.listener}
         ports = {**fixed, **self._binary_ports, **place.http_ports}
@@ -190,7 +190,7 @@ class ServingBroker:
         known = replace(known, metadata_url=metadata_url)
         if place.cluster is None:
             return known
-        # Only a broker of a cluster needs what speaks with bookies.
+        # Imported late: only a broker of a cluster needs the client of bookies.
         from magnetar.server.cluster_settings import in_cluster
 
         return in_cluster(known, place.cluster)
@@ -206,7 +206,7 @@ class ServingBroker:
             self._binary_ports.setdefault(bind.scheme, listener.port)
 
     async def _stop_serving(self) -> None:
-        """Also after a start that failed half way; the stores stay open."""
+        """Stops serving, also after a failed start; the stores stay open."""
         if self._collector is not None:
             self._collector.stop()
         if self._websockets is not None:

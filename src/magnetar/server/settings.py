@@ -1,4 +1,4 @@
-"""From the settings of a file to those of each part of a broker."""
+"""Derives the settings of each part of a broker from the settings of a file."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def embedded_settings(settings: Settings) -> EmbeddedSettings:
 
 
 def disk_guard_settings(settings: Settings) -> DiskGuardSettings:
-    """:raises SettingsContradict: the thresholds do"""
+    """:raises SettingsContradict: the thresholds contradict each other"""
     full, warn, resume = (
         settings.disk_usage_threshold,
         settings.disk_usage_warn_threshold,
@@ -110,7 +110,7 @@ def managed_ledger_settings(settings: Settings) -> ManagedLedgerSettings:
 
 
 def retention_settings(settings: Settings) -> RetentionSettings:
-    """-1 switches a bound off; a single zero switches retention off."""
+    """Returns the retention: -1 disables a bound; one value of zero disables retention."""
     minutes, mebibytes = settings.default_retention_time_in_minutes, settings.default_retention_size_in_mb
     return RetentionSettings(
         time_ms=minutes * _MINUTE_MS if minutes >= 0 else -1,
@@ -130,7 +130,7 @@ def entry_cache_settings(settings: Settings) -> EntryCacheSettings:
 def broker_settings(
     settings: Settings, told: Advertised, broker_id: str, runtime: Mapping[str, str]
 ) -> BrokerSettings:
-    """:param told: where clients are told that the broker is
+    """:param told: the advertised addresses of the broker
 
     :param broker_id: ``host:port`` of HTTP
     """
@@ -222,7 +222,7 @@ def broker_settings(
 
 
 def broker_entry_metadata_settings(settings: Settings) -> BrokerEntryMetadataSettings:
-    """:raises ConfigurationError: there is no interceptor of a name"""
+    """:raises ConfigurationError: an interceptor is unknown"""
     names = settings.broker_entry_metadata_interceptors
     strange = [name for name in names if name not in _INTERCEPTORS]
     if strange:
@@ -284,7 +284,7 @@ def _strategy(name: str, unset: str) -> str:
 
 
 def broker_policies(settings: Settings) -> EffectivePolicies:
-    """What counts where neither topic nor namespace says anything."""
+    """Returns the defaults for topics whose topic and namespace policies do not set a value."""
     partitioned = settings.allow_auto_topic_creation_type == "partitioned"
     return EffectivePolicies(
         retention=Retention(

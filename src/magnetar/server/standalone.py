@@ -38,11 +38,11 @@ log = logging.getLogger(__name__)
 _RETRY_SECONDS = 5.0
 _HOUR_MS = 3_600_000
 _LONGEST_SECONDS = 3600.0
-"""Between two looks at orphaned ledgers that wait for their end."""
+"""Between two checks of orphaned ledgers that wait for their deletion."""
 
 
 def run_standalone(options: ProcessOptions) -> int:
-    """Serves until SIGTERM or SIGINT; answers the exit code."""
+    """Serves until SIGTERM or SIGINT, and returns the exit code."""
     return run_process("standalone", options, StandaloneBroker)
 
 
@@ -94,11 +94,11 @@ class StandaloneBroker(ServingBroker):
         self._orphan_scan = io.loop.create_task(_look_for_orphans(broker, ledgers, orphans, candidates))
 
     def wrap_metadata(self, opened: EmbeddedMetadataStore) -> MetadataStore:
-        """What the broker uses of the metadata."""
+        """Returns the metadata store that the broker uses."""
         return opened
 
     def _watch_disk(self, broker: BrokerService, store: EmbeddedLedgerStore) -> None:
-        """Ends publishing before the device is full, and fetches space back when it is short."""
+        """Stops publishing before the device is full, and reclaims space when it is scarce."""
         guard = self._guard
         assert guard is not None
 
@@ -127,7 +127,7 @@ class StandaloneBroker(ServingBroker):
         )
 
     async def stop(self) -> None:
-        """Also after a start that failed half way."""
+        """Stops the broker, also after a failed start."""
         if self._orphan_scan is not None:
             self._orphan_scan.cancel()
         if self._ledgers is not None:
@@ -144,7 +144,7 @@ class StandaloneBroker(ServingBroker):
 async def _look_for_orphans(
     broker: BrokerService, ledgers: ManagedLedgerFactory, orphans: OrphanedLedgers, candidates: Sequence[int]
 ) -> None:
-    """While clients are served already: a look takes longer the more topics there are, a start must not."""
+    """Runs while clients are served: the search takes time for each topic and must not delay a start."""
     try:
         while True:
             pause = _RETRY_SECONDS

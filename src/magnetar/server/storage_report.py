@@ -1,4 +1,4 @@
-"""Where the space goes: disk, store, topics, and what topics will take if traffic goes on like this."""
+"""The use of disk space: disk, store and topics, and the size of topics in a day with the present traffic."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DAY_SECONDS = 86_400
 
 
 class StorageReport:
-    """Of one process with an embedded store."""
+    """The report of one process with an embedded store."""
 
     def __init__(
         self, broker: BrokerService, stores: EmbeddedStores, guard: DiskGuard, orphans: OrphanedLedgers
@@ -33,7 +33,7 @@ class StorageReport:
         self._orphans = orphans
 
     def disk(self) -> dict[str, Any]:
-        """The device; ``secondsUntilFull`` is None where it does not fill."""
+        """Returns figures of the device; ``secondsUntilFull`` is None unless it fills."""
         use, gate = self._guard.use, self._broker.storage_gate
         return {
             "totalBytes": use.total,
@@ -45,7 +45,7 @@ class StorageReport:
         }
 
     def store(self) -> dict[str, Any]:
-        """The files of the ledger store; ``reclaimableBytes`` come back with compactions."""
+        """Returns figures of the ledger store's files; compaction frees ``reclaimableBytes``."""
         space = self._store.space()
         done = space.compactions
         return {
@@ -66,7 +66,7 @@ class StorageReport:
         }
 
     def orphaned(self) -> list[dict[str, Any]]:
-        """Ledgers that no record names, the oldest finding first; each is deleted at ``deletedMs``."""
+        """Returns the orphaned ledgers in the order of their detection; each is deleted at ``deletedMs``."""
         retention = self._orphans.retention_ms
         return [
             {
@@ -82,7 +82,7 @@ class StorageReport:
         ]
 
     def metrics(self) -> dict[str, float]:
-        """Gauges by name; ``magnetar_storage_disk_seconds_until_full`` is there while the disk fills."""
+        """Returns gauges by name; ``magnetar_storage_disk_seconds_until_full`` only while the disk fills."""
         disk, space = self._guard, self._store.space()
         done = space.compactions
         found: dict[str, float] = {
@@ -111,10 +111,10 @@ class StorageReport:
         return {f"magnetar_storage_{name}": value for name, value in found.items()}
 
     async def report(self, namespace: str | None = None) -> Json:
-        """Everything; topics that are loaded, the largest first, and how many others there are.
+        """Returns all figures, with the loaded topics, largest first, and the number of other topics.
 
-        :param namespace: only topics of it
-        :raises NamespaceNotFound: there is none of that name
+        :param namespace: limits the report to its topics
+        :raises NamespaceNotFound: the namespace does not exist
         """
         rows: list[dict[str, Any]] = []
 
@@ -135,7 +135,7 @@ class StorageReport:
         }
 
     async def _persistent_topics(self, namespace: str | None) -> int:
-        """How many there are, loaded or not."""
+        """Returns the number of topics, loaded or not."""
         names = [namespace] if namespace is not None else await self._broker.policies.all_namespaces()
         return sum([len(await self._broker.topic_names(name, system=True)) for name in names])
 
@@ -158,10 +158,10 @@ def _row(topic: Topic) -> dict[str, Any]:
 
 
 def forecast(topic: Topic, backlog: int, retained: int) -> int:
-    """What a topic will take in a day if it is published to and consumed from as in the last minute.
+    """Returns the size of a topic in a day, if publishing and consuming continue as in the last minute.
 
-    The backlog grows by what the slowest durable subscription leaves, up to what expiry and quotas let it;
-    what is consumed stays as long as retention says.
+    The backlog grows by what the slowest durable subscription leaves, limited by expiry and quotas.
+    Consumed messages stay for the time of the retention.
     """
     policies, incoming = topic.policies, topic.rate_in.bytes_per_second
     durable = [s for s in topic.subscriptions.values() if s.durable]
@@ -196,7 +196,7 @@ _SUMMED = (
 
 
 def _sums(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for each namespace, the largest first."""
+    """Returns one row per namespace, the largest first."""
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
         total = found.setdefault(

@@ -1,4 +1,4 @@
-"""Who has a port that a server wanted."""
+"""Finds the process that uses the port of a server."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _LISTENING = "0A"
 
 
 class PortTaken(OSError):
-    """Another process listens there; the text says who, and which option takes another port."""
+    """Another process listens on the port; the text names it, and the option that changes the port."""
 
 
 @contextmanager
 def taken_port(kind: str, option: str, port: int) -> Iterator[None]:
-    """:raises PortTaken: what is done inside found the port in use"""
+    """:raises PortTaken: the body of the ``with`` statement found the port in use"""
     try:
         yield
     except OSError as error:
@@ -28,7 +28,7 @@ def taken_port(kind: str, option: str, port: int) -> Iterator[None]:
 
 
 def owner_of(port: int) -> str | None:
-    """Process id and name of who listens on a TCP port; None where the system does not tell."""
+    """Returns id and name of the process that listens on a TCP port; None if the system does not tell."""
     sockets = {f"socket:[{inode}]" for inode in _inodes(port)}
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -36,13 +36,13 @@ def owner_of(port: int) -> str | None:
                 name = (process / "comm").read_text("utf-8", "replace").strip()
                 return f"process {process.name} ({name})"
         except OSError:
-            # It belongs to somebody else, or has ended meanwhile.
+            # The process belongs to another user, or has ended.
             continue
     return None
 
 
 def _inodes(port: int) -> Iterator[str]:
-    """Of the sockets that listen on a port, by the kernel's tables."""
+    """Yields the inodes of sockets that listen on a port, from the kernel's tables."""
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             lines = Path(table).read_text("ascii").splitlines()[1:]

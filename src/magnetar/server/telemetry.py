@@ -1,4 +1,4 @@
-"""Telemetry of a broker's process: from its environment to what sends."""
+"""Creates the telemetry exporter of a broker's process from its environment."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SERVICE_NAME = "pulsar-broker"
-"""Pulsar's own: boards and alerts ask for it."""
+"""Pulsar's own name, which dashboards and alerts use."""
 
 
 def wanted_telemetry(environment: Mapping[str, str]) -> TelemetrySettings | None:
-    """What a broker is to send; None: nothing.
+    """Returns the settings of telemetry; None: the broker sends none.
 
-    :raises SettingsContradict: what the environment wants cannot be done
+    :raises SettingsContradict: the environment requests something that is not possible
     """
     settings = telemetry_settings(environment)
     if settings is None:
@@ -53,11 +53,11 @@ def exporter(
     cluster: str,
     instance: str,
 ) -> Exporter:
-    """What sends, when it is started.
+    """Returns the exporter, which is not started yet.
 
-    :param instance: tells the broker from others of its cluster
+    :param instance: distinguishes the broker from others of its cluster
     """
-    # Whoever sends nothing has no protobuf of OpenTelemetry's.
+    # Imported late: a broker that sends no telemetry needs no protobuf of OpenTelemetry.
     from magnetar.telemetry.encoding import RequestEncoder
     from magnetar.telemetry.exporter import Exporter
 
@@ -74,7 +74,7 @@ def exporter(
 
 
 def warn_without_telemetry(environment: Mapping[str, str]) -> None:
-    """Of a process that sends none."""
+    """Warns if the environment enables telemetry for a process that sends none."""
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "false":
         log.warning(
             "OTEL_SDK_DISABLED=false has no effect: only brokers send telemetry; scrape /metrics instead"

@@ -1,4 +1,4 @@
-"""TLS of listeners: contexts out of the settings, read anew when the files change."""
+"""TLS of listeners: contexts from the settings, which are reloaded when the files change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class ListenerTls:
-    """The contexts of the binary listener and of HTTP."""
+    """The TLS contexts of the binary listener and of HTTP."""
 
     def __init__(self, io: Io, loop: asyncio.AbstractEventLoop, settings: ListenerSettings) -> None:
         """:raises SettingsContradict: the files cannot be used"""
@@ -57,7 +57,7 @@ class ListenerTls:
         self._io.loop.create_task(self._reload())
 
     async def _reload(self) -> None:
-        """New connections go by what the files say now; while that cannot be used, by what they said."""
+        """Uses the changed files for new connections, or keeps the former ones if these cannot be used."""
         try:
             self._contexts = await run_job(self._io.loop, self._worker, self._read)
         except TlsRefused as error:

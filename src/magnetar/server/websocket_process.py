@@ -1,4 +1,4 @@
-"""``magnetar websocket`` as a process: WebSockets before the brokers of a cluster."""
+"""``magnetar websocket`` as a process: WebSockets in front of the brokers of a cluster."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _ANY_NUMBER = 1 << 30
 
 
 def run_websockets(options: OptionsBeside) -> int:
-    """Serves until SIGTERM or SIGINT; answers the exit code. A second signal ends the process at once."""
+    """Serves until SIGTERM or SIGINT, and returns the exit code. A second signal ends it immediately."""
     return run_beside(
         options,
         load_websockets,
@@ -70,7 +70,7 @@ async def _started(
 
 
 class _WebSockets:
-    """What is to be ended again, in the order in which it was made."""
+    """The parts of the process, which are stopped in the order of their creation."""
 
     def __init__(self, io: Io, loop: asyncio.AbstractEventLoop, loaded: LoadedWebSockets) -> None:
         self._io = io
@@ -78,7 +78,7 @@ class _WebSockets:
         self._loaded = loaded
         self._settings = loaded.settings
         self._shared: MetadataStore | None = None
-        """What clusters share."""
+        """The configuration store."""
         self._tls: ListenerTls | None = None
         self._access = Access()
         self._service: WebSocketService | None = None
@@ -89,7 +89,7 @@ class _WebSockets:
 
     async def start(self, wait_seconds: float | None) -> None:
         """
-        :raises SettingsContradict: settings do not go together, or do not say where brokers are
+        :raises SettingsContradict: settings contradict each other, or do not say where brokers are
         :raises MetadataError: ZooKeeper does not answer in time
         :raises OSError: an address cannot be used
         """
@@ -147,7 +147,7 @@ class _WebSockets:
         return url
 
     def _client(self) -> Client:
-        """Made at the start: what can be no client is told then."""
+        """Creates a client. The start does this too, so that it reports unusable settings."""
         settings = self._settings
         checks = TlsChecks(
             issuer=not settings.tls_allow_insecure_connection, name=settings.tls_hostname_verification_enabled
@@ -186,7 +186,7 @@ class _WebSockets:
             log.warning("bindAddress is empty: listening on all addresses")
 
     async def stop(self) -> None:
-        """Also after a start that failed half way."""
+        """Stops the parts, also after a failed start."""
         if self._server is not None:
             await self._server.stop(_HTTP_GRACE_SECONDS)
         if self._revocation is not None:
@@ -201,7 +201,7 @@ class _WebSockets:
 
 
 def _check(settings: WebSocketProcessSettings) -> None:
-    """:raises SettingsContradict: settings do not go together"""
+    """:raises SettingsContradict: settings contradict each other"""
     if settings.web_service_port is None and settings.web_service_port_tls is None:
         raise SettingsContradict("no port is configured: set webServicePort or webServicePortTls")
     try:
@@ -212,7 +212,7 @@ def _check(settings: WebSocketProcessSettings) -> None:
 
 
 def _address(text: str) -> EnsembleAddress:
-    """:raises SettingsContradict: it is none"""
+    """:raises SettingsContradict: the text is not an address of an ensemble"""
     try:
         return ensemble_address(text)
     except AddressRefused as error:

@@ -30,7 +30,7 @@ def limits_of(settings: WebSocketSettings) -> WebSocketLimits:
 
 
 class WebSockets:
-    """Makes what serves them when the first one comes: most brokers never see one."""
+    """Creates the WebSocket service at the first connection, because most brokers never have one."""
 
     def __init__(
         self,
@@ -39,9 +39,9 @@ class WebSockets:
         addresses: Callable[[], Addresses],
         revocation: Revocation,
     ) -> None:
-        """:param addresses: the broker's own
+        """:param addresses: returns the broker's own addresses
 
-        :param revocation: ends what users of lost permissions or credentials have open
+        :param revocation: closes WebSockets of users whose permissions or credentials are no longer valid
         """
         self._loop = loop
         self._settings = settings
@@ -52,10 +52,10 @@ class WebSockets:
 
     async def service(self) -> WebSocketService:
         """
-        :raises ServiceNotReady: the broker stops
+        :raises ServiceNotReady: the broker is stopping
         """
         if self._made is None:
-            # Reading the modules takes 0.1 s, in which the loop serves others.
+            # Importing the modules takes 0.1 s, in which the loop serves other clients.
             await asyncio.to_thread(_import)
             if self._closed:
                 raise ServiceNotReady("the broker stops")
@@ -83,6 +83,6 @@ class WebSockets:
 
 
 def _import() -> None:
-    """Reads the modules that :meth:`WebSockets.service` needs."""
+    """Imports the modules that :meth:`WebSockets.service` needs."""
     import_module("magnetar.http.websocket.service")
     import_module("magnetar.server.broker_client")

@@ -1,4 +1,4 @@
-"""How ZooKeeper is spoken to, and in whose name, as settings say."""
+"""TLS and credentials for ZooKeeper, from the settings."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from magnetar.server.key_store_password import key_store_password
 
 
 class ZooKeeperAccess(NamedTuple):
-    """To one ensemble."""
+    """Access to one ensemble."""
 
     session: SessionSettings
     context: ClientContext | None = None
-    """Of TLS; None: in plain text."""
+    """The TLS context; None: plain text."""
 
     def outside(self, io: Io) -> Outside:
-        """What a session needs, on the loop that is running."""
+        """Returns the surroundings of a session on the running loop."""
         network: ConnectingNetwork = io.network
         if self.context is not None:
             network = TlsClientNetwork(asyncio.get_running_loop(), self.context)
@@ -34,16 +34,17 @@ class ZooKeeperAccess(NamedTuple):
 
 
 class MetadataAccess(NamedTuple):
-    """To the metadata of a cluster."""
+    """Access to the metadata of a cluster."""
 
     local: ZooKeeperAccess
     configuration: ZooKeeperAccess
 
 
 def cluster_access(settings: ClusterSettings) -> MetadataAccess:
-    """As with Pulsar, the local store's file counts for what clusters share, too, unless that has its own.
+    """Returns the access. As in Pulsar, the file of the local store also applies to the configuration store,
+    unless that has its own.
 
-    :raises SettingsContradict: a file, or the user, cannot be used
+    :raises SettingsContradict: a file or the user cannot be used
     """
     session = session_settings(settings.session_timeout_ms, settings.magnetar_zoo_keeper_password)
     local = zookeeper_access("metadataStoreConfigPath", settings.metadata_store_config_path, session)
@@ -53,9 +54,9 @@ def cluster_access(settings: ClusterSettings) -> MetadataAccess:
 
 
 def alone_access(settings: ProxySettings | WebSocketProcessSettings) -> ZooKeeperAccess:
-    """Of a process without brokers, of which Pulsar's own goes by properties of Java alone.
+    """Returns the access of a process without brokers; Pulsar's own uses only Java properties for it.
 
-    :raises SettingsContradict: the file, or the user, cannot be used
+    :raises SettingsContradict: the file or the user cannot be used
     """
     session = session_settings(settings.session_timeout_ms, settings.magnetar_zoo_keeper_password)
     path = settings.magnetar_zoo_keeper_config_path
@@ -65,10 +66,10 @@ def alone_access(settings: ProxySettings | WebSocketProcessSettings) -> ZooKeepe
 def session_settings(
     timeout_ms: int, password: str, name: str = "magnetarZooKeeperPassword"
 ) -> SessionSettings:
-    """:param password: ``user:password`` of the scheme digest, or a ``file:`` URL of that; empty: none
+    """:param password: ``user:password`` of the scheme digest, or a ``file:`` URL of it; empty: no user
 
-    :param name: of what said so
-    :raises SettingsContradict: it is no user with a password
+    :param name: of the setting, for errors
+    :raises SettingsContradict: the value is not a user with a password
     """
     try:
         said = read_text(path_of(password)).strip() if password.startswith("file:") else password
@@ -82,10 +83,10 @@ def session_settings(
 
 
 def zookeeper_access(name: str, path: str, session: SessionSettings) -> ZooKeeperAccess:
-    """:param name: of what said where the file is
+    """:param name: of the setting, for errors
 
-    :param path: of a file of ZooKeeper's own client; empty: there is none
-    :raises SettingsContradict: it cannot be used
+    :param path: configuration file of ZooKeeper's own client; empty: no file
+    :raises SettingsContradict: the file cannot be used
     """
     if not path:
         return ZooKeeperAccess(session)
