@@ -1,4 +1,4 @@
-"""How fast one role may administer: requests a second, and how many of them are under way at a time.
+"""Limits the administration requests of one role: requests per second, and concurrent requests.
 
 Requests beyond the rate wait, so that a script that sends one after another is only slowed. A request that
 would have to wait for longer than :data:`MOST_SECONDS` is refused with status 429.
@@ -17,28 +17,28 @@ from magnetar.io.waiting import sleep
 from magnetar.lazy_dataclass import dataclass
 
 MOST_SECONDS = 5.0
-"""A request waits for the rate at most so long."""
+"""The longest time that a request waits for the rate."""
 _BURST_SECONDS = 5.0
-"""So many seconds' requests may come at once."""
+"""The requests of this many seconds may come in one burst."""
 _MOST_KNOWN = 10_000
-"""Roles and addresses that are remembered before those that have used nothing lately are forgotten."""
+"""Number of remembered roles and addresses above which idle ones are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdminLimits:
-    """0 for any number, in either."""
+    """Limits; 0 disables either."""
 
     requests_per_second: int = 0
-    """Of one role, or of one client address where clients do not authenticate."""
+    """For each role, or each client address if clients do not authenticate."""
     at_once: int = 0
-    """Of one role."""
+    """Concurrent requests of one role."""
 
 
 class TooFast(TooManyRequests):
     """The role has too many requests waiting."""
 
     def __init__(self, who: str, limit: int, seconds: int) -> None:
-        """:param seconds: after which the client may ask again"""
+        """:param seconds: time after which the client may try again"""
         super().__init__(
             f"{who} exceeds {limit} admin requests per second (magnetarMaxAdminRequestsPerSecondPerRole): "
             f"try again in {seconds} s"
@@ -62,7 +62,7 @@ class AdminPace:
         return bool(self._limits.requests_per_second or self._limits.at_once)
 
     def metrics(self) -> dict[str, int]:
-        """By their names."""
+        """Returns the metrics by name."""
         return {
             "magnetar_refused_admin_requests": self.refused,
             "magnetar_slowed_admin_requests": self.slowed,
@@ -100,7 +100,7 @@ class AdminPace:
 
     @asynccontextmanager
     async def turn(self, role: str) -> AsyncIterator[None]:
-        """Around one request of a role: waits, first come, first served, while too many are under way."""
+        """Surrounds one request of a role; waits, in the order of arrival, while too many are in progress."""
         if not self._limits.at_once:
             yield
             return

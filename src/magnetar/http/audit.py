@@ -1,7 +1,8 @@
-"""One line for each change, and for each request that was refused: who, from where, what, on what, answer.
+"""The audit log: one line for each change and each refused request, with role, address, operation, target and
+answer.
 
-The lines are of the logger ``magnetar.audit``, their fields named alike in text and JSON; no body, header or
-query is ever in them.
+The lines belong to the logger ``magnetar.audit``; their fields have the same names in text and JSON. They
+never contain a body, header or query.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ _MAX_PATH = 512
 def record(
     request: Request, who: Principal, operation: Operation | None, status: int, *, changes: bool
 ) -> None:
-    """Of a request that was answered.
+    """Writes the line of a request that was answered.
 
-    :param operation: None: it was not found out what was wanted
-    :param changes: it was to change something
+    :param operation: None: the request matched no endpoint
+    :param changes: whether the request was to change something
     """
     if not changes and status not in _REFUSALS:
         return

@@ -1,4 +1,4 @@
-"""What becomes of a request before its handler: whence it comes, what it wants, who asks, and may they."""
+"""Processes a request before its handler: origin, endpoint, authentication and authorization."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DEFECT = "Internal error; see the log of the broker"
 
 
 class EndpointServer(Listening, Generic[E]):
-    """Serves endpoints from the moment it is told who may what (``_access``); until then all is 503."""
+    """Serves endpoints as soon as ``_access`` is set; until then every answer is 503."""
 
     def __init__(
         self,
@@ -40,9 +40,9 @@ class EndpointServer(Listening, Generic[E]):
         origins: Origins | None = None,
         hosts: Hosts | None = None,
     ) -> None:
-        """:param origins: which pages may change something; None: only those of the loopback addresses
+        """:param origins: pages that may change something; None: only those of loopback addresses
 
-        :param hosts: names of this server; None: only addresses, and names that no page can have
+        :param hosts: names of this server; None: only addresses, and names that no public page can have
         """
         super().__init__(io, limits)
         self._hosts = hosts or Hosts()
@@ -55,7 +55,7 @@ class EndpointServer(Listening, Generic[E]):
         return isinstance(found, Found) and found.endpoint.reads_as_it_comes
 
     async def answer(self, request: Request) -> Response:
-        """Finds out who asks, finds the endpoint and runs it; never raises."""
+        """Authenticates the client, finds the endpoint and runs it; never raises."""
         access = self._access
         if access is None:
             return error_response(HTTPStatus.SERVICE_UNAVAILABLE, "The broker is starting")
@@ -66,7 +66,7 @@ class EndpointServer(Listening, Generic[E]):
         found = self._router.find(request.method, request.path)
         endpoint = found.endpoint if isinstance(found, Found) else None
         if not access.authenticator.asks and not (endpoint is not None and endpoint.public):
-            # Where clients authenticate, a page has no credentials, whatever name it was loaded by.
+            # If clients authenticate, a page has no credentials, whatever name it was loaded from.
             refused = self._hosts.refusal(request)
             if refused is not None:
                 log.warning("request refused: its Host header names another host", extra=named(request))
@@ -83,7 +83,7 @@ class EndpointServer(Listening, Generic[E]):
     async def _who_asks(
         self, access: Access, endpoint: E | None, request: Request
     ) -> tuple[Principal, Response | None]:
-        """Who asks, and the answer to who may not even do that."""
+        """Returns the principal, and the answer if authentication fails."""
         if endpoint is not None and endpoint.public:
             return ANONYMOUS, None
         if access.open_metrics and endpoint is not None and endpoint.is_metrics:
@@ -93,7 +93,7 @@ class EndpointServer(Listening, Generic[E]):
         try:
             return await access.authenticator.authenticate(claim_of(request)), None
         except AuthorizationFailure as error:
-            # A proxy that may not speak for somebody is told like anybody who may not ask.
+            # A proxy that may not act for a role is answered like a role without permission.
             status = endpoint.refused_status if endpoint is not None else error.http_status
             return ANONYMOUS, error_response(status, str(error))
         except BrokerError as error:
@@ -119,15 +119,15 @@ class EndpointServer(Listening, Generic[E]):
 
     @abstractmethod
     async def _carry_out(self, endpoint: E, request: Request) -> Response:
-        """What somebody asks for who may.
+        """Runs an authorized request.
 
-        :raises BrokerError: it cannot be done
+        :raises BrokerError: the request cannot be carried out
         """
         ...
 
 
 async def _refusal(access: Access, found: Found[E], who: Principal) -> str | None:
-    """Why somebody may not; None: they may."""
+    """Returns why the principal lacks permission; None: it has it."""
     endpoint, authorizer = found.endpoint, access.authorizer
     if not (authorizer.asks and endpoint.is_asked_for):
         return None
@@ -144,7 +144,7 @@ def _failed(request: Request, error: BrokerError) -> Response:
 
 
 def _redirected(request: Request, elsewhere: ServedElsewhere) -> Response:
-    """Who came by TLS is sent on by TLS, and nobody else is."""
+    """Redirects to an address with TLS if, and only if, the request came with TLS."""
     url = elsewhere.http_url_tls if request.secure else elsewhere.http_url
     url = url or elsewhere.http_url or elsewhere.http_url_tls
     if url is None:
@@ -167,5 +167,5 @@ def _not_served(request: Request, allowed: frozenset[str]) -> Response:
 
 
 def named(request: Request) -> dict[str, str]:
-    """What a line of the log says of a request."""
+    """Returns the log fields of a request."""
     return {"method": request.method, "path": request.path}

@@ -1,4 +1,4 @@
-"""How text is compressed for HTTP."""
+"""Parameters of compression for HTTP."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ import zlib
 GZIP_BITS = zlib.MAX_WBITS | 16
 """The ``wbits`` of zlib for the format gzip."""
 GZIP_LEVEL = 1
-"""Answers repeat themselves so often that more effort makes them hardly smaller."""
+"""Answers are so repetitive that a higher level hardly makes them smaller."""

@@ -1,8 +1,8 @@
-"""Stored messages as answers: small ones at once, large ones in memory that all requests share.
+"""Stored messages as answers: small ones immediately, large ones within a memory limit of all requests.
 
-What an entry says of its uncompressed size is its producer's word, and a client may ask without ever reading
-the answer. So a large payload is counted before it is uncompressed, uncompressed beside the loop, sent in
-pieces, and counted until the last of them is gone.
+The uncompressed size of an entry is only a claim of its producer, and a client may send requests without
+reading the answers. So a large payload is counted before it is uncompressed, uncompressed in a thread, sent
+in pieces, and counted until the last piece is sent.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 Read = Callable[[], Awaitable[tuple[tuple[int, int], bytes]]]
 
 ROOM_BYTES = 128 << 20
-"""For the large payloads of all requests; while one is uncompressed it may be there twice."""
+"""For the large payloads of all requests; a payload may exist twice while it is uncompressed."""
 SMALL_BYTES = 64 * 1024
 _PIECE_BYTES = 64 * 1024
 _WAITING = 4
-"""Requests that wait for room: each holds an entry meanwhile."""
+"""Requests that may wait for memory; each holds an entry meanwhile."""
 _WAIT_SECONDS = 10.0
 _SECONDS_BEFORE_OTHERS = 15.0
-"""How long a client has for an answer when others wait for its room."""
+"""How long a client may take to read an answer while others wait for its memory."""
 
 
 class LargeMessages:
-    """Of one server."""
+    """The answers of one server."""
 
     def __init__(self, io: Io, room_bytes: int = ROOM_BYTES) -> None:
         self._io = io
@@ -46,13 +46,13 @@ class LargeMessages:
         self._parse: type[StoredMessage] | None = None
 
     async def answer(self, read: Read) -> Response:
-        """What is answered for the entry that ``read`` finds: 413 or 503 where there is no room for it.
+        """Returns the answer for the entry that ``read`` returns: 413 or 503 if memory is not sufficient.
 
-        :raises PersistenceFailure: the entry cannot be parsed, or its payload not be uncompressed
-        :raises BrokerError: what ``read`` raises
+        :raises PersistenceFailure: the entry cannot be parsed, or its payload cannot be uncompressed
+        :raises BrokerError: an error of ``read``
         """
         async with self._reading:
-            # One after another: a request that waits holds nothing.
+            # One after another, so that a waiting request holds no entry.
             if self._parse is None:
                 self._parse = await run_job(self._io.loop, self._its_worker(), _load)
             message = self._parse(*await read())
@@ -86,7 +86,7 @@ class LargeMessages:
 
 
 def _load() -> type[StoredMessage]:
-    """The modules are loaded for the first message: protobuf is large, and takes 50 ms to load."""
+    """Imports the modules for the first message: protobuf is large, and importing it takes 50 ms."""
     from magnetar.http.shapes.stored_message import StoredMessage
 
     return StoredMessage
@@ -104,7 +104,7 @@ class _Pieces:
         self._began = loop.time()
 
     async def next(self) -> bytes:
-        """:raises Abandoned: others wait for the room, and this client is slow"""
+        """:raises Abandoned: other requests wait for the memory, and this client is slow"""
         if self._room.is_wanted and self._loop.time() - self._began > _SECONDS_BEFORE_OTHERS:
             raise Abandoned("the client is slow, and others wait for the memory that its answer takes")
         if not self._rest and self._later:

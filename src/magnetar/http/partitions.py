@@ -1,4 +1,4 @@
-"""What is asked of a partitioned topic and concerns its partitions, where several brokers serve them."""
+"""Carries out requests for a partitioned topic at the brokers that serve its partitions."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ OF_EACH: frozenset[Handler] = frozenset(
         topics.unload,
     )
 )
-"""What is done to a topic with partitions by doing it to each of them, and answers nothing."""
+"""Operations on a partitioned topic that run on each partition and have an empty answer."""
 
 
 async def at_each_partition(
     application: Application, endpoint: Endpoint, request: Request
 ) -> Response | None:
-    """Does it to each partition, at its owner. None: that is nothing to be done to each.
+    """Runs the operation on each partition, at its owner. None: the operation is not of this kind.
 
-    What some partitions do not have is no failure, as long as others do.
+    Partitions that do not have the subscription are no failure, as long as others have it.
     """
     if endpoint.handler not in OF_EACH:
         return None
@@ -69,7 +69,7 @@ async def at_each_partition(
 
 
 def _suffix(endpoint: Endpoint, variables: Mapping[str, str]) -> str:
-    """Of the path, behind the topic."""
+    """Returns the path after the topic."""
     pieces = endpoint.path.partition("{topic}")[2].split("/")
     filled = (quote(variables[piece[1:-1]], "") if piece.startswith("{") else piece for piece in pieces)
     return "/".join(filled)

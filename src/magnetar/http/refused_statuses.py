@@ -1,4 +1,4 @@
-"""Which of two statuses says that somebody may not do something: in Pulsar it depends on what is asked."""
+"""The status of a request without permission, 401 or 403: in Pulsar it depends on the operation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from magnetar.security.operations import (
 _FORBIDDEN: frozenset[Operation] = frozenset(
     {TopicOperation.CREATE_TOPIC, TopicOperation.DELETE_TOPIC, TopicOperation.GET_BUNDLE_RANGE}
 )
-"""Of topics; of everything else of them the other one."""
+"""Of operations on topics; the others have the other status."""
 
 _UNAUTHORIZED: frozenset[Operation] = frozenset(
     {
@@ -39,13 +39,13 @@ _UNAUTHORIZED: frozenset[Operation] = frozenset(
         ),
     }
 )
-"""Of namespaces and policies; of everything else of them the other one."""
+"""Of operations on namespaces and policies; the others have the other status."""
 
 _SETS_DELAYS = PolicyOperation(PolicyName.DELAYED_DELIVERY, write=True)
 
 
 def is_refused_as_unauthorized(operation: Operation, resource: Resource) -> bool:
-    """Whether who may not do it is answered 401, and not 403."""
+    """Whether a request without permission is answered with 401, and not 403."""
     if isinstance(operation, (ClusterOperation, BrokerOperation, TenantOperation)):
         return True
     if isinstance(operation, TopicOperation):

@@ -1,4 +1,4 @@
-"""Which endpoint a path belongs to."""
+"""Endpoints, and the router that finds the endpoint of a path."""
 
 from __future__ import annotations
 
@@ -35,54 +35,54 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """What is asked of the process around a broker."""
+    """The interface of a broker's process for handlers."""
 
     ready: Callable[[], bool]
     """True from the moment clients are served until stopping begins."""
     check_health: Callable[[bool], Awaitable[None]]
-    """Publishes to and reads from a topic of the broker's own; raises BrokerError if that does not work.
+    """Publishes to and reads from a topic of the broker; raises BrokerError if that does not work.
 
-    True: one whose name is of the newer form.
+    The argument is true for the topic whose name has the newer form.
     """
     settings: Mapping[str, str]
     """Every setting in effect, by Pulsar's name, as text."""
     storage: Callable[[str | None], Awaitable[Mapping[str, Any]]]
-    """The disk, the ledger store, and what topics take: all of them, or those of a namespace."""
+    """Returns figures of the disk, the ledger store, and topics: all, or those of a namespace."""
     figures: Callable[[], Awaitable[MetricsSnapshot]]
-    """Everything that metrics print, of one moment as far as possible."""
+    """Returns all figures of the metrics, as far as possible from one moment."""
     bookies: Callable[[], Awaitable[Sequence[str]]]
-    """Ids of the bookies that there are, registered now or not; none where ledgers are embedded."""
+    """Returns the ids of all bookies, registered now or not; empty if ledgers are embedded."""
     stop: Callable[[], None] = lambda: None
-    """Begins an orderly end, as SIGTERM does."""
+    """Begins an orderly end, like SIGTERM."""
     in_rotation: Callable[[], bool] | None = None
-    """Whether the operator wants load balancers to send clients here; None: nobody said how to tell."""
+    """Whether load balancers should send clients here; None: the setting is empty."""
     board: TopicBoard | None = None
-    """What the page at ``/`` watches; None: there is none."""
+    """The data of the page at ``/``; None: without the page."""
     websockets: Callable[[], Awaitable[WebSocketService]] | None = None
-    """Those of this process, made when the first one is asked for; None: there are none."""
+    """Returns the WebSocket service, created at the first request; None: without WebSockets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who is let in, and to what."""
+    """Authentication and authorization."""
 
     authenticator: Authenticator = field(default_factory=NobodyIsAsked)
     authorizer: Authorizer = field(default_factory=EverybodyMay)
     open_metrics: bool = True
-    """Everybody may read the metrics, because scrapers often have no credentials."""
+    """Metrics are public, because scrapers often have no credentials."""
 
 
 class MessageAnswers(Protocol):
-    """``large_messages.LargeMessages``: a room above this one has it."""
+    """Interface of ``large_messages.LargeMessages``, which is in a layer above this one."""
 
     async def answer(self, read: Callable[[], Awaitable[tuple[tuple[int, int], bytes]]]) -> Response:
-        """What is answered for the entry that ``read`` finds."""
+        """Returns the answer for the entry that ``read`` returns."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """What handlers work with."""
+    """The objects that handlers use."""
 
     admin: Admin
     process: Process
@@ -92,25 +92,25 @@ class Application:
     """The name of the broker's cluster."""
     access: Access = field(default_factory=Access)
     messages: MessageAnswers | None = None
-    """What answers with stored messages; the server sets it."""
+    """Creates answers from stored messages; set by the server."""
     scrapes: Scrapes | None = None
-    """What renders metrics; the server sets it."""
+    """Renders metrics; set by the server."""
 
 
 Handler = Callable[[Application, Request], Awaitable[Response]]
 
 
 class WebSocketProcess(Protocol):
-    """What WebSockets need of the process around them."""
+    """The interface of the process for WebSockets."""
 
     @property
     def websockets(self) -> Callable[[], Awaitable[WebSocketService]] | None:
-        """None: none are served."""
+        """None: without WebSockets."""
         ...
 
 
 class WebSocketApplication(Protocol):
-    """What handlers of WebSockets work with: part of a broker's, or that of a process without a broker."""
+    """The objects that handlers of WebSockets use, in a broker or in a process without one."""
 
     @property
     def process(self) -> WebSocketProcess: ...
@@ -128,7 +128,7 @@ class Parameter:
     name: str
     type: Literal["truth", "whole", "text"]
     default: str = ""
-    """What counts where it is not given; empty: nothing."""
+    """The value of an absent parameter; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,85 +137,85 @@ class Endpoint:
 
     method: str
     path: str
-    """``/``-separated; ``{name}`` stands for one piece, whatever it holds once decoded."""
+    """Pieces separated by ``/``; ``{name}`` stands for one piece with any decoded text."""
     handler: Handler
     description: str
     operation: Operation
-    """What has to be allowed."""
+    """The required permission."""
     aliases: Sequence[str] = ()
-    """Older paths to the same; their variables may differ."""
+    """Older paths of the endpoint; their variables may differ."""
     parameters: Sequence[Parameter] = ()
     body: str = ""
-    """Pulsar's name of what the body holds; empty: it is left aside."""
+    """Pulsar's name of the body's type; empty: the body is ignored."""
     success: int = 0
-    """The status of success; 0: 200 of GET, else 204."""
+    """The status of success; 0: 200 for GET, else 204."""
     refusals: Mapping[int, str] = field(default_factory=dict)
-    """What else may be answered, and why, besides :data:`ALWAYS`."""
+    """Other statuses and their reasons, besides :data:`ALWAYS`."""
     constants: Mapping[str, str] = field(default_factory=dict)
-    """Variables that the path does not have and the handler wants."""
+    """Variables for the handler that the path does not have."""
     sets: str = ""
-    """The field that it sets, of the policies of a namespace or topic (``broker.policies.honoured``)."""
+    """The policy field of a namespace or topic that it sets (``broker.policies.honoured``)."""
     asks: bool = False
-    """It changes nothing, although its method is not GET."""
+    """The endpoint changes nothing, although its method is not GET."""
     upgrades: bool = False
-    """It turns the connection into a WebSocket."""
+    """The endpoint turns the connection into a WebSocket."""
     reads_as_it_comes: bool = False
-    """Its handler reads the body while it comes (``Request.arriving``): it may be of any size."""
+    """The handler reads the body while it arrives (``Request.arriving``), so it may have any size."""
     anywhere: bool = False
-    """Any broker can do it, whoever serves the topic."""
+    """Any broker can handle the request, not only the owner of the topic."""
     public: bool = False
-    """Nobody is asked who they are: it tells nothing of this broker."""
+    """Needs no authentication, because it reveals nothing about this broker."""
     lets_in: bool = False
-    """Its handler finds out who may: what it is asked of is not in the path."""
+    """The handler checks the permission, because the path does not name the target."""
 
     @property
     def changes(self) -> bool:
-        """Whether something may be different afterwards."""
+        """Whether the endpoint may change something."""
         return self.method != "GET" and not self.asks
 
     @property
     def tagged(self) -> bool:
-        """Whether its answer has an ``ETag``: it tells what somebody has set, which seldom changes."""
+        """Whether the answer has an ``ETag``: for settings and policies, which seldom change."""
         set_by_somebody = isinstance(self.operation, PolicyOperation) or self.operation in _SET_BY_SOMEBODY
         return self.method == "GET" and set_by_somebody
 
     @property
     def is_metrics(self) -> bool:
-        """Whether it gives figures to a scraper."""
+        """Whether the endpoint serves metrics."""
         return self.operation is BrokerOperation.GET_METRICS
 
     @property
     def is_asked_for(self) -> bool:
-        """Whether it is asked who may do this, before it is done."""
-        # Who knows the id of a read plan was given it.
+        """Whether the permission is checked before the handler runs."""
+        # Only its creator knows the id of a read plan.
         return not (self.public or self.lets_in or self.resource is Resource.READ_PLAN)
 
     @property
     def refused_status(self) -> int:
-        """Of the answer to somebody who is known and may not; Pulsar's clients take both for the same."""
+        """The status for an authenticated client without permission; Pulsar's clients treat both alike."""
         return 401 if is_refused_as_unauthorized(self.operation, self.resource) and not self.upgrades else 403
 
     @property
     def asked_of_cluster(self) -> bool:
-        """Whether only a cluster that serves the namespace of the topic can do it."""
-        # A lookup tells clients where else the topic is.
+        """Whether only a cluster that serves the topic's namespace can handle the request."""
+        # A lookup redirects clients to another cluster.
         anybody = (TopicOperation.LOOKUP, TopicOperation.GET_BUNDLE_RANGE)
         return self.resource in (Resource.TOPIC, Resource.SUBSCRIPTION) and self.operation not in anybody
 
     @property
     def asked_of_owner(self) -> bool:
-        """Whether only the broker that serves the topic can do it."""
-        # How many partitions there are is in the metadata, and they are made where each is served.
+        """Whether only the broker that serves the topic can handle the request."""
+        # The number of partitions is in the metadata, and each partition is created at its owner.
         return self.asked_of_cluster and not self.anywhere and not self.path.endswith("/partitions")
 
     @property
     def resource(self) -> Resource:
-        """What it is asked of: the innermost thing that its path names."""
+        """The target of the permission: the innermost resource in the path."""
         return resource_of(self.path)
 
     @property
     def answers(self) -> Mapping[int, str]:
-        """Every status that may come, with its meaning."""
+        """Returns all possible statuses with their meanings."""
         done = self.success or (200 if self.method == "GET" else 204)
         missing = _MISSING.get(self.resource)
         return {
@@ -229,7 +229,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class WebSocketEndpoint(Endpoint):
-    """One that wants no broker in its process."""
+    """An endpoint that needs no broker in its process."""
 
     handler: WebSocketHandler
 
@@ -245,7 +245,7 @@ ALWAYS: Mapping[int, str] = {
     500: "the operation failed in the broker",
     503: "the broker is starting or stopping",
 }
-"""Statuses that every endpoint may answer, with their meaning."""
+"""Statuses that every endpoint may answer, with their meanings."""
 
 _SET_BY_SOMEBODY: frozenset[Operation] = frozenset(
     (
@@ -271,7 +271,7 @@ _SET_BY_SOMEBODY: frozenset[Operation] = frozenset(
         TopicOperation.GET_SCHEMA,
     )
 )
-"""What is asked of endpoints whose answers have an ``ETag``, besides policies."""
+"""Operations whose answers have an ``ETag``, besides policies."""
 
 _MISSING: Mapping[Resource, str] = {
     Resource.CLUSTER: "the cluster does not exist",
@@ -284,7 +284,7 @@ _MISSING: Mapping[Resource, str] = {
 
 
 def resource_of(path: str) -> Resource:
-    """The innermost thing that the pattern of a path names."""
+    """Returns the innermost resource in the pattern of a path."""
     names = [piece[1:-1] for piece in _pieces(path) if piece.startswith("{")]
     if "topic" in names:
         return Resource.SUBSCRIPTION if "subscription" in names else Resource.TOPIC
@@ -324,7 +324,7 @@ _Decoder = Callable[[str], str]
 
 
 def _decoder(name: str, names: Sequence[str], endpoint: Endpoint) -> _Decoder:
-    """What makes a variable of a piece of a path: the inverse of what Pulsar's clients do to it."""
+    """Returns the decoder of a variable: the inverse of the encoding of Pulsar's clients."""
     if name == "topic":
         return decode_path_piece
     if name == "subscription" and "topic" in names:
@@ -337,11 +337,11 @@ class _Node(Generic[E]):
     fixed: dict[str, _Node[E]] = field(default_factory=dict)
     variable: _Node[E] | None = None
     methods: dict[str, tuple[E, dict[str, _Decoder]]] = field(default_factory=dict)
-    """What decodes each variable, in the order of the path."""
+    """Endpoints by method, with the decoder of each variable in the order of the path."""
 
 
 class Router(Generic[E]):
-    """Finds endpoints; fixed pieces win over variables, the rest of the path decides where both fit."""
+    """Finds endpoints; fixed pieces take precedence over variables, if the rest of the path matches."""
 
     def __init__(self, endpoints: Iterable[E]) -> None:
         self._root: _Node[E] = _Node()
@@ -370,7 +370,7 @@ class Router(Generic[E]):
         node.methods[endpoint.method] = (endpoint, {name: _decoder(name, names, endpoint) for name in names})
 
     def find(self, method: str, path: str) -> Found[E] | frozenset[str]:
-        """The endpoint, or the methods that the path has (none: nothing is there). HEAD is served by GET."""
+        """Returns the endpoint, or the methods of the path (empty: unknown path). GET also serves HEAD."""
         wanted = "GET" if method == "HEAD" else method
         allowed: set[str] = set()
         for node, values in _matches(self._root, _pieces(path), 0, ()):
@@ -385,7 +385,7 @@ class Router(Generic[E]):
 
 
 def _pieces(path: str) -> list[str]:
-    """The pieces of a path; a slash at the end adds none."""
+    """Returns the pieces of a path; a slash at the end is ignored."""
     pieces = path.split("/")[1:]
     if pieces and not pieces[-1]:
         pieces.pop()
@@ -395,7 +395,7 @@ def _pieces(path: str) -> list[str]:
 def _matches(
     node: _Node[E], pieces: list[str], index: int, values: tuple[str, ...]
 ) -> Iterator[tuple[_Node[E], tuple[str, ...]]]:
-    """All ways to read the path, best first."""
+    """Yields all matches of the path, best first."""
     if index == len(pieces):
         if node.methods:
             yield node, values

@@ -1,4 +1,4 @@
-"""The HTTP server of a broker: the endpoint table, carried out with what the broker is asked."""
+"""The HTTP server of a broker: runs the handlers of the endpoint table."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ log = logging.getLogger("magnetar.http")
 
 _ADMIN = "/admin/"
 _OF_SUPERUSERS = BrokerOperation.SHUT_DOWN
-"""A role that may do this may do everything."""
+"""A role with this permission has all permissions."""
 
 
 class HttpServer(EndpointServer[Endpoint]):
-    """Serves the endpoint table for one broker, from the moment it is given one."""
+    """Serves the endpoint table for one broker, as soon as it gets one."""
 
     def __init__(
         self,
@@ -53,11 +53,11 @@ class HttpServer(EndpointServer[Endpoint]):
         dashboard: bool = True,
         admin_limits: AdminLimits | None = None,
     ) -> None:
-        """:param origins: which pages may change something; None: only those of the loopback addresses
+        """:param origins: pages that may change something; None: only those of loopback addresses
 
-        :param hosts: names of this server; None: only addresses, and names that no page can have
-        :param dashboard: whether there is a page at ``/``
-        :param admin_limits: how fast one role may administer; None: as fast as it likes
+        :param hosts: names of this server; None: only addresses, and names that no public page can have
+        :param dashboard: whether to serve a page at ``/``
+        :param admin_limits: limits of administration by one role; None: without limits
         """
         endpoints = (*with_description(WHOLE), *(endpoints_of_dashboard() if dashboard else ()))
         super().__init__(io, endpoints, limits, origins, hosts)
@@ -92,7 +92,7 @@ class HttpServer(EndpointServer[Endpoint]):
         assert self._access is not None
         who, asked = request.principal, self._access.authenticator.asks
         if asked and await self._access.authorizer.refusal(who, _OF_SUPERUSERS, BROKER_ITSELF) is None:
-            # Without authorization, too, every role may do everything.
+            # Superusers are not limited; without authorization every role is one.
             return await self._do(endpoint, request)
         key = f"role {who.named}" if asked else request.peer.rpartition(":")[0]
         try:
@@ -100,7 +100,7 @@ class HttpServer(EndpointServer[Endpoint]):
         except TooFast as error:
             return error_response(error.http_status, str(error), [("Retry-After", str(error.seconds))])
         if not asked:
-            # Other brokers may come from the same address, and what is under way may wait for them.
+            # Other brokers may use the same address, and requests in progress may wait for theirs.
             return await self._do(endpoint, request)
         async with self.admin_pace.turn(key):
             return await self._do(endpoint, request)
@@ -123,7 +123,7 @@ class HttpServer(EndpointServer[Endpoint]):
         return await self._answer_large(asked, endpoint, request)
 
     async def _answer_large(self, application: Application, endpoint: Endpoint, request: Request) -> Response:
-        """One after another: what a large body is parsed to may be many times its size."""
+        """Handles large bodies one after another, because the parsed value may be many times the size."""
         async with self._large:
             if request.body[:MOST_SPACE].isspace() and len(request.body) > MOST_SPACE:
                 reason = f"The body begins with more than {MOST_SPACE} bytes of white space"
@@ -138,7 +138,7 @@ class HttpServer(EndpointServer[Endpoint]):
 
 
 async def _carry_out(application: Application, endpoint: Endpoint, request: Request) -> Response:
-    """Runs the handler; what was changed is logged, and what has no effect is told."""
+    """Runs the handler, and adds warnings about settings without effect to answer and log."""
     answer = await endpoint.handler(application, request)
     if endpoint.tagged:
         return tagged(request, answer)

@@ -1,4 +1,4 @@
-"""What was accepted and has no effect: told in a header, as HTTP has it for what succeeds with a but."""
+"""Warnings about accepted settings that have no effect, in the ``Warning`` header of HTTP."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from magnetar.security.operations import NamespaceOperation, Resource
 
 
 def without_effect(endpoint: Endpoint, request: Request, *, authorization: bool, filters: bool) -> list[str]:
-    """A sentence for everything that a request set, and that has no effect in this release.
+    """Returns a sentence for each value that a request set and that has no effect in this release.
 
-    :param authorization: the broker asks who may do what
-    :param filters: what namespaces and topics name as filters of entries counts
+    :param authorization: whether authorization is enabled
+    :param filters: whether entry filters of namespaces and topics have effect
     """
     if endpoint.operation is NamespaceOperation.CREATE_NAMESPACE:
         given = request.json() if request.has_value else None
@@ -34,6 +34,6 @@ def _set(policies: dict[str, object]) -> Iterable[str]:
 
 
 def warned(response: Response, sentences: Iterable[str]) -> Response:
-    """The same answer, with a ``Warning`` header for each sentence."""
+    """Returns the answer with a ``Warning`` header for each sentence."""
     added = [("Warning", f'299 magnetar "{sentence}"') for sentence in sentences]
     return replace(response, headers=[*response.headers, *added])

@@ -1,4 +1,4 @@
-"""WebSockets without a broker in the process: their endpoints, and nothing else."""
+"""An HTTP server with WebSocket endpoints only, for a process without a broker."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class WebSocketServer(EndpointServer[WebSocketEndpoint]):
         hosts: Hosts,
         rotation_file: Callable[[], bool] | None,
     ) -> None:
-        """:param rotation_file: whether the file is there that says it may be used; None: there is none"""
+        """:param rotation_file: whether the status file for load balancers exists; None: no such setting"""
         super().__init__(io, WEBSOCKET, limits, origins, hosts)
 
         async def served() -> WebSocketService:

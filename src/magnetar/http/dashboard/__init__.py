@@ -1,1 +1,1 @@
-"""The page at ``/``: what it consists of, and what it is told while somebody looks."""
+"""The page at ``/``: its files, and the events that it gets while it is open."""

@@ -1,4 +1,4 @@
-"""What the page asks for once, beside what comes as events: brokers, and policies with what counts."""
+"""Single answers for the page, beside the events: brokers, and policies with their effective values."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ async def namespace_policies(application: Application, request: Request) -> Resp
 
 
 async def topic_policies(application: Application, request: Request) -> Response:
-    """Of a topic, and not of a partition.
+    """Returns the policies of a topic, not of a partition.
 
-    :raises NotAllowed: topics have no policies here
+    :raises NotAllowed: topic policies are disabled
     """
     return json_response(dict(await application.admin.topic_policies.all_of(topic_of(request.variables))))

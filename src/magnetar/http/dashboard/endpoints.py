@@ -1,6 +1,6 @@
 """The page at ``/``, its parts, and the events that it reads while it is open.
 
-These are the page's own and no interface for others, so they are not in the table of endpoints.
+These endpoints are internal to the page, so they are not in the table of endpoints.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ async def _start(_application: Application, request: Request) -> Response:
 
 
 async def _part(_application: Application, request: Request) -> Response:
-    """A module, the style, or the icon."""
+    """Returns a module, the style sheet, or the icon."""
     return _FILES.given(request.variables["file"], request)
 
 
 def dashboard() -> Sequence[Endpoint]:
-    """Those of one server."""
+    """Returns the endpoints of one server."""
     views = Views()
     return (
         Endpoint("GET", "/", _start, "the dashboard", B.GET_VERSION, public=True),

@@ -1,4 +1,4 @@
-"""One open page: what it is sent, tick by tick, until somebody ends it."""
+"""One open page: the events that it gets at each tick until its end."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from magnetar.http.engine.events import HEARTBEAT, event
 from magnetar.io.waiting import settle
 
 MOST_TICKS = 15
-"""After half a minute a page asks again, and its user is authenticated and authorized again."""
+"""After half a minute a page reconnects, and its user is authenticated and authorized again."""
 
 Show = Callable[[], Awaitable[Mapping[str, Any]]]
 
 
 class Shown:
-    """What was made for the pages that are open, kept for one tick: those that show the same share it."""
+    """Events of open pages, kept for one tick: pages with the same view share them."""
 
     def __init__(self) -> None:
         self._tick = -1
         self._made: dict[str, bytes] = {}
 
     async def of(self, board: TopicBoard, key: str, show: Show, *, anew: bool) -> bytes:
-        """:param anew: something may just have been done: what is older than that does not count"""
+        """:param anew: ignore earlier events, because the user may just have changed something"""
         if board.ticks != self._tick:
             self._tick, self._made = board.ticks, {}
         made = None if anew else self._made.get(key)
@@ -40,7 +40,7 @@ class Viewing:
     """See :class:`magnetar.http.engine.message.Streamed`."""
 
     def __init__(self, board: TopicBoard, shown: Shown, key: str, show: Show) -> None:
-        """:param key: what it shows: nothing else has this one
+        """:param key: identifies the view
 
         :raises TooManyRequests: too many pages are open
         """
@@ -84,5 +84,5 @@ class Viewing:
 
 
 def encoded(value: Mapping[str, Any]) -> bytes:
-    """JSON on one line."""
+    """Returns JSON on one line."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

@@ -1,4 +1,4 @@
-"""What an open page shows: the broker, a list of topics, or a topic."""
+"""The views of an open page: the broker, a list of topics, or a topic."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from magnetar.http.shapes.fields import whole
 from magnetar.http.shapes.names import namespace_of, topic_of
 
 _STUCK_LINES = 12
-"""Of the overview."""
+"""Lines of stuck topics in the overview."""
 
 MOST_CLIENTS = 50
-"""Producers of a topic, consumers and subscriptions that are told of one by one, of each subscription."""
+"""Producers and subscriptions of a topic, and consumers of each subscription, that are listed."""
 
 _MOST_WORDS = 8
 _HEADERS = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
 
 
 class Views:
-    """Of one HTTP server."""
+    """The views of one HTTP server."""
 
     def __init__(self) -> None:
         self._shown = Shown()
@@ -42,15 +42,15 @@ class Views:
         return self._opened(board, "overview", show)
 
     async def topics(self, application: Application, request: Request) -> Response:
-        """With ``broker=true`` also what the overview says of the broker, for one who has but one connection.
+        """Returns topics; with ``broker=true`` also the broker's overview, for clients with one connection.
 
-        :raises InvalidRequest: a parameter is not understood
+        :raises InvalidRequest: a parameter is not valid
         """
         board = _board(application)
         listed = _listed(request)
         with_broker = request.flag("broker")
         if with_broker and listed.namespace:
-            # Who may see a namespace may not see what all others do.
+            # A role with permission for one namespace must not see the traffic of all.
             raise InvalidRequest("broker is for the topics of all namespaces")
         first = max(0, _number(request, "first", 0))
         count = min(max(1, _number(request, "count", MOST_LINES)), MOST_LINES)
@@ -62,9 +62,9 @@ class Views:
         return self._opened(board, f"topics {listed} {first} {count} {with_broker}", show)
 
     async def topic(self, application: Application, request: Request) -> Response:
-        """Its statistics, and why nothing arrives.
+        """Returns the statistics of a topic, and the reasons why messages wait.
 
-        :raises TopicNotFound: no such topic
+        :raises TopicNotFound: the topic does not exist
         """
         board = _board(application)
         topic = topic_of(request.variables)
@@ -87,7 +87,7 @@ class Views:
                 "replication": board.replication_of(topic),
             }
 
-        # What is not there is a status, and no event.
+        # Before the first event, so that a missing topic is answered with a status.
         await show()
         return self._opened(board, f"topic {topic}", show)
 
@@ -130,7 +130,7 @@ def _number(request: Request, name: str, default: int) -> int:
 
 
 def _shortened(stats: Mapping[str, Any]) -> Mapping[str, Any]:
-    """As many clients as a page can show; ``publisherCount`` and ``consumerCount`` tell of all of them."""
+    """Limits the listed clients; ``publisherCount`` and ``consumerCount`` count all of them."""
     publishers, subscriptions = stats["publishers"], stats["subscriptions"]
     return {
         **stats,

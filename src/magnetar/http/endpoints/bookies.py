@@ -1,4 +1,4 @@
-"""Endpoints of bookies and where they stand."""
+"""Endpoints of bookies and their racks."""
 
 from __future__ import annotations
 

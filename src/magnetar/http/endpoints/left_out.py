@@ -1,4 +1,4 @@
-"""Endpoints of Pulsar's that are left out: each answers 501 with the reason, to everybody."""
+"""Endpoints of Pulsar that are left out: each answers 501 with the reason, without authentication."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _endpoint(subject: Subject, row: Row) -> Endpoint:
         aliases=row.older,
         success=501,
         refusals={501: subject.reason},
-        # What it says is of this release, and of no broker: there is nothing to be allowed.
+        # The answer describes this release, not the broker, so it needs no permission.
         public=True,
         asks=True,
         anywhere=True,

@@ -1,4 +1,4 @@
-"""Endpoints of load: what brokers carry, what bundles are expected to, and where they may be."""
+"""Endpoints of load: of brokers, expected load of bundles, and placement rules."""
 
 from __future__ import annotations
 

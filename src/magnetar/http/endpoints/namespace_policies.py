@@ -1,4 +1,4 @@
-"""Endpoints of the policies of namespaces: what reads and writes each."""
+"""Endpoints that read and write the policies of namespaces."""
 
 from __future__ import annotations
 
@@ -83,4 +83,4 @@ def _of_policy(policy: Policy) -> Iterator[Endpoint]:
 
 
 NAMESPACE_POLICIES: Sequence[Endpoint] = (*chain.from_iterable(map(_of_policy, POLICIES)),)
-"""Their paths are what stands behind that of the namespace."""
+"""Their paths are relative to that of the namespace."""

@@ -1,4 +1,4 @@
-"""Endpoints of namespaces: what they are, and what can be done to all of one."""
+"""Endpoints of namespaces, and of operations on all topics of one."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ _OTHERS: Sequence[Endpoint] = (
         N.UNSUBSCRIBE,
     ),
 )
-"""Below a namespace; what is no policy of the kind of the others."""
+"""Below a namespace: policies that differ from the common kind."""
 
 NAMESPACES: Sequence[Endpoint] = (
     Endpoint(

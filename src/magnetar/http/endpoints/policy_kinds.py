@@ -1,4 +1,4 @@
-"""What policies of namespaces and topics share: the name that allows them, and what their body holds."""
+"""Kinds of policies of namespaces and topics: the permission name, and the type of the body."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from magnetar.security.operations import PolicyOperation
 class PolicyKind(NamedTuple):
     policy: P
     body: str
-    """Pulsar's name of what the body holds when it is set."""
+    """Pulsar's name of the type of the body."""
 
 
 KINDS: Mapping[str, PolicyKind] = {
@@ -69,7 +69,7 @@ KINDS: Mapping[str, PolicyKind] = {
 }
 
 NOT_THERE = {501: "this release does not support the value"}
-"""What setting a policy may be refused with, too."""
+"""A further refusal of requests that set a policy."""
 
 QUOTA_TYPE = Parameter("backlogQuotaType", "text", "destination_storage")
 

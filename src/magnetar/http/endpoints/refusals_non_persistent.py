@@ -1,4 +1,4 @@
-"""What needs stored messages, and what Pulsar says to those who ask it of a non-persistent topic."""
+"""Operations that need stored messages, with Pulsar's answer for non-persistent topics."""
 
 from __future__ import annotations
 
@@ -70,4 +70,4 @@ NOT_STORED: Sequence[tuple[str, str, type[BrokerError], str]] = (
     ),
     ("DELETE", "/{topic}/truncate", PreconditionFailed, "unsupport truncate"),
 )
-"""Method, path behind the namespace, error, reason."""
+"""Method, path relative to the namespace, error, reason."""

@@ -1,4 +1,4 @@
-"""Where the space goes: Magnetar's own."""
+"""Magnetar's own endpoint for the use of disk space."""
 
 from __future__ import annotations
 

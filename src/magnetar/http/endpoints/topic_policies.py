@@ -25,14 +25,14 @@ class TopicPolicy:
 
     path: str
     field: str
-    """Of ``TopicPolicies``."""
+    """The field of ``TopicPolicies``."""
     shape: Shape
     method: str = "POST"
     unset: Any = None
-    """What is answered where nothing is set; None: an empty body."""
+    """The answer if the policy is not set; None: an empty body."""
     unset_status: int = 200
     applied: bool = True
-    """Whether ``applied=true`` asks for what counts."""
+    """Whether ``applied=true`` requests the effective value."""
     removable: bool = True
     empty_keeps: bool = False
     """An empty body changes nothing."""
@@ -43,7 +43,7 @@ def _least_zero(name: str, reason: str, bits: int = 32) -> Shape:
 
 
 def _ttl(request: Request) -> Any:
-    """:raises InvalidRequest: it is no number, or one of more than 32 bits"""
+    """:raises InvalidRequest: the value is not a number, or has more than 32 bits"""
     return whole()("messageTTL", request.query.get("messageTTL", "0"))
 
 
@@ -332,7 +332,7 @@ def _of_policy(policy: TopicPolicy) -> Iterator[Endpoint]:
     unset = {204: "the policy is not set"} if policy.unset_status == 204 else {}
     asked = _READ if policy.applied else _ALONE
     yield Endpoint("GET", path, _getter(policy), "", reading, (), asked, refusals=unset)
-    # The only policy whose value is no body.
+    # The only policy whose value is not in the body.
     in_query = policy.shape is _TTL
     yield Endpoint(
         policy.method,

@@ -403,11 +403,11 @@ _ROWS: Sequence[Endpoint] = (
         sets="replicated",
     ),
 )
-"""Paths are what follows the namespace."""
+"""Paths are relative to the namespace."""
 
 
 _NOT_THERE_YET = {"/{topic}/offload": T.OFFLOAD}
-"""Operations of what has no row of its own for persistent topics."""
+"""Operations of paths without a row for persistent topics."""
 
 
 _BUNDLE = Endpoint(
@@ -418,7 +418,7 @@ _BUNDLE = Endpoint(
     N.GET_BUNDLE,
     refusals={412: "the bundle does not exist"},
 )
-"""Of topics that are nowhere but in the memory of whoever serves them."""
+"""Of topics that exist only in the memory of the broker that serves them."""
 
 
 def _rows(domain: str) -> Sequence[Endpoint]:
@@ -444,8 +444,8 @@ def _endpoints() -> Sequence[Endpoint]:
             f"/admin/v2/{domain}/{{tenant}}/{{cluster}}/{{namespace}}",
         )
         for row in _rows(domain):
-            # What follows a topic would be a legacy topic of its own, and a legacy namespace's last part a
-            # bundle: there the old prefix alone has it.
+            # Elsewhere the part after a topic would read as a legacy topic, and the last part of a legacy
+            # namespace as a bundle: only the old prefix has these aliases.
             bare = row.path in ("/{topic}", "/{bundle}") or (domain == "non-persistent" and not row.path)
             aliases = tuple(path + row.path for path in (legacy[:1] if bare else legacy))
             found.append(replace(row, path=new + row.path, aliases=aliases, constants={"domain": domain}))

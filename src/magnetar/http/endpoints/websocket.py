@@ -1,4 +1,4 @@
-"""Endpoints that become WebSockets, and those that tell of them."""
+"""Endpoints that become WebSockets, and those with their statistics."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _websocket(
     *,
     lets_in: bool = False,
 ) -> WebSocketEndpoint:
-    """One that becomes a WebSocket, at any broker."""
+    """Returns an endpoint that becomes a WebSocket, at any broker."""
     return WebSocketEndpoint(
         "GET",
         path,

@@ -1,4 +1,4 @@
-"""All that is served: what is asked for by name, what is left out, and what is for everybody."""
+"""All endpoints: those of the table, those that are left out, and public ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WHOLE: Sequence[Endpoint] = (
         "whether load balancers may send clients here",
         BrokerOperation.READY_CHECK,
         refusals={404: "the file of statusFilePath does not exist, or clients are not served"},
-        # Load balancers prove nothing; Pulsar asks them for nothing, either.
+        # Load balancers have no credentials; Pulsar does not authenticate them either.
         public=True,
     ),
 )

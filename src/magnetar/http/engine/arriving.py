@@ -1,4 +1,4 @@
-"""The body of a request that is read as it comes, for what is too large to be gathered."""
+"""The body of a request that its handler reads while it arrives, for bodies that are too large for memory."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from magnetar.io.interfaces import Loop
 from magnetar.io.waiting import settle
 
 MOST_BYTES = 256 * 1024
-"""That have come and were not taken: from here on the socket is not read. One more read may lie above it."""
+"""Unread bytes above which the socket is not read. One more read may exceed the limit."""
 
 
 class Socket(Protocol):
-    """Where it comes from."""
+    """The connection that receives the body."""
 
     def hold(self, held: bool) -> None:
-        """Whether nothing is to be read for now."""
+        """Pauses or resumes reading from the socket."""
         ...
 
 
 class ArrivingBody:
-    """Whoever reads it slowly keeps the client from sending; nothing of it is gathered.
+    """A body that is not collected in memory; a slow handler slows down the client.
 
-    :param seconds: without a byte, after which the client is given up
+    :param seconds: time without a byte after which the request fails
     """
 
     def __init__(self, loop: Loop, socket: Socket, seconds: float) -> None:
@@ -37,7 +37,7 @@ class ArrivingBody:
         self._failure = ""
         self._waiter: Any = None
 
-    # what the connection calls
+    # called by the connection
 
     def feed(self, data: bytes | bytearray) -> None:
         if not self._left_aside:
@@ -48,12 +48,12 @@ class ArrivingBody:
         self._wake()
 
     def end(self) -> None:
-        """All of it has come."""
+        """Notes that the body is complete."""
         self._over = True
         self._wake()
 
     def fail(self, reason: str) -> None:
-        """Nothing more of it will come; nothing happens where all of it has."""
+        """Notes that the rest will not arrive; does nothing if the body is complete."""
         if not self._over:
             self._failure = self._failure or reason
         self._wake()
@@ -64,9 +64,9 @@ class ArrivingBody:
             settle(waiter)
 
     async def leave_aside(self) -> None:
-        """Takes what is still to come and keeps nothing: a client that sends does not hear its answer before.
+        """Reads and discards the rest, because a client that is sending does not read the answer.
 
-        Ends also where it does not come.
+        Also returns if the rest does not arrive.
         """
         self._left_aside = True
         self._came.clear()
@@ -74,12 +74,12 @@ class ArrivingBody:
         while not self._over and not self._failure:
             await self._wait()
 
-    # what the handler calls
+    # called by the handler
 
     async def next(self) -> bytes:
-        """What has come since, as soon as there is anything; empty: that was all.
+        """Returns the next bytes as soon as some have arrived; empty: the end.
 
-        :raises InvalidRequest: the client has gone, or sends nothing, before its end
+        :raises InvalidRequest: the client disconnected or stopped sending before the end
         """
         while not self._came and not self._over:
             if self._failure:

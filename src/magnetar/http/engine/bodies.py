@@ -1,21 +1,21 @@
-"""The bodies of all requests together: what clients may make the process hold."""
+"""Bounds the memory for the bodies of all requests together."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 SPARED_BYTES = 16 * 1024
-"""A body up to this size is never refused for what others hold."""
+"""A body up to this size is never refused because of other bodies."""
 
 
 Refuse = Callable[[], None]
-"""Answers that there is no room, and lets go of the body; it stands for whoever holds that one."""
+"""Answers that there is no room and drops the body; also identifies the holder of the body."""
 
 
 class Bodies:
-    """Beyond the limit the largest of those that are not complete are refused.
+    """Refuses the largest incomplete bodies when the limit is exceeded.
 
-    So whoever sends a lot waits for nobody, and whoever sends little is served whatever others do.
+    So large uploads do not wait, and small requests are served whatever other clients send.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -25,7 +25,7 @@ class Bodies:
         self._complete: dict[Refuse, int] = {}
 
     def grew(self, holder: Refuse, size: int) -> None:
-        """So many bytes arrived. ``holder`` may be called before this returns: its body is refused."""
+        """Counts arrived bytes. May call ``holder`` before it returns: then the body is refused."""
         self._arriving[holder] = self._arriving.get(holder, 0) + size
         self.used += size
         while self.used > self._max:
@@ -36,10 +36,10 @@ class Bodies:
             largest()
 
     def complete(self, holder: Refuse) -> None:
-        """It is there whole, and stays until its request is answered."""
+        """Notes that a body is complete; it stays until its request is answered."""
         if holder in self._arriving:
             self._complete[holder] = self._arriving.pop(holder)
 
     def gone(self, holder: Refuse) -> None:
-        """Nobody holds it any more; nothing happens when there was none."""
+        """Notes that a body was dropped; does nothing if there was none."""
         self.used -= self._arriving.pop(holder, 0) + self._complete.pop(holder, 0)

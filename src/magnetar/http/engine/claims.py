@@ -1,7 +1,7 @@
-"""What a request says of who sends it.
+"""The credentials of a request.
 
-The headers are those of Pulsar's ``AuthenticationService``: ``Authorization``, a method by name in
-``X-Pulsar-Auth-Method-Name``, and whom a proxy speaks for in ``X-Original-Principal``.
+The headers are those of Pulsar's ``AuthenticationService``: ``Authorization``, the name of a method in
+``X-Pulsar-Auth-Method-Name``, and the role that a proxy acts for in ``X-Original-Principal``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ORIGINAL = "x-original-principal"
 
 
 def claim_of(request: Request) -> Claim:
-    """All credentials of the request; the first that are valid count."""
+    """Returns all credentials of the request; the first valid ones count."""
     offered: list[Credentials] = []
     chosen = request.headers.get(_METHOD, "")
     scheme, _, value = request.headers.get("authorization", "").strip().partition(" ")
@@ -45,5 +45,5 @@ def _decoded(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        # Not valid, and refused like any others that are not.
+        # Refused later, like any other credentials that are not valid.
         return b""

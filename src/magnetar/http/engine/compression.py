@@ -1,4 +1,4 @@
-"""Answers that are sent compressed."""
+"""Compression of answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def takes_gzip(request: Request) -> bool:
 
 
 def compressed(pieces: Iterable[str]) -> Iterator[bytes]:
-    """The same text, gzipped, a piece for each of it; some may be empty."""
+    """Yields the text compressed with gzip, one piece for each piece; some may be empty."""
     packer = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, GZIP_BITS)
     for piece in pieces:
         yield packer.compress(piece.encode())

@@ -27,38 +27,38 @@ _BODILESS = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """Bounds on what one client may cost."""
+    """Limits on the resources of one client."""
 
     body_bytes: int = 8 << 20
     bodies_bytes: int = 64 << 20
-    """Of all requests together."""
+    """For the bodies of all requests together."""
     head_bytes: int = 8192
     connections: int = 2048
     connections_of_address: int = 0
-    """0: as many as there may be in all."""
+    """0: only the limit of all connections."""
     request_seconds: float = 30.0
     """From the first byte of a request to its last."""
     idle_seconds: float = 60.0
     """Between requests."""
     stalled_seconds: float = 30.0
-    """Without the client taking any of an answer."""
+    """Time in which the client reads nothing of an answer."""
 
 
 class Owner(Protocol):
-    """The server that a connection belongs to: a room above this one has it."""
+    """The server that a connection belongs to; implemented in a layer above this one."""
 
     io: Io
     limits: HttpLimits
     bodies: Bodies
 
     def admit(self, connection: HttpConnection) -> bool:
-        """False when there are too many connections, or the server stops."""
+        """False if there are too many connections, or the server is stopping."""
         ...
 
     def forget(self, connection: HttpConnection) -> None: ...
 
     def reads_as_it_comes(self, method: str, path: str) -> bool:
-        """Whether a request is answered from its head on, and its body read meanwhile."""
+        """Whether the handler starts after the head of a request and reads the body while it arrives."""
         ...
 
     def answer(self, request: Request) -> Coroutine[Any, Any, Response]: ...
@@ -78,25 +78,25 @@ class HttpConnection:
         self._head: h11.Request | None = None
         self._body = bytearray()
         self._begun = False
-        """Whether some of a request has come."""
+        """Whether part of a request has arrived."""
         self._answering = False
         self._closing = False
         self._deadline: Cancellable | None = None
         self._drained: Any = None
         self._upgraded: Upgraded | None = None
-        """What has the connection, once it is HTTP no more."""
+        """The protocol that has taken over the connection from HTTP."""
         self._streamed: Streamed | None = None
-        """What is being sent as it comes about."""
+        """The streamed answer in progress."""
         self._arriving: ArrivingBody | None = None
-        """The body of the request that is being answered, where it is read as it comes."""
+        """The body of the request in progress if its handler reads it while it arrives."""
 
     @property
     def host(self) -> str:
-        """The client's address; empty when it has gone before it was known."""
+        """The client's address; empty if the client disconnected before it was known."""
         peer = self._transport.get_extra_info("peername") if self._transport is not None else None
         return str(peer[0]) if isinstance(peer, tuple) else ""
 
-    # what the event loop calls
+    # called by the event loop
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
@@ -112,7 +112,7 @@ class HttpConnection:
         if self._closing and self._arriving is None:
             return
         if not self._begun and not self._answering:
-            # For all of it, however slowly it comes.
+            # The limit is for the whole request, however slowly it arrives.
             self._begun = True
             self._expect(self._owner.limits.request_seconds)
         self._read(lambda: self._http.receive_data(data))
@@ -153,10 +153,10 @@ class HttpConnection:
             self._drained.set_result(None)
         self._drained = None
 
-    # what the server calls
+    # called by the server
 
     def close_when_idle(self) -> None:
-        """Ends the connection after the request in progress, at once without one."""
+        """Closes the connection after the request in progress, or immediately without one."""
         if self._upgraded is not None:
             self._upgraded.close_when_idle()
             return
@@ -174,7 +174,7 @@ class HttpConnection:
             self._take_events()
         except h11.RemoteProtocolError as error:
             if self._arriving is not None:
-                # Somebody is answering already.
+                # The handler is running already.
                 self._arriving.fail(f"Invalid request: {error}")
                 self._closing = True
                 return
@@ -219,8 +219,8 @@ class HttpConnection:
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The headers are too large")
             return False
         if _has_two_lengths(head):
-            # A proxy before this server may have gone by the other one: what it takes for a body may then be
-            # another request (RFC 9112, section 6.3).
+            # A proxy in front of this server may have used the other length: its idea of the body may then
+            # contain another request (RFC 9112, section 6.3).
             self._refuse(
                 HTTPStatus.BAD_REQUEST,
                 "Content-Length and Transfer-Encoding contradict each other: send one of them",
@@ -251,7 +251,7 @@ class HttpConnection:
         self._loop.create_task(self._answer(request))
 
     def _start_arriving(self, head: h11.Request) -> None:
-        """Begins to answer before the body is there."""
+        """Begins to answer before the body has arrived."""
         if self._transport is None:
             return
         self._answering = True
@@ -261,7 +261,7 @@ class HttpConnection:
         self._loop.create_task(self._answer(request))
 
     def hold(self, held: bool) -> None:
-        """Whether the socket is left alone for now."""
+        """Pauses or resumes reading from the socket."""
         if self._transport is None:
             return
         if held:
@@ -270,7 +270,7 @@ class HttpConnection:
             self._transport.resume_reading()
 
     def _cut_short(self) -> None:
-        """Nothing more comes from the client."""
+        """Notes that the client sends nothing more."""
         if self._arriving is not None:
             self._arriving.fail("The body ended before its end")
 
@@ -278,7 +278,7 @@ class HttpConnection:
         try:
             response = await self._owner.answer(request)
         except Exception:
-            # Nothing reads on and nothing expires until it is answered: the client would wait for ever.
+            # Without an answer, nothing is read and nothing expires: the client would wait for ever.
             log.exception("answering a request failed with an internal error", extra={"path": request.path})
             self._abort()
             return
@@ -301,7 +301,7 @@ class HttpConnection:
             self._abort()
             return
         except Exception:
-            # Its head is on its way: that it is not whole is told by the end of the connection.
+            # The head was sent: only closing the connection can show that the answer is incomplete.
             log.exception("sending the response failed with an internal error", extra={"path": request.path})
             self._abort()
             return
@@ -315,7 +315,7 @@ class HttpConnection:
             self._next_request()
 
     def _upgrade(self, response: Response, upgraded: Upgraded) -> None:
-        """The end of HTTP on this connection."""
+        """Passes the connection to another protocol."""
         transport = self._transport
         if transport is None or self._closing:
             upgraded.connection_lost(None)
@@ -339,7 +339,7 @@ class HttpConnection:
         await self._drain()
 
     async def _send_pieces(self, pieces: Iterator[str] | Iterator[bytes]) -> None:
-        """Sends what ``pieces`` gives, at most a millisecond of work at a time."""
+        """Sends the pieces, with at most a millisecond of work at a time."""
         running = Slice(self._owner.io, "http")
         for piece in pieces:
             if self._transport is None:
@@ -354,9 +354,9 @@ class HttpConnection:
                 running.begin()
 
     async def _send_streamed(self, streamed: Streamed) -> None:
-        """Nothing is made for a client that has not taken what it got: one that is slow misses pieces.
+        """Creates no piece before the client has read the last one, so that a slow client misses pieces.
 
-        A client that takes everything at once never makes this wait: others get their turns between pieces.
+        A client that reads everything immediately never makes this wait; other work runs between pieces.
         """
         running = Slice(self._owner.io, "http")
         while self._transport is not None and not self._closing:
@@ -384,7 +384,7 @@ class HttpConnection:
         return h11.Response(status_code=response.status, headers=headers, reason=reason)
 
     def _next_request(self) -> None:
-        """Goes on with the connection, or ends it, as both sides agreed."""
+        """Continues with the next request, or closes the connection, as both sides agreed."""
         self._answering = self._begun = False
         self._head = self._arriving = None
         if self._closing or self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
@@ -400,13 +400,13 @@ class HttpConnection:
         self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "The bodies of all requests together are too large")
 
     def _drop_body(self) -> None:
-        """Lets go of a body that is not complete, or will not be answered."""
+        """Drops a body that is incomplete or will not be used."""
         if not self._answering:
             self._owner.bodies.gone(self.refuse_body)
         self._body = bytearray()
 
     def _refuse(self, status: int, reason: str) -> None:
-        """Answers an error outside any handler, and closes."""
+        """Answers with an error, without a handler, and closes."""
         self._closing = True
         self._drop_body()
         if self._transport is None:
@@ -425,7 +425,7 @@ class HttpConnection:
             self._transport.write(data)
 
     async def _drain(self) -> None:
-        """Waits while the client does not take what was written; gives up on one that takes nothing."""
+        """Waits while the client does not read; gives up on a client that reads nothing."""
         if self._drained is None or self._transport is None:
             return
         stalled = self._loop.call_later(self._owner.limits.stalled_seconds, self._abort)
@@ -465,7 +465,7 @@ def _has_two_lengths(head: h11.Request) -> bool:
 
 
 def _target_of(head: h11.Request) -> tuple[str, str, str]:
-    """Path, question mark and query."""
+    """Returns path, question mark and query."""
     path, mark, query = head.target.decode("ascii", "replace").partition("?")
     if not path.startswith("/"):
         # absolute form, as to a proxy
@@ -492,7 +492,7 @@ def _request_of(head: h11.Request, body: bytearray, transport: Transport) -> Req
 
 
 def http_date(seconds: int) -> str:
-    """A date as HTTP wants it, for seconds since 1970; in English whatever the locale."""
+    """Returns a date in HTTP's form for seconds since 1970; in English whatever the locale."""
     at = time.gmtime(seconds)
     return (
         f"{_DAYS[at.tm_wday]}, {at.tm_mday:02} {_MONTHS[at.tm_mon - 1]} {at.tm_year} "

@@ -1,7 +1,6 @@
-"""Answers that whoever has them need not be sent again (RFC 9110, 8.8.3 and 13.1.2).
+"""Entity tags, which save sending an unchanged answer again (RFC 9110, 8.8.3 and 13.1.2).
 
-A tag is made of the bytes of the answer, so it is right whatever they were made of, on every broker and
-after a restart.
+A tag is a hash of the answer's bytes, so it is correct on every broker and after a restart.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from http import HTTPStatus
 from magnetar.http.engine.message import Request, Response
 
 LARGEST_BYTES = 64 << 10
-"""Of an answer that is given a tag: to hash it takes less than a tenth of a millisecond."""
+"""The largest answer with a tag: hashing it takes less than a tenth of a millisecond."""
 _DIGEST_BYTES = 12
 _ASK_AGAIN = ("Cache-Control", "no-cache")
-"""It may be kept, and is asked for each time."""
+"""Clients may keep the answer, and revalidate it each time."""
 
 
 def tag_of(data: bytes) -> str:
@@ -25,16 +24,17 @@ def tag_of(data: bytes) -> str:
 
 
 def has(request: Request, tag: str) -> bool:
-    """Whether whoever asks has what ``tag`` stands for, by ``If-None-Match``."""
+    """Whether the client has the answer with this tag, according to ``If-None-Match``."""
     said = request.headers.get("if-none-match", "").strip()
     if said == "*":
         return True
-    # Who compresses on the way makes tags weak; they are compared weakly.
+    # Proxies that compress answers make tags weak, so the comparison is weak.
     return tag in (each.strip().removeprefix("W/") for each in said.split(","))
 
 
 def tagged(request: Request, answer: Response) -> Response:
-    """The answer with its tag; 304 to who has it. What is no success, large, or in pieces has none."""
+    """Returns the answer with its tag, or 304 if the client has it. Errors, large answers and answers in
+    pieces have no tag."""
     whole = answer.pieces is None and answer.streamed is None and 0 < len(answer.body) <= LARGEST_BYTES
     if answer.status != HTTPStatus.OK or not whole:
         return answer
@@ -46,14 +46,14 @@ def tagged(request: Request, answer: Response) -> Response:
 
 
 class TagOnTheWay:
-    """The tag of a text that is always the same and takes long to make: known once it was made whole."""
+    """The tag of a constant text that takes long to create: known once it was created completely."""
 
     def __init__(self) -> None:
         self.tag = ""
-        """Empty: nobody was sent all of it yet."""
+        """Empty until the whole text was created once."""
 
     def noted(self, pieces: Iterable[str]) -> Iterator[str]:
-        """The same pieces."""
+        """Yields the same pieces, and computes the tag."""
         digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
         for piece in pieces:
             digest.update(piece.encode())

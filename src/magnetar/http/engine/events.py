@@ -1,4 +1,4 @@
-"""Server-sent events, as the HTML standard has them: text that a page reads while more of it comes."""
+"""Server-sent events of the HTML standard: text that a page reads while more of it arrives."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ HEARTBEAT = b":\n\n"
 
 
 def event(kind: str, data: bytes) -> bytes:
-    """:param data: one line, as JSON without white space is"""
+    """:param data: one line, such as JSON without white space"""
     return b"event: %s\ndata: %s\n\n" % (kind.encode(), data)

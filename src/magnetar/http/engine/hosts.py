@@ -1,11 +1,11 @@
-"""Which names a plain HTTP request may call this server by.
+"""Checks the host name of plain HTTP requests.
 
-A page can make the name that it was loaded by lead to this server's address (DNS rebinding). Its browser
-then takes the answers for the page's own, and sends no ``Origin`` with what it reads. ``Host`` gives it away:
-that is a name in public DNS. Addresses are no names; and names without a dot, or below domains that are
-reserved for private use, belong to nobody there: those of containers, services and machines nearby.
+A page can resolve the name that it was loaded from to this server's address (DNS rebinding). Its browser
+then takes the answers for the page's own, and sends no ``Origin`` when it reads. The ``Host`` header reveals
+this: it is a name in public DNS. Accepted are addresses, names without a dot, and names below domains for
+private use: public DNS has none of these, and containers, services and machines nearby use them.
 
-With TLS the certificate does not fit such a name. Where clients authenticate, the page has no credentials.
+With TLS the certificate does not match such a name, and if clients authenticate, the page has no credentials.
 Neither needs this check.
 """
 
@@ -21,17 +21,17 @@ ANY = "*"
 _SUBDOMAINS = "*."
 _NAME = re.compile(r"[a-z0-9_]([-a-z0-9_.]*[a-z0-9_])?")
 _PRIVATE = (".localhost", ".internal", ".home.arpa", ".cluster.local", ".svc")
-"""Domains that are in no public DNS (RFC 6761, RFC 8375, ICANN's ``internal``), and those of Kubernetes."""
+"""Domains outside public DNS (RFC 6761, RFC 8375, ICANN's ``internal``), and those of Kubernetes."""
 
 
 class Hosts:
-    """Names of the server itself, those that nobody else can control, and those that the settings list."""
+    """Names of the server itself, names outside public DNS, and those of the settings."""
 
     def __init__(self, own: Iterable[str] = (), allowed: Iterable[str] = ()) -> None:
         """:param own: names and addresses of this server
 
         :param allowed: names; ``*.name`` for all below a name, ``*`` for all
-        :raises ValueError: one of ``allowed`` is something else
+        :raises ValueError: an item of ``allowed`` has another form
         """
         given = [text.strip().lower() for text in allowed]
         for text in given:
@@ -42,7 +42,7 @@ class Hosts:
         self._below = tuple(text[1:] for text in given if text.startswith(_SUBDOMAINS))
 
     def refusal(self, request: Request) -> str | None:
-        """Why a request is refused; None when it is not."""
+        """Returns why a request is refused; None: it is accepted."""
         if self._any or request.secure:
             return None
         given = request.headers.get("host", "")
@@ -66,7 +66,7 @@ class Hosts:
 
 
 def _host_of(header: str) -> str:
-    """The name or address in ``Host``, without its port."""
+    """Returns the name or address of a ``Host`` header, without its port."""
     text = header.strip().lower()
     if text.startswith("["):
         return text[1:].partition("]")[0]

@@ -1,7 +1,7 @@
-"""The one kind of frame that nearly all WebSocket messages are: text, whole in it (RFC 6455, section 5).
+"""The kind of frame of nearly all WebSocket messages: text in a single frame (RFC 6455, section 5).
 
-A hot module: plain Python that also compiles, with the C types in ``hot_frames.pxd``. It says where frames
-begin and end, and reads and writes that kind; wsproto, which knows the whole protocol, gets every other one.
+A hot module: plain Python that also compiles, with the C types in ``hot_frames.pxd``. It finds the bounds of
+frames, and reads and writes this kind; wsproto, which knows the whole protocol, gets all others.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ _TEXT = 0x01
 _LARGEST_CONTROL = 125
 _LAST_KIND = 0x0A
 _LENGTHS_END = 1 << 63
-"""Of frames: the highest bit of a length is 0."""
+"""The highest bit of a frame's length is 0."""
 _MOST_COUNTED = 1 << 62
-"""Of a length that is too large in any case: sums with it fit into 64 bits."""
+"""Stands for lengths that are too large in any case: sums with it fit into 64 bits."""
 
 
 def text_frame(text: str) -> bytes:
-    """A message as a server sends it."""
+    """Returns a message in the form of a server."""
     data = text.encode()
     size = len(data)
     if size <= _LARGEST_CONTROL:
@@ -31,31 +31,31 @@ def text_frame(text: str) -> bytes:
 
 
 def text_fragment(text: str, first: bool, last: bool) -> bytes:
-    """A part of a message as a server sends it (RFC 6455, 5.4)."""
+    """Returns a part of a message in the form of a server (RFC 6455, 5.4)."""
     frame = bytearray(text_frame(text))
     frame[0] = (_FINAL if last else 0) | (_TEXT if first else 0)
     return bytes(frame)
 
 
 class FrameReader:
-    """Cuts what a client sends into frames, and reads those it knows."""
+    """Splits the bytes of a client into frames, and reads those of the common kind."""
 
     def __init__(self, largest: int) -> None:
-        """:param largest: bytes of the largest frame that is waited for here"""
+        """:param largest: size in bytes of the largest frame that is collected"""
         self._largest = largest
         self._rest = bytearray()
         self._wanted = 0
         self._in_parts = False
         self._given_up = False
         self.left_out = 0
-        """Bytes still to come of a frame that is larger than it may be."""
+        """Remaining bytes of a frame that is too large."""
 
     def read(self, data: bytes) -> list[str | bytes | None]:
-        """What came to its end with these bytes: texts that are messages, and bytes that are for wsproto.
+        """Returns what these bytes complete: messages as texts, and bytes for wsproto.
 
-        Those are whole frames, until something comes that is no text, or breaks the protocol: that and all
-        that follows is passed on as it comes. None stands for a frame that is larger than it may be: its head
-        says so, and the rest of it is left out.
+        The bytes are whole frames until one is not text or violates the protocol: from there on everything is
+        passed on as it arrives. None stands for a frame whose head announces too large a size; its contents
+        are skipped.
         """
         if self.left_out:
             skipped = min(self.left_out, len(data))
@@ -96,9 +96,10 @@ class FrameReader:
         return found
 
     def _size(self, data: bytes, at: int, end: int) -> int:
-        """Of the frame that begins there, or of as much of it as says more; 0: it is for wsproto to say.
+        """Returns the size of the frame at ``at``, or of the part that is needed to find it; 0: leave it to
+        wsproto.
 
-        Of one that is larger than it may be: less than 0.
+        Less than 0: the frame is too large.
         """
         if end - at < 2:
             return 2
@@ -119,12 +120,12 @@ class FrameReader:
         told = int.from_bytes(data[at + 2 : at + head], "big")
         shortest = 126 if head == 4 else 0x10000
         if told < shortest or told >= _LENGTHS_END:
-            # Longer forms of a length than it takes break the protocol, and so does its highest bit.
+            # A longer form of a length than necessary violates the protocol, and so does its highest bit.
             return 0
         return head + 4 + told if told <= self._largest else -head - 4 - min(told, _MOST_COUNTED)
 
     def _text(self, data: bytes, at: int, size: int) -> str | None:
-        """The message in a frame; None: it is of another kind."""
+        """Returns the message in a frame; None: the frame is of another kind."""
         first = data[at]
         if first != _WHOLE_TEXT:
             if not first & _CONTROL:
@@ -141,5 +142,5 @@ class FrameReader:
 def _unmasked(mask: bytes, data: bytes) -> bytes:
     size = len(data)
     repeated = (mask * ((size >> 2) + 1))[:size]
-    # Whole numbers of any size are the fastest exclusive-or that Python has.
+    # Exclusive-or of large integers is the fastest one in Python.
     return (int.from_bytes(data, "little") ^ int.from_bytes(repeated, "little")).to_bytes(size, "little")

@@ -1,4 +1,4 @@
-"""Large JSON answers in small pieces, so that thousands of subscriptions do not keep the event loop."""
+"""Encodes large JSON answers in small pieces, so that they do not block the event loop."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from collections.abc import Iterator
 from typing import Any
 
 MANY = 4_000
-"""Values that are encoded at once: about a millisecond of work."""
+"""Values that are encoded in one piece: about a millisecond of work."""
 
 
 def encoded(value: Any) -> bytes:
-    """Compact JSON in UTF-8."""
+    """Returns compact JSON in UTF-8."""
     return _bytes(_text(value))
 
 
 def is_large(value: Any) -> bool:
-    """Whether there are more than :data:`MANY` values in it."""
+    """Whether ``value`` contains more than :data:`MANY` values."""
     return _room_left(value, MANY) < 0
 
 
 def encoded_in_pieces(value: Any) -> Iterator[bytes]:
-    """The same as :func:`encoded`, piece by piece; nothing of ``value`` may change meanwhile."""
+    """The same as :func:`encoded`, piece by piece; ``value`` must not change meanwhile."""
     for text in _texts(value):
         yield _bytes(text)
 
 
 def _bytes(text: str) -> bytes:
-    # Half a character, which no bytes of UTF-8 stand for, is escaped: so JSON has it, too.
+    # A lone surrogate, which UTF-8 cannot encode, is escaped, as JSON allows.
     return text.encode(errors="backslashreplace")
 
 
@@ -36,7 +36,7 @@ def _text(value: Any) -> str:
 
 
 def _room_left(value: Any, room: int) -> int:
-    """What is left of ``room`` when each value in it has taken one; below 0 when there is too little."""
+    """Returns ``room`` less the number of values in ``value``; below 0 if there are too many."""
     room -= 1
     if isinstance(value, dict | list | tuple):
         if len(value) > room:
@@ -67,7 +67,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _groups(value: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> Iterator[dict[Any, Any] | list[Any]]:
-    """Its members, as many together as are not large; each large one alone."""
+    """Yields groups of small members that are not large together, and each large member alone."""
     group: dict[Any, Any] = {}
     room = MANY
     members = value.items() if isinstance(value, dict) else enumerate(value)

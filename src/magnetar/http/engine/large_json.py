@@ -1,8 +1,8 @@
-"""Large JSON bodies are parsed on the event loop in small pieces, and refused when they hold too many values.
+"""Parses large JSON bodies on the event loop in small pieces, and refuses bodies with too many values.
 
-The C decoder of :mod:`json` keeps Python's lock from the first byte of a body to the last, whatever thread it
-runs on: a body of 8 MB, and the release of the objects made from it, then stop the event loop for up to
-200 ms. The decoder here yields after every piece instead.
+The C decoder of :mod:`json` holds Python's lock for a whole body, whatever thread it runs on: a body of 8 MB,
+and freeing the objects made from it, then block the event loop for up to 200 ms. This decoder yields after
+every piece.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from magnetar.http.engine.written_number import WrittenNumber
 LARGE_BYTES = 64 * 1024
 """A body beyond this size is parsed here; the event loop parses a smaller one in about a millisecond."""
 MOST_VALUES = 100_000
-"""In one large body, those in lists and objects included: a list or an object takes 20,000 at most."""
+"""In one large body, including those in lists and objects: a list or an object may have at most 20,000."""
 MOST_SPACE = 1 << 20
 """Bytes of white space before the first value of a large body."""
 _DEEPEST = 500
-"""Lists and objects in one another; the C decoder gives up at about 1,000, less what the call stack holds."""
+"""Nesting of lists and objects; the C decoder fails at about 1,000, less the depth of the call stack."""
 _WINDOW_BYTES = 64 * 1024
 _TOKENS = 256
-"""Between two pauses: about a third of a millisecond."""
+"""Tokens between two pauses: about a third of a millisecond."""
 _AHEAD = 5_000
-"""Characters that are decoded beyond the one being looked at. Python reads no integer of more than 4,300."""
+"""Characters that are decoded ahead. Python reads no integer of more than 4,300 digits."""
 
 _TOKEN = re.compile(
     r"""[ \t\n\r]*+(?:
@@ -41,7 +41,7 @@ _TOKEN = re.compile(
 _SPACE = re.compile(r"[ \t\n\r]*+")
 _PLAIN_TEXT = re.compile(r'([^"\\\x00-\x1f]*+)"')
 _TEXT = re.compile(
-    # A high surrogate belongs to the low one after it, so it is taken with it or where none follows.
+    # A high surrogate belongs to a low one after it: both match together, or the high one if it is alone.
     r"""(?:[^"\\\x00-\x1f]++ | \\["\\/bfnrt] | \\u(?![dD][89abAB])[0-9a-fA-F]{4}
         | \\u[dD][89abAB][0-9a-fA-F]{2}
           (?:\\u[dD][c-fC-F][0-9a-fA-F]{2} | (?=[^\\]|\\[^u]|\\u[^dD]|\\u[dD][^c-fC-F]))
@@ -68,7 +68,7 @@ def parse_in_pieces(
 
     :param window: bytes that are decoded at a time
     :param ahead: the longest number, in characters, at least 12
-    :raises ValueError: it is not JSON
+    :raises ValueError: the body is not JSON
     :raises RecursionError: it is nested too deeply
     :raises InvalidRequest: it has more than :data:`MOST_VALUES` values
     """
@@ -76,7 +76,7 @@ def parse_in_pieces(
 
 
 class _Parser:
-    """``text`` is the decoded part of the body that is being looked at, ``at`` the place in it."""
+    """``text`` is the decoded part of the body, ``at`` the present place in it."""
 
     def __init__(self, body: bytes | bytearray, window: int, ahead: int) -> None:
         self._body = body
@@ -89,9 +89,9 @@ class _Parser:
         self._at = 0
         self._values = 0
         self._open: list[Any] = []
-        """Lists and objects whose end has not come, the innermost last."""
+        """Lists and objects that are not complete, the innermost last."""
         self._names: list[str] = []
-        """Of the values that are being read, in the objects among them."""
+        """Names of the values that are being read, for each open object."""
         self._expected = _VALUE
         self._value: Any = None
         """The value that was completed last."""
@@ -121,7 +121,7 @@ class _Parser:
             elif sign is None and self._expected in (_VALUE, _FIRST_VALUE):
                 self._at = found.start(5) if found[2] is None else found.start(2)
                 if self._needs_more():
-                    # White space before it took up the window: its end may be missing.
+                    # White space used up the window: the end of the value may be missing.
                     continue
                 self._count()
                 self._keep(self._simple(found))
@@ -207,7 +207,7 @@ class _Parser:
         return int(number) if found[3] is None and found[4] is None else WrittenNumber(number)
 
     def _string(self) -> Generator[None, None, str]:
-        """From behind its first quotation mark to behind its last."""
+        """Reads a string, from after its opening quotation mark to after its closing one."""
         plain = _PLAIN_TEXT.match(self._text, self._at)
         if plain is not None:
             self._at = plain.end()

@@ -1,4 +1,4 @@
-"""What HTTP servers have in common: the addresses they listen on, connections, and their orderly end."""
+"""The common part of HTTP servers: listeners, connections, and their orderly end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Listening(ABC):
         self.limits = limits or HttpLimits()
         self.bodies = Bodies(self.limits.bodies_bytes)
         self._connections: dict[HttpConnection, str] = {}
-        """With their clients' addresses."""
+        """The connections with their clients' addresses."""
         self._of_address: dict[str, int] = {}
         self._listeners: list[Listener] = []
         self._stopping = False
@@ -30,13 +30,13 @@ class Listening(ABC):
 
     @property
     def port(self) -> int:
-        """The port it listened on first; 0 before :meth:`start`."""
+        """The port of the first listener; 0 before :meth:`start`."""
         return self._listeners[0].port if self._listeners else 0
 
     async def start(self, host: str, port: int, network: ListeningNetwork | None = None) -> int:
-        """Begins to listen on one more address; port 0 takes a free one.
+        """Begins to listen on one more address; port 0 means any free port.
 
-        :param network: None: the plain one
+        :param network: None: without TLS
         :returns: the port
         :raises OSError: the address cannot be used
         """
@@ -46,7 +46,7 @@ class Listening(ABC):
         return listener.port
 
     async def stop(self, grace_seconds: float) -> None:
-        """Takes no more requests and waits for those in progress, at most ``grace_seconds``."""
+        """Accepts no more requests and waits for those in progress, at most ``grace_seconds``."""
         self._stopping = True
         for listener in self._listeners:
             listener.close()
@@ -90,10 +90,10 @@ class Listening(ABC):
             self._settle_empty()
 
     def reads_as_it_comes(self, method: str, path: str) -> bool:
-        """No body is, but those of what says so."""
+        """False; servers with such endpoints override it."""
         return False
 
     @abstractmethod
     async def answer(self, request: Request) -> Response:
-        """Never raises."""
+        """Answers a request; never raises."""
         ...

@@ -24,56 +24,56 @@ _NULL = re.compile(rb"\s*null\s*")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request: complete, or all of it but a body that is :attr:`arriving`."""
+    """One request: complete, or without its body, which is :attr:`arriving`."""
 
     method: str
     path: str
-    """As it came, without the query."""
+    """The path as received, without the query."""
     query: Mapping[str, str] = field(default_factory=dict)
-    """Decoded; of repeated names the last one."""
+    """Decoded; of repeated names the last value."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Names in lower case; of repeated names the last one."""
+    """Names in lower case; of repeated names the last value."""
     body: bytes | bytearray = b""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """What stood in the places of the pattern's variables, decoded."""
+    """Values of the variables of the endpoint's path, decoded."""
     principal: Principal = ANONYMOUS
-    """Who asks."""
+    """The authenticated principal."""
     local_host: str = ""
-    """The address of this machine that the client reached; empty when nobody knows."""
+    """The local address of the connection; empty if unknown."""
     local_port: int = 0
-    """The port that the client reached; 0 when nobody knows."""
+    """The local port of the connection; 0 if unknown."""
     secure: bool = False
-    """Whether it came through TLS."""
+    """Whether the connection uses TLS."""
     peer: str = ""
-    """``host:port`` of the client; empty when nobody knows."""
+    """``host:port`` of the client; empty if unknown."""
     certificate: PeerCertificate | None = None
-    """What TLS has verified of the client's certificate."""
+    """The client's certificate, verified by TLS."""
     target: str = ""
-    """Path and query as they came."""
+    """Path and query as received."""
     parse: Callable[[bytes | bytearray], Any] = parse_json
-    """Makes a value of the body, or tells what became of that before."""
+    """Parses the body, or returns or raises the result of an earlier parsing."""
     arriving: ArrivingBody | None = None
-    """The body, where it is read as it comes: :attr:`body` is empty then."""
+    """The body if its handler reads it while it arrives; :attr:`body` is empty then."""
 
     @property
     def has_body(self) -> bool:
-        """Whether there is more than white space."""
+        """Whether the body has more than white space."""
         return bool(self.body) and not self.body.isspace()
 
     @property
     def has_value(self) -> bool:
-        """Whether there is more than white space or ``null``."""
+        """Whether the body has more than white space or ``null``."""
         return self.has_body and not _NULL.fullmatch(self.body)
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """A query parameter that is ``true`` or not."""
+        """Whether a query parameter is ``true``."""
         value = self.query.get(name)
         return default if value is None else value.lower() == "true"
 
     def json(self) -> Any:
-        """The body, parsed.
+        """Returns the parsed body.
 
-        :raises InvalidRequest: it is empty or not JSON
+        :raises InvalidRequest: the body is empty or not JSON
         """
         if not self.has_body:
             raise InvalidRequest("The request entity cannot be empty.")
@@ -86,53 +86,54 @@ class Request:
 
 
 class Upgraded(Protocol):
-    """What has a connection after HTTP; called as ``magnetar.io.interfaces.StreamProtocol`` is."""
+    """The protocol of a connection after HTTP; called like ``magnetar.io.interfaces.StreamProtocol``."""
 
     def begin(self, transport: Transport, rest: bytes) -> None:
-        """The client was told.
+        """Starts, after the client got the answer.
 
-        :param rest: what it has sent already
+        :param rest: bytes that the client has sent already
         """
         ...
 
     def data_received(self, data: bytes) -> None: ...
     def eof_received(self) -> bool | None: ...
     def connection_lost(self, exc: Exception | None) -> None:
-        """Also where there was no connection any more to begin with."""
+        """Also called if the connection was lost before :meth:`begin`."""
         ...
 
     def pause_writing(self) -> None: ...
     def resume_writing(self) -> None: ...
 
     def close_when_idle(self) -> None:
-        """The server stops."""
+        """Closes in an orderly way, because the server is stopping."""
         ...
 
 
 class Abandoned(Exception):
-    """The rest of an answer is not sent: the connection ends, and the log says why."""
+    """The rest of an answer is not sent: the connection is closed, and the log has the reason."""
 
 
 class Streamed(Protocol):
-    """What is sent as it comes about, for as long as the client takes it."""
+    """An answer that is created while it is sent, as long as the client reads it."""
 
     async def next(self) -> bytes:
-        """What is sent next, asked for once the client has taken what came before; empty: the end.
+        """Returns the next piece; called when the client has read the last one; empty: the end.
 
-        :raises Abandoned: nothing more is sent, although this is not the end
+        :raises Abandoned: nothing more is sent, although the answer is incomplete
         """
         ...
 
     def close(self) -> None:
-        """The client is gone, or the server stops: whoever waits for the next piece gets the end."""
+        """Ends the answer, because the client disconnected or the server is stopping; a waiting :meth:`next`
+        returns the end."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What is to be sent; ``pieces`` are sent one after the other, with turns of the event loop between.
+    """A response; ``pieces`` are sent one after the other, with turns of the event loop between them.
 
-    A piece may be empty: the work behind it may be interrupted there.
+    A piece may be empty, to allow other work in between.
     """
 
     status: int
@@ -141,9 +142,9 @@ class Response:
     headers: Sequence[tuple[str, str]] = ()
     pieces: Iterator[str] | Iterator[bytes] | None = None
     streamed: Streamed | None = None
-    """Told of its end also when it never gets as far as being sent."""
+    """Closed also if it is never sent."""
     upgrade: Upgraded | None = None
-    """Of status 101: has the connection from then on; told of its end also when it never gets that far."""
+    """With status 101: takes over the connection; its end is reported also if it never does."""
 
 
 def asks_for_websocket(request: Request) -> bool:
@@ -151,14 +152,14 @@ def asks_for_websocket(request: Request) -> bool:
 
 
 def json_response(value: Any, status: int = 200) -> Response:
-    """What is large is encoded while it is sent."""
+    """Returns a JSON response; a large value is encoded while it is sent."""
     if is_large(value):
         return Response(status, content_type=JSON_TYPE, pieces=encoded_in_pieces(value))
     return Response(status, encoded(value), JSON_TYPE)
 
 
 def text_response(text: str, status: int = 200, content_type: str = JSON_TYPE) -> Response:
-    """Bare text; Pulsar labels it JSON."""
+    """Returns bare text; Pulsar labels it as JSON."""
     return Response(status, text.encode(), content_type)
 
 
@@ -167,7 +168,7 @@ def nothing() -> Response:
 
 
 def error_response(status: int, reason: str, headers: Sequence[tuple[str, str]] = ()) -> Response:
-    """An error in the shape that Pulsar's admin clients read; of a very long reason the beginning."""
+    """Returns an error in the form that Pulsar's admin clients read; a very long reason is cut."""
     if len(reason) > _LONGEST_REASON:
         reason = reason[:_LONGEST_REASON] + "..."
     return Response(status, encoded({"reason": reason}), JSON_TYPE, headers)

@@ -1,4 +1,4 @@
-"""Bodies of several parts, read as they come (https://www.rfc-editor.org/rfc/rfc7578)."""
+"""Bodies of several parts, read while they arrive (https://www.rfc-editor.org/rfc/rfc7578)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Parts:
     """The parts of a form, one after the other."""
 
     def __init__(self, request: Request) -> None:
-        """:raises InvalidRequest: it is no form, or its body is not read as it comes"""
-        # Only uploads of packages need the modules of mail, which take 5 ms to read.
+        """:raises InvalidRequest: the request is not a form, or its body is not read while it arrives"""
+        # Only uploads of packages need the modules of mail, which take 5 ms to import.
         from email.message import Message
         from email.parser import HeaderParser
 
@@ -31,15 +31,15 @@ class Parts:
             raise InvalidRequest(f"The boundary of {FORM} must have 1 to {_MOST_BOUNDARY} characters")
         self._arriving = request.arriving
         self._between = b"\r\n--" + boundary.encode()
-        # The first one may stand at the very beginning.
+        # The first boundary may stand at the very beginning.
         self._came = bytearray(_LINE)
         self._inside = True
-        """Whether there is something before the next boundary: at first what is no part."""
+        """Whether bytes may precede the next boundary; at first a preamble, which is not a part."""
 
     async def next(self) -> str | None:
-        """The name of the next part, whatever is left of the one before; None: there is none any more.
+        """Returns the name of the next part, and skips the rest of the present one; None: no more parts.
 
-        :raises InvalidRequest: the body ends before its end, or a part has no name
+        :raises InvalidRequest: the body is incomplete, or a part has no name
         """
         while await self.piece():
             pass
@@ -56,20 +56,23 @@ class Parts:
         if not isinstance(name, str):
             raise InvalidRequest("A part of the form has no name")
         await self._until(len(self._between))
-        # A part without contents has the boundary right behind its headers.
+        # A part without contents has the boundary right after its headers.
         del self._came[: 0 if self._came.startswith(self._between) else len(_LINE)]
         self._inside = True
         return name
 
     async def piece(self) -> bytes:
-        """What has come of this part; empty: that was all. :raises InvalidRequest: it ends before its end"""
+        """Returns the next bytes of this part; empty: its end.
+
+        :raises InvalidRequest: the part is incomplete
+        """
         while self._inside:
             at = self._came.find(self._between)
             if at == 0:
                 del self._came[: len(self._between)]
                 self._inside = False
                 return b""
-            # The boundary may have come in part.
+            # Only part of the boundary may have arrived.
             size = at if at > 0 else len(self._came) - len(self._between) + 1
             if size > 0:
                 data = bytes(memoryview(self._came)[:size])
@@ -79,9 +82,9 @@ class Parts:
         return b""
 
     async def whole(self, most: int) -> bytes:
-        """All of this part.
+        """Returns the whole part.
 
-        :raises InvalidRequest: it has more than ``most`` bytes, or ends before its end
+        :raises InvalidRequest: it has more than ``most`` bytes, or is incomplete
         """
         found = bytearray()
         while data := await self.piece():

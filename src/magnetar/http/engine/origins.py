@@ -1,7 +1,7 @@
-"""Which web pages may change something here.
+"""Checks which web pages may change something.
 
-A browser lets any page send requests to any address its user can reach, that of a broker on the same machine
-included, and says in ``Origin`` where the page is from. Tools send no such header.
+A browser lets any page send requests to any address that its user can reach, including a broker on the same
+machine, and sends the page's origin in ``Origin``. Tools send no such header.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Origins:
-    """Those of the broker's own addresses, and those the settings list."""
+    """Accepted origins: those of the broker's own addresses, and those of the settings."""
 
     def __init__(self, own_hosts: Iterable[str] = (), allowed: Iterable[str] = ()) -> None:
-        """:param own_hosts: names and addresses of this broker beside those of the loopback interface
+        """:param own_hosts: names and addresses of this broker besides those of the loopback interface
 
         :param allowed: ``scheme://host[:port]``, or ``*`` for all
-        :raises ValueError: one of ``allowed`` is something else
+        :raises ValueError: an item of ``allowed`` has another form
         """
         self._own = frozenset(host.strip("[]").lower() for host in own_hosts if host)
         given = tuple(allowed)
@@ -32,9 +32,9 @@ class Origins:
         self._allowed = frozenset(_required(text) for text in given if text != ANY)
 
     def refusal(self, request: Request, port: int) -> str | None:
-        """Why a request is refused; None when it is not.
+        """Returns why a request is refused; None: it is accepted.
 
-        :param port: the one on which this broker listens
+        :param port: the port of this broker
         """
         origin = request.headers.get("origin")
         if origin is None or self._any or not _may_change_something(request):
@@ -52,18 +52,18 @@ class Origins:
         own_scheme = "https" if request.secure else "http"
         if scheme != own_scheme:
             return False
-        # A page's name may be made to lead here whenever its owner likes: that it is the name which was asked
-        # for says nothing about whose it is.
+        # The owner of a page can resolve its name to this address at any time, so a match with the requested
+        # host proves nothing.
         if not (_is_loopback(host) or host in self._own or host == request.local_host.lower()):
             return False
-        # Behind a mapped port the broker knows of its own only what the client asked for.
+        # Behind a mapped port the broker knows its external port only from the request.
         return origin_port == port or _parsed(f"{own_scheme}://{request.headers.get('host', '')}") == origin
 
 
 def _may_change_something(request: Request) -> bool:
     if request.method in CHANGING_METHODS:
         return True
-    # Browsers let any page open a WebSocket anywhere. A page with credentials got them from their owner.
+    # Browsers let any page open a WebSocket to any host. A page with credentials got them from their owner.
     has_credentials = "authorization" in request.headers or bool(request.query.get("token"))
     return asks_for_websocket(request) and not has_credentials
 
@@ -78,7 +78,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _parsed(text: str) -> tuple[str, str, int] | None:
-    """Scheme, host and port; None for what is no origin, ``null`` for one."""
+    """Returns scheme, host and port; None if the text is not an origin, such as ``null``."""
     try:
         parts = urlsplit(text)
         scheme, host, port = parts.scheme, parts.hostname, parts.port

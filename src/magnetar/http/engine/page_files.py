@@ -1,4 +1,4 @@
-"""What pages of the broker's own consist of, as browsers get it."""
+"""The files of the broker's own pages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _POLICY = "; ".join(
         "trusted-types 'none'",
     )
 )
-"""Nothing from elsewhere, nothing inline, no page around it, no text that becomes a script, and no images."""
+"""The content security policy: only the page's own files, nothing inline, no frames, and no images."""
 _POLICY_WITH_IMAGES = f"{_POLICY}; img-src 'self'"
 
 _HEADERS = (
@@ -52,19 +52,19 @@ class _File:
 
 
 class PageFiles:
-    """The files of one folder that are of a kind pages are made of."""
+    """The files of a folder whose types pages consist of."""
 
     def __init__(self, folder: Path, *, images: bool = False) -> None:
-        """Nothing is read before the first one is asked for.
+        """Reads no file before the first request.
 
-        :param images: they show images, which are among them
+        :param images: whether the pages show images from the folder
         """
         self._folder = folder
         self._policy = _POLICY_WITH_IMAGES if images else _POLICY
         self._known: Mapping[str, _File] | None = None
 
     def given(self, name: str, request: Request) -> Response:
-        """The one of that name, compressed where it may be; 304 to who has it, 404 where there is none."""
+        """Returns a file, compressed if possible; 304 if the client has it, 404 if it does not exist."""
         if self._known is None:
             self._known = _read(self._folder)
         file = self._known.get(name)

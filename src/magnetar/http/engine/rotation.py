@@ -1,4 +1,4 @@
-"""What a load balancer asks: whether a process is to be used (``statusFilePath``)."""
+"""Answers load balancers whether to use a process (``statusFilePath``)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from magnetar.http.engine.message import Response, error_response, text_response
 
 
 def rotation(is_there: Callable[[], bool] | None, name: str) -> Response:
-    """200 as long as the file is there.
+    """Returns 200 while the file exists.
 
-    :param is_there: None: no file was named
-    :param name: of what it is about
+    :param is_there: whether the file exists; None: the setting names no file
+    :param name: of the kind of process, for the reason
     """
     if is_there is not None and is_there():
         return text_response("OK", content_type="text/plain")

@@ -23,9 +23,9 @@ log = logging.getLogger("magnetar.http")
 _KEY_SUFFIX = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _VERSION = "13"
 _CLOSING_SECONDS = 5.0
-"""How long a client has to answer that it heard of the end."""
+"""How long a client has to answer a close frame."""
 _MOST_SKIPPED = 1 << 20
-"""Bytes of a message that is too large which are taken and left aside."""
+"""Bytes of a too large message that are read and discarded."""
 _PING = b"PING"
 
 NORMAL = 1000
@@ -39,37 +39,37 @@ INTERNAL_ERROR = 1011
 
 @dataclass(frozen=True, slots=True)
 class WebSocketLimits:
-    """What one may cost, and how long it may be still."""
+    """Limits of size and idle time of one WebSocket."""
 
     message_bytes: int = 1 << 20
-    """Of a message from the client."""
+    """Largest message from the client."""
     idle_seconds: float = 300.0
-    """Without anything from either side; 0: no end."""
+    """Without traffic in either direction; 0: no limit."""
     ping_seconds: float = 0.0
-    """Between two pings; 0: none."""
+    """Between two pings; 0: no pings."""
 
 
 class Conversation(Protocol):
-    """What is talked about over a WebSocket."""
+    """The application protocol of a WebSocket."""
 
     def opened(self, socket: WebSocket) -> None:
-        """The client has been told that it may speak."""
+        """Called when the WebSocket is open."""
         ...
 
     def received(self, text: str) -> None: ...
 
     def go_on(self) -> None:
-        """The client takes again what it is sent, which it did not for a time."""
+        """Called when the client reads again after a time in which it did not."""
         ...
 
     def ended(self) -> None:
-        """The client has gone, or never came: nothing reaches it any more. Called once."""
+        """Called once, when the WebSocket has ended or did not open."""
         ...
 
 
 def upgrade(request: Request, socket: WebSocket) -> Response:
-    """The answer that turns the connection of a request, which :func:`refusal_of` does not refuse, into a
-    WebSocket."""
+    """Returns the answer that turns a request's connection into a WebSocket; :func:`refusal_of` checks the
+    request first."""
     key = request.headers["sec-websocket-key"].encode()
     accepted = base64.b64encode(hashlib.sha1(key + _KEY_SUFFIX, usedforsecurity=False).digest()).decode()
     headers = [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Accept", accepted)]
@@ -77,7 +77,7 @@ def upgrade(request: Request, socket: WebSocket) -> Response:
 
 
 def refusal_of(request: Request) -> Response | None:
-    """What answers a request that asks for no WebSocket, or in a way that nobody understands."""
+    """Returns the refusal of a request that is not a valid WebSocket handshake; None: it is valid."""
     if not asks_for_websocket(request):
         asked: Sequence[tuple[str, str]] = [("Upgrade", "websocket"), ("Connection", "Upgrade")]
         return error_response(HTTPStatus.UPGRADE_REQUIRED, "This path accepts only WebSocket requests", asked)
@@ -96,7 +96,7 @@ def refusal_of(request: Request) -> Response | None:
 class WebSocket:
     """See :class:`magnetar.http.engine.message.Upgraded`.
 
-    While the client does not take what it is sent, it is not read either.
+    While the client does not read, its messages are not read either.
     """
 
     def __init__(self, conversation: Conversation, loop: Loop, limits: WebSocketLimits) -> None:
@@ -105,16 +105,16 @@ class WebSocket:
         self._limits = limits
         self._reader = FrameReader(limits.message_bytes)
         self._frames = Connection(ConnectionType.SERVER)
-        """Has seen every frame but those that are a message each, which leave nothing to remember."""
+        """Has seen every frame except single-frame messages, which do not change its state."""
         self._transport: Transport | None = None
         self._text: list[str] = []
         self._text_size = 0
         self._behind_parts: list[str] | None = None
-        """Messages that wait for the last part of another; None: no message is sent in parts."""
+        """Messages that wait for the last part of another; None: no message is being sent in parts."""
         self._closing = False
         self._over = False
         self._closed_before: tuple[int, str] | None = None
-        """Code and reason of an end that came before the connection was a WebSocket."""
+        """Code and reason of a :meth:`close` before the connection was a WebSocket."""
         self._heard = loop.time()
         self._idle: Cancellable | None = None
         self._ping: Cancellable | None = None
@@ -124,13 +124,13 @@ class WebSocket:
 
     @property
     def is_open(self) -> bool:
-        """Whether what is sent may still arrive."""
+        """Whether messages may still reach the client."""
         return self._transport is not None and not self._closing
 
-    # what is said
+    # messages
 
     def send(self, text: str) -> None:
-        """Sends a message; nothing once the client has gone."""
+        """Sends a message; does nothing once the client has disconnected."""
         if self._transport is not None and not self._closing:
             if self._behind_parts is not None:
                 self._behind_parts.append(text)
@@ -139,9 +139,9 @@ class WebSocket:
             self._transport.write(text_frame(text))
 
     def send_part(self, text: str, *, last: bool) -> None:
-        """Sends a part of a message; nothing once the client has gone.
+        """Sends a part of a message; does nothing once the client has disconnected.
 
-        Messages of :meth:`send` wait for the last part. Pings and the end do not.
+        Messages of :meth:`send` wait for the last part. Pings and close frames do not.
         """
         if self._transport is not None and not self._closing:
             self._heard = self._loop.time()
@@ -155,13 +155,13 @@ class WebSocket:
 
     @property
     def takes(self) -> bool:
-        """Whether the client takes what it is sent; :meth:`Conversation.go_on` tells when it does again."""
+        """Whether the client reads fast enough; :meth:`Conversation.go_on` is called when it does again."""
         return not self._stalled and self._transport is not None and not self._closing
 
     def close(self, code: int, reason: str = "") -> None:
-        """Says that this is the end, and waits some seconds for the client to say so, too.
+        """Sends a close frame, and waits some seconds for that of the client.
 
-        Before the connection is a WebSocket it is closed as soon as it is one.
+        A connection that is not a WebSocket yet is closed as soon as it is one.
         """
         if self._transport is None and not self._over:
             self._closed_before = self._closed_before or (code, reason)
@@ -180,10 +180,10 @@ class WebSocket:
             self._abort()
             return
         self._idle = self._loop.call_later(_CLOSING_SECONDS, self._abort)
-        # An end that waits behind unsent messages is still an end.
+        # Also while the close frame waits for unsent messages.
         self._listen()
 
-    # what the connection calls
+    # called by the connection
 
     def begin(self, transport: Transport, rest: bytes) -> None:
         self._transport = transport
@@ -224,7 +224,7 @@ class WebSocket:
             code = hint.code if isinstance(hint, CloseConnection) else INVALID
             self.close(int(code), str(error))
         except LocalProtocolError:
-            # Something after the client's own end.
+            # The client sent data after its close frame.
             self._abort()
 
     def eof_received(self) -> bool | None:
@@ -255,7 +255,7 @@ class WebSocket:
                 self._transport.resume_reading()
 
     def close_when_idle(self) -> None:
-        """The process stops."""
+        """Closes the WebSocket, because the process is stopping."""
         self.close(GOING_AWAY, "The server stops")
 
     def _take(self, event: object) -> None:
@@ -289,7 +289,7 @@ class WebSocket:
             self._conversation.received(text)
 
     def _refuse_large(self) -> None:
-        """Ends it. What comes of the message is left aside, and where it is if that is much."""
+        """Closes the WebSocket. Skips the rest of the message, or stops reading if that is large."""
         self._text.clear()
         self.close(TOO_LARGE, f"A message exceeds {self._limits.message_bytes} bytes")
         if self._transport is not None and self._reader.left_out > _MOST_SKIPPED:

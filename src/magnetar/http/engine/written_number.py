@@ -1,4 +1,4 @@
-"""Numbers with a fraction or an exponent that remember how a body wrote them."""
+"""Numbers with a fraction or an exponent that keep their text."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, Self
 
 
 class WrittenNumber(float):
-    """A ``parse_float`` of :mod:`json`: where a text is wanted, Pulsar takes a number as it was written."""
+    """For ``parse_float`` of :mod:`json`: where Pulsar expects a text, it takes a number as written."""
 
     __slots__ = ("written",)
     written: str
-    """``1.50`` and ``1e3``, which are other texts as numbers."""
+    """For example ``1.50`` or ``1e3``, which the float would format differently."""
 
     def __new__(cls, written: str) -> Self:
         found = super().__new__(cls, written)
@@ -20,7 +20,7 @@ class WrittenNumber(float):
 
 
 def parse_json(body: bytes | bytearray) -> Any:
-    """:raises ValueError: it is not JSON
+    """:raises ValueError: the body is not JSON
 
     :raises RecursionError: it is nested too deeply
     """

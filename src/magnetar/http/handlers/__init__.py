@@ -1,1 +1,1 @@
-"""What an endpoint asks of the broker."""
+"""Handlers of endpoints: each calls the broker and returns the answer."""

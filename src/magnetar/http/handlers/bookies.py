@@ -1,4 +1,4 @@
-"""Bookies, and where they stand."""
+"""Bookies and their racks."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ async def owned(application: Application, request: Request) -> Response:
 
 
 async def shut_down(application: Application, request: Request) -> Response:
-    """Answers, and then stops as for SIGTERM; topics are closed in order in any case."""
+    """Answers, and then stops as on SIGTERM; topics are closed in an orderly way in any case."""
     text = request.query.get("maxConcurrentUnloadPerSec") or "0"
     try:
         per_second = int(text)
@@ -72,7 +72,7 @@ async def dynamic_values(application: Application, request: Request) -> Response
 
 
 async def set_dynamic(application: Application, request: Request) -> Response:
-    """No body, whatever was there before."""
+    """Sets a dynamic setting; the answer has no body."""
     await application.admin.brokers.set_dynamic(request.variables["setting"], request.variables["value"])
     return Response(HTTPStatus.OK)
 
@@ -90,7 +90,7 @@ async def runtime_settings(application: Application, request: Request) -> Respon
 
 
 async def health(application: Application, request: Request) -> Response:
-    """Whatever the check meets is a server error here, also what would be a client's mistake elsewhere."""
+    """Runs the health check; each of its errors is answered as a server error, whatever its usual status."""
     broker_id = request.query.get("brokerId")
     if broker_id:
         application.admin.brokers.check_broker(broker_id)

@@ -1,4 +1,4 @@
-"""Load of brokers and bundles, and where bundles may be."""
+"""Load of brokers and bundles, and placement rules."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def topics(application: Application, request: Request) -> Response:
 
 
 async def availability(application: Application, request: Request) -> Response:
-    """Raises always: :meth:`LoadAdmin.availability`."""
+    """Always raises: see :meth:`LoadAdmin.availability`."""
     application.admin.load.availability(namespace_of(request.variables))
 
 
@@ -86,7 +86,7 @@ async def reset_quota(application: Application, request: Request) -> Response:
 
 
 def _given(check: Any, name: str, request: Request) -> dict[str, Any]:
-    """:raises InvalidRequest: there is none, or it has another shape"""
+    """:raises InvalidRequest: the body is empty, or has another shape"""
     found = body(check, name, required=None)(request)
     if found is None:
         raise InvalidRequest(f"{name} is null")
@@ -145,7 +145,7 @@ async def set_domain(application: Application, request: Request) -> Response:
 
 
 def _domain_name(name: str) -> str:
-    """:raises PreconditionFailed: it could not be one"""
+    """:raises PreconditionFailed: the name is not valid for a failure domain"""
     if name in ("", ".", "..") or "/" in name:
         raise PreconditionFailed(f"{name!r} is not the name of a failure domain")
     return name

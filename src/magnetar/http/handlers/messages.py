@@ -1,4 +1,4 @@
-"""Single messages, as operators look at them."""
+"""Single messages, for operators."""
 
 from __future__ import annotations
 

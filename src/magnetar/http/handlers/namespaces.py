@@ -104,7 +104,7 @@ async def remove_offload(application: Application, request: Request) -> Response
 
 async def replication(application: Application, request: Request) -> Response:
     found = json_response(await _field(application, request, "replication_clusters") or [])
-    # The command line asks before it takes this cluster from the list.
+    # The command line asks for confirmation before it removes this cluster from the list.
     return replace(found, headers=[*found.headers, ("Magnetar-Cluster", application.cluster)])
 
 

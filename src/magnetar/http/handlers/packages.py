@@ -1,4 +1,4 @@
-"""Packages: what is said of them, and their bytes."""
+"""Packages: their metadata and their contents."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _SHAPE = fields(
     }
 )
 _MOST_METADATA = 64 * 1024
-"""Bytes: what is said of a package is a node of the metadata, with much room left."""
+"""Bytes. The metadata of a package is a node of the metadata store, which has a much higher limit."""
 
 
 def _name(request: Request) -> PackageName:
-    """:raises InvalidName: it breaks the rules"""
+    """:raises InvalidName: the name violates the rules"""
     names = request.variables
     parts = (names[part] for part in ("type", "tenant", "namespace", "package", "version"))
     try:
@@ -39,7 +39,7 @@ def _name(request: Request) -> PackageName:
 
 
 def _place(request: Request) -> tuple[str, str, str]:
-    """Type, tenant and namespace. :raises InvalidName: one breaks the rules"""
+    """Returns type, tenant and namespace. :raises InvalidName: one violates the rules"""
     names = request.variables
     kind, tenant, namespace = names["type"], names["tenant"], names["namespace"]
     try:
@@ -51,7 +51,7 @@ def _place(request: Request) -> tuple[str, str, str]:
 
 
 def _metadata(given: Any) -> PackageMetadata:
-    """:raises InvalidRequest: it has another shape"""
+    """:raises InvalidRequest: the metadata has another shape"""
     found = _SHAPE(_KIND, given)
     return PackageMetadata(
         found.get("description", ""),
@@ -101,7 +101,7 @@ async def delete(application: Application, request: Request) -> Response:
 
 
 async def upload(application: Application, request: Request) -> Response:
-    """A form of two parts, in any order: ``metadata``, as JSON, and ``file``."""
+    """Stores a package from a form of two parts, in any order: ``metadata``, as JSON, and ``file``."""
     async with application.admin.packages.upload(_name(request)) as package:
         parts = Parts(request)
         told, came = None, False
@@ -123,7 +123,7 @@ async def upload(application: Application, request: Request) -> Response:
 
 
 def _parsed(data: bytes) -> PackageMetadata:
-    """:raises InvalidRequest: it is no JSON, or has another shape"""
+    """:raises InvalidRequest: the metadata is not JSON, or has another shape"""
     try:
         return _metadata(json.loads(data))
     except (ValueError, RecursionError) as error:

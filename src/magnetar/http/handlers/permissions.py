@@ -17,7 +17,7 @@ from magnetar.security.operations import Operation, TopicOperation
 from magnetar.security.target import Target
 
 _MOST = 1000
-"""Topics of one request: all of them are asked for, and stand in one record."""
+"""Topics of one request: each is authorized, and all are in one record."""
 
 _actions = choices(*ACTIONS)
 
@@ -40,7 +40,7 @@ async def _change(application: Application, request: Request, operation: Operati
 
 
 def _changes(given: Any, *, grants: bool) -> list[tuple[TopicName, str, Sequence[str] | None]]:
-    """:raises InvalidRequest: it is no list of them"""
+    """:raises InvalidRequest: the body is not a list of permissions"""
     if not isinstance(given, list) or not 0 < len(given) <= _MOST:
         raise InvalidRequest(f"must be a list of 1 to {_MOST} objects with topic and role")
     return [_one(f"options[{index}]", item, grants=grants) for index, item in enumerate(given)]
@@ -60,7 +60,7 @@ def _one(name: str, given: Any, *, grants: bool) -> tuple[TopicName, str, Sequen
 async def _refusal(
     application: Application, request: Request, operation: Operation, topics: Sequence[TopicName]
 ) -> str | None:
-    """Why whoever asks may not, of one of the topics; None: they may."""
+    """Returns why the principal lacks permission for one of the topics; None: it has it for all."""
     authorizer = application.access.authorizer
     if not authorizer.asks:
         return None

@@ -1,4 +1,4 @@
-"""Messages that requests bring."""
+"""Publishing the messages of a request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def publish_to_partition(application: Application, request: Request) -> Re
 
 
 async def _published(application: Application, request: Request, partition: int | None) -> Response:
-    # Loaded with the first message that comes so: protobuf is large.
+    # Imported with the first such message: protobuf is large.
     from magnetar.http.shapes.producer_messages import publication
 
     publishing = application.admin.publishing

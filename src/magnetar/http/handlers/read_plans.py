@@ -15,7 +15,8 @@ _FROM_THE_START = (-1, -1)
 
 
 async def make(application: Application, request: Request) -> Response:
-    """The body: ``start`` and ``end`` (without it) as message ids, and ``seconds``; none of them must be."""
+    """Makes a read plan. The body has ``start`` and ``end`` (exclusive) as message ids, and ``seconds``; all
+    are optional."""
     given = _body(request, "start", "end", "seconds")
     start = _position("start", given["start"]) if given.get("start") is not None else _FROM_THE_START
     end = _position("end", given["end"]) if given.get("end") is not None else None

@@ -30,7 +30,7 @@ async def get_group(application: Application, request: Request) -> Response:
 
 
 async def put_group(application: Application, request: Request) -> Response:
-    """:raises InvalidRequest: a rate is no number"""
+    """:raises InvalidRequest: a rate is not a number"""
     given = body(_GROUP, "resourceGroup", required=None)(request)
     if given is None:
         raise InvalidRequest("ResourceGroup is null")

@@ -8,6 +8,6 @@ from magnetar.http.routing import Application
 
 
 async def rotation(application: Application, _request: Request) -> Response:
-    """While clients are served and the operator's file is there."""
+    """Returns 200 while clients are served and the operator's file exists."""
     process = application.process
     return answer(process.in_rotation if process.ready() else None, "broker")

@@ -41,9 +41,9 @@ async def delete(application: Application, request: Request) -> Response:
 
 
 def _payload(request: Request) -> tuple[str, str, dict[str, str]]:
-    """``PostSchemaPayload``: type, definition and properties.
+    """Returns type, definition and properties of a ``PostSchemaPayload``.
 
-    :raises InvalidRequest: it is not one
+    :raises InvalidRequest: the body has another form
     """
     value = request.json()
     if not isinstance(value, dict):

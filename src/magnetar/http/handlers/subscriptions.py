@@ -32,7 +32,7 @@ async def create(application: Application, request: Request) -> Response:
 
 
 def _start(request: Request) -> tuple[tuple[int, int] | None, Mapping[str, str]]:
-    """Where a subscription begins, and its properties; None: with what comes from now on."""
+    """Returns where a subscription begins, and its properties; None: with the next published message."""
     if not request.has_value:
         return None, {}
     value = request.json()
@@ -77,7 +77,7 @@ async def skip(application: Application, request: Request) -> Response:
 
 
 def _whole(value: str) -> int:
-    """A number in a path: what is none is no path."""
+    """Returns a number in a path; if it is not a number, the path does not exist."""
     try:
         return int(value)
     except ValueError:

@@ -96,7 +96,7 @@ _URL = fields(
 
 
 async def migration(application: Application, request: Request) -> Response:
-    """As Pulsar writes it, which says of the address, too, that it is not empty."""
+    """Returns the migration state in Pulsar's form, in which the address also has an ``empty`` field."""
     found = dict(await application.admin.clusters.migration(cluster_of(request.variables)))
     url = found.get("migratedClusterUrl")
     if url is not None:

@@ -23,13 +23,13 @@ from magnetar.http.shapes.names import namespace_of, partition_of, partitioned_t
 from magnetar.naming.topic_name import Domain
 
 _PARTITIONS = whole(bits=4096)
-"""However many are wanted: the broker knows how many there may be."""
+"""Accepts any number of partitions: the broker checks the limit."""
 
 PARTITIONED_METADATA_TYPE = "application/vnd.partitioned-topic-metadata+json"
 
 
 def refused(error: type[BrokerError], reason: str) -> Handler:
-    """A handler of what topics of that kind never do."""
+    """Returns a handler for operations that this kind of topic does not support."""
 
     async def refuse(_application: Application, request: Request) -> Response:
         topic_of(request.variables)
@@ -112,7 +112,7 @@ async def topic_stats(application: Application, request: Request) -> Response:
 
 
 def _wanted(request: Request) -> StatsSelection:
-    """``getPreciseBacklog`` is left aside: every backlog is precise."""
+    """Returns the requested statistics; ignores ``getPreciseBacklog``, as every backlog is precise."""
     return StatsSelection(
         backlog_size=request.flag("subscriptionBacklogSize", True),
         earliest_time=request.flag("getEarliestTimeInBacklog"),
@@ -150,7 +150,7 @@ async def compact(application: Application, request: Request) -> Response:
 
 
 async def compaction_status(application: Application, request: Request) -> Response:
-    """``LongRunningProcessStatus``."""
+    """Returns the status as ``LongRunningProcessStatus``."""
     status, error = await application.admin.topics.compaction_status(topic_of(request.variables))
     return json_response({"status": status, "lastError": error})
 

@@ -1,4 +1,4 @@
-"""WebSockets, and what goes through them."""
+"""WebSockets, and their statistics."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def read(application: WebSocketApplication, request: Request) -> Response:
 
 
 async def consume_several(application: WebSocketApplication, request: Request) -> Response:
-    """``topics`` or ``topicsPattern`` say which."""
+    """Consumes the topics of the parameter ``topics`` or ``topicsPattern``."""
     pattern, listed = request.query.get("topicsPattern"), request.query.get("topics")
     subscription = request.variables["subscription"]
     if (pattern is None) == (listed is None):
@@ -53,7 +53,7 @@ async def consume_several(application: WebSocketApplication, request: Request) -
         )
     found = _topics([pattern])[0]
     if found.legacy:
-        # The client takes its first two parts for the namespace, which is not the one that is authorized.
+        # The client takes the first two parts for the namespace, which is not the authorized one.
         raise InvalidRequest(
             f"Invalid query params: topicsPattern: {pattern!r} is a legacy name of four parts, "
             "which is not supported"
@@ -68,7 +68,7 @@ async def _let_in(
     request: Request,
     act: Callable[[WebSocketService, User], Awaitable[Response]],
 ) -> Response:
-    """What ``act`` answers; its user stays until the WebSocket that it may answer with has ended."""
+    """Returns the answer of ``act``; the user exists until the WebSocket of the answer, if any, has ended."""
     service = await _service(application)
     access = application.access
     user = service.admit(access.authenticator, access.authorizer, request)

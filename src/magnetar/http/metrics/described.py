@@ -1,7 +1,7 @@
-"""What metrics print, with what each of them means, in the form and as small as the scraper asks for.
+"""Adds the meaning of each metric to the text, in the format that the scraper requests.
 
 OpenMetrics is https://prometheus.io/docs/specs/om/open_metrics_spec/ (1.0): a family of counters is named
-without ``_total``, and the text has an end.
+without ``_total``, and the text has an end marker.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TYPE = "# TYPE "
 
 @cache
 def _help() -> tuple[dict[str, str], list[tuple[str, str]]]:
-    """What metrics mean: by name, and by how their names begin, longest first."""
+    """Returns the meaning of metrics: by name, and by prefix, longest first."""
     text = (Path(__file__).parent / "help.tsv").read_text("utf-8")
     rows = [line.partition("\t") for line in text.splitlines()]
     named = {name: meaning for name, _, meaning in rows if not name.endswith("*")}
@@ -29,7 +29,7 @@ def _help() -> tuple[dict[str, str], list[tuple[str, str]]]:
 
 @cache
 def meaning_of(name: str) -> str | None:
-    """What a metric means; None: nobody has written that down."""
+    """Returns the meaning of a metric; None: it is not in the table."""
     named, beginnings = _help()
     if name in named:
         return named[name]
@@ -40,12 +40,12 @@ def meaning_of(name: str) -> str | None:
 
 
 def content_type(accept: str) -> str:
-    """Of the form that is answered to a scraper that takes ``accept``."""
+    """Returns the content type for a scraper with the header ``accept``."""
     return OPEN_METRICS_TYPE if "application/openmetrics-text" in accept else exposition.CONTENT_TYPE
 
 
 def described(pieces: Iterable[str], kind: str) -> Iterator[str]:
-    """The same text with a line of HELP for each family, in the form of that content type."""
+    """Yields the text with a HELP line for each family, in the format of the content type."""
     if kind != OPEN_METRICS_TYPE:
         for piece in pieces:
             yield _with_help(piece) if _TYPE in piece else piece
@@ -56,7 +56,7 @@ def described(pieces: Iterable[str], kind: str) -> Iterator[str]:
 
 
 def _lines(piece: str) -> list[str]:
-    """With their ends. Only ``\\n`` ends one: names of clients may hold what else ends lines in Python."""
+    """Returns lines with their ends. Only ``\\n`` ends a line: client names may contain other line ends."""
     return re.findall(r"[^\n]*\n|[^\n]+", piece)
 
 

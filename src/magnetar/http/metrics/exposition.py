@@ -13,19 +13,19 @@ Number = int | float
 
 
 def labels_text(labels: Mapping[str, str]) -> str:
-    """``name="value"`` pairs joined by commas, without braces."""
+    """Returns ``name="value"`` pairs, separated by commas, without braces."""
     return ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels.items())
 
 
 def number_text(value: Number | bool) -> str:
-    """Whole numbers as they are, others with at most three decimals, truth as 0 or 1."""
+    """Returns a number with at most three decimals; truth values become 0 or 1."""
     if isinstance(value, float):
         return repr(round(value, 3)) if value == value else "NaN"
     return str(int(value))
 
 
 def family(name: str, kind: str, samples: Iterable[tuple[str, Number]]) -> Iterator[str]:
-    """One metric: its TYPE line and its samples, in pieces of a few kilobytes.
+    """Yields one metric: its TYPE line and its samples, in pieces of a few kilobytes.
 
     :param samples: label text (see :func:`labels_text`) and value
     """
@@ -40,7 +40,7 @@ def family(name: str, kind: str, samples: Iterable[tuple[str, Number]]) -> Itera
 
 
 def counter(name: str, labels: str, value: int, created_seconds: float) -> Iterator[str]:
-    """One counter with its total and the time when it began, as Pulsar prints them."""
+    """Yields one counter with its total and its creation time, in Pulsar's form."""
     yield (
         f"# TYPE {name} counter\n{name}_total{{{labels}}} {float(value)!r}\n"
         f"{name}_created{{{labels}}} {created_seconds!r}\n"
@@ -50,7 +50,7 @@ def counter(name: str, labels: str, value: int, created_seconds: float) -> Itera
 def summary(
     name: str, labels: str, quantiles: Mapping[float, float], count: int, total: float
 ) -> Iterator[str]:
-    """One summary: quantiles, count and sum."""
+    """Yields one summary: quantiles, count and sum."""
     lines = [f"# TYPE {name} summary\n"]
     lines += [
         f'{name}{{{labels},quantile="{quantile!r}"}} {number_text(float(value))}\n'
@@ -69,9 +69,9 @@ def histogram(
     total: float,
     created_seconds: float,
 ) -> Iterator[str]:
-    """One histogram with the time when it began.
+    """Yields one histogram with its creation time.
 
-    :param counts: of each bucket for itself, one more than ``bounds`` for what lies above
+    :param counts: of each bucket separately, with one more than ``bounds`` for larger values
     """
     lines = histogram_samples(name, labels, bounds, counts, total, created_seconds)
     yield "".join([f"# TYPE {name} histogram\n", *lines])
@@ -85,7 +85,7 @@ def histogram_samples(
     total: float,
     created_seconds: float,
 ) -> list[str]:
-    """The lines of one histogram of several with the same name."""
+    """Returns the lines of one of several histograms with the same name."""
     lines = []
     below = 0
     for bound, count in zip((*map(str, bounds), "+Inf"), counts, strict=True):

@@ -1,4 +1,4 @@
-"""Metrics of metadata stores: how long operations take, and what was written."""
+"""Metrics of metadata stores: duration of operations, and written bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PUT_BYTES = "pulsar_metadata_store_put_bytes"
 
 
 def of_stores(stores: Sequence[MetadataMetrics], cluster: str, started_seconds: float) -> Iterator[str]:
-    """Nothing where none is measured.
+    """Yields the metrics of the measured stores.
 
     :param cluster: its name
     """

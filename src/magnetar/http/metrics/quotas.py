@@ -1,4 +1,4 @@
-"""Metrics of backlog quotas: evictions, and how long it takes to look at all of them."""
+"""Metrics of backlog quotas: evictions, and the duration of checks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CHECKS = "pulsar_storage_backlog_quota_check_duration_seconds"
 
 
 def evictions(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]:
-    """How often backlogs were evicted, by what was exceeded.
+    """Yields the number of evictions, by the exceeded quota.
 
     :param rows: label texts and topics, or sums of topics
     """
@@ -26,7 +26,7 @@ def evictions(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]:
 
 
 def of_broker(quotas: QuotaMetrics, cluster: str, started_seconds: float) -> Iterator[str]:
-    """The same over all topics, and the checks.
+    """Yields the evictions of all topics, and the checks.
 
     :param cluster: label text
     """

@@ -1,4 +1,4 @@
-"""What ``/metrics`` prints: Pulsar's names, labels and units, from a :class:`MetricsSnapshot`."""
+"""Renders ``/metrics``: Pulsar's names, labels and units, from a :class:`MetricsSnapshot`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _TOPICS_A_PIECE = 100
 
 @dataclass(frozen=True, slots=True)
 class MetricsOptions:
-    """Which levels are printed; each is a setting of Pulsar's."""
+    """Which levels are printed; each is a setting of Pulsar."""
 
     version: str
     topic_level: bool = True
@@ -50,12 +50,12 @@ class MetricsOptions:
     split_partition: bool = False
     replication: bool = True
     most_series: int = 0
-    """Topics and subscriptions that have series of their own, 0: all. With more of them the tenants that have
-    the most lose series first, and are told how many."""
+    """Number of topics and subscriptions with separate series; 0: all. Above it, the tenants with the most
+    lose series first, and a metric counts these."""
 
 
 def render(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator[str]:
-    """The whole text, in pieces of a few kilobytes, so that a caller can stop between them."""
+    """Yields the whole text, in pieces of a few kilobytes, so that a caller can pause between them."""
     cluster = labels_text({"cluster": snapshot.cluster})
     version = labels_text({"cluster": snapshot.cluster, "version": options.version, "commit": "none"})
     yield from family("pulsar_version_info", "gauge", [(version, 1)])
@@ -121,7 +121,7 @@ def _broker(snapshot: MetricsSnapshot, cluster: str) -> Iterator[str]:
 def _by_system(
     topics: Sequence[TopicMetrics],
 ) -> Generator[str, None, tuple[list[TopicMetrics], list[TopicMetrics]]]:
-    """Topics of the broker's own (local name begins with ``__``), and all others."""
+    """Returns system topics (local name begins with ``__``), and all others."""
     system: list[TopicMetrics] = []
     own: list[TopicMetrics] = []
     for topic in _with_pauses(topics):
@@ -143,7 +143,7 @@ def _bytes_out(topics: Sequence[TopicMetrics]) -> Generator[str, None, int]:
 
 
 def _with_pauses(items: Iterable[T]) -> Iterator[T | None]:
-    """All of them, and None now and then: whoever goes through many yields an empty piece there."""
+    """Yields the items, and None at intervals, where a caller with many items yields an empty piece."""
     for number, item in enumerate(items):
         if number % _TOPICS_A_PIECE == 0:
             yield None
@@ -151,7 +151,7 @@ def _with_pauses(items: Iterable[T]) -> Iterator[T | None]:
 
 
 def _authentication_counts(snapshot: MetricsSnapshot) -> Iterator[str]:
-    """Nothing of a broker that asks nobody."""
+    """Yields nothing without authentication."""
     succeeded, failed = [], []
     for counts in snapshot.authentication_counts:
         labels = {
@@ -167,7 +167,7 @@ def _authentication_counts(snapshot: MetricsSnapshot) -> Iterator[str]:
 
 
 def _resource_groups(snapshot: MetricsSnapshot) -> Iterator[str]:
-    """Nothing of a broker without groups."""
+    """Yields nothing without resource groups."""
     if not snapshot.resource_groups:
         return
     rows, updates = [], {}
@@ -185,7 +185,7 @@ def _resource_groups(snapshot: MetricsSnapshot) -> Iterator[str]:
 
 
 def _load(snapshot: MetricsSnapshot) -> Iterator[str]:
-    """Nothing of a broker that is alone."""
+    """Yields nothing for a standalone broker."""
     load = snapshot.load
     if load is None:
         return
@@ -286,9 +286,9 @@ def _topic_level(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator
 def bounded(
     topics: Sequence[TopicMetrics], most: int
 ) -> Generator[str, None, tuple[Sequence[TopicMetrics], dict[str, int]]]:
-    """The topics that have series of their own, and by tenant how many have none.
+    """Returns the topics with separate series, and the number of other topics by tenant.
 
-    A tenant whose share is small keeps all: what it does not need is for the others.
+    A tenant below its share keeps all series, and the rest of its share goes to other tenants.
 
     :param most: topics and subscriptions together; 0: all
     """
@@ -323,7 +323,7 @@ def bounded(
 
 
 def given_up(snapshot: MetricsSnapshot) -> Iterator[str]:
-    """Empty pieces, while the figures of topics are freed: all at once takes long when there are many."""
+    """Yields empty pieces while it frees the figures of topics, because freeing many at once takes long."""
     while snapshot.topics:
         del snapshot.topics[-_TOPICS_A_PIECE:]
         yield ""
@@ -361,7 +361,7 @@ def _histograms(rows: TopicRows) -> Iterator[str]:
 
 
 def _compactions(rows: TopicRows) -> Iterator[str]:
-    """Of topics that were compacted: most are not."""
+    """Yields metrics of compacted topics; most topics are not compacted."""
     known: list[tuple[str, CompactionMetrics]] = []
     for row in _with_pauses(rows):
         if row is None:

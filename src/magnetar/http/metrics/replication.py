@@ -1,4 +1,4 @@
-"""Metrics of replication by the remote cluster: Pulsar's, and Magnetar's own; and those of shadow topics."""
+"""Metrics of replication for each remote cluster, Pulsar's and Magnetar's own, and those of shadow topics."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _OF_SHADOWS: _Figures = (
     ("magnetar_shadow_delay_in_seconds", lambda it: it.delay_seconds),
     ("magnetar_shadow_lag_seconds", lambda it: it.lag_seconds),
 )
-"""They have names of their own: a shadow topic is no other cluster, and none is far away because it lags."""
+"""Separate names: a shadow topic is not another cluster, and alerts about clusters must not include it."""
 
 
 def of_topics(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]:
-    """Nothing of topics that are not replicated and have no shadows.
+    """Yields metrics of topics with replication or shadow topics.
 
-    :param rows: label texts and topics; of the empty pieces one comes for each so many topics
+    :param rows: label texts and topics; an empty piece is yielded for each 100 topics
     """
     known: list[tuple[str, ReplicationMetrics]] = []
     shadows: list[tuple[str, ReplicationMetrics]] = []
@@ -53,7 +53,7 @@ def of_topics(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]:
 
 
 def of_namespaces(cluster: str, topics: Sequence[TopicMetrics]) -> Iterator[str]:
-    """The same, summed over the topics of a namespace and all their shadows; ages are those of the worst."""
+    """Yields the same, summed over the topics of a namespace and their shadows; ages are the highest ones."""
     sums: dict[tuple[str, str], list[ReplicationMetrics]] = {}
     shadows: dict[str, list[ReplicationMetrics]] = {}
     for number, topic in enumerate(topics):
@@ -83,10 +83,10 @@ def _combined(figures: _Figures, known: Sequence[tuple[str, Sequence[Replication
 
 
 def of_snapshots(known: SnapshotMetrics, cluster: str, started: float) -> Iterator[str]:
-    """Snapshots for replicated subscriptions.
+    """Yields metrics of snapshots for replicated subscriptions.
 
     :param cluster: the text of the label
-    :param started: when the broker was, in seconds since 1970
+    :param started: start of the broker, in seconds since 1970
     """
     name = "pulsar_replicated_subscriptions"
     yield from family(f"{name}_pending_snapshots", "gauge", [(cluster, known.pending)])

@@ -1,7 +1,7 @@
-"""One rendering of ``/metrics`` for all scrapes that come while it is under way.
+"""Shares one rendering of ``/metrics`` among all scrapes that arrive during it.
 
-With thousands of topics a rendering takes seconds and the text hundreds of megabytes. So the text is kept
-compressed, which is a thirtieth of that, as long as a scrape still reads it.
+With thousands of topics a rendering takes seconds, and the text hundreds of megabytes. So the text is kept
+compressed, at a thirtieth of the size, as long as a scrape reads it.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from magnetar.io.waiting import outcome
 
 _PLAIN_BYTES = 16 << 10
 _JOIN_SECONDS = 10.0
-"""A rendering that was begun longer ago is not for new scrapes: a slow one may hold it up."""
+"""New scrapes do not join an older rendering, because a slow scrape may delay it."""
 
 Render = Callable[[str], Awaitable[Iterator[str]]]
-"""Takes figures, and gives their text piece by piece in the form of a content type."""
+"""Collects figures, and returns the pieces of their text in the format of a content type."""
 
 
 class Scrapes:
-    """The renderings that are under way, by the form of the text."""
+    """The renderings in progress, by content type."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._shared: WeakValueDictionary[str, SharedText] = WeakValueDictionary()
         self.rendered = 0
-        """Renderings begun."""
+        """Number of started renderings."""
 
     async def text(self, kind: str, render: Render) -> SharedText:
-        """The text for one more scrape.
+        """Returns the text for one more scrape.
 
         :param kind: its content type
-        :param render: begins a rendering, if none is under way
+        :param render: begins a rendering, if none is in progress
         """
         loop = self._loop
         shared = self._shared.get(kind)
@@ -56,12 +56,12 @@ class Scrapes:
 
 
 class SharedText:
-    """A text that several read, and that whoever is ahead renders on."""
+    """A text with several readers; the reader that is ahead renders the next piece."""
 
     def __init__(self, began: float, figures: Any) -> None:
-        """:param began: on the loop's clock
+        """:param began: the time of the loop's clock
 
-        :param figures: a future that is done when the figures are there
+        :param figures: a future that is done when the figures are collected
         """
         self.began = began
         self.figures = figures
@@ -71,18 +71,18 @@ class SharedText:
         self._blocks: list[bytes] = []
 
     def begin(self, pieces: Iterator[str]) -> None:
-        """The figures are there."""
+        """Begins to render, when the figures are collected."""
         self._pieces = pieces
         self.figures.set_result(None)
 
     def fail(self, error: BaseException) -> None:
-        """There will be no figures."""
+        """Notes that the figures cannot be collected."""
         self.figures.set_exception(ServiceNotReady(f"The metrics cannot be collected: {error}"))
-        # Perhaps nobody else waits for them.
+        # Marks the exception as retrieved, because no scrape may be waiting.
         self.figures.exception()
 
     def gzipped(self) -> Iterator[bytes]:
-        """All of it, compressed. Some pieces are empty: other work may come between."""
+        """Yields the compressed text. Some pieces are empty, to allow other work."""
         at = 0
         while True:
             if at < len(self._blocks):
@@ -95,7 +95,7 @@ class SharedText:
                 yield b""
 
     def plain(self) -> Iterator[bytes]:
-        """A block may be a megabyte of text, which is not to be sent in one go."""
+        """Yields the uncompressed text, in pieces, because a block may be a megabyte of text."""
         unpacker = zlib.decompressobj(GZIP_BITS)
         for block in self.gzipped():
             if not block:

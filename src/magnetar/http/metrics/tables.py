@@ -1,6 +1,6 @@
-"""Which figure of a topic, subscription, consumer or producer becomes which metric of Pulsar's.
+"""Maps figures of topics, subscriptions, consumers and producers to Pulsar's metrics.
 
-A figure of a feature that does not exist (offload, transactions) is printed as the zero that is true.
+Metrics of features that do not exist (offload, transactions) are printed as zero.
 """
 
 from __future__ import annotations

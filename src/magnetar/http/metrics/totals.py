@@ -1,4 +1,4 @@
-"""Sums of topic metrics: over a namespace, over the broker."""
+"""Sums of topic metrics over a namespace and over the broker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MERGED = ("write_latency_ms", "ledger_write_latency_ms", "entry_size_bytes")
 
 
 def namespace_totals(topics: Sequence[TopicMetrics]) -> list[TopicMetrics]:
-    """One sum for each namespace, in order of appearance; its subscriptions are those of all topics."""
+    """Returns one sum per namespace, in order of appearance, with the subscriptions of all its topics."""
     members: dict[str, list[TopicMetrics]] = {}
     for topic in topics:
         members.setdefault(topic.namespace, []).append(topic)
@@ -60,7 +60,7 @@ def _merge(histograms: Sequence[Histogram | None]) -> Histogram | None:
 
 
 def broker_totals(topics: Sequence[TopicMetrics]) -> Iterator[tuple[str, Number]]:
-    """The ``pulsar_broker_...`` sums."""
+    """Yields the ``pulsar_broker_...`` sums."""
     yield "pulsar_broker_topics_count", len(topics)
     for name, attribute in (
         ("subscriptions_count", "subscription_count"),

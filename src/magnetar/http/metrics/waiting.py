@@ -1,7 +1,7 @@
-"""Metrics of why nothing arrives: Magnetar's own, beside Pulsar's names.
+"""Magnetar's own metrics of the reasons why messages wait.
 
-A subscription has one sample, and none when all was delivered, so that there are as many as subscriptions
-that wait. What was refused of a topic has a sample for each reason that there was.
+A subscription has one sample, or none if all was delivered, so that the samples count waiting subscriptions.
+Refused messages of a topic have one sample for each reason.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TOPICS_A_PIECE = 100
 
 
 def of_topics(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]:
-    """:param rows: label texts and topics; of the empty pieces one comes for each so many topics"""
+    """:param rows: label texts and topics; an empty piece is yielded at regular intervals"""
     waiting: list[tuple[str, Number]] = []
     refused: list[tuple[str, Number]] = []
     for number, (labels, topic) in enumerate(rows):

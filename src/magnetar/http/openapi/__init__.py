@@ -1,1 +1,1 @@
-"""What the HTTP interface is, told by itself."""
+"""The description of the HTTP interface, served by itself."""

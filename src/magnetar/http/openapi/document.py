@@ -1,4 +1,4 @@
-"""The description of the HTTP interface that OpenAPI tools read, made of the table of endpoints
+"""The description of the HTTP interface for OpenAPI tools, generated from the table of endpoints
 (https://spec.openapis.org/oas/v3.1.0)."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ELSEWHERE = "another broker answers the request; Location has its address"
 
 
 def pieces(endpoints: Sequence[Endpoint], version: str) -> Iterator[str]:
-    """The description as text, a piece for each path, so that it keeps nobody waiting.
+    """Yields the description, one piece per path, so that it does not block the event loop.
 
     :param version: of Magnetar
     """
@@ -59,7 +59,7 @@ def pieces(endpoints: Sequence[Endpoint], version: str) -> Iterator[str]:
 
 
 def _by_path(endpoints: Sequence[Endpoint]) -> dict[str, list[Endpoint]]:
-    """Those of each path, older ones included."""
+    """Returns the endpoints of each path, including older paths."""
     paths: dict[str, list[Endpoint]] = {}
     for endpoint in endpoints:
         for path in (endpoint.path, *endpoint.aliases):
@@ -68,7 +68,7 @@ def _by_path(endpoints: Sequence[Endpoint]) -> dict[str, list[Endpoint]]:
 
 
 def _operation(endpoint: Endpoint, path: str, refusals: dict[str, Any]) -> dict[str, Any]:
-    """:param refusals: those that were told so far, by name"""
+    """:param refusals: the refusals described so far, by name; gets new ones"""
     operation: dict[str, Any] = {
         "operationId": f"{endpoint.method.lower()}{_VARIABLE.sub('by-', path).replace('/', '_')}",
         "summary": endpoint.description,
@@ -105,7 +105,7 @@ def _response(endpoint: Endpoint, status: int, why: str, refusals: dict[str, Any
         return {"description": why, "headers": {"ETag": {"$ref": "#/components/headers/ETag"}}}
     if status < HTTPStatus.BAD_REQUEST:
         return {"description": why}
-    # Most are the same everywhere.
+    # Named components, because most are the same everywhere.
     name = f"{status}-{_NO_WORD.sub('-', why)}"
     schema = {"$ref": f"#/components/schemas/{ERROR}"}
     refusals[name] = {"description": why, "content": {"application/json": {"schema": schema}}}
@@ -139,7 +139,7 @@ def _default(parameter: Parameter) -> Any:
 
 
 def _tag(path: str) -> str:
-    """What an operation is shown under: the first piece of its path that says something."""
+    """Returns the group of an operation: the first significant piece of its path."""
     pieces = [piece for piece in path.split("/") if piece not in ("", "admin", "v2", "v3", "lookup")]
     if path.startswith("/lookup"):
         return "lookup"

@@ -1,4 +1,4 @@
-"""Endpoints that tell what the others are: for programs, and as a page for people."""
+"""Endpoints that describe the others: for programs, and as a page for people."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _FILES = PageFiles(Path(__file__).parent)
 
 
 def with_description(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
-    """The same, and those that describe them: everybody may have these, they tell nothing of a broker."""
+    """Returns the endpoints and those that describe them. The latter are public: they reveal nothing about
+    a broker."""
 
     known = TagOnTheWay()
 
@@ -27,7 +28,7 @@ def with_description(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
             headers.append(("ETag", known.tag))
             if has(request, known.tag):
                 return Response(HTTPStatus.NOT_MODIFIED, headers=headers)
-        # Read when somebody asks for the first time: most brokers are never asked.
+        # Imported with the first request: most brokers never get one.
         from magnetar.http.openapi.document import pieces
 
         text = known.noted(pieces(endpoints, application.version))

@@ -44,11 +44,11 @@ _CHOICES: Mapping[str, Sequence[str]] = {
 _LIST = re.compile(r"(?:array|set)<(.+)>")
 _MAP = re.compile(r"map<[^,]+,\s*(.+)>")
 ERROR = "ErrorData"
-"""The name of what is told with a refusal."""
+"""The name of the body of errors."""
 
 
 def schema_of(kind: str) -> Schema:
-    """Of a kind as the table of endpoints and the table of fields name it."""
+    """Returns the schema of a type that the table of endpoints or the table of fields names."""
     kind = kind.strip().partition(" ")[0].removesuffix("?")
     if kind in _PLAIN:
         return dict(_PLAIN[kind])
@@ -65,7 +65,7 @@ def schema_of(kind: str) -> Schema:
 
 @cache
 def _records() -> Mapping[str, Sequence[tuple[str, str, str]]]:
-    """Fields by record: name, kind, meaning."""
+    """Returns the fields of each record: name, type, meaning."""
     found: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
     for line in (Path(__file__).parent / "shapes.tsv").read_text("utf-8").splitlines():
         record, name, kind, meaning = line.split("\t")
@@ -74,7 +74,7 @@ def _records() -> Mapping[str, Sequence[tuple[str, str, str]]]:
 
 
 def component_schemas() -> dict[str, Schema]:
-    """All records by their names."""
+    """Returns the schemas of all records by name."""
     schemas: dict[str, Schema] = {
         record: {
             "type": "object",

@@ -1,1 +1,1 @@
-"""JSON and paths as Pulsar writes them, read and made."""
+"""Parses and creates JSON and paths in Pulsar's form."""

@@ -1,4 +1,4 @@
-"""What the bodies of requests may look like: each shape turns JSON into what is stored, or refuses it."""
+"""Shapes of request bodies: each converts JSON to the stored value, or refuses it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from magnetar.http.shapes.shown import shown
 from magnetar.lazy_dataclass import dataclass
 
 ACTIONS = ("produce", "consume", "functions", "sources", "sinks", "packages")
-"""What a role may be allowed."""
+"""The actions that a role can be granted."""
 
 EMPTY = "The request entity cannot be empty."
 
@@ -28,10 +28,10 @@ _TRUTHS = {
 }
 
 Shape = Callable[[Request], Any]
-"""The value of a request's body; None removes what is set.
+"""Returns the value of a request's body; None removes the stored value.
 
-:raises InvalidRequest: it has another shape
-:raises PreconditionFailed: it is out of range
+:raises InvalidRequest: the body has another shape
+:raises PreconditionFailed: the value is out of range
 """
 
 Check = Callable[[str, Any], Any]
@@ -39,7 +39,7 @@ Check = Callable[[str, Any], Any]
 
 
 _LONGEST = 1000
-"""Characters of a text that is taken for a number."""
+"""Characters of a text that is accepted as a number."""
 
 
 def whole(bits: int = 32) -> Check:
@@ -58,23 +58,23 @@ def whole(bits: int = 32) -> Check:
 
 def number(name: str, value: Any) -> float:
     given = _number_of(value, float)
-    # Python's parser takes NaN and Infinity, which are no JSON: who reads what is stored could not.
+    # Python's parser accepts NaN and Infinity, which are not JSON: readers of the stored value would fail.
     if type(given) not in (int, float, WrittenNumber) or not -_LARGEST <= given <= _LARGEST:
         raise InvalidRequest(f"{name} must be a number, not {shown(value)}")
     return float(given)
 
 
 def _number_of(value: Any, kind: type[int] | type[float]) -> Any:
-    """A text that is a number as that number: Pulsar's interface takes either. Others as they are."""
+    """Converts a text that is a number, as Pulsar's interface does; other values stay as they are."""
     if not isinstance(value, str):
         return value
     written = _WHOLE if kind is int else _NUMBER
-    # Longer ones are no number of 64 bits, and Python refuses to read them.
+    # A longer text is not a number of 64 bits, and Python refuses to convert it.
     return kind(value) if len(value) <= _LONGEST and written.fullmatch(value.strip()) else value
 
 
 def truth(name: str, value: Any) -> bool:
-    """Numbers and texts stand for truth values as in Pulsar's interface."""
+    """Accepts numbers and texts for truth values, as Pulsar's interface does."""
     given = _TRUTHS.get(value, value) if isinstance(value, str) else value
     if type(given) not in (bool, int):
         raise InvalidRequest(f"{name} must be true or false, not {shown(value)}")
@@ -82,7 +82,7 @@ def truth(name: str, value: Any) -> bool:
 
 
 def text(name: str, value: Any) -> str:
-    """Pulsar's interface takes numbers and truth values for their texts, as they were written."""
+    """Accepts numbers and truth values for texts, as written, like Pulsar's interface."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, WrittenNumber):
@@ -108,7 +108,7 @@ def choice(*choices: str) -> Check:
 
 
 _MOST_ITEMS = 20_000
-"""Of a list or an object: they are checked one by one, and the loop waits meanwhile."""
+"""Of a list or an object; checking the items blocks the event loop."""
 
 
 def _check_count(name: str, items: Sized) -> None:
@@ -124,7 +124,7 @@ def texts(name: str, value: Any) -> list[str]:
 
 
 def choices(*known: str) -> Check:
-    """A set of known names, in the order of the table."""
+    """Checks a set of known names; returns them in the order of the table."""
 
     def check(name: str, value: Any) -> list[str]:
         given = texts(name, value)
@@ -136,7 +136,7 @@ def choices(*known: str) -> Check:
 
 
 def by_name(check: Check, names: Check = text) -> Check:
-    """An object whose values all pass ``check``, and whose names pass ``names``."""
+    """Checks an object: its values with ``check``, and its names with ``names``."""
 
     def checked(name: str, value: Any) -> dict[str, Any]:
         given = an_object(name, value)
@@ -159,24 +159,24 @@ def _text_or_null(name: str, value: Any) -> str | None:
 text_map = by_name(text)
 """An object of texts."""
 text_changes = by_name(_text_or_null)
-"""Likewise; null stands for one that is to be removed."""
+"""Likewise; null removes a text."""
 
 
 def texts_given(name: str, value: Any) -> dict[str, str]:
-    """An object of texts, without those that are null."""
+    """Checks an object of texts; returns it without values that are null."""
     return {key: item for key, item in text_changes(name, value).items() if item is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of an object. A default of None: it is left out when absent."""
+    """A field of an object. With the default None it is left out when absent."""
 
     check: Check
     default: Any = None
 
 
 def fields(table: Mapping[str, Field]) -> Check:
-    """An object; fields that are not in the table are left aside, null is as absent."""
+    """Checks an object; fields that are not in the table are ignored, null means absent."""
 
     def check(name: str, value: Any) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -192,9 +192,9 @@ def fields(table: Mapping[str, Field]) -> Check:
 
 
 def body(check: Check, name: str, *, required: str | None = EMPTY) -> Shape:
-    """A body that has to pass a check.
+    """Returns the shape of a body with a check.
 
-    :param required: the reason that an empty body is refused with; None: it removes what is set
+    :param required: the reason for refusing an empty body; None: an empty body removes the stored value
     """
 
     def shape(request: Request) -> Any:
@@ -208,9 +208,12 @@ def body(check: Check, name: str, *, required: str | None = EMPTY) -> Shape:
 
 
 def bare_text(request: Request, name: str) -> str:
-    """A text, as JSON or bare, as Pulsar's clients send some. :raises InvalidRequest: it is no text"""
+    """Returns a text that is JSON or bare, as some clients of Pulsar send it.
+
+    :raises InvalidRequest: the body is not a text
+    """
     if len(request.body) > LARGE_BYTES:
-        # Bare, it would be longer than any name.
+        # A bare text of this size would be longer than any name.
         return text(name, request.json())
     try:
         given = request.body.decode().strip()
@@ -220,7 +223,7 @@ def bare_text(request: Request, name: str) -> str:
 
 
 def at_least(lowest: int, shape: Shape, reason: str) -> Shape:
-    """A number that is not below ``lowest``; else refused with ``reason``."""
+    """Returns the shape of a number that must not be below ``lowest``; else the refusal is ``reason``."""
 
     def checked(request: Request) -> Any:
         value = shape(request)
@@ -232,19 +235,19 @@ def at_least(lowest: int, shape: Shape, reason: str) -> Shape:
 
 
 def cap(name: str) -> Shape:
-    """A whole number from 0 on."""
+    """Returns the shape of a whole number that is not negative."""
     return at_least(0, body(whole(), name), f"{name} must be 0 or more")
 
 
 def always(value: Any) -> Shape:
-    """The same whatever the body says."""
+    """Returns a shape with a fixed value, whatever the body is."""
     return lambda _request: value
 
 
 def message_position(value: Any, name: str = "messageId") -> tuple[int, int]:
-    """Ledger and entry id of a message id.
+    """Returns ledger and entry id of a message id.
 
-    :raises InvalidRequest: it is none
+    :raises InvalidRequest: the value is not a message id
     """
     if not isinstance(value, dict):
         raise InvalidRequest(f"{name} must be an object with ledgerId and entryId, not {shown(value)}")
@@ -253,5 +256,5 @@ def message_position(value: Any, name: str = "messageId") -> tuple[int, int]:
 
 
 def string_list(request: Request, name: str) -> Sequence[str]:
-    """A body that is a list of texts. :raises InvalidRequest: it is something else"""
+    """Returns a body that is a list of texts. :raises InvalidRequest: it is something else"""
     return texts(name, request.json())

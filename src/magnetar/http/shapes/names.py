@@ -1,4 +1,4 @@
-"""Names of topics and namespaces, out of the variables of a path."""
+"""Names of topics and namespaces, from the variables of a path."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from magnetar.security.target import BROKER_ITSELF, Target
 
 
 def tenant_of(variables: Mapping[str, str]) -> str:
-    """:raises errors.InvalidName: it breaks the rules"""
+    """:raises errors.InvalidName: the name violates the rules"""
     return _part_of(variables, "tenant")
 
 
 def cluster_of(variables: Mapping[str, str]) -> str:
-    """:raises errors.InvalidName: it breaks the rules"""
+    """:raises errors.InvalidName: the name violates the rules"""
     return _part_of(variables, "cluster")
 
 
 def resource_group_of(variables: Mapping[str, str]) -> str:
-    """:raises errors.InvalidName: it breaks the rules"""
+    """:raises errors.InvalidName: the name violates the rules"""
     return _part_of(variables, "resourcegroup")
 
 
 def new_tenant_of(variables: Mapping[str, str]) -> str:
-    """Like :func:`tenant_of`, with Pulsar's words for a tenant that is to be made."""
+    """Like :func:`tenant_of`, with Pulsar's error text for new tenants."""
     return _new(variables, "tenant", "Tenant name is not valid")
 
 
 def new_cluster_of(variables: Mapping[str, str]) -> str:
-    """Like :func:`cluster_of`, with Pulsar's words for a cluster that is to be made."""
+    """Like :func:`cluster_of`, with Pulsar's error text for new clusters."""
     return _new(variables, "cluster", "Cluster name is not valid")
 
 
 def new_namespace_of(variables: Mapping[str, str]) -> str:
-    """Like :func:`namespace_of`, with Pulsar's words for a namespace that is to be made."""
+    """Like :func:`namespace_of`, with Pulsar's error text for new namespaces."""
     try:
         return namespace_of(variables)
     except errors.InvalidName as error:
@@ -61,17 +61,17 @@ def _part_of(variables: Mapping[str, str], kind: str) -> str:
 
 
 def namespace_of(variables: Mapping[str, str]) -> str:
-    """``tenant/namespace``, or ``tenant/cluster/namespace`` where the path has a cluster.
+    """Returns ``tenant/namespace``, or ``tenant/cluster/namespace`` if the path has a cluster.
 
-    :raises errors.InvalidName: it breaks the rules
+    :raises errors.InvalidName: the name violates the rules
     """
     return str(_namespace(variables))
 
 
 def topic_of(variables: Mapping[str, str]) -> str:
-    """The full name; the domain is persistent where the path has none.
+    """Returns the full name of a topic; the domain is persistent if the path has none.
 
-    :raises errors.InvalidTopicName: it breaks the rules
+    :raises errors.InvalidTopicName: the name violates the rules
     """
     try:
         domain = Domain(variables.get("domain", Domain.PERSISTENT.value))
@@ -84,10 +84,10 @@ def topic_of(variables: Mapping[str, str]) -> str:
 
 
 def target_of(resource: Resource, variables: Mapping[str, str]) -> Target:
-    """What an endpoint's operation is asked of.
+    """Returns the target of an endpoint's operation.
 
-    :raises errors.InvalidName: a name breaks the rules
-    :raises errors.InvalidTopicName: that of the topic does
+    :raises errors.InvalidName: a name violates the rules
+    :raises errors.InvalidTopicName: the name of the topic violates the rules
     """
     if resource in (Resource.TOPIC, Resource.SUBSCRIPTION):
         return Target.of_topic(TopicName.parse(topic_of(variables)), variables.get("subscription", ""))
@@ -99,14 +99,14 @@ def target_of(resource: Resource, variables: Mapping[str, str]) -> Target:
 
 
 def partition_of(topic: str) -> int:
-    """The index of a partition; -1 for a topic that is none."""
+    """Returns the index of a partition; -1 if the topic is not a partition."""
     return TopicName.parse(topic).partition_index
 
 
 def partitioned_topic_of(variables: Mapping[str, str]) -> str:
-    """Like :func:`topic_of`, for a topic that is to have partitions.
+    """Like :func:`topic_of`, for a partitioned topic.
 
-    :raises errors.InvalidTopicName: it breaks the rules, or is itself that of a partition
+    :raises errors.InvalidTopicName: the name violates the rules, or is that of a partition
     """
     name = topic_of(variables)
     if "-partition-" in variables["topic"]:

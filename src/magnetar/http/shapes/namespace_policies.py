@@ -1,4 +1,4 @@
-"""The policies of namespaces: where each is, what it holds, and what that may look like."""
+"""The policies of namespaces: path, field and shape of each."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ class Policy:
 
     path: str
     field: str
-    """Of ``Policies``."""
+    """The field of ``Policies``."""
     shape: Shape
     method: str = "POST"
     per_cluster: bool = False
     """The field is a map by cluster."""
     unset: Any = None
-    """What is answered where nothing is set; None: an empty body."""
+    """The answer if the policy is not set; None: an empty body."""
     unset_status: int = 200
     removable: bool = True
     local: bool = False
-    """The field is one of ``LocalPolicies``."""
+    """The field belongs to ``LocalPolicies``."""
     named: str = ""
-    """What it is set to is a piece of the path by this name, and not in the body."""
+    """The value is the variable of the path with this name, and not in the body."""
 
 
 def _object(path: str, field: str, check: Any, *, per_cluster: bool = False) -> Policy:

@@ -1,4 +1,4 @@
-"""What a namespace may be made with: ``Policies``, each as it has to be where it is set alone."""
+"""The policies of a new namespace: ``Policies``, each with the shape of its own endpoint."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from magnetar.http.shapes.policies import DISPATCH_RATE, QUOTA_TYPES, quota
 
 
 def new_namespace(request: Request) -> Mapping[str, Any]:
-    """The policies in a body, which may be empty. Fields that Pulsar does not know are left aside, and so is
-    -1: older clients send it for numbers that nobody sets.
+    """Returns the policies in a body, which may be empty. Ignores fields that Pulsar does not know, and -1,
+    which older clients send for numbers that are not set.
 
     :raises InvalidRequest: a policy has another shape
     :raises PreconditionFailed: a value is out of range
-    :raises NotSupported: something is asked for that is left out
+    :raises NotSupported: a policy belongs to a feature that is left out
     """
     given = body(an_object, "policies", required=None)(request) or {}
     found: dict[str, Any] = {}
@@ -46,7 +46,7 @@ def new_namespace(request: Request) -> Mapping[str, Any]:
 
 
 def _alone(shape: Shape) -> Check:
-    """A value that would be the body of a request."""
+    """Checks a value with the shape of a request body."""
     return lambda _name, value: shape(Request("PUT", "/", body=json.dumps(value).encode()))
 
 
@@ -74,4 +74,4 @@ _CHECKS: Mapping[str, Check] = {
     "replication_clusters": texts,
     "resource_group_name": text,
 }
-"""By field of ``Policies``. What is here by itself is no body where it is set alone."""
+"""Checks by field of ``Policies``; without a :class:`Shape`, the field's own endpoint has no such body."""

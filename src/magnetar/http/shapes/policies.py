@@ -1,4 +1,4 @@
-"""The bodies of policies; namespaces and topics share them."""
+"""The bodies of policies, shared by namespaces and topics."""
 
 from __future__ import annotations
 
@@ -114,12 +114,12 @@ _FILTERS = fields({"entryFilterNames": Field(text)})
 
 
 def optional(check: Check, name: str) -> Shape:
-    """An empty body removes what is set."""
+    """Returns a shape for which an empty body removes the stored value."""
     return body(check, name, required=None)
 
 
 def auto_topics(request: Request) -> Any:
-    """:raises PreconditionFailed: type and number of partitions do not go together"""
+    """:raises PreconditionFailed: type and number of partitions contradict each other"""
     value = optional(_AUTO_TOPICS, "autoTopicCreationOverride")(request)
     if value is None or not value["allowAutoTopicCreation"]:
         return value
@@ -141,7 +141,7 @@ def auto_topics(request: Request) -> Any:
 
 
 def quota(request: Request) -> Any:
-    """:raises InvalidRequest: it has no policy, or the policy does not go with the limits"""
+    """:raises InvalidRequest: the body has no policy, or the policy contradicts the limits"""
     value = body(_QUOTA, "backlogQuota")(request)
     limit = value.get("limitSize", value.get("limit", 0))
     value.update(limit=limit, limitSize=limit)
@@ -153,7 +153,7 @@ def quota(request: Request) -> Any:
 
 
 def quota_type(request: Request) -> str:
-    """:raises InvalidRequest: there is no such type"""
+    """:raises InvalidRequest: the type is unknown"""
     kind = request.query.get("backlogQuotaType") or QUOTA_TYPES[0]
     return str(choice(*QUOTA_TYPES)("backlogQuotaType", kind))
 
@@ -163,7 +163,7 @@ def persistence(request: Request) -> Any:
 
 
 def refused(subject: str) -> Shape:
-    """A policy of something that is left out (:mod:`magnetar.left_out`).
+    """Returns the shape of a policy of a feature that is left out (:mod:`magnetar.left_out`).
 
     :raises NotSupported: always
     """
@@ -175,9 +175,9 @@ def refused(subject: str) -> Shape:
 
 
 def only(allowed: Any, check: Check, name: str, subject: str) -> Shape:
-    """A policy of something that is left out, of which one value can be honoured.
+    """Returns the shape of a policy of a feature that is left out, with one value that can be honoured.
 
-    :raises NotSupported: another value
+    :raises NotSupported: for other values
     """
 
     def shape(request: Request) -> Any:
@@ -190,7 +190,7 @@ def only(allowed: Any, check: Check, name: str, subject: str) -> Shape:
 
 
 def entry_filters(request: Request) -> Any:
-    """:raises InvalidRequest: none is named"""
+    """:raises InvalidRequest: the body names no filter"""
     value = body(_FILTERS, "entryFilters")(request)
     names = value.get("entryFilterNames", "")
     if not any(name.strip() for name in names.split(",")):
@@ -201,7 +201,7 @@ def entry_filters(request: Request) -> Any:
 
 
 def anti_affinity(request: Request) -> Any:
-    """:raises PreconditionFailed: no group is named"""
+    """:raises PreconditionFailed: the body names no group"""
     group = bare_text(request, "antiAffinityGroup")
     if not group:
         raise PreconditionFailed("antiAffinityGroup can't be empty")

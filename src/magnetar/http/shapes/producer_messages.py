@@ -1,4 +1,4 @@
-"""``ProducerMessages``: messages as requests bring them (PIP-64)."""
+"""``ProducerMessages``: the messages of a request (PIP-64)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from magnetar.http.shapes.shown import shown
 
 _NO_VERSION = -1
 _TEXT = SchemaData(SchemaType.STRING, properties={"__charset": "UTF-8"})
-"""What contents and keys are where nothing is said of them."""
+"""The default schema of values and keys."""
 
 
 def _objects(name: str, value: Any) -> list[Mapping[str, Any]]:
@@ -38,7 +38,7 @@ def _sequence_id(name: str, value: Any) -> int:
 
 
 def _time(name: str, value: Any) -> str:
-    """Milliseconds may be a number, too."""
+    """Accepts also a number of milliseconds."""
     return str(value) if type(value) is int else text(name, value)
 
 
@@ -71,9 +71,9 @@ _INFO = fields(
 
 
 def publication(request: Request, now_ms: int) -> Publication:
-    """:param now_ms: since 1970; what is to be delivered after a while is so from then on
+    """:param now_ms: since 1970, the base of delivery delays
 
-    :raises InvalidRequest: it is none
+    :raises InvalidRequest: the body is not of this form
     """
     given = body(_PUBLICATION, "ProducerMessages")(request)
     if "messages" not in given:
@@ -107,7 +107,7 @@ def _message(name: str, given: Mapping[str, Any], now_ms: int) -> WrittenMessage
 
 
 def _milliseconds(name: str, given: str | None) -> int | None:
-    """So many since 1970, as Pulsar takes it here, or a time with an offset, as its WebSockets do."""
+    """Converts milliseconds since 1970, Pulsar's form here, or a time with an offset, that of its WebSockets."""
     if given is None:
         return None
     if given.isascii() and given.isdigit() and len(given) < 16:
@@ -122,7 +122,7 @@ def _milliseconds(name: str, given: str | None) -> int | None:
 
 
 def _schema(key: str, value: str) -> SchemaData:
-    """:param key: ``SchemaInfo`` as JSON, like the value's; empty: there is none"""
+    """:param key: ``SchemaInfo`` of the key as JSON; empty: no key schema"""
     of_value = _declared("valueSchema", value) if value else _TEXT
     return key_value.separated(_declared("keySchema", key), of_value) if key else of_value
 

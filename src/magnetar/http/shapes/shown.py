@@ -1,4 +1,4 @@
-"""What a client sent, as an error shows it: enough to recognize it, however large it is."""
+"""Short forms of client values for error texts: enough to recognize a value of any size."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 class _Shorter(Repr):
     def repr_dict(self, value: dict[Any, Any], level: int) -> str:
-        """Its first items; :class:`reprlib.Repr` would sort all of them for those that come first."""
+        """Shows the first items; :class:`reprlib.Repr` would sort all of them."""
         if not value or level <= 0:
             return "{...}" if value else "{}"
         pieces = [
@@ -27,5 +27,5 @@ _shorter.maxlong = 60
 
 
 def shown(value: Any) -> str:
-    """A JSON value in some hundreds of characters, as Python writes it; ``...`` is for what is left out."""
+    """Returns a JSON value in Python's notation, in some hundreds of characters; ``...`` marks omissions."""
     return _shorter.repr(value)

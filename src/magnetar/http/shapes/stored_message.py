@@ -1,4 +1,4 @@
-"""An entry as an answer: its payload is the body, everything else is in headers, as in Pulsar."""
+"""An entry as an answer: the payload is the body, everything else is in headers, as in Pulsar."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from magnetar.protocol.pulsar_api_pb2 import CompressionType
 
 
 class StoredMessage:
-    """An entry that somebody looks at."""
+    """An entry that is examined."""
 
     def __init__(self, position: tuple[int, int], stored: bytes) -> None:
-        """:raises PersistenceFailure: it cannot be parsed"""
+        """:raises PersistenceFailure: the entry cannot be parsed"""
         self.name = f"{position[0]}:{position[1]}"
-        """Its position, ``ledger:entry``."""
+        """The position, ``ledger:entry``."""
         try:
             self._entry = parse_entry(stored)
         except ProtocolError as error:
@@ -33,14 +33,14 @@ class StoredMessage:
 
     @property
     def size(self) -> int:
-        """Bytes of the payload as its producer tells them, which may be no true word."""
+        """The size of the payload in bytes, as claimed by its producer; it may be wrong."""
         return self._entry.metadata.uncompressed_size if self._is_packed else len(self._entry.payload)
 
     def payload(self, most: int) -> bytes:
-        """The payload, uncompressed unless it is encrypted.
+        """Returns the payload, uncompressed unless it is encrypted.
 
-        :param most: bytes of it
-        :raises PersistenceFailure: it is damaged, or has more
+        :param most: limit of its size in bytes
+        :raises PersistenceFailure: the payload is damaged, or larger
         """
         if not self._is_packed:
             return self._entry.payload
@@ -50,7 +50,7 @@ class StoredMessage:
             raise self._unreadable(error) from error
 
     def pieces(self, most: int) -> list[bytes]:
-        """The payload as :meth:`payload` returns it, in pieces: for large ones, beside the loop."""
+        """Returns the same as :meth:`payload`, in pieces; for large payloads, in a thread."""
         if not self._is_packed:
             return [self._entry.payload]
         metadata = self._entry.metadata
@@ -62,7 +62,7 @@ class StoredMessage:
             raise self._unreadable(error) from error
 
     def headers(self) -> list[tuple[str, str]]:
-        """Everything but the payload."""
+        """Returns everything except the payload."""
         found = [("X-Pulsar-Message-ID", self.name), *_headers(self._entry)]
         return [(name, _printable(value)) for name, value in found]
 
@@ -71,7 +71,7 @@ class StoredMessage:
 
 
 def _printable(value: str) -> str:
-    """A header has no line ends, and nothing but Latin-1."""
+    """Returns a value for a header, without line ends, in Latin-1."""
     return "".join(c if " " <= c < "\x7f" or "\xa0" <= c <= "\xff" else "?" for c in value)
 
 
@@ -130,7 +130,7 @@ _PLAIN = (
     ("total-chunk-msg-size", "total_chunk_msg_size"),
     ("marker-type", "marker_type"),
 )
-"""Headers and the fields they come from."""
+"""Headers and their fields."""
 
 _BYTES = (
     ("schema-version", "schema_version"),
@@ -140,9 +140,9 @@ _BYTES = (
 
 
 def iso(milliseconds: int) -> str:
-    """A time as Java prints it: milliseconds only where there are some.
+    """Returns a time in Java's form: milliseconds only if they are not zero.
 
-    What lies behind the year 9999 (producers may say anything) stays a number.
+    Times after the year 9999, which producers may send, stay numbers.
     """
     if milliseconds > _LAST_MS:
         return str(milliseconds)

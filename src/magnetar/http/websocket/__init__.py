@@ -1,1 +1,1 @@
-"""Messages over WebSocket: producers, consumers and readers for whoever has no client."""
+"""Messages over WebSocket: producers, consumers and readers for programs without a client library."""

@@ -1,7 +1,7 @@
 """A consumer's or reader's WebSocket: messages out, acknowledgements in.
 
-An id says all but the topic: where there are several, that is remembered of each message until the client
-answers.
+A message id does not contain the topic: with several topics, the topic of each message is remembered until
+the client acknowledges it.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from magnetar.lazy_dataclass import dataclass
 log = logging.getLogger("magnetar.http")
 
 _AT_ONCE = 64
-"""Messages in a turn of the loop."""
+"""Messages per turn of the loop."""
 _BYTES_AT_ONCE = 256 * 1024
-"""Bytes in a turn of the loop, but for the last message."""
+"""Bytes per turn of the loop, without the last message."""
 _UNREADABLE = "Failed to de-serialize from JSON"
 
 
@@ -43,7 +43,7 @@ Answered = MessageReference | MessageId
 
 
 class Receiving(Protocol):
-    """As much of a consumer or reader as it takes."""
+    """The part of a consumer or reader that a WebSocket uses."""
 
     on_arrival: Callable[[], object] | None
 
@@ -57,17 +57,17 @@ class Receiving(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a client wants its messages."""
+    """The delivery mode of a client."""
 
     topics: tuple[str, ...]
     subscription: str
     subscription_type: str = "Exclusive"
     durable: bool | None = None
     pulls: bool = False
-    """It says how many it takes; else it may have :attr:`pending` that it has not answered."""
+    """The client sends permits; otherwise it may have :attr:`pending` unacknowledged messages."""
     pending: int = 1000
     several: bool = False
-    """Whether messages are of more topics than one."""
+    """Whether messages come from more than one topic."""
 
 
 class Consuming:
@@ -76,7 +76,7 @@ class Consuming:
     def __init__(
         self, loop: Loop, terms: Terms, consumer: Receiving, forget: Callable[[Consuming], object]
     ) -> None:
-        """:param forget: told of the end"""
+        """:param forget: called at the end"""
         self._loop = loop
         self._terms = terms
         self._consumer = consumer
@@ -84,15 +84,15 @@ class Consuming:
         self._socket: WebSocket | None = None
         self._traffic = Traffic()
         self._room = 0 if terms.pulls else max(1, terms.pending)
-        """Messages that may be sent now."""
+        """Number of messages that may be sent now."""
         self._topics: dict[str, str] = {}
-        """Of messages that are not answered yet, by the id that was told; of several topics."""
+        """Topics of unacknowledged messages by message id; used with several topics."""
         self._unsent: Message | None = None
-        """The last one that was sent, until the client takes it: the memory it was given stays taken."""
+        """The last sent message until the client has read it; until then its memory is counted."""
         self._parts: Iterator[tuple[str, bool]] | None = None
-        """Of a large message that the client has begun to get."""
+        """The remaining parts of a large message that is being sent."""
         self._others_first = False
-        """Whether it goes on sending in the next turn of the loop."""
+        """Whether sending continues in the next turn of the loop."""
 
     def told(self) -> WebSocketFigures:
         terms = self._terms
@@ -116,7 +116,7 @@ class Consuming:
         self._send_more()
 
     def _send_more(self) -> None:
-        """Sends what is here, as far as the client wants it and takes it."""
+        """Sends received messages, as far as the client permits and reads them."""
         socket = self._socket
         if socket is None or self._others_first:
             return
@@ -147,7 +147,7 @@ class Consuming:
             log.info("consumer of a WebSocket ended", extra={"peer": socket.remote, "reason": str(error)})
             socket.close(INTERNAL_ERROR, str(error))
         except Exception:
-            # Whoever calls this has other consumers, too.
+            # The caller serves other consumers, too, so nothing is raised.
             log.exception(
                 "consumer of a WebSocket failed with an internal error", extra={"peer": socket.remote}
             )
@@ -173,7 +173,7 @@ class Consuming:
         self._send_part(socket, self._parts)
 
     def _send_part(self, socket: WebSocket, parts: Iterator[tuple[str, bool]]) -> None:
-        """Sends the next part, if the client takes it; the rest follows in another turn of the loop."""
+        """Sends the next part, if the client is reading; the rest follows in other turns of the loop."""
         if not socket.takes:
             return
         part, last = next(parts)
@@ -227,8 +227,8 @@ class Consuming:
             else:
                 self._consumer.acknowledge_soon(message)
                 self._traffic.acknowledged += 1
-        # Else that id was answered before: it was delivered more than once, or is of a topic that stores
-        # nothing, where all have the same. Each delivery took room.
+        # Otherwise the id was acknowledged before: the message was delivered more than once, or belongs to
+        # a non-persistent topic, where all ids are the same. Each delivery took a permit.
         if not self._terms.pulls:
             self._make_room(1)
 

@@ -1,4 +1,4 @@
-"""What is told of the WebSockets there are (Pulsar's ``proxy-stats`` of its WebSocket service)."""
+"""Statistics of WebSockets (``proxy-stats`` of Pulsar's WebSocket service)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from magnetar.lazy_dataclass import dataclass
 
 LATENCY_BUCKETS_US = (500, 1_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 1_000_000)
-"""Upper bounds of the time from a message to its acknowledgement."""
+"""Upper bounds of the time from a message to its acknowledgement, in microseconds."""
 
 
 @dataclass(slots=True)
 class Traffic:
-    """Of one WebSocket, or of a namespace's; everything since it began."""
+    """Traffic of one WebSocket, or of a namespace's, since the beginning."""
 
     published: int = 0
     published_bytes: int = 0
@@ -46,16 +46,16 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class WebSocketFigures:
-    """One WebSocket, as it is shown."""
+    """The statistics of one WebSocket."""
 
     topics: tuple[str, ...]
     remote: str
     traffic: Traffic
     subscription: str | None = None
-    """None: it is a producer's."""
+    """None for a producer."""
     subscription_type: str = "Exclusive"
     durable: bool | None = None
-    """None: a reader's."""
+    """None for a reader."""
 
     def form(self) -> dict[str, Any]:
         if self.subscription is None:
@@ -72,7 +72,7 @@ class WebSocketFigures:
 
 
 def by_topic(all_of_them: Iterable[WebSocketFigures]) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """``ProxyTopicStat`` of each topic that has a WebSocket."""
+    """Returns the ``ProxyTopicStat`` of each topic with a WebSocket."""
     found: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for told in all_of_them:
         kind = "producerStats" if told.subscription is None else "consumerStats"
@@ -82,7 +82,7 @@ def by_topic(all_of_them: Iterable[WebSocketFigures]) -> dict[str, dict[str, lis
 
 
 def by_namespace(traffic: Mapping[str, Traffic], before: Mapping[str, Traffic]) -> list[dict[str, Any]]:
-    """``Metrics`` of each namespace: what came since ``before``."""
+    """Returns the ``Metrics`` of each namespace: the traffic since ``before``."""
     return [
         {"dimensions": {"namespace": name}, "metrics": _rates(now, before.get(name, Traffic()))}
         for name, now in sorted(traffic.items())

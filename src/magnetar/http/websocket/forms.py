@@ -1,7 +1,7 @@
-"""What goes over a WebSocket, as JSON (Pulsar's "WebSocket API" and its classes ``ProducerMessage``,
+"""The JSON messages of a WebSocket (Pulsar's "WebSocket API" and its classes ``ProducerMessage``,
 ``ConsumerCommand``, ``ConsumerMessage``, ``ProducerAck``).
 
-What there is one of for each message is written out here: ids, payloads and times need no escaping.
+JSON for each message is formatted here without :mod:`json`: ids, payloads and times need no escaping.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ UNREADABLE = 3
 WRONG_PAYLOAD = 7
 """Invalid payload encoding."""
 NOT_SENT = 8
-"""Whatever the broker or the client refused it for."""
+"""The broker or the client refused the message."""
 
 
 _CALENDAR_SECONDS = 146_097 * 86_400
-"""After 400 years dates come again."""
+"""The calendar repeats after 400 years."""
 _NO_OPTIONS: Mapping[str, Any] = {}
 _raw_decode = json.JSONDecoder().raw_decode
 _json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 class BadForm(ValueError):
-    """What came is not what it should be; ``code`` says in which way, ``context`` is to be given back."""
+    """The JSON is not valid; ``code`` is the kind of error, ``context`` is returned to the client."""
 
     def __init__(self, code: int, reason: str, context: str | None = None) -> None:
         super().__init__(reason)
@@ -45,12 +45,12 @@ class BadForm(ValueError):
 class ProducerMessage(NamedTuple):
     payload: bytes
     options: Mapping[str, Any]
-    """Of :class:`magnetar.client.outgoing_message.MessageOptions`."""
+    """Fields of :class:`magnetar.client.outgoing_message.MessageOptions`."""
     context: str | None
 
 
 def producer_message(text: str, now_ms: int) -> ProducerMessage:
-    """:raises BadForm: it is none"""
+    """:raises BadForm: the text is not valid"""
     found = _object(text)
     context = _text(found, "context")
     payload = _text(found, "payload", context)
@@ -66,7 +66,7 @@ def producer_message(text: str, now_ms: int) -> ProducerMessage:
 
 
 def _options(found: Mapping[str, Any], context: str | None, now_ms: int) -> dict[str, Any]:
-    """What a message may say besides its payload."""
+    """Returns the options of a message: everything besides its payload."""
     options: dict[str, Any] = {}
     properties = found.get("properties")
     if properties is not None:
@@ -101,21 +101,21 @@ def producer_refusal(code: int, reason: str, context: str | None) -> str:
 
 class ConsumerCommand(NamedTuple):
     type: str | None
-    """None: an acknowledgement."""
+    """None for an acknowledgement."""
     message_id: str | None
-    """As the client was told it."""
+    """The id in the form that the client got."""
     permits: int | None
 
 
 def consumer_command(text: str) -> ConsumerCommand:
-    """:raises BadForm: it is none"""
+    """:raises BadForm: the text is not valid"""
     found = _object(text)
     permits = _whole(found, "permitMessages") if found.get("permitMessages") is not None else None
     return ConsumerCommand(_text(found, "type"), _text(found, "messageId"), permits)
 
 
 PART_BYTES = 3 << 16
-"""Bytes of a payload in each part of :func:`consumer_message_parts`: a multiple of 3, as Base64 has it."""
+"""Bytes of the payload in each part of :func:`consumer_message_parts`; a multiple of 3 because of Base64."""
 
 
 def consumer_message(message: Message, message_id: str) -> str:
@@ -124,9 +124,9 @@ def consumer_message(message: Message, message_id: str) -> str:
 
 
 def consumer_message_parts(message: Message, message_id: str) -> Iterator[tuple[str, bool]]:
-    """Parts of the text of :func:`consumer_message`, each with whether it is the last one.
+    """Yields the text of :func:`consumer_message` in parts, each with whether it is the last one.
 
-    Each is encoded when it is asked for: a message of 100 MB takes neither its time at once nor the memory.
+    Each part is encoded on demand, so that a message of 100 MB takes neither its time at once nor the memory.
     """
     payload = memoryview(message.data())
     before = f'{{"messageId":"{message_id}","payload":"'
@@ -175,9 +175,9 @@ def end_of_topic(reached: bool) -> str:
 
 
 def iso_time(ms: int) -> str:
-    """As Java writes ``ISO_OFFSET_DATE_TIME`` in UTC: a fraction only as long as it has to be.
+    """Returns the time in Java's ``ISO_OFFSET_DATE_TIME`` in UTC, with a fraction only as long as necessary.
 
-    :param ms: since 1970, of 64 bits, as it was sent: any
+    :param ms: since 1970; any value of 64 bits, as producers can send any
     """
     ms = signed(ms)
     fraction = f".{ms % 1000:03}".rstrip("0") if ms % 1000 else ""
@@ -214,7 +214,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _loaded(text: str) -> Any:
-    """``json.loads``, which takes its time to look for spaces before and behind."""
+    """Like ``json.loads``, but faster: does not look for white space around the value."""
     if text.startswith("{"):
         found, end = _raw_decode(text)
         if end == len(text):
@@ -231,7 +231,7 @@ def _text(found: Mapping[str, Any], name: str, context: str | None = None) -> st
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
-        # Jackson, which reads this in Pulsar, takes bare values for text.
+        # Jackson, which Pulsar uses, accepts bare values for text.
         return str(value)
     raise BadForm(UNREADABLE, f"{name} must be a string", context)
 

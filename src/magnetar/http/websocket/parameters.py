@@ -1,4 +1,4 @@
-"""What a WebSocket's query says of its producer, consumer or reader (Pulsar's "WebSocket API")."""
+"""The query parameters of a WebSocket for its producer, consumer or reader (Pulsar's "WebSocket API")."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from magnetar.naming.topic_name import TopicName
 Query = Mapping[str, str]
 
 MOST_PENDING = 1000
-"""Messages that a consumer has without having answered, whatever ``receiverQueueSize`` says."""
+"""Unacknowledged messages of a consumer, whatever ``receiverQueueSize`` is."""
 
 MOST_IN_BATCH = 1 << 20
-"""Messages in an entry, as ids tell: a bit is kept of each, and no entry of some megabytes holds as many."""
+"""Limit of batch indexes in message ids: each takes a bit, and no entry of some megabytes holds as many."""
 
 _ROUTING: Mapping[str, PartitionsRoutingMode] = {
     "SinglePartition": PartitionsRoutingMode.UseSinglePartition,
     "RoundRobinPartition": PartitionsRoutingMode.RoundRobinDistribution,
-    # There is nobody who could say which: as if nothing had been said.
+    # The query cannot contain a router: same as the default.
     "CustomPartition": PartitionsRoutingMode.UseSinglePartition,
 }
 _COMPRESSION = {
@@ -58,9 +58,9 @@ _LONG = frozenset(("ackTimeoutMillis", "batchingMaxPublishDelay", "initialSequen
 
 
 def producer_options(query: Query) -> dict[str, Any]:
-    """Of ``Client.create_producer``.
+    """Returns options of ``Client.create_producer``.
 
-    :raises InvalidRequest: a parameter is not understood, or cannot be honoured
+    :raises InvalidRequest: a parameter is not valid, or cannot be honoured
     """
     if query.get("encryptionKeys"):
         raise InvalidRequest(
@@ -90,9 +90,9 @@ def producer_options(query: Query) -> dict[str, Any]:
 
 
 def consumer_options(query: Query) -> dict[str, Any]:
-    """Of ``Client.subscribe``.
+    """Returns options of ``Client.subscribe``.
 
-    :raises InvalidRequest: a parameter is not understood
+    :raises InvalidRequest: a parameter is not valid
     """
     options: dict[str, Any] = {
         "consumer_type": _chosen(query, "subscriptionType", _TYPES, ConsumerType.Exclusive),
@@ -123,9 +123,9 @@ def consumer_options(query: Query) -> dict[str, Any]:
 
 
 def dead_letter_topics(query: Query, topics: Sequence[str], subscription: str) -> Sequence[TopicName]:
-    """Topics that dead letters of ``topics`` would go to; a topic that the query names counts in any case.
+    """Returns the dead letter topics of ``topics``; a topic named by the query is always included.
 
-    :raises InvalidRequest: one is no topic's name
+    :raises InvalidRequest: a name is not that of a topic
     """
     named = query.get("deadLetterTopic")
     if named:
@@ -143,9 +143,9 @@ def _topic(name: str) -> TopicName:
 
 
 def reader_options(query: Query) -> tuple[MessageId, dict[str, Any]]:
-    """Where it begins, and the rest of ``Client.subscribe``.
+    """Returns the start position of a reader, and options of ``Client.subscribe``.
 
-    :raises InvalidRequest: a parameter is not understood
+    :raises InvalidRequest: a parameter is not valid
     """
     return _start(query.get("messageId", "")), {
         "receiver_queue_size": receiver_queue_size(query),
@@ -155,14 +155,14 @@ def reader_options(query: Query) -> tuple[MessageId, dict[str, Any]]:
 
 
 def receiver_queue_size(query: Query) -> int:
-    """Messages asked for ahead."""
+    """Returns the number of messages that are requested ahead."""
     if "receiverQueueSize" not in query:
         return MOST_PENDING
     return min(_whole(query, "receiverQueueSize"), MOST_PENDING)
 
 
 def pulls(query: Query) -> bool:
-    """Whether messages are sent only as many as the client permits."""
+    """Whether the client permits each message."""
     return _truth(query, "pullMode")
 
 
@@ -175,9 +175,9 @@ def _start(text: str) -> MessageId:
 
 
 def message_id_of(text: str) -> MessageId:
-    """An id as clients are told it.
+    """Parses an id in the form that clients get.
 
-    :raises InvalidRequest: it is none
+    :raises InvalidRequest: the text is not a message id
     """
     try:
         found = MessageId.deserialize(a2b_base64(text, strict_mode=True))
@@ -191,7 +191,7 @@ def message_id_of(text: str) -> MessageId:
 
 
 def _given(query: Query, wanted: Mapping[str, tuple[str, Callable[[str], Any]]]) -> dict[str, Any]:
-    """Options whose parameters are there, by their names in the client."""
+    """Returns the options of present parameters, by their names in the client."""
     options: dict[str, Any] = {}
     for name, (option, kind) in wanted.items():
         if name in query:

@@ -1,4 +1,4 @@
-"""A producer's WebSocket: a message in, what became of it out."""
+"""A producer's WebSocket: messages in, receipts out."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Producing:
         producer: Producer | PartitionedProducer,
         forget: Callable[[Producing], object],
     ) -> None:
-        """:param forget: told of the end"""
+        """:param forget: called at the end"""
         self._loop = loop
         self._clock = clock
         self._topic = topic
@@ -70,7 +70,8 @@ class Producing:
             self._refuse(NOT_SENT, str(error), context)
 
     def go_on(self) -> None:
-        """What became of messages is told all the same: as many wait as were sent."""
+        """Does nothing: receipts are sent even if the client does not read; there are at most as many as
+        messages."""
 
     def _refuse(self, code: int, reason: str, context: str | None) -> None:
         self._traffic.failed += 1

@@ -1,4 +1,4 @@
-"""A reader's WebSocket: whatever the client says is that it takes one more."""
+"""A reader's WebSocket: each command of the client permits one more message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from magnetar.client.partitioned import PartitionedConsumer
 class Reading:
     """See :class:`magnetar.http.websocket.consuming.Receiving`.
 
-    It stands on a consumer without a durable subscription.
+    Uses a consumer without a durable subscription.
     """
 
     def __init__(self, consumer: Consumer | PartitionedConsumer) -> None:
@@ -31,16 +31,16 @@ class Reading:
         self._consumer.on_arrival = told
 
     def acknowledge_soon(self, message: MessageReference | MessageId) -> None:
-        """Nothing is kept of what a reader has read."""
+        """Does nothing: readers do not acknowledge."""
 
     def negative_acknowledge(self, message: MessageReference | MessageId) -> None:
-        """Nor does it come again."""
+        """Does nothing: readers get no redelivery."""
 
     def has_reached_end_of_topic(self) -> bool:
         return self._consumer.has_reached_end_of_topic()
 
     async def unsubscribe(self) -> None:
-        """There is nothing to remove."""
+        """Does nothing: the subscription is not durable."""
 
     async def close(self) -> None:
         await self._consumer.close()

@@ -1,4 +1,4 @@
-"""The WebSockets of a process, on one client that all of them share."""
+"""The WebSockets of a process, which share one client."""
 
 from __future__ import annotations
 
@@ -65,17 +65,17 @@ _STATUSES: Mapping[type[PulsarException], int] = {
     TopicTerminated: HTTPStatus.SERVICE_UNAVAILABLE,
     Timeout: HTTPStatus.GATEWAY_TIMEOUT,
 }
-"""As Pulsar's WebSocket service answers before there is a WebSocket; anything else is 500."""
+"""Statuses of Pulsar's WebSocket service before a WebSocket opens; other errors are 500."""
 
 _WHO_WE_ARE = "; the WebSocket service authenticates with brokerClientAuthenticationPlugin"
 
 _METRICS_SECONDS = 60.0
 _MOST_UNPACKED_BYTES = 16 << 20
-"""Of a compressed message or batch, uncompressed: a larger one ends its consumer."""
+"""Uncompressed size of a compressed message or batch; a larger one ends its consumer."""
 _COPIES = 3
-"""Of a message: its bytes, their Base64 as text, and the frame that waits for the client."""
+"""Copies of a message: its bytes, their Base64 as text, and the frame that waits for the client."""
 _ROOM_BYTES = 64 << 20
-"""For compressed messages of all WebSockets that are being delivered."""
+"""For the compressed messages that all WebSockets are delivering."""
 _WAITING = 1024
 _WAIT_SECONDS = 60.0
 
@@ -88,9 +88,9 @@ class WebSocketService:
         limits: WebSocketLimits | None = None,
         replicator_prefix: str = DEFAULT_PREFIX,
     ) -> None:
-        """:param make_client: called when the first WebSocket comes
+        """:param make_client: called for the first WebSocket
 
-        :param replicator_prefix: how names of producers begin that are for replicators of other clusters
+        :param replicator_prefix: prefix of producer names that are reserved for replicators of other clusters
         """
         self._replicator_prefix = replicator_prefix
         self._io = io
@@ -102,7 +102,7 @@ class WebSocketService:
         self._open: dict[Producing | Consuming, User] = {}
         self._users: dict[User, None] = {}
         self._gone: dict[str, Traffic] = {}
-        """Of WebSockets that have ended, by namespace."""
+        """Traffic of ended WebSockets, by namespace."""
         self._before: dict[str, Traffic] = {}
         self._metrics: Sequence[Mapping[str, Any]] = ()
         self._counting: Any = None
@@ -110,7 +110,7 @@ class WebSocketService:
     # users
 
     def admit(self, authenticator: Authenticator, authorizer: Authorizer, request: Request) -> User:
-        """The user behind a request, until :meth:`User.leave` is called."""
+        """Adds the user of a request, until :meth:`User.leave` is called."""
         user = User(
             self._io.loop,
             self._io.clock,
@@ -124,13 +124,13 @@ class WebSocketService:
         return user
 
     def users(self) -> Iterable[User]:
-        """Those of all WebSockets that are open or about to be."""
+        """Returns the users of all WebSockets that are open or about to open."""
         return self._users
 
     # listeners
 
     async def produce(self, request: Request, user: User, topic: TopicName) -> Response:
-        """:raises InvalidRequest: a parameter is not understood
+        """:raises InvalidRequest: a parameter is not valid
         :raises AuthorizationFailure: the user may not publish
         """
         options = producer_options(request.query)
@@ -145,7 +145,7 @@ class WebSocketService:
         return await self._upgraded(request, user, make)
 
     async def consume(self, request: Request, user: User, topic: TopicName, subscription: str) -> Response:
-        """:raises InvalidRequest: a parameter is not understood
+        """:raises InvalidRequest: a parameter is not valid
         :raises AuthorizationFailure: the user may not consume, or not publish to the topic for dead letters
         """
         options = await self._consumer_options(request, user, (topic,), subscription)
@@ -171,7 +171,7 @@ class WebSocketService:
     async def consume_matching(
         self, request: Request, user: User, pattern: TopicName, subscription: str
     ) -> Response:
-        """As :meth:`consume`, of all topics of the pattern's namespace that match.
+        """As :meth:`consume`, for all matching topics of the pattern's namespace.
 
         :param pattern: an expression in the form of a topic's name; only the namespace's permissions cover it
         """
@@ -184,7 +184,7 @@ class WebSocketService:
         return await self._consumed(request, user, (name,), subscription, subscribe, several=True)
 
     async def read(self, request: Request, user: User, topic: TopicName) -> Response:
-        """:raises InvalidRequest: a parameter is not understood
+        """:raises InvalidRequest: a parameter is not valid
         :raises AuthorizationFailure: the user may not consume
         """
         start, options = reader_options(request.query)
@@ -214,9 +214,9 @@ class WebSocketService:
     async def _consumer_options(
         self, request: Request, user: User, topics: Sequence[TopicName], subscription: str
     ) -> dict[str, Any]:
-        """Options of the consumer, once the user may have it.
+        """Returns the options of the consumer, after checking the permissions of the user.
 
-        :raises InvalidRequest: a parameter is not understood
+        :raises InvalidRequest: a parameter is not valid
         :raises AuthorizationFailure: the user may not use one of the topics
         """
         options = consumer_options(request.query)
@@ -282,11 +282,11 @@ class WebSocketService:
     # figures
 
     def topics(self) -> dict[str, dict[str, list[dict[str, Any]]]]:
-        """What goes through WebSockets, by topic."""
+        """Returns the statistics of WebSockets by topic."""
         return by_topic(each.told() for each in self._open)
 
     def metrics(self) -> Sequence[Mapping[str, Any]]:
-        """Of the last whole minute, by namespace."""
+        """Returns the traffic of the last whole minute by namespace."""
         return self._metrics
 
     def _forget(self, ended: Producing | Consuming) -> None:
@@ -304,7 +304,7 @@ class WebSocketService:
         self._counting = self._io.loop.call_later(_METRICS_SECONDS, self._count)
 
     async def close(self) -> None:
-        """After the connections have ended: closes the client."""
+        """Closes the client, after the connections have ended."""
         if self._counting is not None:
             self._counting.cancel()
         if self._client is not None:
@@ -316,5 +316,5 @@ def _add(by_name: dict[str, Traffic], told: WebSocketFigures) -> None:
 
 
 def _namespace(topic: str) -> str:
-    """Of a topic or of a pattern of topics."""
+    """Returns the namespace of a topic or of a pattern of topics."""
     return "/".join(topic.split("://", 1)[-1].split("/")[:2])

@@ -59,10 +59,10 @@ class User:
         self._claim = claim
         self._forget = forget
         self._allowed: dict[tuple[TopicOperation, Target], None] = {}
-        """What the WebSocket rests on."""
+        """The permissions that the WebSocket needs."""
         self._end: Callable[[str], object] | None = None
         self._lost: str | None = None
-        """Why the user may not have the WebSocket any more."""
+        """Why the user has lost the WebSocket."""
         self._timer: Cancellable | None = None
         self._proving: Any = None
         self._await_expiry()
@@ -70,7 +70,7 @@ class User:
     # what the user may do
 
     async def check_produce(self, topic: TopicName, *, replicates: bool = False) -> None:
-        """:param replicates: the producer has a name that is for replicators of other clusters
+        """:param replicates: the producer's name is reserved for replicators of other clusters
 
         :raises AuthorizationFailure: the user may not publish to the topic
         """
@@ -105,7 +105,7 @@ class User:
             end(self._lost)
 
     def leave(self) -> None:
-        """The WebSocket has ended, or does not come to be."""
+        """Removes the user: the WebSocket has ended, or did not open."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -124,9 +124,9 @@ class User:
     # permissions that change
 
     async def ask_again(self, touched: frozenset[NamespaceName | str] | None) -> None:
-        """Permissions have changed in these namespaces and tenants; None: everywhere.
+        """Checks the permissions again, after changes in these namespaces and tenants; None: everywhere.
 
-        :raises MetadataFailure: they cannot be read now
+        :raises MetadataFailure: the permissions cannot be read now
         """
         for operation, target in list(self._allowed):
             if touched is not None and target.namespace not in touched and target.tenant not in touched:
@@ -156,7 +156,7 @@ class User:
         self._disprove("The credentials of the client have expired")
 
     async def authenticate_again(self, methods: frozenset[str] | None) -> None:
-        """What these authentication methods go by has changed; None: all of them."""
+        """Authenticates the user again, after changes to these authentication methods; None: to all."""
         if methods is not None and self._principal.method not in methods:
             return
         if self._proving is not None:
