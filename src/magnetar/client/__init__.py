@@ -1,9 +1,9 @@
-"""The client library: works with every broker of the protocol.
+"""The client library: works with every broker that speaks Pulsar's protocol.
 
-The names here are the blocking face (``magnetar.client.blocking``): a loop in a background thread, methods
-that wait for it. ``magnetar.client.aio`` has the same names for asyncio. Both stand on
-``magnetar.client.client``, which takes loop, clock, randomness and network as they are handed to it.
-Names follow the official Python client where both have a thing.
+The names here are the blocking interface (``magnetar.client.blocking``): an event loop in a background
+thread, and methods that wait for it. ``magnetar.client.aio`` has the same names for asyncio. Both use
+``magnetar.client.client``, which gets event loop, clock, randomness and network as arguments. Names follow
+the official Python client where it has the same feature.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Threads and loops are loaded for those who ask for them: simulations and the asyncio face do not.
+    # Imported late, because simulations and the asyncio interface do not need threads and event loops.
     if name in _BLOCKING:
         from magnetar.client import blocking
 

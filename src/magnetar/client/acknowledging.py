@@ -1,4 +1,4 @@
-"""What a consumer tells the broker about messages: acknowledged, or to be delivered again."""
+"""Acknowledgements and negative acknowledgements of a consumer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _U64 = 2**64
 
 
 class Acknowledgements:
-    """Gathers acknowledgements and sends them together, after a time or a number of them."""
+    """Collects acknowledgements and sends them together, after a time or a number of them."""
 
     def __init__(
         self,
@@ -35,9 +35,9 @@ class Acknowledgements:
         timeout: float,
         taken: Taken | None = None,
     ) -> None:
-        """:param timeout: seconds for the broker's answer, where that is asked for
+        """:param timeout: seconds for the broker's answer, if receipts are enabled
 
-        :param taken: told of entries of which all is acknowledged
+        :param taken: notified of entries that are completely acknowledged
         """
         self._loop = loop
         self._consumer_id = consumer_id
@@ -56,7 +56,7 @@ class Acknowledgements:
         self._timer: Cancellable | None = None
 
     def individual(self, message_id: MessageId) -> Any:
-        """Acknowledges one message, or one entry; a future where receipts are asked for, else None."""
+        """Acknowledges one message, or one entry; returns a future if receipts are enabled, else None."""
         if self._taken is not None:
             self._taken.acknowledged(message_id)
         if message_id.batch_index() < 0:
@@ -75,7 +75,7 @@ class Acknowledgements:
         return self._gathered()
 
     def known(self, position: tuple[int, int], size: int, ack_set: tuple[int, ...]) -> None:
-        """The broker already knows some messages of a batch as acknowledged."""
+        """Notes that the broker already knows some messages of a batch as acknowledged."""
         bits = sum((word % _U64) << (64 * index) for index, word in enumerate(ack_set))
         self._remaining[position] = bits & ((1 << size) - 1)
 
@@ -98,7 +98,7 @@ class Acknowledgements:
         return future
 
     def cumulative(self, message_id: MessageId) -> Any:
-        """Acknowledges everything up to a message; a future where receipts are asked for, else None."""
+        """Acknowledges everything up to a message; returns a future if receipts are enabled, else None."""
         self.flush()
         last = message_id.batch_index() + 1 >= message_id.batch_size()
         ledger_id, entry_id = message_id.position
@@ -108,7 +108,7 @@ class Acknowledgements:
                 size = message_id.batch_size()
                 data.ack_set.extend(_words(((1 << size) - 1) & (-1 << (message_id.batch_index() + 1))))
             else:
-                # Without batch indexes only the entries before this one are all acknowledged.
+                # Without batch indexes only the entries before this one are completely acknowledged.
                 data.entryId = (entry_id - 1) % _U64
         bound = (ledger_id, entry_id if last else entry_id - 1)
         for position in [each for each in self._remaining if each <= bound]:
@@ -126,7 +126,8 @@ class Acknowledgements:
         return told
 
     def flush(self) -> None:
-        """Sends what has gathered; without a connection it is dropped, as it will be delivered again."""
+        """Sends collected acknowledgements. Without a connection they are dropped, as the messages will be
+        delivered again."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -176,7 +177,7 @@ class Acknowledgements:
         return connection.ask(command.ack.request_id, command, self._timeout)
 
     def forget(self) -> None:
-        """The subscription begins anew: what gathers or is half acknowledged does not count."""
+        """Drops collected and partial acknowledgements, because the subscription starts again."""
         waiting, self._waiting = self._waiting, []
         _tell(waiting, NotConnected("the messages will be delivered again"))
         self._remaining.clear()
@@ -189,7 +190,7 @@ class Acknowledgements:
 
 
 async def _pass_on(answers: list[Any], waiting: list[Any]) -> None:
-    """Tells those who acknowledged what the broker answered."""
+    """Passes the broker's answers on to the waiting callers."""
     failure: PulsarException | None = None
     for answer in answers:
         try:
@@ -210,7 +211,7 @@ def _tell(waiting: list[Any], error: PulsarException | None) -> None:
 
 
 def _words(bits: int) -> list[int]:
-    """A bit set as signed 64-bit words."""
+    """Returns a bit set as signed 64-bit words."""
     words = []
     while bits:
         word = bits & (_U64 - 1)
@@ -220,7 +221,7 @@ def _words(bits: int) -> list[int]:
 
 
 class NegativeAcknowledgements:
-    """Asks for messages again once their delay is over."""
+    """Requests redelivery of messages after a delay."""
 
     def __init__(
         self, loop: Loop, delay: float, redeliver: Callable[[list[tuple[int, int]]], object]

@@ -1,6 +1,6 @@
-"""The asyncio face: ``Client`` and everything it makes, on the loop that runs.
+"""The asyncio interface: ``Client`` and the objects that it creates, on the running event loop.
 
-With ``io=`` it runs on any other loop, network and clock, for example simulated ones.
+With ``io=`` it uses any other event loop, network and clock, for example simulated ones.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Client(client.Client):
     """See :class:`magnetar.client.client.Client`."""
 
     def __init__(self, service_url: str, *, io: ClientIo | None = None, **options: Any) -> None:
-        """:param io: the loop that runs, and the system's network, unless given
+        """:param io: None: the running event loop, and the system's network
 
-        :raises RuntimeError: no ``io``, and no loop is running
+        :raises RuntimeError: without ``io``, and no event loop is running
         """
         super().__init__(service_url, io=io or running_client_io(), **options)

@@ -1,4 +1,4 @@
-"""Those who wait until something has come."""
+"""Waiters for the arrival of something."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class Arrivals:
         self._waiters: list[Any] = []
 
     def __bool__(self) -> bool:
-        """Whether anybody waits."""
+        """Whether there are waiters."""
         return bool(self._waiters)
 
     async def wait(self, end: float | None, late: str) -> None:
-        """Until :meth:`wake` is called.
+        """Waits until :meth:`wake` is called.
 
-        :param end: time of the loop; None: however long it takes
-        :param late: what to say then
-        :raises Timeout: it was not called by then
+        :param end: time of the loop; None: without limit
+        :param late: text of the error
+        :raises Timeout: :meth:`wake` was not called in time
         """
         waiter = self._loop.create_future()
         self._waiters.append(waiter)
@@ -34,7 +34,7 @@ class Arrivals:
             if timer is not None:
                 timer.cancel()
             if waiter in self._waiters:
-                # Nobody woke it: it was late, or cancelled.
+                # Not woken, but timed out or cancelled.
                 self._waiters.remove(waiter)
 
     def wake(self) -> None:

@@ -1,4 +1,4 @@
-"""What producers and consumers have in common: they are attached to their topic's broker, again and again."""
+"""The common part of producers and consumers: attaching to the topic's broker, and reattaching."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PARTITIONS_SECONDS = 60.0
-"""Between two looks for new partitions, as ``autoUpdatePartitionsInterval`` of Java clients."""
+"""Between two checks for new partitions, like ``autoUpdatePartitionsInterval`` of Java clients."""
 
 QUIET_SECONDS = 1.0
-"""What takes longer than this because attempts fail is told, once, while it goes on."""
+"""If attempts fail for longer than this, it is logged once while they continue."""
 
 
 class Services:
-    """What a client gives to its producers and consumers."""
+    """The services of a client for its producers and consumers."""
 
     __slots__ = (
         "_delays",
@@ -62,36 +62,36 @@ class Services:
         delays: tuple[float, float] = (INITIAL_SECONDS, MAX_SECONDS),
         partitions_seconds: float = PARTITIONS_SECONDS,
     ) -> None:
-        """:param open_producer: makes one for a topic, with the defaults
+        """:param open_producer: creates a producer for a topic, with the defaults
 
-        :param delays: the first and the longest between two attempts, in seconds
-        :param partitions_seconds: between two looks for partitions that came; 0: nobody looks
+        :param delays: the first and the longest delay between two attempts, in seconds
+        :param partitions_seconds: between two checks for new partitions; 0: no checks
         """
         self.open_producer = open_producer
         self.io = io
         self.pool = pool
         self.lookup = lookup
         self.operation_timeout = operation_timeout
-        """Seconds."""
+        """In seconds."""
         self.attachments: dict[int, Attachment] = {}
-        """Producers and consumers that are open."""
+        """Open producers and consumers, by id."""
         self.partitions_seconds = partitions_seconds
         self._delays = delays
         self._next_id = 0
 
     def backoff(self) -> Backoff:
-        """For one row of attempts."""
+        """Returns the back-off for one series of attempts."""
         return Backoff(self.io.randomness, *self._delays)
 
     def new_id(self) -> int:
-        """An id for a producer or a consumer; none is used twice."""
+        """Returns a unique id for a producer or a consumer."""
         self._next_id += 1
         return self._next_id
 
     async def retrying(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """What ``attempt`` answers; it is made again within the operation time-out while that may help.
+        """Returns the result of ``attempt``; repeats it within the operation time-out while that may help.
 
-        :raises PulsarException: what the last attempt raised
+        :raises PulsarException: the error of the last attempt
         """
         loop = self.io.loop
         end = loop.time() + self.operation_timeout
@@ -112,10 +112,10 @@ class Services:
 
 
 def take_back_unanswered(asked: Any, take_back: Callable[[], Any]) -> None:
-    """Where nobody hears an answer, the broker may have done what it was asked for all the same.
+    """Undoes a request whose answer was missed, because the broker may have carried it out.
 
-    :param asked: the answer: it may not come in time, and whoever waits for it may be cancelled
-    :param take_back: asks the broker to undo it
+    :param asked: the future of the answer, which may time out or be cancelled
+    :param take_back: requests the broker to undo it
     """
 
     def ended(_asked: Any) -> None:
@@ -126,7 +126,7 @@ def take_back_unanswered(asked: Any, take_back: Callable[[], Any]) -> None:
 
 
 async def close_all(parts: Iterable[Attachment]) -> None:
-    """:raises PulsarException: one of them could not be closed; the others are"""
+    """:raises PulsarException: a part could not be closed; the others were"""
     failure: PulsarException | None = None
     for part in tuple(parts):
         try:
@@ -151,13 +151,13 @@ class Attachment:
         self._backoff = services.backoff()
         self._reattaching: Any = None
         self._assigned: Assigned | None = None
-        """Where the broker that closed it says that its topic is."""
+        """The topic's new broker, as named by the broker that closed it."""
         self._last: TopicBroker | None = None
-        """Where it was attached last."""
+        """The last broker it was attached to."""
         self._lookup = services.lookup
-        """That of the cluster in which its topic is."""
+        """The lookup of the topic's cluster."""
         self._asked: Any = None
-        """The answer to what makes it known; None: it was never asked for."""
+        """The future of the answer to PRODUCER or SUBSCRIBE; None: not sent yet."""
 
     def topic(self) -> str:
         return self._topic
@@ -168,7 +168,7 @@ class Attachment:
     async def open(self) -> None:
         """Attaches for the first time, within the operation time-out.
 
-        :raises PulsarException: why it cannot be
+        :raises PulsarException: attaching failed
         """
         try:
             await self._services.retrying(self._attach)
@@ -178,18 +178,18 @@ class Attachment:
         self._services.attachments[self._id] = self
 
     async def _announce(self, connection: Connection) -> None:
-        """Makes the producer or consumer known on a connection."""
+        """Announces the producer or consumer on a connection."""
         raise NotImplementedError
 
     def _attached(self, connection: Connection) -> None:
-        """It is known there; what waited can go on."""
+        """Called when it is attached: waiting operations continue."""
         raise NotImplementedError
 
     def _moved(self) -> None:
-        """Its topic is in another cluster."""
+        """Called when the topic has migrated to another cluster."""
 
     def _ended(self, error: PulsarException) -> None:
-        """It will not work any more: whoever waits must hear of it."""
+        """Called when it has failed for good: waiting callers get ``error``."""
         raise NotImplementedError
 
     async def _attach(self) -> None:
@@ -201,14 +201,14 @@ class Attachment:
         self._attached(connection)
 
     async def _owner(self) -> TopicBroker:
-        """What the last broker said of the next one counts once: who fails there looks up."""
+        """Returns the topic's broker: the one named by the last broker, once, then that of a lookup."""
         assigned, self._assigned = self._assigned, None
         owner = self._lookup.assigned(assigned, self._last) if assigned is not None else None
         self._last = owner or await self._lookup.owner(self._topic)
         return self._last
 
     def check_open(self) -> None:
-        """:raises PulsarException: it is closed, or has failed for good"""
+        """:raises PulsarException: the producer or consumer is closed, or has failed for good"""
         if self._failure is not None:
             raise self._failure
         if self._closed:
@@ -224,7 +224,7 @@ class Attachment:
         self._detached()
 
     def migrated(self, there: Assigned) -> None:
-        """From now on its topic is looked up in another cluster (PIP-188)."""
+        """Uses another cluster from now on, to which the topic has migrated (PIP-188)."""
         found = self._lookup.of_cluster(there)
         if found is None:
             log.warning(
@@ -236,17 +236,17 @@ class Attachment:
         self._lookup, self._last = found, None
         self._moved()
         if self._asked is not None and not self._asked.done():
-            # There is no other answer.
+            # The broker sends no other answer.
             self._asked.set_exception(NotConnected(f"{self._topic}: it has moved to another cluster"))
 
     def closed_by_broker(self, assigned: Assigned | None) -> None:
-        """:param assigned: where the topic is now; None: it has to be looked up"""
+        """:param assigned: the topic's new broker; None: a lookup is necessary"""
         self._assigned = assigned
         self._detached()
 
     def _detached(self) -> None:
         if self._connection is None:
-            # It is being made known; whoever does that looks whether it still is.
+            # Attaching is in progress, and checks for this at its end.
             return
         self._connection = None
         if not self._closed and self._reattaching is None:
@@ -268,7 +268,7 @@ class Attachment:
                         return
                     log.info("%s: cannot reconnect; trying again: %s", self._topic, error)
                 except Exception as error:
-                    # Nobody waits for this task: those who wait for messages and receipts would go on so.
+                    # No caller awaits this task: callers waiting for messages or receipts must get the error.
                     log.exception("%s: reconnecting failed with an internal error", self._topic)
                     self._fail(UnknownError(f"{self._topic}: {type(error).__name__}: {error}"))
                     return
@@ -276,7 +276,7 @@ class Attachment:
             self._reattaching = None
 
     async def _before_reattach(self) -> None:
-        """Waits for what must have ended before it attaches again."""
+        """Waits for operations that must end before it attaches again."""
 
     def _fail(self, error: PulsarException) -> None:
         if self._failure is None and not self._closed:
@@ -292,11 +292,11 @@ class Attachment:
             log.debug("%s: closed together with its connection: %s", self._topic, error)
 
     async def close(self) -> None:
-        """Ends it in good order."""
+        """Closes the producer or consumer in an orderly way."""
         raise NotImplementedError
 
     def _stop(self) -> None:
-        """Attaches no more."""
+        """Stops attaching."""
         self._services.attachments.pop(self._id, None)
         self._closed = True
         self._connection = None

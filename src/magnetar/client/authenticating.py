@@ -1,4 +1,4 @@
-"""Who this client is, as brokers are told."""
+"""The credentials of a client."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ NO_AUTH_DATA: AuthData = ("", b"")
 
 
 def auth_data_source(io: ClientIo, authentication: Authentication) -> Callable[[], Awaitable[AuthData]]:
-    """Returns a function that gives new credentials.
+    """Returns a function that returns new credentials.
 
-    It raises ErrorGettingAuthenticationData where there is none.
+    The function raises ErrorGettingAuthenticationData if none are available.
     """
 
     async def get_auth_data() -> AuthData:

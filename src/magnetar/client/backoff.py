@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt."""
+"""The delay before the next attempt."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MAX_SECONDS = 60.0
 
 
 class Backoff:
-    """Doubles from attempt to attempt; each delay is shortened by up to a fifth, so that clients spread."""
+    """A delay that doubles with each attempt, less a random part of up to a fifth, so that clients spread."""
 
     __slots__ = ("_initial", "_max", "_next", "_randomness")
 
@@ -18,7 +18,7 @@ class Backoff:
     ) -> None:
         """:param initial: seconds before the second attempt
 
-        :param maximum: seconds that no delay exceeds
+        :param maximum: the longest delay in seconds
         """
         self._randomness = randomness
         self._initial = initial
@@ -26,11 +26,11 @@ class Backoff:
         self._next = initial
 
     def next(self) -> float:
-        """Seconds to wait now."""
+        """Returns the seconds to wait now."""
         delay = self._next
         self._next = min(self._max, delay * 2)
         return delay * (1 - self._randomness.fraction() / 5)
 
     def reset(self) -> None:
-        """It worked: the next failure begins anew."""
+        """Starts again with the initial delay, after a success."""
         self._next = self._initial

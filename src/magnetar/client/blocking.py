@@ -1,6 +1,6 @@
-"""The blocking face: the names and shapes of the official Python client, on a loop in a background thread.
+"""The blocking interface, with the names of the official Python client, on a loop in a background thread.
 
-All methods may be called from any thread but the loop's own; callbacks run there and must not block.
+All methods may be called from any thread except the loop's own; callbacks run there and must not block.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Client:
     def __init__(self, service_url: str, **options: Any) -> None:
         """Options are those of :class:`magnetar.client.client.Client`, without ``io``.
 
-        :raises InvalidUrl: it is no ``pulsar://`` address
+        :raises InvalidUrl: the URL is not a ``pulsar://`` address
         """
         self._thread = LoopThread("client")
         try:
@@ -42,7 +42,7 @@ class Client:
         self._closed = False
 
     def create_producer(self, topic: str, **options: Any) -> Producer:
-        """As the asyncio face; but without batching unless asked for, as in the official client.
+        """As the asyncio interface, but by default without batching, as in the official client.
 
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
@@ -67,14 +67,14 @@ class Client:
         )
 
     def schema(self, topic: str, version: bytes = b"") -> TopicSchema:
-        """As the asyncio face.
+        """As the asyncio interface.
 
-        :raises TopicNotFound: it has none
+        :raises TopicNotFound: the topic has no schema
         """
         return self._run(self._core.schema(topic, version))
 
     def get_topic_partitions(self, topic: str) -> list[str]:
-        """The names of a topic's partitions; of itself when it has none."""
+        """Returns the names of a topic's partitions; without partitions, its own name."""
         return self._run(self._core.get_topic_partitions(topic))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -84,7 +84,7 @@ class Client:
         return self._thread.run(work)
 
     def close(self) -> None:
-        """Closes all of its producers, consumers and readers; a second time does nothing."""
+        """Closes all producers, consumers and readers of the client. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -105,12 +105,12 @@ async def _made(service_url: str, thread: LoopThread, options: dict[str, Any]) -
 
 
 class Producer:
-    """Made by :meth:`Client.create_producer`."""
+    """A producer; see :meth:`Client.create_producer`."""
 
     def __init__(
         self, producer: AsyncProducer | PartitionedProducer, thread: LoopThread, slots: Slots | None
     ) -> None:
-        """:param slots: as many as messages may be pending, where senders are to wait for room"""
+        """:param slots: one per pending message, if senders wait while the queue is full; else None"""
         self._producer = producer
         self._thread = thread
         self._slots = slots
@@ -122,14 +122,14 @@ class Producer:
         return self._producer.producer_name()
 
     def last_sequence_id(self) -> int:
-        """Of what was published last; -1 before that."""
+        """The sequence id of the last published message; -1 before the first one."""
         return self._producer.last_sequence_id()
 
     def is_connected(self) -> bool:
         return self._producer.is_connected()
 
     def send(self, content: bytes, **options: Any) -> MessageId:
-        """Publishes one message and waits until the broker has it; as the asyncio face."""
+        """Publishes one message and waits for the receipt; as the asyncio interface."""
         return self._thread.run(self._producer.send(content, **options))
 
     def send_async(
@@ -137,7 +137,7 @@ class Producer:
     ) -> None:
         """Publishes one message; ``callback(result, message id)`` is called in the client's thread.
 
-        With ``block_if_queue_full`` it waits while too many are pending, else the callback is told.
+        With ``block_if_queue_full`` it waits while too many are pending, else the callback gets the error.
         """
         slots = self._slots
         if slots is not None:
@@ -156,7 +156,7 @@ class Producer:
         def done(message_id: MessageId | None, error: PulsarException | None) -> None:
             if slots is not None:
                 slots.give()
-            # In a call of its own, so that what it raises reaches the loop's handler and nothing else.
+            # Called by the loop, so that its exceptions reach only the loop's handler.
             loop.call_soon(callback, Result.Ok if error is None else error.result, message_id)
 
         producer = self._producer
@@ -167,22 +167,22 @@ class Producer:
             done(None, error)
 
     def flush(self) -> None:
-        """Waits until nothing is pending."""
+        """Waits until no message is pending."""
         self._thread.run(self._flush())
 
     async def _flush(self) -> None:
         await self._producer.flush()
 
     def close(self) -> None:
-        """Publishes what is pending, then ends; a second time does nothing."""
+        """Publishes pending messages, then closes. Idempotent."""
         self._thread.run(self._producer.close())
 
 
 class Consumer:
-    """Made by :meth:`Client.subscribe`.
+    """A consumer; see :meth:`Client.subscribe`.
 
-    Up to 200 messages are taken from the loop's thread at once; :meth:`seek` and
-    :meth:`redeliver_unacknowledged_messages` forget those that are not yet received.
+    Up to 200 messages are fetched from the loop's thread at once; :meth:`seek` and
+    :meth:`redeliver_unacknowledged_messages` drop those that are not received yet.
     """
 
     def __init__(
@@ -206,22 +206,22 @@ class Consumer:
         return self._consumer.is_connected()
 
     def receive(self, timeout_millis: float | None = None) -> Message:
-        """The next message.
+        """Returns the next message.
 
-        :raises Timeout: none came in time
+        :raises Timeout: no message arrived in time
         :raises PulsarException: the consumer is closed, or has failed for good
         """
         while True:
             try:
                 return self._taken.popleft()
             except IndexError:
-                # Another thread may take what this one fetches: then it fetches again.
+                # Another thread may receive the message that this one fetched: then fetch again.
                 self._thread.run(self._fetch(timeout_millis))
 
     async def _fetch(self, timeout_millis: float | None) -> None:
         taken = self._taken
         if taken:
-            # Fetched for another thread since this one looked.
+            # Another thread has fetched messages since this one checked.
             return
         self._fetching += 1
         try:
@@ -230,7 +230,7 @@ class Consumer:
             self._fetching -= 1
         for _ in range(_AHEAD - 1):
             if self._fetching:
-                # A thread that waits for the next message would not look at what is taken ahead of it.
+                # A thread that waits for the next message would not see messages that are fetched meanwhile.
                 return
             message = self._consumer.take()
             if message is None:
@@ -238,7 +238,7 @@ class Consumer:
             taken.append(message)
 
     def receive_entry(self, timeout_millis: float | None = None) -> RawEntry:
-        """The next entry as it is stored; do not mix with :meth:`receive`."""
+        """Returns the next entry as stored; do not mix with :meth:`receive`."""
         return self._thread.run(self._consumer.receive_entry(timeout_millis))
 
     def acknowledge(self, message: Message | RawEntry | MessageId) -> None:
@@ -255,11 +255,11 @@ class Consumer:
         self._thread.run(self._consumer.acknowledge_cumulative(message))
 
     def negative_acknowledge(self, message: Message | RawEntry | MessageId) -> None:
-        """Asks for it again, ``negative_ack_redelivery_delay_ms`` from now."""
+        """Requests redelivery after ``negative_ack_redelivery_delay_ms``."""
         self._thread.post(self._consumer.negative_acknowledge, message)
 
     def redeliver_unacknowledged_messages(self) -> None:
-        """Asks for everything again that this consumer got and did not acknowledge."""
+        """Requests redelivery of all unacknowledged messages of this consumer."""
         self._thread.run(self._redeliver())
 
     async def _redeliver(self) -> None:
@@ -275,15 +275,15 @@ class Consumer:
         self._taken.clear()
 
     def get_last_message_id(self) -> MessageId:
-        """The id of the topic's last message; entry id -1 when it has none."""
+        """Returns the id of the topic's last message; its entry id is -1 if the topic is empty."""
         return self._thread.run(self._consumer.get_last_message_id())
 
     def unsubscribe(self) -> None:
-        """Removes the subscription, and ends."""
+        """Deletes the subscription, and closes."""
         self._thread.run(self._consumer.unsubscribe())
 
     def close(self) -> None:
-        """Sends acknowledgements that gather, and ends; a second time does nothing."""
+        """Sends collected acknowledgements, and closes. Idempotent."""
         self._thread.run(self._close())
 
     async def _close(self) -> None:
@@ -292,7 +292,7 @@ class Consumer:
 
 
 class Reader:
-    """Made by :meth:`Client.create_reader`."""
+    """A reader; see :meth:`Client.create_reader`."""
 
     def __init__(self, reader: AsyncReader, thread: LoopThread) -> None:
         self._reader = reader
@@ -305,39 +305,39 @@ class Reader:
         return self._reader.is_connected()
 
     def read_next(self, timeout_millis: float | None = None) -> Message:
-        """The next message.
+        """Returns the next message.
 
-        :raises Timeout: none came in time
+        :raises Timeout: no message arrived in time
         :raises PulsarException: the reader is closed, or has failed for good
         """
         return self._thread.run(self._reader.read_next(timeout_millis))
 
     def read_next_entry(self, timeout_millis: float | None = None) -> RawEntry:
-        """The next entry as it is stored; do not mix with :meth:`read_next`."""
+        """Returns the next entry as stored; do not mix with :meth:`read_next`."""
         return self._thread.run(self._reader.read_next_entry(timeout_millis))
 
     def read_entries(self, limit: int, timeout_millis: float | None = None) -> list[RawEntry]:
-        """The next entry, and those behind it that are here already; at most ``limit``.
+        """Returns the next entry, and following ones that have arrived already; at most ``limit``.
 
-        :raises Timeout: none came in time
+        :raises Timeout: no message arrived in time
         :raises PulsarException: the reader is closed, or has failed for good
         """
         return self._thread.run(self._reader.read_entries(limit, timeout_millis))
 
     def widen_queue(self, receiver_queue_size: int) -> None:
-        """Asks for so many messages ahead from now on; never for fewer than before."""
+        """Enlarges the receiver queue; a smaller size has no effect."""
         self._thread.post(self._reader.widen_queue, receiver_queue_size)
 
     def has_message_available(self) -> bool:
-        """Whether there is a message behind the one that was read last."""
+        """Whether the topic has a message after the last read one."""
         return self._thread.run(self._reader.has_message_available())
 
     def get_last_message_id(self) -> MessageId:
-        """The id of the topic's last message; entry id -1 when it has none."""
+        """Returns the id of the topic's last message; its entry id is -1 if the topic is empty."""
         return self._thread.run(self._reader.get_last_message_id())
 
     def seek(self, messageid: MessageId | int) -> None:
-        """Goes on at a message, or at a publish time in ms since 1970."""
+        """Continues at a message, or at a publish time in ms since 1970."""
         self._thread.run(self._reader.seek(messageid))
 
     def close(self) -> None:

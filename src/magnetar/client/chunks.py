@@ -1,6 +1,7 @@
-"""Messages that are larger than an entry: sent in chunks, each an entry, and put together by who reads them.
+"""Messages that are larger than an entry: sent in chunks, each an entry, and assembled by consumers.
 
-Source: PIP 37. All chunks of a message have its sequence id and one ``uuid``; it is where its last chunk is.
+Source: PIP 37. All chunks of a message have its sequence id and one ``uuid``; its position is that of the
+last chunk.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from magnetar.protocol.metadata import Entry, build_entry
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
 
 MAX_BYTES = 256 << 20
-"""The largest message that is put together, as stored."""
+"""The largest message that is assembled, as stored."""
 MARGIN_BYTES = 1024
-"""Of an entry, for what its metadata says besides what the message's does."""
+"""Bytes of an entry for metadata that only chunks have."""
 _FIELDS = ("num_chunks_from_msg", "total_chunk_msg_size", "chunk_id")
 
 Position = tuple[int, int]
@@ -41,27 +42,27 @@ class Chunk:
 
 
 def is_chunk(metadata: MessageMetadata) -> bool:
-    """Whether it is of a chunk, with a number that can be."""
+    """Whether the metadata is that of a chunk with a valid number."""
     return metadata.HasField("chunk_id") and 0 <= metadata.chunk_id < metadata.num_chunks_from_msg
 
 
 @dataclass(slots=True)
 class ChunkedMessage:
-    """What has come of one since its first chunk."""
+    """The chunks of a message that have arrived so far."""
 
     first: Position = (-1, -1)
     """Ledger and entry of the first chunk."""
     size: int = 0
-    """Of all chunks, as the first one says."""
+    """Size of the whole message, according to its first chunk."""
     held: int = 0
     payloads: list[bytes] = field(default_factory=list)
     expected: int = 0
-    """The chunk that comes next; behind the last one: the message was whole."""
+    """Number of the next chunk; after the last one: the message was complete."""
     missing: int = -1
-    """The first chunk that did not come."""
+    """Number of the first missing chunk."""
 
     def add(self, chunk: Chunk) -> bool:
-        """Whether it is whole with this one, which is the last. Chunks that were sent twice count once."""
+        """Adds a chunk; true if it completes the message. Chunks that were sent twice count once."""
         number = chunk.metadata.chunk_id
         if number == 0:
             self.first = (chunk.ledger_id, chunk.entry_id)
@@ -77,14 +78,14 @@ class ChunkedMessage:
         return chunk.is_last
 
     def content(self) -> bytes:
-        """All of it; nothing is held any more."""
+        """Returns the whole content, and drops the chunks."""
         whole = b"".join(self.payloads)
         self.payloads, self.held = [], 0
         return whole
 
 
 def unchunked(metadata: MessageMetadata) -> MessageMetadata:
-    """The metadata of the message that a chunk is of."""
+    """Returns the metadata of a chunk's message."""
     found = MessageMetadata()
     found.CopyFrom(metadata)
     for name in _FIELDS:
@@ -96,7 +97,7 @@ def unchunked(metadata: MessageMetadata) -> MessageMetadata:
 
 
 class SharedOutcome:
-    """Chunks that are sent as one message: it is stored when all of them are, and fails with the first."""
+    """The outcome of a chunked message: stored when all chunks are, failed with the first failed chunk."""
 
     __slots__ = ("_done", "_left")
 
@@ -105,7 +106,7 @@ class SharedOutcome:
         self._left = chunks
 
     def one(self, message_id: MessageId | None, error: PulsarException | None) -> None:
-        """Told of each chunk, in their order."""
+        """Called for each chunk, in order."""
         self._left -= 1
         if self._done is not None and (error is not None or self._left == 0):
             done, self._done = self._done, None
@@ -113,7 +114,7 @@ class SharedOutcome:
 
 
 def chunk_frame(producer_id: int, metadata: MessageMetadata, payload: bytes) -> bytes:
-    """A SEND with one chunk."""
+    """Returns a SEND with one chunk."""
     command = BaseCommand(type=BaseCommand.SEND)
     command.send.producer_id = producer_id
     command.send.sequence_id = metadata.sequence_id
@@ -122,11 +123,11 @@ def chunk_frame(producer_id: int, metadata: MessageMetadata, payload: bytes) -> 
 
 
 def split(payload: bytes, metadata: bytes, uuid: str, room: int) -> Iterator[tuple[bytes, bytes]]:
-    """Metadata and payload of each chunk.
+    """Yields metadata and payload of each chunk.
 
-    :param metadata: the message's, serialized
-    :param room: bytes that a chunk may have
-    :raises MessageTooBig: there is no room, or the message is larger than whoever reads puts together
+    :param metadata: of the message, serialized
+    :param room: largest size of a chunk in bytes
+    :raises MessageTooBig: chunks have no room, or the message is larger than consumers assemble
     """
     if room <= 0 or len(payload) > MAX_BYTES:
         raise MessageTooBig(
@@ -146,11 +147,11 @@ def split(payload: bytes, metadata: bytes, uuid: str, room: int) -> Iterator[tup
 
 
 class ChunkMissing(InvalidMessage):
-    """What goes before a chunk has not come."""
+    """Earlier chunks of the message are missing."""
 
 
 class Chunks:
-    """Puts the messages of one consumer together, and knows which entries each is made of."""
+    """Assembles the messages of one consumer, and knows the entries of each."""
 
     def __init__(
         self,
@@ -162,12 +163,12 @@ class Chunks:
         late: Callable[[], object],
         expired: Callable[[list[Position]], object],
     ) -> None:
-        """:param most: messages of which not all chunks have come
+        """:param most: limit of incomplete messages
 
-        :param given_up: told of the chunks of the oldest one, when there are more
-        :param seconds: from the first chunk on, in which the others have to come; 0: they may take any time
-        :param late: called when that time is over for some: adds chunks that have come and were not taken yet
-        :param expired: told of the chunks of a message that did not come whole in that time
+        :param given_up: called with the chunks of the oldest message when the limit is exceeded
+        :param seconds: time from the first chunk to the last; 0: without limit
+        :param late: called before messages expire: adds chunks that have arrived but were not received
+        :param expired: called with the chunks of a message that is incomplete after that time
         """
         self._most = most
         self._given_up = given_up
@@ -176,13 +177,13 @@ class Chunks:
         self._times = Expiring[str](loop, seconds, self._expire) if seconds else None
         self._open: OrderedDict[str, tuple[ChunkedMessage, list[Position]]] = OrderedDict()
         self._before: dict[Position, list[Position]] = {}
-        """Of messages that are whole and not acknowledged: the last chunk, and those before it."""
+        """Earlier chunks by the last chunk, for complete unacknowledged messages."""
 
     def add(self, entry: RawEntry) -> RawEntry | None:
-        """The message that is whole with this chunk, as if it had been one entry.
+        """Returns the message that this chunk completes, as one entry; None while chunks are missing.
 
-        :raises ChunkMissing: chunks before it have not come
-        :raises InvalidMessage: they contradict it
+        :raises ChunkMissing: earlier chunks are missing
+        :raises InvalidMessage: earlier chunks contradict this one
         """
         metadata = entry.metadata
         chunk = Chunk(entry.ledger_id, entry.entry_id, metadata, entry.payload)
@@ -216,7 +217,7 @@ class Chunks:
             return known
         if chunk.metadata.chunk_id > 0:
             return ChunkedMessage(), []
-        # A first chunk that comes again begins anew.
+        # A repeated first chunk starts the message again.
         self._drop(uuid)
         self._open[uuid] = known = (ChunkedMessage(), [])
         if self._times is not None:
@@ -226,7 +227,7 @@ class Chunks:
         return known
 
     def _drop(self, uuid: str) -> list[Position]:
-        """The chunks of a message that is waited for no more."""
+        """Drops a message, and returns its chunks."""
         if self._times is not None:
             self._times.remove(uuid)
         _, positions = self._open.pop(uuid, (None, []))
@@ -234,29 +235,29 @@ class Chunks:
 
     def _expire(self, uuids: list[str]) -> None:
         over = [(uuid, self._open[uuid]) for uuid in uuids]
-        # Who takes messages seldom has them, though not looked at them.
+        # A program that seldom receives may have the missing chunks in its queue.
         self._late()
         for uuid, waited_for in over:
             if self._open.get(uuid) is waited_for:
                 self._expired(self._drop(uuid))
 
     def acknowledged(self, position: Position) -> list[Position]:
-        """The other entries of a message that is acknowledged."""
+        """Returns the other entries of an acknowledged message."""
         return self._before.pop(position, [])
 
     def acknowledged_until(self, bound: Position) -> None:
-        """All messages up to there are."""
+        """Notes that all messages up to ``bound`` are acknowledged."""
         if self._before:
             self._before = {last: rest for last, rest in self._before.items() if last > bound}
 
     def all_of(self, positions: list[Position]) -> list[Position]:
-        """Entries that are wanted again, with those that they are no messages without."""
+        """Returns entries for redelivery, with the other chunks of their messages."""
         if not self._before:
             return positions
         return [each for last in positions for each in (*self._before.get(last, ()), last)]
 
     def forget(self) -> None:
-        """All of it will be delivered again."""
+        """Drops everything, because it will be delivered again."""
         if self._times is not None:
             self._times.forget()
         self._open.clear()

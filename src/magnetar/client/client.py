@@ -1,4 +1,4 @@
-"""The client on a loop that is handed over: what every face of it stands on."""
+"""The client on a given event loop, on which both interfaces are built."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _TOTALS = ("max_total_receiver_queue_size_across_partitions",)
 class Client:
     """Producers, consumers and readers of one cluster.
 
-    All methods are to be called in the loop of ``io``.
+    All methods must be called in the loop of ``io``.
     """
 
     def __init__(
@@ -66,25 +66,25 @@ class Client:
         tls_validate_hostname: bool = True,
         tls_files: TlsFiles | None = None,
     ) -> None:
-        """:param service_url: ``pulsar://host[:port][,host[:port]...]``, asked in turn; with TLS
+        """:param service_url: ``pulsar://host[:port][,host[:port]...]``, used in turn; with TLS
             ``pulsar+ssl://``
 
-        :param initial_backoff_interval_ms: before what failed is tried again; doubles from attempt to attempt
-        :param max_backoff_interval_ms: the longest of these
-        :param partitions_update_interval_seconds: between two looks whether a topic that is used has got more
-            partitions; 0: it keeps those that it had
+        :param initial_backoff_interval_ms: delay before the second attempt; doubles with each attempt
+        :param max_backoff_interval_ms: the longest delay
+        :param partitions_update_interval_seconds: between two checks for new partitions of topics in use;
+            0: no checks
         :param authentication: the credentials of this client
-        :param tls_trust_certs_file_path: PEM, who may have issued brokers' certificates; None: whom the
-            system trusts
-        :param tls_certificate_file_path: PEM, this client's own, shown where a broker asks
-        :param tls_private_key_file_path: PEM, of that certificate
-        :param tls_allow_insecure_connection: any broker will do
-        :param tls_validate_hostname: a broker's certificate has to be for the name it is called by; on,
-            unlike in other clients
-        :param tls_files: in place of the three files, for key stores (PKCS12)
+        :param tls_trust_certs_file_path: PEM, trusted issuers of brokers' certificates; None: those of the
+            system
+        :param tls_certificate_file_path: PEM, certificate of this client, for brokers that request one
+        :param tls_private_key_file_path: PEM, private key of that certificate
+        :param tls_allow_insecure_connection: accept any certificate of a broker
+        :param tls_validate_hostname: require that a broker's certificate matches its host name; on by
+            default, unlike in other clients
+        :param tls_files: key stores (PKCS12) in place of the three files
 
-        :raises InvalidUrl: it is none
-        :raises InvalidConfiguration: an option is out of range, or does not go with the others
+        :raises InvalidUrl: the service URL is malformed
+        :raises InvalidConfiguration: an option is out of range, or contradicts others
         """
         if connections_per_broker < 1:
             raise InvalidConfiguration("connections_per_broker must be above 0")
@@ -130,10 +130,10 @@ class Client:
         self._closed = False
 
     async def create_producer(self, topic: str, **options: Any) -> Producer | PartitionedProducer:
-        """A producer.
+        """Creates a producer.
 
-        Options are those of :class:`ProducerOptions`, and of :class:`PartitionedProducer`, which count only
-        where the topic has partitions.
+        Options are those of :class:`ProducerOptions`, and of :class:`PartitionedProducer`, which have an
+        effect only if the topic has partitions.
 
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
@@ -152,10 +152,10 @@ class Client:
     async def subscribe(
         self, topic: str, subscription_name: str, **options: Any
     ) -> Consumer | PartitionedConsumer:
-        """A consumer.
+        """Creates a consumer.
 
-        Options are those of :class:`ConsumerOptions`, and of :class:`PartitionedConsumer`, which count only
-        where the topic has partitions.
+        Options are those of :class:`ConsumerOptions`, and of :class:`PartitionedConsumer`, which have an
+        effect only if the topic has partitions.
 
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
@@ -174,11 +174,11 @@ class Client:
     async def subscribe_to_topics(
         self, topics: Sequence[str], subscription_name: str, **options: Any
     ) -> TopicsConsumer:
-        """A consumer of several topics.
+        """Creates a consumer of several topics.
 
         Options are those of :class:`ConsumerOptions`.
 
-        :raises PulsarException: the broker refused one of them, or did not answer in time
+        :raises PulsarException: the broker refused a topic, or did not answer in time
         """
         names = [self._name_of(topic) for topic in topics]
 
@@ -201,14 +201,14 @@ class Client:
         discovery_seconds: float = DISCOVERY_SECONDS,
         **options: Any,
     ) -> TopicsConsumer:
-        """A consumer of all persistent topics of a namespace that match, also of those that come later.
+        """Creates a consumer of all matching persistent topics of a namespace, including later ones.
 
         Options are those of :class:`ConsumerOptions`.
 
-        :param pattern: ``[persistent://]tenant/namespace/expression`` for whole names; what is matched in
-            linear time
-        :param discovery_seconds: between two looks for topics that came or went
-        :raises InvalidConfiguration: the expression is not of that kind
+        :param pattern: ``[persistent://]tenant/namespace/expression`` for whole names; an expression that
+            can be matched in linear time
+        :param discovery_seconds: between two checks for created or deleted topics
+        :raises InvalidConfiguration: the expression is not supported
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         matches = compile_pattern(pattern)
@@ -243,7 +243,7 @@ class Client:
         return made
 
     async def create_reader(self, topic: str, start_message_id: MessageId, **options: Any) -> Reader:
-        """A reader on a topic without partitions, or on one partition.
+        """Creates a reader on a topic without partitions, or on one partition.
 
         Options are those of :class:`Reader`.
 
@@ -254,19 +254,19 @@ class Client:
         return reader
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
-        """The names of a topic's partitions; of itself when it has none."""
+        """Returns the names of a topic's partitions; without partitions, its own name."""
         return _parts(self._name_of(topic), await self.partitions(topic))
 
     async def partitions(self, topic: str) -> int:
-        """How many partitions a topic has; 0: it is not partitioned."""
+        """Returns the number of a topic's partitions; 0: it is not partitioned."""
         name = self._name_of(topic)
         return await self.services.retrying(lambda: self.services.lookup.partitions(name))
 
     async def schema(self, topic: str, version: bytes = b"") -> TopicSchema:
-        """What a topic's contents are.
+        """Returns a schema of a topic.
 
-        :param version: as messages name it; empty: the newest
-        :raises TopicNotFound: it has none
+        :param version: in the form of messages; empty: the newest
+        :raises TopicNotFound: the topic has no schema
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         name = self._name_of(topic)
@@ -288,9 +288,9 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Closes all of its producers, consumers and readers, then its connections.
+        """Closes all producers, consumers and readers of the client, then its connections.
 
-        :raises PulsarException: one of them could not be closed; the others are
+        :raises PulsarException: one could not be closed; the others were
         """
         if self._closed:
             return
@@ -302,5 +302,5 @@ class Client:
 
 
 def _parts(name: str, partitions: int) -> list[str]:
-    """What of a topic is consumed: its partitions; itself when it has none."""
+    """Returns the topics to consume: the partitions, or the topic itself without partitions."""
     return [f"{name}-partition-{index}" for index in range(partitions)] or [name]

@@ -1,4 +1,4 @@
-"""From messages to SENDs, for a producer: encrypted, and in chunks where an entry has no room for them."""
+"""Converts messages of a producer to SENDs: encrypts them, and splits large ones into chunks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class Closing:
-    """Of one producer."""
+    """The conversion of one producer."""
 
     def __init__(self, producer_id: int, services: Services, options: ProducerOptions) -> None:
-        """:raises CryptoError: the key for encryption is not to be had, or is none"""
+        """:raises CryptoError: the key for encryption cannot be read, or is not a key"""
         self._id = producer_id
         self._clock = services.io.clock
         self._sealer = _sealer(services, options)
@@ -31,9 +31,9 @@ class Closing:
         return self._sealer is not None
 
     def announced(self, name: str, schema_version: bytes) -> None:
-        """What the broker said of the producer, for the metadata of all that follows.
+        """Sets the fields of the broker's answer, for the metadata of all following messages.
 
-        :param schema_version: empty: it has declared nothing
+        :param schema_version: empty: the producer has no schema
         """
         self._name = name
         head = MessageMetadata(producer_name=name)
@@ -42,13 +42,13 @@ class Closing:
         self._head = head.SerializePartialToString()
 
     def chunks(self, sequence_id: int, tail: bytes, payload: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        """Metadata and payload of the chunks of a message that an entry has no room for; none: it has.
+        """Returns metadata and payload of the chunks of a message; empty: it fits into one entry.
 
-        Of a producer that makes chunks.
+        For a producer with chunking.
 
-        :param tail: the message's metadata, serialized
-        :param limit: bytes of payload that the broker takes
-        :raises MessageTooBig: it is larger than whoever reads puts together
+        :param tail: metadata of the message, serialized
+        :param limit: largest payload that the broker accepts, in bytes
+        :raises MessageTooBig: the message is larger than consumers assemble
         """
         grows = self._sealer.overhead_bytes if self._sealer is not None else 0
         room = limit - len(tail) - MARGIN_BYTES - grows
@@ -59,11 +59,11 @@ class Closing:
     def frame(
         self, ids: tuple[int, int, int], tail: bytes, payload: bytes, limit: int, *, is_chunk: bool
     ) -> bytes | bytearray:
-        """A SEND with an entry.
+        """Returns a SEND with an entry.
 
-        :param ids: of its first message, of its last one (-1: there is no other), and how many there are
-        :raises CryptoError: there is no key any more
-        :raises MessageTooBig: it has more bytes than ``limit``
+        :param ids: sequence ids of its first and its last message (-1: only one), and the number of messages
+        :raises CryptoError: the key is no longer available
+        :raises MessageTooBig: the entry is larger than ``limit``
         """
         if self._sealer is not None:
             said, payload = self._sealer.seal(payload)
@@ -80,10 +80,10 @@ class Closing:
 
 
 def _sealer(services: Services, options: ProducerOptions) -> Sealer | None:
-    """:raises CryptoError: there is no such key"""
+    """:raises CryptoError: the key does not exist"""
     if options.encryption_key is None or options.crypto_key_reader is None:
         return None
-    # Cryptography is loaded for those who ask for it.
+    # Imported late: most producers do not encrypt.
     from magnetar.client.encryption.payloads import Sealer
 
     io = services.io

@@ -40,11 +40,11 @@ class Connection:
         get_auth_data: Callable[[], Awaitable[AuthData]] | None = None,
         keep_alive: float = KEEP_ALIVE_SECONDS,
     ) -> None:
-        """:param proxy_to: ``host:port`` of the broker that a proxy is to reach
+        """:param proxy_to: ``host:port`` of the broker behind a proxy
 
-        :param auth_data: goes with CONNECT
-        :param get_auth_data: gives new credentials when the broker asks for them; None: the client has none
-        :param keep_alive: seconds without a sign of the broker before it is asked for one
+        :param auth_data: the credentials in CONNECT
+        :param get_auth_data: returns new credentials when the broker requests them; None: no credentials
+        :param keep_alive: seconds without data from the broker before a PING is sent
         """
         self.wire = Wire(self, runs)
         self.ready: Any = io.loop.create_future()
@@ -89,15 +89,15 @@ class Connection:
         self._end(self._error or lost_connection(exc, ready=self.ready.done()))
 
     def pause_writing(self) -> None:
-        """What may be unsent is bounded by those who send: each has a bound of what may be pending."""
+        """Does nothing: unsent bytes are bounded by the limits of pending messages of each producer."""
 
     def resume_writing(self) -> None:
-        """See :meth:`pause_writing`."""
+        """Does nothing: see :meth:`pause_writing`."""
 
     # The wire's side
 
     def send(self, frame: bytes | bytearray) -> None:
-        """Sends a frame, or several, together with everything else of this turn; none once it is closed."""
+        """Sends frames together with all others of this turn; does nothing once the connection is closed."""
         if self.closed:
             return
         self._frames.append(frame)
@@ -106,7 +106,7 @@ class Connection:
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Sends now what has gathered."""
+        """Sends collected frames now."""
         self._planned = False
         frames, self._frames = self._frames, []
         transport = self._transport
@@ -139,13 +139,14 @@ class Connection:
         finally:
             self._authenticating = None
 
-    # For those who use it
+    # For users of the connection
 
     def ask(self, request_id: int, command: BaseCommand, seconds: float, *, or_forever: bool = False) -> Any:
-        """Sends a request; a future of the command that answers it.
+        """Sends a request; returns a future of the answer.
 
-        :param or_forever: the broker may say that the answer comes later; then there is no time-out
-        The future's exceptions: what the broker answered, Timeout, or why the connection ended.
+        The future's exceptions: the broker's error, Timeout, or the reason why the connection ended.
+
+        :param or_forever: the broker may answer that the result comes later; then there is no time-out
         """
         name = BaseCommand.Type.Name(command.type)
         future = self.expect(request_id, seconds, name, or_forever=or_forever)
@@ -153,7 +154,7 @@ class Connection:
         return future
 
     def expect(self, request_id: int, seconds: float, name: str, *, or_forever: bool = False) -> Any:
-        """As :meth:`ask`, for a request that the caller sends.
+        """As :meth:`ask`, but the caller sends the request.
 
         :param name: of the command
         """
@@ -181,7 +182,7 @@ class Connection:
         return future
 
     def abort(self, error: PulsarException) -> None:
-        """Ends the connection at once; everybody on it hears of ``error``."""
+        """Closes the connection immediately; all its users get ``error``."""
         if self.closed:
             return
         self._error = error
@@ -191,14 +192,14 @@ class Connection:
         self._end(error)
 
     def ends(self) -> tuple[str, str] | None:
-        """``host:port`` of both ends, the own one first; None: there is no socket."""
+        """Returns ``host:port`` of both ends, the local one first; None: without a socket."""
         if self._transport is None:
             return None
         own, other = (self._transport.get_extra_info(name) for name in ("sockname", "peername"))
         return f"{own[0]}:{own[1]}", f"{other[0]}:{other[1]}"
 
     def close(self) -> None:
-        """Sends what has gathered and ends the connection."""
+        """Sends collected frames and closes the connection."""
         if self.closed:
             return
         self.flush()
@@ -219,12 +220,12 @@ class Connection:
             self._authenticating.cancel()
         if not self.ready.done():
             self.ready.set_exception(error)
-            # Whoever opened it may have gone; the error is no less told to those on the wire.
+            # Marks the exception as retrieved, because the opener may be cancelled.
             self.ready.exception()
         self.wire.lost(error)
 
     def _check(self) -> None:
-        """Asks for a sign of life when there was none, and gives up when asking did not help."""
+        """Sends a PING if no data arrived, and closes the connection if the last PING had no answer."""
         if not self._heard:
             if self._asked:
                 self.abort(ConnectError(f"the broker was silent for {2 * self._keep_alive:g} s"))
@@ -238,7 +239,7 @@ class Connection:
 
 
 def _is_waiting(command: BaseCommand | None) -> bool:
-    """Whether this is the first of two answers to PRODUCER: its turn has not come."""
+    """Whether this is the first of two answers to PRODUCER: the producer waits for exclusive access."""
     return (
         command is not None
         and command.type == BaseCommand.PRODUCER_SUCCESS

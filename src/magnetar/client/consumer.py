@@ -37,10 +37,10 @@ log = logging.getLogger(__name__)
 
 
 class Consumer(Attachment):
-    """Made by ``Client.subscribe``.
+    """A consumer; see ``Client.subscribe``.
 
-    Take messages with :meth:`receive`, or whole entries with :meth:`receive_entry`, not both: entries are as
-    they are stored, messages are decrypted, and put together where they were sent in chunks.
+    Use either :meth:`receive` for messages or :meth:`receive_entry` for whole entries: entries are as stored,
+    messages are decrypted, and assembled if they were sent in chunks.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Consumer(Attachment):
         *,
         makes_topic: bool = True,
     ) -> None:
-        """:param makes_topic: a topic that is not there is made, where the broker does that
+        """:param makes_topic: create a missing topic, if the broker permits
 
         :raises InvalidConfiguration: an option is out of range
         """
@@ -69,9 +69,9 @@ class Consumer(Attachment):
         self._ready: deque[Message] = deque()
         self._arrivals = Arrivals(self._loop)
         self.on_arrival: Callable[[], object] | None = None
-        """Called when entries came, or when the consumer has ended.
+        """Called when entries have arrived, or when the consumer has ended.
 
-        Who sets it takes what is here; where nothing is asked for ahead, :meth:`take` then asks for one.
+        The callback must take all messages. With a receiver queue of 0, :meth:`take` then requests one.
         """
         self._epoch = 0
         self._permits = Permits(options.receiver_queue_size, self._flow)
@@ -123,15 +123,15 @@ class Consumer(Attachment):
         return self._name
 
     def has_reached_end_of_topic(self) -> bool:
-        """Whether the topic is terminated and all of it was delivered."""
+        """Whether the topic is terminated and all its messages were delivered."""
         return self._end_of_topic
 
     # Receiving
 
     async def receive(self, timeout_millis: float | None = None) -> Message:
-        """The next message.
+        """Returns the next message.
 
-        :raises Timeout: none came in time
+        :raises Timeout: no message arrived in time
         :raises PulsarException: the consumer is closed, or has failed for good
         """
         end = None if timeout_millis is None else self._loop.time() + timeout_millis / 1000
@@ -142,9 +142,9 @@ class Consumer(Attachment):
             await self._arrival(end)
 
     async def receive_entry(self, timeout_millis: float | None = None) -> RawEntry:
-        """The next entry as it is stored; a batch is not taken apart.
+        """Returns the next entry as stored; a batch is not split.
 
-        :raises Timeout: none came in time
+        :raises Timeout: no entry arrived in time
         :raises PulsarException: the consumer is closed, or has failed for good
         """
         end = None if timeout_millis is None else self._loop.time() + timeout_millis / 1000
@@ -155,7 +155,7 @@ class Consumer(Attachment):
             await self._arrival(end)
 
     def take_entry(self) -> RawEntry | None:
-        """The next entry if one is here; as :meth:`receive_entry`."""
+        """Returns the next entry if one has arrived, else None; see :meth:`receive_entry`."""
         self.check_open()
         while self._queue:
             entry = self._queue.popleft()
@@ -166,11 +166,11 @@ class Consumer(Attachment):
         return None
 
     def widen_queue(self, receiver_queue_size: int) -> None:
-        """Asks for so many messages ahead from now on; never for fewer than before."""
+        """Enlarges the receiver queue; a smaller size has no effect."""
         self._permits.widen(receiver_queue_size)
 
     def take(self) -> Message | None:
-        """The next message if one is here; as :meth:`receive`."""
+        """Returns the next message if one has arrived, else None; see :meth:`receive`."""
         self.check_open()
         while True:
             while self._ready:
@@ -216,7 +216,7 @@ class Consumer(Attachment):
             self._discard(entry.message_id(), error, CommandAck.BatchDeSerializeError, entry.num_messages)
             self._wake()
         else:
-            # It is whole, and somebody else may have room for it.
+            # The entry is intact, and another consumer may have memory for it.
             self._fail(error)
 
     def _acknowledge_entry(self, position: tuple[int, int]) -> None:
@@ -235,7 +235,7 @@ class Consumer(Attachment):
         if self._connection is not None:
             self._connection.wire.send(self._commands.flow(permits))
 
-    # What the connection tells
+    # Events of the connection
 
     def messages(self, buffer: bytes, run: MessageRun) -> None:
         self._permits.arrived()
@@ -313,35 +313,35 @@ class Consumer(Attachment):
             await answer
 
     def negative_acknowledge(self, message: Acknowledged) -> None:
-        """Asks for it again, ``negative_ack_redelivery_delay_ms`` from now."""
+        """Requests redelivery after ``negative_ack_redelivery_delay_ms``."""
         self.check_open()
         position = meant_by(message).position
         self._taken.refused(position)
         self._nacks.add(position)
 
     def flush_acknowledgements(self) -> None:
-        """Sends now what gathers."""
+        """Sends collected acknowledgements now."""
         self._acks.flush()
 
     def redeliver_unacknowledged_messages(self) -> None:
-        """Asks for everything again that this consumer got and did not acknowledge."""
+        """Requests redelivery of all unacknowledged messages of this consumer."""
         self.check_open()
         if self._connection is not None:
             self._acks.flush()
             cleared = self._forget_messages()
             self._taken.forget()
             if not self._options.is_shared:
-                # What was on its way before the broker rewound does not carry this number.
+                # Messages that were in transit before the broker rewound have a lower number.
                 self._epoch += 1
             self._connection.wire.send(self._commands.redeliver([], self._epoch))
-            # After that, or the broker sends on from where it was.
+            # Only after the request, or the broker would continue from its old position.
             self._permits.use(cleared)
 
     def _redeliver(self, positions: list[tuple[int, int]]) -> None:
         if self._closed or self._failure is not None:
             return
         if not self._options.is_shared:
-            # These subscriptions rewind as a whole.
+            # Exclusive and Failover subscriptions rewind as a whole.
             self.redeliver_unacknowledged_messages()
         else:
             self._ask_again(self._taken.without_dead(positions, self._ask_again))
@@ -364,7 +364,7 @@ class Consumer(Attachment):
     async def seek(self, target: MessageId | int) -> None:
         """Moves the subscription to a message, or to a publish time in ms since 1970.
 
-        :raises PulsarException: the broker refused; NotConnected
+        :raises PulsarException: the broker refused, or the consumer is not connected
         """
         connection = self._connected_to()
         while self._seeking is not None:
@@ -376,7 +376,7 @@ class Consumer(Attachment):
             await connection.ask(request_id, command, self._services.operation_timeout)
             cleared = self._forget_messages()
             if self._connection is connection:
-                # A topic that keeps nothing has nowhere to go back to: its broker closes nobody.
+                # A non-persistent topic has no positions, so its broker does not close the consumer.
                 self._permits.use(cleared)
             self._acks.forget()
             self._nacks.forget()
@@ -402,11 +402,11 @@ class Consumer(Attachment):
         self.check_open()
 
     async def get_last_message_id(self) -> MessageId:
-        """The id of the topic's last message; entry id -1 when it has none."""
+        """Returns the id of the topic's last message; its entry id is -1 if the topic is empty."""
         return (await self._last_message_id())[0]
 
     async def _last_message_id(self) -> tuple[MessageId, tuple[int, int] | None]:
-        """With the mark-delete position, where the broker tells it."""
+        """Also returns the mark-delete position, if the broker sends it."""
         connection = self._connected_to()
         request_id = connection.wire.new_request_id()
         command = self._commands.last_message_id(request_id)
@@ -414,7 +414,7 @@ class Consumer(Attachment):
         return last_message_of(answered.getLastMessageIdResponse)
 
     async def has_message_available(self) -> bool:
-        """Whether there is a message behind the one that was taken last."""
+        """Whether the topic has a message after the last received one."""
         self.check_open()
         if self._queue or self._ready or self._aside.entry is not None:
             return True
@@ -455,7 +455,7 @@ class Consumer(Attachment):
     def _moved(self) -> None:
         opened = self._id in self._services.attachments
         if not self._options.durable and (opened or self._start != MessageId.latest):
-            # Ids of messages mean nothing in the other cluster; all of this one has been taken.
+            # Message ids are not valid in the other cluster; all messages of this one were received.
             self._last_taken, self._start = None, MessageId.earliest
 
     def _attached(self, connection: Connection) -> None:
@@ -463,7 +463,7 @@ class Consumer(Attachment):
         self._attachments.wake()
 
     def _forget_messages(self) -> int:
-        """Those that were not taken yet; answers what they have cost in permits."""
+        """Drops messages that were not received yet; returns their number of permits."""
         cleared = sum(entry.num_messages for entry in self._queue) + len(self._ready)
         cleared += self._aside.forget()
         self._queue.clear()
@@ -485,9 +485,9 @@ class Consumer(Attachment):
         return self._ask_close(connection)
 
     async def unsubscribe(self) -> None:
-        """Removes the subscription, and ends.
+        """Deletes the subscription, and closes.
 
-        :raises PulsarException: the broker refused; the consumer goes on
+        :raises PulsarException: the broker refused; the consumer stays open
         """
         connection = self._connected_to()
         self._acks.flush()
@@ -498,7 +498,7 @@ class Consumer(Attachment):
         self._end()
 
     async def close(self) -> None:
-        """Sends acknowledgements that gather, and ends; a second time does nothing."""
+        """Sends collected acknowledgements, and closes. Idempotent."""
         if self._closed:
             return
         connection = self._connection

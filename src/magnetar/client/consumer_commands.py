@@ -30,7 +30,7 @@ class ConsumerCommands:
         *,
         makes_topic: bool = True,
     ) -> None:
-        """:param makes_topic: a topic that is not there is made, where the broker does that"""
+        """:param makes_topic: create a missing topic, if the broker permits"""
         self._id = consumer_id
         self._topic = topic
         self._subscription = subscription
@@ -39,9 +39,9 @@ class ConsumerCommands:
         self._makes_topic = makes_topic
 
     def subscribe(self, request_id: int, start: MessageId | None, epoch: int = 0) -> BaseCommand:
-        """:param start: where to begin without a durable subscription; None leaves it to the broker
+        """:param start: start position of a non-durable subscription; None leaves it to the broker
 
-        :param epoch: how often everything was asked for again; 0 is not told
+        :param epoch: number of redelivery requests for all messages so far; 0 is not sent
         """
         options = self._options
         command = BaseCommand(type=BaseCommand.SUBSCRIBE)
@@ -83,9 +83,9 @@ class ConsumerCommands:
         return command
 
     def redeliver(self, positions: list[tuple[int, int]], epoch: int) -> BaseCommand:
-        """:param positions: none: all that is unacknowledged
+        """:param positions: empty: all unacknowledged messages
 
-        :param epoch: told with every message from then on; 0 is not told
+        :param epoch: sent back with every later message; 0 is not sent
         """
         command = BaseCommand(type=BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)
         redeliver = command.redeliverUnacknowledgedMessages
@@ -97,7 +97,7 @@ class ConsumerCommands:
         return command
 
     def discard(self, message_id: MessageId, why: CommandAck.ValidationError) -> BaseCommand:
-        """Acknowledges what cannot be read."""
+        """Acknowledges a message that cannot be read."""
         command = BaseCommand(type=BaseCommand.ACK)
         command.ack.consumer_id = self._id
         command.ack.ack_type = CommandAck.Individual
@@ -137,7 +137,7 @@ class ConsumerCommands:
 
 
 def last_message_of(answer: CommandGetLastMessageIdResponse) -> tuple[MessageId, tuple[int, int] | None]:
-    """The topic's last message, and the mark-delete position, where the broker tells it."""
+    """Returns the topic's last message, and the mark-delete position, if the broker sends it."""
     mark = None
     if answer.HasField("consumer_mark_delete_position"):
         position = answer.consumer_mark_delete_position

@@ -1,4 +1,4 @@
-"""What a consumer may be told."""
+"""The options of a consumer."""
 
 from __future__ import annotations
 
@@ -18,63 +18,64 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ConsumerOptions:
-    """Names and defaults of the official client where it has them."""
+    """Options; names and defaults are those of the official client where it has them."""
 
     consumer_type: ConsumerType = ConsumerType.Exclusive
     receiver_queue_size: int = 1000
-    """Messages asked for ahead; 0 asks for one at a time."""
+    """Messages requested ahead; 0 requests one at a time."""
     consumer_name: str | None = None
     negative_ack_redelivery_delay_ms: int = 60000
     properties: Mapping[str, str] = field(default_factory=dict)
     initial_position: InitialPosition = InitialPosition.Latest
     start_message_id: MessageId | None = None
-    """Where to begin without a durable subscription."""
+    """Start position of a non-durable subscription."""
     start_message_id_inclusive: bool = False
-    """Whether the message that a start id or a seek names is delivered itself."""
+    """Whether the message of a start id or a seek is itself delivered."""
     batch_index_ack_enabled: bool = False
     is_read_compacted: bool = False
     replicate_subscription_state_enabled: bool = False
     key_shared_ranges: Sequence[tuple[int, int]] = ()
-    """Sticky ranges of hashes for KeyShared; none: the broker splits them."""
+    """Sticky hash ranges for KeyShared; empty: the broker assigns ranges."""
     durable: bool = True
     subscription_properties: Mapping[str, str] = field(default_factory=dict)
     priority_level: int = 0
     ack_group_time_ms: float = 100
-    """How long acknowledgements gather; 0: not at all."""
+    """How long acknowledgements are collected; 0: sent immediately."""
     ack_group_size: int = 1000
     ack_receipt_enabled: bool = False
     """Whether acknowledging waits for the broker's answer."""
     unacked_messages_timeout_ms: float = 0
-    """Asks again for what is not acknowledged in that time; 0: never."""
+    """Time after which redelivery of unacknowledged messages is requested; 0: never."""
     dead_letter_policy: DeadLetterPolicy | None = None
-    """Counts on Shared and KeyShared subscriptions."""
+    """Has an effect on Shared and KeyShared subscriptions."""
     check_dead_letter_topic: Callable[[str], Awaitable[None]] | None = None
-    """Awaited with the topic's name before its producer for dead letters is opened; raises PulsarException
-    where dead letters must not go there. None: only the broker checks."""
+    """Awaited with the name of the dead letter topic before its producer is opened; raises PulsarException if
+    the consumer must not publish there. None: only the broker checks."""
     unpacking: Unpacking | None = None
-    """Opens large compressed contents beside the loop; None: all are opened when they are taken."""
+    """Uncompresses large contents in threads; None: all are uncompressed when they are received."""
     crypto_failure_action: CryptoFailureAction = CryptoFailureAction.FAIL
-    """Of what no key decrypts."""
+    """For messages that cannot be decrypted."""
     crypto_key_reader: KeyReader | None = None
-    """Where private keys come from; None: nothing is decrypted."""
+    """Source of private keys; None: without decryption."""
     max_pending_chunked_message: int = 10
-    """Messages of which some chunks have come and some not; more, and the oldest is given up."""
+    """Limit of incomplete chunked messages; above it the oldest is discarded."""
     auto_ack_oldest_chunked_message_on_queue_full: bool = False
-    """Whether its chunks are acknowledged then."""
+    """Whether the chunks of that message are acknowledged."""
     expire_time_of_incomplete_chunked_message_ms: float = 60_000
-    """From the first chunk of a message to its last; later it is given up, and acknowledged. 0: never."""
+    """Time from the first chunk of a message to its last; after it the message is discarded and acknowledged.
+    0: never."""
 
     @property
     def is_shared(self) -> bool:
-        """Whether the subscription delivers in no order, to several consumers at a time."""
+        """Whether the subscription delivers to several consumers at a time, without order."""
         return self.consumer_type in (ConsumerType.Shared, ConsumerType.KeyShared)
 
     def with_queue(self, receiver_queue_size: int) -> ConsumerOptions:
-        """The same, with another size of the receiver queue."""
+        """Returns the options with another size of the receiver queue."""
         return replace(self, receiver_queue_size=receiver_queue_size)
 
     def named(self, consumer_name: str) -> ConsumerOptions:
-        """The same, with that name."""
+        """Returns the options with another consumer name."""
         return replace(self, consumer_name=consumer_name)
 
     def check(self) -> None:

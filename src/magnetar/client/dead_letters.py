@@ -1,5 +1,5 @@
-"""Messages that were delivered often enough: they go to another topic instead of once more to the consumer
-(Pulsar's "Dead letter topic")."""
+"""Dead letters: messages that were delivered too often go to another topic instead of the consumer (Pulsar's
+"Dead letter topic")."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ Position = tuple[int, int]
 
 
 def default_dead_letter_topic(topic: str, subscription: str) -> str:
-    """The topic for dead letters where the policy names none."""
+    """Returns the default dead letter topic."""
     return f"{topic}-{subscription}-DLQ"
 
 
 @dataclass(frozen=True)
 class DeadLetterPolicy:
-    """Names of the official Python client."""
+    """The policy; names are those of the official Python client."""
 
     max_redeliver_count: int
     dead_letter_topic: str | None = None
     """None: ``<topic>-<subscription>-DLQ``."""
 
     def check(self) -> None:
-        """:raises InvalidConfiguration: the count is not above 0"""
+        """:raises InvalidConfiguration: the limit of redeliveries is not above 0"""
         if self.max_redeliver_count < 1:
             raise InvalidConfiguration("max_redeliver_count must be above 0")
 
 
 class Sending(Protocol):
-    """As much of a producer as it takes."""
+    """The part of a producer that dead letters use."""
 
     async def send(self, content: bytes, **options: Any) -> MessageId: ...
     async def close(self) -> None: ...
 
 
 class DeadLetters:
-    """Of one consumer."""
+    """The dead letters of one consumer."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class DeadLetters:
         acknowledge: Callable[[MessageId], object],
         loop: Loop,
     ) -> None:
-        """:param topic: where the messages come from"""
+        """:param topic: the topic of the consumer"""
         self._policy = policy
         self._subscription = subscription
         self._to = policy.dead_letter_topic or default_dead_letter_topic(topic, subscription)
@@ -67,15 +67,15 @@ class DeadLetters:
         self._producer: Sending | None = None
         self._closed = False
         self._last_time: dict[Position, list[Message]] = {}
-        """Those that have come for the last time, by entry."""
+        """Messages in their last delivery, by entry."""
 
     def taken(self, message: Message) -> None:
-        """The consumer was given a message."""
+        """Notes that the consumer received a message."""
         if message.redelivery_count() >= self._policy.max_redeliver_count:
             self._last_time.setdefault(message.message_id().position, []).append(message)
 
     def remove(self, message_id: MessageId) -> None:
-        """The consumer has acknowledged a message, or an entry."""
+        """Notes that the consumer acknowledged a message, or an entry."""
         messages = self._last_time.get(message_id.position)
         if messages is None:
             return
@@ -88,7 +88,7 @@ class DeadLetters:
         self._last_time.clear()
 
     def split(self, positions: list[Position]) -> tuple[list[Position], list[Message]]:
-        """Of entries that are wanted again: those to ask for, and the messages that go to the other topic."""
+        """Splits entries for redelivery into those to request, and messages for the dead letter topic."""
         dead: list[Message] = []
         again = []
         for position in positions:
@@ -100,9 +100,9 @@ class DeadLetters:
         return again, dead
 
     async def bury(self, messages: list[Message]) -> list[Position]:
-        """Publishes messages to the other topic and acknowledges them.
+        """Publishes messages to the dead letter topic and acknowledges them.
 
-        :returns: entries of those for which that did not work: they are to be asked for again
+        :returns: entries of messages for which that failed; request their redelivery
         """
         failed: dict[Position, None] = {}
         for message in messages:
@@ -121,7 +121,7 @@ class DeadLetters:
         return list(failed)
 
     async def _sending(self) -> Sending:
-        """The producer on the other topic: one, however many wait for it."""
+        """Returns the producer of the dead letter topic, shared by all callers."""
         async with self._opening:
             if self._producer is None:
                 if self._closed:
@@ -153,7 +153,7 @@ class DeadLetters:
 
 
 def _keys_of(message: Message) -> dict[str, Any]:
-    """As its producer gave them, so that both topics have the same order and the same keys."""
+    """Returns the keys as set by the producer, so that both topics have the same keys and the same order."""
     keys: dict[str, Any] = {}
     if message.has_null_partition_key():
         keys["null_partition_key"] = True
@@ -161,7 +161,7 @@ def _keys_of(message: Message) -> dict[str, Any]:
         try:
             keys["partition_key_bytes"] = message.partition_key_bytes()
         except InvalidMessage:
-            # What is no Base64 is kept as it is: it would else never go.
+            # A key that is not Base64 is kept as it is, or the message could never be moved.
             keys["partition_key"] = message.partition_key()
     elif message.has_partition_key():
         keys["partition_key"] = message.partition_key()
@@ -171,6 +171,6 @@ def _keys_of(message: Message) -> dict[str, Any]:
 
 
 def _java_text(message_id: MessageId) -> str:
-    """``ledger:entry:partition[:batch index]``."""
+    """Returns ``ledger:entry:partition[:batch index]``."""
     text = f"{message_id.ledger_id()}:{message_id.entry_id()}:{message_id.partition()}"
     return text if message_id.batch_index() < 0 else f"{text}:{message_id.batch_index()}"

@@ -1,4 +1,4 @@
-"""Waiting with an end, on the loop that was handed over."""
+"""Time limits on a given event loop."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 
 async def within(loop: Loop, seconds: float, coroutine: Coroutine[Any, Any, T], what: str) -> T:
-    """What ``coroutine`` answers; after ``seconds`` it is cancelled.
+    """Returns the result of ``coroutine``; after ``seconds`` it is cancelled.
 
-    :raises Timeout: it took longer; the text is ``what``
+    :raises Timeout: the coroutine took longer; the text is ``what``
     """
     task = loop.create_task(coroutine)
-    # It may fail in the very moment in which whoever waits is cancelled.
+    # It may fail at the moment in which the caller is cancelled.
     task.add_done_callback(nobody_waits)
     timer = loop.call_later(seconds, task.cancel)
     try:

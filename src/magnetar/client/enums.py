@@ -1,4 +1,4 @@
-"""Choices, with the names and numbers of the official Python client."""
+"""Enumerations with the names and numbers of the official Python client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ConsumerType(IntEnum):
 
 
 class InitialPosition(IntEnum):
-    """Where a subscription begins that did not exist."""
+    """Where a new subscription starts."""
 
     Latest = 0
     Earliest = 1
@@ -35,14 +35,14 @@ class CompressionType(IntEnum):
 
 
 class HashingScheme(IntEnum):
-    """How keys are spread over partitions."""
+    """How keys are assigned to partitions."""
 
     Murmur3_32Hash = 0
     JavaStringHash = 2
 
 
 class PartitionsRoutingMode(IntEnum):
-    """Which partition gets a message without a key."""
+    """How a partition is chosen for a message without a key."""
 
     UseSinglePartition = 0
     RoundRobinDistribution = 1
@@ -50,11 +50,11 @@ class PartitionsRoutingMode(IntEnum):
 
 
 class CryptoFailureAction(IntEnum):
-    """What becomes of a message that the consumer cannot decrypt."""
+    """What to do with a message that the consumer cannot decrypt."""
 
     FAIL = 0
-    """It is not delivered, and stays unacknowledged."""
+    """The message is not delivered, and stays unacknowledged."""
     DISCARD = 1
-    """It is acknowledged and not delivered."""
+    """The message is acknowledged and not delivered."""
     CONSUME = 2
-    """It is delivered as it is; a batch as one message."""
+    """The message is delivered encrypted; a batch as one message."""

@@ -1,4 +1,4 @@
-"""What can go wrong for a client. Names are those of the official Python client, and so are the numbers."""
+"""Errors of the client. Names and numbers are those of the official Python client."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ __all__ = [
 
 
 class Result(IntEnum):
-    """How an operation ended."""
+    """The result of an operation."""
 
     Ok = 0
     UnknownError = 1
@@ -108,7 +108,7 @@ class Result(IntEnum):
 
 
 class PulsarException(Exception):
-    """The base of all; ``str()`` of it says what happened."""
+    """The base class; ``str()`` returns what happened."""
 
     result = Result.UnknownError
 
@@ -297,7 +297,7 @@ class Interrupted(PulsarException):
 
 
 class TlsFailed(ConnectError):
-    """The two ends do not agree on TLS: a certificate, a name, a version. Another attempt will not help."""
+    """The TLS handshake failed, because of a certificate, a name or a version. Retrying does not help."""
 
 
 _KINDS: dict[Result, type[PulsarException]] = {kind.result: kind for kind in PulsarException.__subclasses__()}
@@ -332,7 +332,7 @@ _SERVER_ERRORS: tuple[type[PulsarException], ...] = (
     ProducerFenced,
 )
 
-# What another attempt at the same request may well cure.
+# Errors after which the same request may succeed.
 _RETRYABLE = (
     Timeout,
     ConnectError,
@@ -346,7 +346,7 @@ _RETRYABLE = (
     UnknownError,
 )
 
-# What no attempt cures, however long a producer or consumer has worked before.
+# Errors after which no attempt succeeds, even if the producer or consumer worked before.
 _FATAL = (
     ProducerFenced,
     TopicTerminated,
@@ -364,22 +364,22 @@ _FATAL = (
 
 
 def exception_of(result: Result, text: str) -> PulsarException:
-    """The exception for a result other than Ok."""
+    """Returns the exception for a result other than Ok."""
     return _KINDS.get(result, UnknownError)(text)
 
 
 def server_exception(code: int, text: str) -> PulsarException:
-    """The exception for a ``ServerError`` number; an unknown one becomes :class:`UnknownError`."""
+    """Returns the exception for a ``ServerError`` number; unknown ones become :class:`UnknownError`."""
     if 0 <= code < len(_SERVER_ERRORS):
         return _SERVER_ERRORS[code](text)
     return UnknownError(f"error {code}: {text}")
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Whether a first attempt that failed so is worth another."""
+    """Whether a first attempt should be repeated after this error."""
     return isinstance(error, _RETRYABLE) and not isinstance(error, TlsFailed)
 
 
 def is_fatal(error: BaseException) -> bool:
-    """Whether a producer or consumer that worked before ends with this."""
+    """Whether a producer or consumer that worked before fails for good with this error."""
     return not isinstance(error, PulsarException) or isinstance(error, _FATAL)

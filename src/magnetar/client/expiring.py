@@ -1,4 +1,4 @@
-"""Things that have a time, all the same one, and what is done with those whose time is over."""
+"""Items that expire after a common time."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Expiring(Generic[K]):
-    """In the order in which their times began; one timer for all of them, and none while there are none."""
+    """Items in the order of their start; one timer for all, and none while it is empty."""
 
     def __init__(self, loop: Loop, seconds: float, expired: Callable[[list[K]], object]) -> None:
         """:param seconds: above 0
 
-        :param expired: told of those that were there so long, once
+        :param expired: called once with expired items
         """
         self._loop = loop
         self._seconds = seconds
         self._expired = expired
         self._ends: dict[K, float] = {}
-        """In the order of their time."""
+        """The end of each item's time, in order."""
         self._timer: Cancellable | None = None
 
     def add(self, each: K) -> None:
-        """Its time begins, anew where it is there already."""
+        """Starts the time of an item, or restarts it."""
         self._ends.pop(each, None)
         self._ends[each] = self._loop.time() + self._seconds
         if self._timer is None:
@@ -54,7 +54,7 @@ class Expiring(Generic[K]):
             self._expired(late)
 
     def forget(self) -> None:
-        """Of all of them."""
+        """Removes all items."""
         self._ends.clear()
         if self._timer is not None:
             self._timer.cancel()

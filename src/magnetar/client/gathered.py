@@ -1,4 +1,4 @@
-"""Several consumers behind one."""
+"""Several consumers that are used as one."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ T = TypeVar("T")
 
 
 class GatheredConsumer:
-    """Used like a :class:`Consumer`; how a message finds its way back to the one it came from is for who
-    derives from it."""
+    """Used like a :class:`Consumer`; derived classes find the consumer of a message."""
 
     def __init__(self, services: Services, topic: str, parts: Iterable[Consumer] = ()) -> None:
-        """:param topic: what it is called by"""
+        """:param topic: name for messages and errors"""
         self._loop = services.io.loop
         self._topic = topic
         self._turn = 0
@@ -41,7 +40,7 @@ class GatheredConsumer:
             self.on_arrival()
 
     async def open(self) -> None:
-        """:raises PulsarException: why it cannot be; then none of them is open"""
+        """:raises PulsarException: a consumer cannot be opened; then none is open"""
         try:
             for part in self._parts:
                 await part.open()
@@ -56,13 +55,13 @@ class GatheredConsumer:
         return all(part.is_connected() for part in self._parts)
 
     def has_reached_end_of_topic(self) -> bool:
-        """Whether all of the topics are terminated, and all of them was delivered."""
+        """Whether all topics are terminated and all their messages were delivered."""
         return bool(self._parts) and all(part.has_reached_end_of_topic() for part in self._parts)
 
     async def receive(self, timeout_millis: float | None = None) -> Message:
-        """The next message of any of them; in order within each.
+        """Returns the next message of any topic; in order within each topic.
 
-        :raises Timeout: none came in time
+        :raises Timeout: no message arrived in time
         :raises PulsarException: the consumer is closed, or has failed for good
         """
         return await self._next(Consumer.take, timeout_millis)
@@ -97,9 +96,9 @@ class GatheredConsumer:
         raise NotImplementedError
 
     def _of(self, message: Acknowledged) -> Consumer:
-        """The one that a message came from.
+        """Returns the consumer of a message.
 
-        :raises PulsarException: that cannot be told
+        :raises PulsarException: it cannot be determined
         """
         raise NotImplementedError
 
@@ -112,7 +111,7 @@ class GatheredConsumer:
         self._of(message).acknowledge_soon(message)
 
     async def acknowledge_cumulative(self, message: Acknowledged) -> None:
-        """As :meth:`Consumer.acknowledge_cumulative`, where the message came from."""
+        """As :meth:`Consumer.acknowledge_cumulative`, for the topic of the message."""
         await self._of(message).acknowledge_cumulative(message)
 
     def negative_acknowledge(self, message: Acknowledged) -> None:
@@ -128,14 +127,14 @@ class GatheredConsumer:
             part.redeliver_unacknowledged_messages()
 
     async def seek(self, target: MessageId | int) -> None:
-        """Moves all of them to an end or a publish time; to any other id the one that has it."""
+        """Moves all consumers to an end or a publish time; any other id moves the consumer of its topic."""
         ends = (MessageId.earliest, MessageId.latest)
         chosen = self._parts if isinstance(target, int) or target in ends else [self._of(target)]
         for part in tuple(chosen):
             await part.seek(target)
 
     async def get_last_message_id(self) -> MessageId:
-        """:raises OperationNotSupported: each topic, or partition, has its own"""
+        """:raises OperationNotSupported: always, as each topic or partition has its own"""
         raise OperationNotSupported("the last message of several topics or partitions is not defined")
 
     async def unsubscribe(self) -> None:

@@ -1,4 +1,4 @@
-"""What a client looks at now and then, for as long as somebody uses what it may change."""
+"""Periodic checks of a client, for example for new partitions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ log = logging.getLogger(__name__)
 
 
 class Looking:
-    """One look at a time; the next begins a while after the last has ended, however that was."""
+    """One check at a time; the interval starts at the end of the last one, whatever its outcome."""
 
     def __init__(self, loop: Loop, name: str, seconds: float, look: Callable[[], Awaitable[None]]) -> None:
-        """:param name: what is looked at
+        """:param name: of the checked topic or topics, for the log
 
-        :param seconds: between two looks; 0: nobody looks
+        :param seconds: between two checks; 0: no checks
         """
         self._loop = loop
         self._name = name
@@ -29,12 +29,12 @@ class Looking:
         self._ended = False
 
     def begin(self) -> None:
-        """The first look is after the first while."""
+        """Starts the interval before the next check."""
         if self._seconds and not self._ended:
             self._timer = self._loop.call_later(self._seconds, self._start)
 
     def end(self) -> None:
-        """Also of a look that is going on."""
+        """Stops, and cancels a check in progress."""
         self._ended = True
         if self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""Which broker serves a topic, and how many partitions it has."""
+"""Lookups of a topic's broker and its number of partitions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TopicBroker:
 
     broker: Address
     through: Address
-    """Where to connect to: the broker itself, or a proxy."""
+    """The address to connect to: the broker itself, or a proxy."""
 
 
 class Lookup:
@@ -47,12 +47,12 @@ class Lookup:
         listener_name: str = "",
         first: int = 0,
     ) -> None:
-        """:param services: one is asked as long as it answers, then the next
+        """:param services: addresses; one is used as long as it answers, then the next
 
         :param timeout: seconds for each answer
-        :param secured: brokers are called by their addresses for TLS
-        :param listener_name: which of a broker's advertised listeners is wanted
-        :param first: the place of the service that is asked first
+        :param secured: use the TLS addresses of brokers
+        :param listener_name: the advertised listener to request
+        :param first: index of the first service to use
         """
         self._pool = pool
         self._services = services
@@ -62,10 +62,10 @@ class Lookup:
         self._turn = first
 
     async def owner(self, topic: str) -> TopicBroker:
-        """The broker of a topic that has no partitions, or of one partition.
+        """Returns the broker of a topic without partitions, or of one partition.
 
         :raises LookupError: too many redirects
-        :raises PulsarException: what the broker answered, Timeout, ConnectError
+        :raises PulsarException: the broker's error, Timeout, ConnectError
         """
         connection, asked = await self._service()
         authoritative = False
@@ -74,7 +74,7 @@ class Lookup:
             if answer.response == CommandLookupTopicResponse.Failed:
                 raise server_exception(answer.error, answer.message)
             broker = self._broker(answer)
-            # Whom a redirect has led to, where one has: service discovery passes nothing on.
+            # After a redirect, the answering broker: service discovery forwards nothing.
             through = asked if answer.proxy_through_service_url else broker
             if answer.response == CommandLookupTopicResponse.Connect:
                 return TopicBroker(broker, through)
@@ -83,9 +83,9 @@ class Lookup:
         raise LookupError(f"{topic}: more than {MAX_REDIRECTS} redirects")
 
     def assigned(self, told: Assigned, last: TopicBroker | None) -> TopicBroker | None:
-        """The broker that another one named; None: that is no address of the wanted kind.
+        """Returns the broker that another one named; None: it has no address of the required kind.
 
-        :param last: the topic's broker until now: whoever came to it through a proxy goes on so
+        :param last: the topic's former broker; a client that used a proxy continues to use it
         """
         url = told.url_tls if self._secured else told.url
         if not url:
@@ -98,7 +98,7 @@ class Lookup:
         return TopicBroker(broker, last.through if last is not None and proxied else broker)
 
     def of_cluster(self, told: Assigned) -> Lookup | None:
-        """That of another cluster; None: it has no address of the wanted kind."""
+        """Returns the lookup of another cluster; None: it has no address of the required kind."""
         url = told.url_tls if self._secured else told.url
         if not url:
             return None
@@ -123,10 +123,10 @@ class Lookup:
         return parse_service_url(url)[0]
 
     async def partitions(self, topic: str, *, makes_topic: bool = True) -> int:
-        """How many partitions a topic has; 0 for a topic without.
+        """Returns the number of partitions; 0 for a topic without partitions.
 
-        :param makes_topic: whether one that is not there yet may come to be by this question
-        :raises PulsarException: what the broker answered, Timeout, ConnectError
+        :param makes_topic: whether the broker may create a missing topic
+        :raises PulsarException: the broker's error, Timeout, ConnectError
         """
         connection, _ = await self._service()
         request_id = connection.wire.new_request_id()
@@ -141,10 +141,10 @@ class Lookup:
         return answer.partitions
 
     async def topics(self, namespace: str, pattern: str) -> tuple[Sequence[str], bool]:
-        """The topics of a namespace, each partition for itself, and whether the broker filtered them.
+        """Returns the topics of a namespace, with each partition, and whether the broker filtered them.
 
         :param pattern: a regular expression for whole names without ``persistent://``; empty: all
-        :raises PulsarException: what the broker answered, Timeout, ConnectError
+        :raises PulsarException: the broker's error, Timeout, ConnectError
         """
         connection, _ = await self._service()
         request_id = connection.wire.new_request_id()
@@ -160,11 +160,11 @@ class Lookup:
         return list(answer.topics), answer.filtered
 
     async def schema(self, topic: str, version: bytes) -> Schema:
-        """A schema of a topic as the broker has it.
+        """Returns a schema of a topic.
 
-        :param version: as messages name it; empty: the newest
-        :raises TopicNotFound: there is none
-        :raises PulsarException: what else the broker answered, Timeout, ConnectError
+        :param version: in the form of messages; empty: the newest
+        :raises TopicNotFound: the topic has no schema
+        :raises PulsarException: another error of the broker, Timeout, ConnectError
         """
         connection, _ = await self._service()
         command = BaseCommand(type=BaseCommand.GET_SCHEMA)
@@ -193,7 +193,7 @@ class Lookup:
         return answered.lookupTopicResponse
 
     async def _service(self) -> tuple[Connection, Address]:
-        """A connection to the service that answered last, or to the next that does; each is tried once."""
+        """Returns a connection to the service that answered last, or to the next that answers."""
         failure: PulsarException = ConnectError("no service address was given")
         for turn in range(self._turn, self._turn + len(self._services)):
             address = self._services[turn % len(self._services)]

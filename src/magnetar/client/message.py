@@ -1,4 +1,4 @@
-"""What a consumer gets: messages, or whole entries as they are stored."""
+"""The objects that a consumer gets: messages, or whole entries as stored."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from magnetar.protocol.pulsar_api_pb2 import CommandMessage, MessageMetadata, Si
 from magnetar.protocol.wire_ids import signed
 
 _SHOWN_BYTES = 64
-"""Of a message's data in its printed form."""
+"""Bytes of a message's data in its printed form."""
 
 
 class RawEntry:
-    """One entry, not taken apart: a message, or a batch of ``num_messages``."""
+    """One entry: a message, or a whole batch of ``num_messages``."""
 
     __slots__ = (
         "_parsed",
@@ -45,27 +45,27 @@ class RawEntry:
         self.partition = partition
         self.redeliveries = redeliveries
         self.batch_size = batch_size
-        """0: no batch."""
+        """0: not a batch."""
         self.data = data
         """As stored: magic, checksum, metadata size, metadata, payload."""
         self.ack_set = ack_set
-        """64-bit words, a bit set for each message of the batch still to be delivered; empty: all."""
+        """64-bit words with a bit for each message of the batch that must be delivered; empty: all."""
         self._parsed: Entry | None = None
 
     @property
     def num_messages(self) -> int:
-        """Messages in it that are delivered, which is what it costs in permits."""
+        """Number of delivered messages, which is also its number of permits."""
         if self.ack_set:
             return sum((word % 2**64).bit_count() for word in self.ack_set)
         return self.batch_size or 1
 
     def message_id(self) -> MessageId:
-        """Of the entry as a whole."""
+        """The id of the entry as a whole."""
         return MessageId(self.partition, self.ledger_id, self.entry_id, -1, self.batch_size)
 
     @property
     def entry(self) -> Entry:
-        """Metadata and payload, parsed when first asked for.
+        """Metadata and payload, parsed at the first access.
 
         :raises InvalidMessage: the entry contradicts itself
         """
@@ -77,7 +77,7 @@ class RawEntry:
         return self._parsed
 
     def with_entry(self, entry: Entry) -> RawEntry:
-        """The same place, with what was made of what is stored there: decrypted, or put together."""
+        """Returns an entry at the same position with other contents: decrypted, or assembled."""
         made = RawEntry(
             self.ledger_id,
             self.entry_id,
@@ -96,7 +96,7 @@ class RawEntry:
 
     @property
     def payload(self) -> bytes:
-        """As compressed by the producer."""
+        """The payload as compressed by the producer."""
         return self.entry.payload
 
     @property
@@ -105,21 +105,21 @@ class RawEntry:
         return bool(self.metadata.encryption_keys)
 
     def whole(self, topic: str) -> Message:
-        """The entry as one message, as it is."""
+        """Returns the entry as one message, unchanged."""
         message_id = MessageId(self.partition, self.ledger_id, self.entry_id)
         return Message(topic, message_id, self.entry, b"", self.payload, self.redeliveries)
 
     def is_delivered(self, batch_index: int) -> bool:
-        """Whether the broker wants this message of the batch delivered."""
+        """Whether this message of the batch must be delivered."""
         if not self.ack_set:
             return True
         word = batch_index >> 6
         return word < len(self.ack_set) and bool(self.ack_set[word] >> (batch_index & 63) & 1)
 
     def messages(self, topic: str) -> list[Message]:
-        """Its messages, each as it was sent; without those that are acknowledged.
+        """Returns the messages of the entry, without acknowledged ones.
 
-        :raises InvalidMessage: it cannot be decompressed or taken apart
+        :raises InvalidMessage: the entry cannot be uncompressed or split
         """
         entry = self.entry
         try:
@@ -150,7 +150,7 @@ class RawEntry:
 
 
 def entries_of(buffer: bytes, run: MessageRun, partition: int) -> list[RawEntry]:
-    """Those that came in one go."""
+    """Returns the entries of a run."""
     return [
         RawEntry(
             run.ledger_ids[index],
@@ -165,14 +165,14 @@ def entries_of(buffer: bytes, run: MessageRun, partition: int) -> list[RawEntry]
 
 
 def id_of(command: CommandMessage, partition: int) -> MessageId:
-    """Of the entry that a command brings."""
+    """Returns the id of a command's entry."""
     return MessageId(partition, signed(command.message_id.ledgerId), signed(command.message_id.entryId))
 
 
 def entry_of(command: CommandMessage, entry: bytes, partition: int) -> RawEntry:
-    """One that came alone.
+    """Returns an entry that arrived alone.
 
-    :raises EntryError: it contradicts itself
+    :raises EntryError: the entry contradicts itself
     """
     size = parse_entry(entry, verify_checksum=False).batch_size or 0
     ledger_id, entry_id = id_of(command, partition).position
@@ -188,7 +188,7 @@ def entry_of(command: CommandMessage, entry: bytes, partition: int) -> RawEntry:
 
 
 class MessageReference:
-    """A message without its content: enough to acknowledge it on any consumer."""
+    """A message without its content, for acknowledging it on any consumer."""
 
     __slots__ = ("_id", "_topic")
 
@@ -247,7 +247,7 @@ class Message:
         return self._topic
 
     def redelivery_count(self) -> int:
-        """How often it was delivered before, where the broker counts."""
+        """Number of earlier deliveries, if the broker counts them."""
         return self._redeliveries
 
     def publish_timestamp(self) -> int:
@@ -267,24 +267,24 @@ class Message:
         return {pair.key: pair.value for pair in self._own().properties}
 
     def partition_key(self) -> str:
-        """Empty when it has none."""
+        """Empty without a key."""
         return self._own().partition_key
 
     def has_partition_key(self) -> bool:
         return self._own().HasField("partition_key")
 
     def has_base64_encoded_key(self) -> bool:
-        """Whether :meth:`partition_key` is in Base64: the producer gave bytes."""
+        """Whether :meth:`partition_key` is in Base64, because the key is bytes."""
         return self._own().partition_key_b64_encoded
 
     def has_null_partition_key(self) -> bool:
-        """Whether it has a key, which is null, as messages of keys and values may have it."""
+        """Whether the message has a null key, which is possible with key-value schemas."""
         return self._own().null_partition_key
 
     def partition_key_bytes(self) -> bytes | None:
-        """The key as the producer gave it, which need not be text; None: there is none.
+        """Returns the key as set by the producer, which need not be text; None: no key.
 
-        :raises InvalidMessage: it is said to be in Base64, and is not
+        :raises InvalidMessage: the key is marked as Base64, and is not
         """
         own = self._own()
         if own.null_partition_key or not own.HasField("partition_key"):
@@ -297,33 +297,33 @@ class Message:
             raise InvalidMessage(f"{self._id}: its key is not Base64") from error
 
     def replicated_from(self) -> str:
-        """The cluster where it was published; empty: this one."""
+        """The cluster where the message was published; empty: this one."""
         return self._entry.metadata.replicated_from
 
     def encryption(self) -> MessageMetadata | None:
-        """What it was encrypted with; None: it is not encrypted."""
+        """Metadata of the encryption; None: the message is not encrypted."""
         metadata = self._entry.metadata
         return metadata if metadata.encryption_keys else None
 
     def schema_version(self) -> bytes:
-        """Of the schema it was written with, as the broker told the producer; empty when it has none."""
+        """The version of the producer's schema; empty without a schema."""
         return self._entry.metadata.schema_version
 
     def ordering_key(self) -> str:
-        """Empty when it has none."""
+        """Empty without a key."""
         return self._own().ordering_key.decode(errors="replace")
 
     def event_timestamp(self) -> int:
-        """ms since 1970; 0 when none was given."""
+        """ms since 1970; 0 if not set."""
         return self._own().event_time
 
     def has_null_value(self) -> bool:
         return self._own().null_value
 
     def _own(self) -> MessageMetadata | SingleMessageMetadata:
-        """The metadata that is this message's own.
+        """Returns the metadata of this message itself, not of its batch.
 
-        :raises InvalidMessage: it cannot be parsed
+        :raises InvalidMessage: the metadata cannot be parsed
         """
         own = self._own_metadata
         if own is None:
@@ -336,9 +336,9 @@ class Message:
 
 
 Acknowledged = Message | MessageReference | RawEntry | MessageId
-"""What says which message, or which whole entry, is meant."""
+"""Identifies a message, or a whole entry."""
 
 
 def meant_by(said: Acknowledged) -> MessageId:
-    """The id of the message, or of the entry, that is meant."""
+    """Returns the id of the message or entry."""
     return said if isinstance(said, MessageId) else said.message_id()

@@ -1,4 +1,4 @@
-"""Where a message is: ledger, entry, place in its batch, partition."""
+"""The id of a message: ledger, entry, index in its batch, partition."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _I64_MAX = (1 << 63) - 1
 
 @total_ordering
 class MessageId:
-    """Immutable, hashable, ordered by ledger, entry, batch index and partition.
+    """A message id: immutable, hashable, ordered by ledger, entry, batch index and partition.
 
-    Ids are signed: -1 where the wire has 2^64-1. ``batch_size`` is 0 where unknown.
+    Numbers are signed: -1 for 2^64-1 of the protocol. ``batch_size`` is 0 if unknown.
     """
 
     __slots__ = ("_batch_index", "_batch_size", "_entry_id", "_ledger_id", "_partition")
@@ -63,7 +63,7 @@ class MessageId:
         return self._ledger_id, self._entry_id
 
     def serialize(self) -> bytes:
-        """As official clients write it: a ``MessageIdData``."""
+        """Returns a ``MessageIdData``, as in official clients."""
         return encode_message_id(
             self._ledger_id, self._entry_id, self._partition, self._batch_index, self._batch_size
         )
@@ -72,7 +72,7 @@ class MessageId:
     def deserialize(message_id_bytes: bytes) -> MessageId:
         """The inverse of :meth:`serialize`.
 
-        :raises InvalidMessage: these bytes are no id
+        :raises InvalidMessage: the bytes are not an id
         """
         plain = decode_message_id(message_id_bytes)
         if plain is not None:

@@ -13,7 +13,7 @@ _I64, _U64 = 1 << 63, 1 << 64
 
 
 class MessageOptions:
-    """What a message may carry besides its content, as official clients name it."""
+    """The options of a message, with the names of official clients."""
 
     __slots__ = (
         "deliver_at",
@@ -45,12 +45,10 @@ class MessageOptions:
 
         :param partition_key_bytes: a key that need not be text, in place of ``partition_key``; consumers get
             it in Base64
-        :param null_partition_key: says that its key is null, as messages of keys and values may have it
-
-        :param deliver_at: ms since 1970, before which it is not delivered (Shared and Key_Shared)
-        :param deliver_after: the same, from ``now_ms`` on
-        :raises InvalidMessage: two were given of which each says the same thing, or a time has no room in 64
-            bits
+        :param null_partition_key: the key is null, which is possible with key-value schemas
+        :param deliver_at: ms since 1970, before which the message is not delivered (Shared and Key_Shared)
+        :param deliver_after: the same, relative to ``now_ms``
+        :raises InvalidMessage: two options exclude each other, or a time does not fit into 64 bits
         """
         if partition_key_bytes is not None:
             if partition_key is not None:
@@ -80,13 +78,13 @@ class MessageOptions:
 
     @property
     def must_be_alone(self) -> bool:
-        """Whether it says something that only an entry of its own can say."""
+        """Whether an option requires a separate entry for the message."""
         return (
             self.deliver_at is not None or self.disable_replication or self.replication_clusters is not None
         )
 
     def fill(self, metadata: MessageMetadata) -> None:
-        """Writes all of it to an entry's metadata."""
+        """Writes all options to an entry's metadata."""
         self._fill_own(metadata)
         if self.deliver_at is not None:
             metadata.deliver_at_time = self.deliver_at
@@ -96,13 +94,13 @@ class MessageOptions:
             metadata.replicate_to.extend(self.replication_clusters)
 
     def single(self) -> bytes:
-        """The part of it that a message inside a batch carries, serialized without required fields."""
+        """Returns the options of a message inside a batch, serialized without required fields."""
         metadata = SingleMessageMetadata()
         self._fill_own(metadata)
         return metadata.SerializePartialToString()
 
     def _fill_own(self, metadata: MessageMetadata | SingleMessageMetadata) -> None:
-        """What a message has in a batch as well as alone."""
+        """Writes the options that a message has in a batch as well as alone."""
         if self.properties:
             for key, value in self.properties.items():
                 metadata.properties.add(key=key, value=value)
@@ -111,7 +109,7 @@ class MessageOptions:
             metadata.event_time = self.event_timestamp
 
     def fill_keys(self, metadata: MessageMetadata | SingleMessageMetadata) -> None:
-        """Writes the keys alone."""
+        """Writes only the keys."""
         if self.partition_key is not None:
             metadata.partition_key = self.partition_key
             if self.key_is_bytes:
@@ -123,5 +121,5 @@ class MessageOptions:
 
 
 def _is_within(value: object, lowest: int, end: int) -> bool:
-    """Whether it is a number of that range, whatever a caller without types gave."""
+    """Whether the value is a number in the range; callers may not check types."""
     return isinstance(value, int) and lowest <= value < end

@@ -1,4 +1,4 @@
-"""From entries to messages, for a consumer: decrypted, and put together where they came in chunks."""
+"""Converts entries of a consumer to messages: decrypts them, and assembles chunks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class MessageOpening:
-    """Of one consumer."""
+    """The conversion of one consumer."""
 
     def __init__(
         self,
@@ -34,12 +34,12 @@ class MessageOpening:
         open_waiting: Callable[[], object],
         aside: Callable[[RawEntry], bool],
     ) -> None:
-        """:param used: told of messages that are not delivered, for which others may come
+        """:param used: called with the number of messages that are not delivered, to return their permits
 
-        :param acknowledge: of entries that are discarded
-        :param withheld: told of entries that are neither delivered nor discarded
-        :param open_waiting: passes what has come and was not taken yet to :meth:`messages`
-        :param aside: takes an entry whose messages come later, or answers False
+        :param acknowledge: acknowledges discarded entries
+        :param withheld: called with entries that are neither delivered nor discarded
+        :param open_waiting: passes entries that have arrived and were not received yet to :meth:`messages`
+        :param aside: takes an entry whose messages follow later, or returns False
         """
         self._clock = io.clock
         self._topic = topic
@@ -61,10 +61,10 @@ class MessageOpening:
         )
 
     def messages(self, entry: RawEntry, *, skipped: bool) -> Iterable[Message]:
-        """Those that are whole with this entry.
+        """Returns the messages that this entry completes.
 
-        :param skipped: it lies before the place where the consumer begins
-        :raises InvalidMessage: it cannot be taken apart
+        :param skipped: the entry is before the start position of the consumer
+        :raises InvalidMessage: the entry cannot be split
         """
         metadata = entry.metadata
         if metadata.encryption_keys:
@@ -114,7 +114,7 @@ class MessageOpening:
         return ()
 
     def _without_those_before(self, chunk: RawEntry) -> None:
-        """They may have been delivered elsewhere, and come again, but not for ever."""
+        """Withholds a chunk without the earlier ones, which may be redelivered; acknowledges an old one."""
         position = (chunk.ledger_id, chunk.entry_id)
         age_ms = self._clock.wall_ms() - chunk.metadata.publish_time
         if self._chunks_ms and age_ms > self._chunks_ms:
@@ -131,7 +131,7 @@ class MessageOpening:
                 self._withheld(position)
 
     def _expire(self, positions: list[Position]) -> None:
-        """Acknowledged, as Pulsar's clients do: who sent the message has not sent the rest of it."""
+        """Acknowledges the chunks, as Pulsar's clients do: the producer did not send the rest."""
         log.warning("%s: discarding a chunked message: its chunks did not arrive in time", self._topic)
         for position in positions:
             self._acknowledge(position)
@@ -140,7 +140,7 @@ class MessageOpening:
 def _opener(options: ConsumerOptions) -> Opener | None:
     if options.crypto_key_reader is None:
         return None
-    # Cryptography is loaded for those who ask for it.
+    # Imported late: most consumers do not decrypt.
     from magnetar.client.encryption.payloads import Opener
 
     return Opener(options.crypto_key_reader)

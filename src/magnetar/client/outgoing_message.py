@@ -1,4 +1,4 @@
-"""What a producer sends: single messages, and batches as they gather."""
+"""Outgoing messages: single ones, and batches."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from magnetar.protocol.hot_client_encode import BatchBuffer
 from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata
 
 Done = Callable[[MessageId | None, PulsarException | None], object]
-"""Told once per message: its id, or why it was not published."""
+"""Called once per message, with its id or the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedEntry:
-    """An entry whose boundaries are fixed: it is published as it is, by whoever made it."""
+    """An entry that the caller has prepared and that is published as it is."""
 
     sequence_id: int
     highest_sequence_id: int
-    """Of its last message; as ``sequence_id`` where it has one message."""
+    """Sequence id of its last message; equals ``sequence_id`` for one message."""
     count: int
-    """Messages in it."""
+    """Number of messages."""
     metadata: bytes
     """Serialized, without producer name, sequence id and publish time."""
     payload: bytes
-    """As ``metadata`` says: batched, compressed."""
+    """Batched and compressed according to ``metadata``."""
 
 
 class Pending:
-    """One SEND until its receipt."""
+    """A SEND without a receipt."""
 
     __slots__ = ("batched", "born", "done", "frame", "highest", "sequence_id")
 
@@ -80,7 +80,7 @@ class Batch:
 
     @property
     def size(self) -> int:
-        """Bytes so far, uncompressed."""
+        """Uncompressed size in bytes."""
         return self._buffer.size
 
     def add(
@@ -95,7 +95,7 @@ class Batch:
         self.done.append(done)
 
     def take(self, codec: int) -> tuple[bytes, bytes, list[Done]]:
-        """(metadata behind sequence id and publish time, payload, whom to tell); empty afterwards.
+        """Returns (metadata after sequence id and publish time, payload, callbacks), and empties the batch.
 
         :raises CompressionError: the codec's library is not installed
         """
@@ -103,7 +103,7 @@ class Batch:
         metadata = MessageMetadata(num_messages_in_batch=len(done))
         options, self._options = self._options, None
         if options is not None:
-            # As in official clients, the first message's keys stand for the batch.
+            # As in official clients, the batch has the keys of its first message.
             options.fill_keys(metadata)
         if len(done) > 1:
             metadata.highest_sequence_id = self.last_sequence_id
@@ -112,7 +112,7 @@ class Batch:
 
 
 def compressed(metadata: MessageMetadata, payload: bytes, codec: int) -> bytes:
-    """The payload as it is sent; the metadata says how it was compressed.
+    """Returns the compressed payload, and sets the compression in the metadata.
 
     :raises CompressionError: the codec's library is not installed
     """

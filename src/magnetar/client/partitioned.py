@@ -1,4 +1,4 @@
-"""A topic with partitions: one producer or consumer on each, behind one."""
+"""Producers and consumers of a partitioned topic, with one for each partition."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from magnetar.client.producer_options import ProducerOptions
 from magnetar.naming.hashes import java_string_hash, murmur3_positive
 
 Router = Callable[[bytes, MessageOptions | None, int], int]
-"""Which partition gets a message: content, options, number of partitions."""
+"""Returns the partition of a message, from content, options and number of partitions."""
 
 
 class PartitionedProducer:
-    """Made by ``Client.create_producer`` on a topic with partitions; used like a :class:`Producer`.
+    """A producer of a partitioned topic; used like a :class:`Producer`.
 
-    Messages with a key go where official Java clients send them; others to one partition for the time of a
-    batch, then to the next.
+    Messages with a key go to the same partition as with official Java clients; others to one partition for
+    the time of a batch, then to the next.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class PartitionedProducer:
         return Producer(self._services, f"{self._topic}-partition-{index}", self._options)
 
     async def open(self) -> None:
-        """:raises PulsarException: why it cannot be; then none of them is open"""
+        """:raises PulsarException: a producer cannot be opened; then none is open"""
         try:
             for part in self._parts:
                 await part.open()
@@ -76,7 +76,7 @@ class PartitionedProducer:
         self._looking.begin()
 
     async def _grow(self) -> None:
-        """Messages go to new partitions as soon as each can take them."""
+        """Adds new partitions; messages go to each as soon as its producer is open."""
         count = await self._services.lookup.partitions(self._topic, makes_topic=False)
         for index in range(len(self._parts), count):
             part = self._producer(index)
@@ -93,12 +93,12 @@ class PartitionedProducer:
         return all(part.is_connected() for part in self._parts)
 
     def last_sequence_id(self) -> int:
-        """The highest of all partitions."""
+        """The highest sequence id of all partitions."""
         return max(part.last_sequence_id() for part in self._parts)
 
     @property
     def pending_messages(self) -> int:
-        """Messages without a receipt, over all partitions."""
+        """Number of messages without a receipt, over all partitions."""
         return sum(part.pending_messages for part in self._parts)
 
     def _part(self, content: bytes, options: MessageOptions | None) -> Producer:
@@ -160,7 +160,7 @@ class PartitionedProducer:
 
 
 class PartitionedConsumer(GatheredConsumer):
-    """Made by ``Client.subscribe`` on a topic with partitions; used like a :class:`Consumer`."""
+    """A consumer of a partitioned topic; used like a :class:`Consumer`."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class PartitionedConsumer(GatheredConsumer):
         self._looking.begin()
 
     async def _grow(self) -> None:
-        """New partitions are consumed from where the subscription stands there: brokers make it with them."""
+        """Adds new partitions, at the position of the subscription, which brokers create with them."""
         count = await self._services.lookup.partitions(self._topic, makes_topic=False)
         for index in range(len(self._parts), count):
             part = self._consumer(self._topic, index, count)

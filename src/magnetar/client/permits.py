@@ -1,4 +1,4 @@
-"""How many messages a consumer asks for ahead."""
+"""Permits: the number of messages that a consumer requests ahead."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 
 class Permits:
-    """Of one consumer. The broker sends as many messages as it has permits for.
+    """The permits of one consumer. The broker sends at most as many messages as it has permits for.
 
-    With a queue of size 0 nothing is asked for ahead: one message at a time, when somebody wants it.
+    With a queue of size 0 nothing is requested ahead, but one message at a time when the program receives.
     """
 
     def __init__(self, queue_size: int, give: Callable[[int], object]) -> None:
-        """:param give: tells the broker of so many more, if there is a connection"""
+        """:param give: sends permits to the broker, if there is a connection"""
         self._queue_size = queue_size
         self._threshold = max(1, queue_size // 2)
         self._give = give
@@ -20,7 +20,7 @@ class Permits:
         self._one_is_asked_for = False
 
     def use(self, messages: int) -> None:
-        """So many messages were taken: the broker may send as many more, told once per half a queue."""
+        """Counts received messages; permits for as many are sent once per half a queue."""
         if self._queue_size == 0:
             return
         self._used += messages
@@ -29,17 +29,17 @@ class Permits:
             self._give(used)
 
     def ask_for_one(self) -> None:
-        """Where nothing is asked for ahead."""
+        """Requests one message, with a queue of size 0."""
         if self._queue_size == 0 and not self._one_is_asked_for:
             self._one_is_asked_for = True
             self._give(1)
 
     def arrived(self) -> None:
-        """Something came: who wants one more has to ask again."""
+        """Notes an arrival: the next message needs another :meth:`ask_for_one`."""
         self._one_is_asked_for = False
 
     def widen(self, queue_size: int) -> None:
-        """Asks for so many messages ahead from now on; never for fewer than before."""
+        """Enlarges the queue; a smaller size has no effect."""
         more = queue_size - self._queue_size
         if more > 0:
             self._queue_size = queue_size
@@ -47,10 +47,10 @@ class Permits:
             self._give(more)
 
     def attached(self, *, listened: bool, waited: bool) -> None:
-        """The broker of a new connection knows of none.
+        """Sends permits on a new connection, whose broker has none.
 
-        :param listened: whether a listener takes what comes
-        :param waited: whether somebody waits for a message
+        :param listened: whether a listener takes arriving messages
+        :param waited: whether the program waits for a message
         """
         self._used = 0
         self._one_is_asked_for = self._queue_size == 0 and (waited or (listened and self._one_is_asked_for))

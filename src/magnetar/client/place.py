@@ -1,4 +1,4 @@
-"""From which message on a consumer delivers: brokers start at entries, and batches hold several messages."""
+"""The first message of a consumer: brokers start at entries, and batches have several messages."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from magnetar.client.message_id import MessageId
 
 
 class StartPosition:
-    """A start id; the ends of a topic name no message and skip nothing."""
+    """A start id; the ends of a topic are not messages and skip nothing."""
 
     __slots__ = ("_start", "inclusive")
 
     def __init__(self, start: MessageId | None, inclusive: bool) -> None:
-        """:param inclusive: whether the message that ``start`` names is delivered itself"""
+        """:param inclusive: whether the message ``start`` is itself delivered"""
         if start is not None and (start == MessageId.latest or start.ledger_id() < 0):
             start = None
         self._start = start
@@ -19,11 +19,11 @@ class StartPosition:
 
     @property
     def matters(self) -> bool:
-        """Whether :meth:`skips` has anything to tell."""
+        """Whether :meth:`skips` may still return True."""
         return self._start is not None
 
     def skips(self, found: MessageId) -> bool:
-        """Whether a message, or an entry, lies before it; what comes later need not be asked about."""
+        """Whether a message or an entry is before the start; no check is needed for later ones."""
         start = self._start
         if start is None:
             return False
@@ -39,7 +39,7 @@ class StartPosition:
         return found.batch_index() <= start.batch_index()
 
     def is_before(self, last: MessageId) -> bool | None:
-        """Whether ``last`` is delivered from here on; None where it names no message."""
+        """Whether ``last`` is delivered with this start; None if the start is not a message."""
         start = self._start
         if start is None:
             return None

@@ -1,4 +1,4 @@
-"""Connections by broker: opened when first asked for, shared, opened again when they broke."""
+"""Connections by broker: opened on demand, shared, and reopened after failures."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class ConnectionPool:
         get_auth_data: Callable[[], Awaitable[AuthData]] | None = None,
         keep_alive: float = KEEP_ALIVE_SECONDS,
     ) -> None:
-        """:param per_broker: connections to one broker, given out in turn; at least 1
+        """:param per_broker: connections to one broker, used in turn; at least 1
 
         :param connection_timeout: seconds until the broker must have answered CONNECT
         :param network: None: that of ``io``
-        :param get_auth_data: gives new credentials; None: this client has none
+        :param get_auth_data: returns new credentials; None: without credentials
         """
         self._io = io
         self._per_broker = per_broker
@@ -49,18 +49,18 @@ class ConnectionPool:
         self._open: dict[_Key, Connection] = {}
 
     async def next(self, broker: Address, through: Address) -> Connection:
-        """As :meth:`get`, each of the connections to ``broker`` in turn."""
+        """As :meth:`get`, with the connections to ``broker`` in turn."""
         turn = self._turns.get((broker, through), 0)
         self._turns[broker, through] = (turn + 1) % self._per_broker
         return await self.get(broker, through, turn)
 
     async def get(self, broker: Address, through: Address, number: int = 0) -> Connection:
-        """A connection to ``broker``.
+        """Returns a connection to ``broker``.
 
-        :param through: where to connect to: the broker itself, or a proxy
-        :param number: which of the connections to this broker, from 0 on
-        :raises ConnectError: nobody answers there
-        :raises PulsarException: what the broker answered to CONNECT
+        :param through: the address to connect to: the broker itself, or a proxy
+        :param number: index of the connection to this broker, from 0
+        :raises ConnectError: the address does not answer
+        :raises PulsarException: the broker's error to CONNECT
         """
         key = (broker, through, number)
         connection = self._open.get(key)
@@ -113,14 +113,14 @@ class ConnectionPool:
         except OSError as error:
             raise connect_failure(str(through), error) from error
         finally:
-            # Also when nobody waits any more: a connection that did not get ready must not stay open.
+            # Also after a cancellation: a connection that did not get ready must not stay open.
             for each in made:
                 if self._open.get(key) is not each:
                     each.abort(ConnectError(f"connecting to {through} was given up"))
         return connection
 
     def close(self) -> None:
-        """Closes all; whoever waits for one hears AlreadyClosed."""
+        """Closes all connections; waiting callers get AlreadyClosed."""
         self._closed = True
         for opening in list(self._opening.values()):
             opening.cancel()

@@ -1,4 +1,4 @@
-"""From the content of a message to a value, for the schemas that have no definition."""
+"""Converts the content of a message to a value, for schemas without a definition."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 __all__ = ["BAD_VALUES", "PRIMITIVES", "Decoder"]
 
 Decoder = Callable[[bytes], Any]
-"""Raises one of ``BAD_VALUES`` where the content does not fit the schema."""
+"""Raises one of ``BAD_VALUES`` if the content does not match the schema."""
 
 BAD_VALUES = (ValueError, TypeError, LookupError, EOFError, struct.error, ArithmeticError)
 
@@ -61,4 +61,4 @@ PRIMITIVES: dict[str, Decoder] = {
     "LOCAL_DATE": _long,
     "LOCAL_DATE_TIME": _date_time,
 }
-"""By the name of the type. Dates are days, and times microseconds, since 1970."""
+"""Decoders by the name of the type. Dates are days, and times microseconds, since 1970."""

@@ -1,4 +1,4 @@
-"""A producer on one topic, or on one partition: pipelined, batching, in order over reconnects."""
+"""A producer on one topic or partition: pipelined, with batches, in order also after reconnects."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ SendCallback = Callable[[Result, MessageId | None], object]
 
 
 class Producer(Attachment):
-    """Made by ``Client.create_producer``."""
+    """A producer; see ``Client.create_producer``."""
 
     def __init__(self, services: Services, topic: str, options: ProducerOptions) -> None:
         """:raises InvalidConfiguration: an option is out of range
 
-        :raises CryptoError: the key for encryption is not to be had, or is none
+        :raises CryptoError: the key for encryption cannot be read, or is not a key
         """
         super().__init__(services, topic)
         options.check()
@@ -81,28 +81,28 @@ class Producer(Attachment):
         self._drained: list[Any] = []
 
     def producer_name(self) -> str:
-        """As given, or as the broker made it up."""
+        """The given name, or the name from the broker."""
         return self._name
 
     def last_sequence_id(self) -> int:
-        """Of what was published last; -1 before that."""
+        """The sequence id of the last published message; -1 before the first one."""
         return self._last_sequence_id
 
     @property
     def pending_messages(self) -> int:
-        """Messages without a receipt."""
+        """Number of messages without a receipt."""
         return self._pending_messages
 
     # Sending
 
     async def send(self, content: bytes, *, sequence_id: int | None = None, **options: Any) -> MessageId:
-        """Publishes one message and waits until the broker has it.
+        """Publishes one message and waits for the receipt.
 
         Options are those of :class:`MessageOptions`.
 
         :raises ProducerQueueIsFull: too many are pending, unless ``block_if_queue_full``
-        :raises MessageTooBig: it exceeds what the broker accepts
-        :raises Timeout: no receipt within the send time-out; it may still have been published
+        :raises MessageTooBig: the message is larger than the broker accepts
+        :raises Timeout: no receipt within the send time-out; the message may still have been published
         :raises PulsarException: the producer is closed, or has failed for good
         """
         future = self._loop.create_future()
@@ -130,7 +130,7 @@ class Producer(Attachment):
         """Publishes one message; ``callback(result, message id)`` is called in the loop.
 
         :raises ProducerQueueIsFull: too many are pending
-        :raises PulsarException: as :meth:`send`, what is known at once
+        :raises PulsarException: as :meth:`send`, for errors that are known immediately
         """
 
         def done(message_id: MessageId | None, error: PulsarException | None) -> None:
@@ -140,7 +140,7 @@ class Producer(Attachment):
         self.enqueue(content, done, sequence_id, self.message_options(options))
 
     def message_options(self, options: Mapping[str, Any]) -> MessageOptions | None:
-        """:raises InvalidMessage: they contradict each other"""
+        """:raises InvalidMessage: options contradict each other"""
         if not options:
             return None
         return MessageOptions(**options, now_ms=self._services.io.clock.wall_ms())
@@ -150,7 +150,8 @@ class Producer(Attachment):
     ) -> None:
         """Publishes one message; ``done`` is called once, in the order of receipts.
 
-        :raises PulsarException: as :meth:`send`, what is known at once; then ``done`` is not called
+        :raises PulsarException: as :meth:`send`, for errors that are known immediately; then ``done`` is not
+            called
         """
         self.check_open()
         settings = self._options
@@ -178,15 +179,15 @@ class Producer(Attachment):
                     self._send_batch()
                 self._send_single(sequence_id, content, options, done)
         except (TypeError, ValueError) as error:
-            # Of another type than the metadata has, or out of its range: nothing of it is pending.
+            # A value has the wrong type, or is out of range: the message is not pending.
             self._pending_messages -= 1
             raise InvalidMessage(f"{self._topic}: {error}") from error
 
     def enqueue_prepared(self, entry: PreparedEntry, done: Done) -> None:
-        """Publishes an entry as it is, behind everything that was enqueued before.
+        """Publishes a prepared entry, after everything that was enqueued before.
 
         It counts as one pending message, and ``done`` is called once. Sequence ids must rise from entry to
-        entry; a broker that knows them already (deduplication) confirms them without a message id.
+        entry; a broker that has stored them already (deduplication) confirms them without a message id.
 
         :raises PulsarException: the producer is closed or has failed for good, or too many are pending
         """
@@ -205,7 +206,7 @@ class Producer(Attachment):
 
     @property
     def max_message_size(self) -> int:
-        """Bytes of payload that the broker takes; the default while there is no connection."""
+        """Largest payload that the broker accepts, in bytes; the default without a connection."""
         connection = self._connection
         return connection.wire.max_message_size if connection is not None else DEFAULT_MAX_MESSAGE_SIZE
 
@@ -235,7 +236,7 @@ class Producer(Attachment):
         if not chunks:
             self._send(sequence_id, -1, tail, payload, [done], False)
             return
-        # Each of them waits for a receipt, and counts.
+        # Each chunk waits for a receipt, and counts as pending.
         self._pending_messages += len(chunks) - 1
         outcome = SharedOutcome(done, len(chunks))
         for said, part in chunks:
@@ -262,7 +263,7 @@ class Producer(Attachment):
             return
         left = self._batch.born + self._options.batching_max_publish_delay_ms / 1000 - self._loop.time()
         if left > 0.0002:
-            # The batch it was set for has gone; this one is younger.
+            # The timer was set for an earlier batch; this one is younger.
             self._batch_timer = self._loop.call_later(left, self._batch_due)
         else:
             self._send_batch()
@@ -292,7 +293,7 @@ class Producer(Attachment):
         *,
         is_chunk: bool = False,
     ) -> None:
-        """:param count: messages in the entry, where that is not the number of those who are told"""
+        """:param count: messages in the entry; 0: the number of callbacks"""
         now = self._loop.time()
         ids = (sequence_id, highest, count or len(done))
         try:
@@ -308,13 +309,13 @@ class Producer(Attachment):
             self._send_timer = self._loop.call_later(delay, self._send_due)
 
     def _refuse(self, done: list[Done], error: PulsarException) -> None:
-        """Of what was counted as pending, and is not sent."""
+        """Fails messages that were counted as pending and are not sent."""
         self._pending_messages -= len(done)
         for each in done:
             each(None, error)
 
     def _send_due(self) -> None:
-        """Fails all that is pending when the oldest has waited too long, as order is kept among them."""
+        """Fails all pending messages when the oldest has timed out, because their order is kept."""
         self._send_timer = None
         if not self._pending:
             return
@@ -326,14 +327,14 @@ class Producer(Attachment):
             self._fail_pending(Timeout(f"{self._topic}: no receipt within {seconds:g} s"))
 
     async def flush(self) -> None:
-        """Sends what waits in a batch and waits until nothing is pending; senders are told of failures."""
+        """Sends the open batch and waits until no message is pending; callbacks get failures."""
         self._send_batch()
         if self._pending_messages:
             drained = self._loop.create_future()
             self._drained.append(drained)
             await drained
 
-    # What the connection tells
+    # Events of the connection
 
     def receipts(self, run: ReceiptRun) -> None:
         pending = self._pending
@@ -341,7 +342,7 @@ class Producer(Attachment):
         for index in range(run.count):
             sequence_id = sequence_ids[index]
             if not pending or sequence_id < pending[0].sequence_id:
-                # Of something that was given up, or was sent twice over a reconnect.
+                # The message was given up, or was sent twice because of a reconnect.
                 continue
             head = pending[0]
             if sequence_id > head.sequence_id:
@@ -356,7 +357,7 @@ class Producer(Attachment):
 
     def send_failed(self, sequence_id: int, error: PulsarException) -> None:
         if isinstance(error, NotAllowedError):
-            # Brokers say so at once: what was sent before it may still wait to be stored.
+            # Brokers send this error immediately, while earlier messages may still wait to be stored.
             for index, refused in enumerate(self._pending):
                 if refused.sequence_id == sequence_id:
                     del self._pending[index]
@@ -367,11 +368,11 @@ class Producer(Attachment):
             return
         connection = self._connection
         if connection is not None:
-            # What the broker could not take now is sent again, in order, on a new connection.
+            # Pending messages are sent again, in order, on a new connection.
             connection.abort(error)
 
     def _moved_on(self) -> None:
-        """Something is no longer pending."""
+        """Called when a message is no longer pending."""
         while self._queued and not self._is_full:
             content, done, sequence_id, options = self._queued.popleft()
             try:
@@ -463,7 +464,7 @@ class Producer(Attachment):
         return self._tell_closed(connection)
 
     async def close(self) -> None:
-        """Publishes what is pending, at most for the operation time-out, then ends; twice does nothing."""
+        """Publishes pending messages, within the operation time-out, then closes. Idempotent."""
         if self._closed:
             return
         if self._failure is None and self._connection is not None:
@@ -482,5 +483,5 @@ class Producer(Attachment):
                 await self._goodbye(self._tell_closed(connection))
                 connection.wire.producers.pop(self._id, None)
         finally:
-            # Nothing else ends the waiting of their senders, whatever the broker answers, or does not.
+            # Nothing else ends the wait of their senders, whatever the broker answers.
             self._fail_pending(AlreadyClosed(f"{self._topic}: closed"))

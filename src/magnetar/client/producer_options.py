@@ -1,4 +1,4 @@
-"""What a producer may be told."""
+"""The options of a producer."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProducerOptions:
-    """Names and defaults of the official client; batching is on by default, as in its asyncio face."""
+    """Names and defaults are those of the official client; batching is on, as in its asyncio client."""
 
     producer_name: str | None = None
     initial_sequence_id: int | None = None
     send_timeout_millis: int = 30000
-    """0: none."""
+    """0: no time-out."""
     compression_type: CompressionType = CompressionType.NONE
     max_pending_messages: int = 1000
     block_if_queue_full: bool = False
@@ -32,16 +32,16 @@ class ProducerOptions:
     properties: Mapping[str, str] = field(default_factory=dict)
     access_mode: ProducerAccessMode = ProducerAccessMode.Shared
     schema: ProducerSchema | None = None
-    """What it declares of its contents, which go out as they are given; None: nothing."""
+    """The declared schema; contents are sent unchanged. None: no schema."""
     chunking_enabled: bool = False
-    """Sends what is larger than an entry in several; not with batching."""
+    """Sends messages that are larger than an entry in chunks; not with batching."""
     encryption_key: str | None = None
-    """The name of the key that contents are encrypted for; None: they are not."""
+    """The name of the key for encryption; None: without encryption."""
     crypto_key_reader: KeyReader | None = None
-    """Where that key comes from."""
+    """The source of that key."""
 
     def check(self) -> None:
-        """:raises InvalidConfiguration: a bound is not above 0, or two options do not go together"""
+        """:raises InvalidConfiguration: a limit is not above 0, or two options exclude each other"""
         if self.chunking_enabled and self.batching_enabled:
             raise InvalidConfiguration("chunking_enabled and batching_enabled cannot be used together")
         if self.encryption_key is not None and self.crypto_key_reader is None:

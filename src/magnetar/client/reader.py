@@ -1,4 +1,4 @@
-"""A reader: a consumer without a durable subscription, from a place of its choice on."""
+"""A reader: a consumer with a non-durable subscription, from a chosen position."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Reader:
-    """Made by ``Client.create_reader``."""
+    """A reader; see ``Client.create_reader``."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Reader:
         auto_ack_oldest_chunked_message_on_queue_full: bool = False,
         expire_time_of_incomplete_chunked_message_ms: float = 60_000,
     ) -> None:
-        """:param start_message_id_inclusive: whether that message is read itself
+        """:param start_message_id_inclusive: whether that message is itself read
 
         The last five are those of :class:`ConsumerOptions`.
         """
@@ -62,7 +62,7 @@ class Reader:
         )
 
     async def open(self) -> None:
-        """:raises PulsarException: why it cannot be"""
+        """:raises PulsarException: the reader cannot be opened"""
         await self._consumer.open()
         if self._to_last:
             try:
@@ -80,25 +80,25 @@ class Reader:
         return self._consumer.is_connected()
 
     async def read_next(self, timeout_millis: float | None = None) -> Message:
-        """The next message.
+        """Returns the next message.
 
-        :raises Timeout: none came in time
+        :raises Timeout: no message arrived in time
         :raises PulsarException: the reader is closed, or has failed for good
         """
         return await self._consumer.receive(timeout_millis)
 
     async def read_next_entry(self, timeout_millis: float | None = None) -> RawEntry:
-        """The next entry as it is stored; do not mix with :meth:`read_next`.
+        """Returns the next entry as stored; do not mix with :meth:`read_next`.
 
-        :raises Timeout: none came in time
+        :raises Timeout: no message arrived in time
         :raises PulsarException: the reader is closed, or has failed for good
         """
         return await self._consumer.receive_entry(timeout_millis)
 
     async def read_entries(self, limit: int, timeout_millis: float | None = None) -> list[RawEntry]:
-        """The next entry, and those behind it that are here already; at most ``limit``.
+        """Returns the next entry, and following ones that have arrived already; at most ``limit``.
 
-        :raises Timeout: none came in time
+        :raises Timeout: no message arrived in time
         :raises PulsarException: the reader is closed, or has failed for good
         """
         entries = [await self._consumer.receive_entry(timeout_millis)]
@@ -110,19 +110,19 @@ class Reader:
         return entries
 
     def widen_queue(self, receiver_queue_size: int) -> None:
-        """Asks for so many messages ahead from now on; never for fewer than before."""
+        """Enlarges the receiver queue; a smaller size has no effect."""
         self._consumer.widen_queue(receiver_queue_size)
 
     async def has_message_available(self) -> bool:
-        """Whether there is a message behind the one that was read last."""
+        """Whether the topic has a message after the last read one."""
         return await self._consumer.has_message_available()
 
     async def get_last_message_id(self) -> MessageId:
-        """The id of the topic's last message; entry id -1 when it has none."""
+        """Returns the id of the topic's last message; its entry id is -1 if the topic is empty."""
         return await self._consumer.get_last_message_id()
 
     async def seek(self, messageid: MessageId | int) -> None:
-        """Goes on at a message, or at a publish time in ms since 1970."""
+        """Continues at a message, or at a publish time in ms since 1970."""
         await self._consumer.seek(messageid)
 
     async def close(self) -> None:

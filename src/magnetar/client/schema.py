@@ -1,4 +1,4 @@
-"""What producers declare about the contents of their messages, and what a topic's contents are."""
+"""Schemas of producers and of topics."""
 
 from __future__ import annotations
 
@@ -38,27 +38,28 @@ _NAMES = {number: name for name, number in _TYPES.items()}
 
 @dataclass(frozen=True)
 class ProducerSchema:
-    """The broker adds it to the topic's versions, or refuses the producer; see docs/schemas.md."""
+    """The schema of a producer. The broker adds it to the topic's versions, or refuses the producer; see
+    docs/schemas.md."""
 
     kind: str
-    """As the admin interface calls it, like ``AVRO`` or ``INT64``."""
+    """The type, with the name of the admin interface, such as ``AVRO`` or ``INT64``."""
     definition: str = ""
     """An Avro definition for AVRO and JSON; empty for others."""
     properties: Mapping[str, str] = field(default_factory=dict, hash=False)
     parts: tuple[ProducerSchema, ProducerSchema] | None = None
-    """Those of key and value; see :func:`key_value_schema`."""
+    """The schemas of key and value; see :func:`key_value_schema`."""
 
     @property
     def data(self) -> bytes:
-        """As it is stored."""
+        """The schema in its stored form."""
         if self.parts is None:
             return self.definition.encode()
         return key_values.join(*(part.data for part in self.parts))
 
     def fill(self, schema: Schema) -> None:
-        """Writes it into a command.
+        """Writes the schema to a command.
 
-        :raises KeyError: there is no such kind here
+        :raises KeyError: the type is unknown
         """
         schema.type = _TYPES[self.kind]
         schema.name = ""
@@ -68,10 +69,10 @@ class ProducerSchema:
 
 
 def key_value_schema(key: ProducerSchema, value: ProducerSchema, *, separated: bool) -> ProducerSchema:
-    """That of messages whose contents are a key and a value.
+    """Returns the schema of messages with a key and a value.
 
-    :param separated: the key is the message's (``partition_key_bytes``), and the content the value; else the
-        content is both (:func:`magnetar.protocol.key_values.join`)
+    :param separated: the key is that of the message (``partition_key_bytes``), and the content is the value;
+        else the content has both (:func:`magnetar.protocol.key_values.join`)
     """
     sides = (key_values.Declared(part.kind, part.properties) for part in (key, value))
     properties = key_values.described(*sides, separated=separated)
@@ -83,22 +84,22 @@ class TopicSchema:
     """One version of a topic's schema."""
 
     kind: str
-    """As the admin interface calls it; empty: one that is not known here."""
+    """The type, with the name of the admin interface; empty: unknown."""
     data: bytes
     """An Avro definition for AVRO and JSON; both for KEY_VALUE, see ``magnetar.protocol.key_values``."""
     properties: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def is_separated(self) -> bool:
-        """Whether the key of a KEY_VALUE is the message's, and not in front of its content."""
+        """Whether the key of a KEY_VALUE is that of the message, and not part of the content."""
         return key_values.is_separated(self.properties)
 
     def kind_of(self, side: str) -> str:
-        """The kind of the ``key`` or the ``value`` of a KEY_VALUE."""
+        """Returns the type of the ``key`` or the ``value`` of a KEY_VALUE."""
         return key_values.kind_of(self.properties, side)
 
 
 def topic_schema(schema: Schema) -> TopicSchema:
-    """As a broker tells it."""
+    """Converts the schema of a broker's answer."""
     properties = {pair.key: pair.value for pair in schema.properties}
     return TopicSchema(_NAMES.get(schema.type, ""), schema.schema_data, properties)

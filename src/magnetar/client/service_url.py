@@ -20,9 +20,9 @@ class Address:
 
 
 def parse_service_url(url: str) -> tuple[Address, ...]:
-    """The brokers that a service URL names; at least one.
+    """Returns the brokers of a service URL; at least one.
 
-    :raises InvalidUrl: it is neither a ``pulsar://`` nor a ``pulsar+ssl://`` URL
+    :raises InvalidUrl: the text is neither a ``pulsar://`` nor a ``pulsar+ssl://`` URL
     """
     scheme, separator, rest = url.partition("://")
     port = _PORTS.get(scheme)
@@ -32,7 +32,7 @@ def parse_service_url(url: str) -> tuple[Address, ...]:
 
 
 def is_secured(url: str) -> bool:
-    """Whether a service URL asks for TLS."""
+    """Whether a service URL is for TLS."""
     return url.startswith("pulsar+ssl://")
 
 

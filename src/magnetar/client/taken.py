@@ -1,4 +1,4 @@
-"""What a consumer keeps in mind of the messages that were taken, where it was told to."""
+"""Received messages that a consumer has to remember."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Open = Callable[[str], Awaitable[Sending]]
 
 
 class Taken:
-    """Acknowledgement time-out and dead letters of one consumer; nothing of both costs nothing."""
+    """Acknowledgement time-out and dead letters of one consumer; without both it costs nothing."""
 
     def __init__(
         self,
@@ -30,22 +30,22 @@ class Taken:
         acknowledge: Callable[[MessageId], object],
         open_producer: Callable[[str], Awaitable[Sending]],
     ) -> None:
-        """:param ask_again: wants entries delivered once more, after :meth:`without_dead` was asked
+        """:param ask_again: requests redelivery of entries, after :meth:`without_dead`
 
-        :param open_producer: of a topic for dead letters
+        :param open_producer: opens the producer of a dead letter topic
         """
         self._loop = loop
         seconds = options.unacked_messages_timeout_ms / 1000
         self._unacknowledged = Expiring[Position](loop, seconds, ask_again) if seconds else None
-        """Entries by when they were taken; ``ackTimeout`` of official clients."""
+        """Entries by the time of their receipt; ``ackTimeout`` of official clients."""
         policy = options.dead_letter_policy
-        # The others rewind as a whole, and could not leave one out.
+        # Other subscriptions rewind as a whole, and cannot leave out a message.
         self._dead: DeadLetters | None = None
         if policy is not None and shared:
             opened = _checked(open_producer, options.check_dead_letter_topic)
             self._dead = DeadLetters(policy, topic, subscription, opened, acknowledge, loop)
         self.matters = self._unacknowledged is not None or self._dead is not None
-        """Whether :meth:`add` has to be called at all."""
+        """Whether :meth:`add` must be called."""
 
     def add(self, message: Message) -> None:
         if self._unacknowledged is not None:
@@ -54,22 +54,22 @@ class Taken:
             self._dead.taken(message)
 
     def withheld(self, position: Position) -> None:
-        """An entry that nobody is given, and that is not acknowledged: its time runs all the same."""
+        """Starts the time-out of an entry that is neither delivered nor acknowledged."""
         if self._unacknowledged is not None:
             self._unacknowledged.add(position)
 
     def refused(self, position: Position) -> None:
-        """It is acknowledged negatively: that has a time of its own."""
+        """Stops the time-out after a negative acknowledgement, which has its own delay."""
         if self._unacknowledged is not None:
             self._unacknowledged.remove(position)
 
     def acknowledged(self, message_id: MessageId) -> None:
-        """A message is, or an entry."""
+        """Notes the acknowledgement of a message, or of an entry."""
         if self._dead is not None:
             self._dead.remove(message_id)
 
     def settled(self, position: Position) -> None:
-        """All of an entry is acknowledged."""
+        """Notes that an entry is completely acknowledged."""
         if self._unacknowledged is not None:
             self._unacknowledged.remove(position)
 
@@ -80,9 +80,9 @@ class Taken:
     def without_dead(
         self, positions: list[Position], ask_again: Callable[[list[Position]], object]
     ) -> list[Position]:
-        """Those of some entries that are to be asked for again; the others go where dead letters go.
+        """Returns the entries whose redelivery to request; the others go to the dead letter topic.
 
-        :param ask_again: told of those that could not go there
+        :param ask_again: called with entries that could not be published there
         """
         if self._dead is None:
             return positions
@@ -100,7 +100,7 @@ class Taken:
             ask_again(failed)
 
     def forget(self) -> None:
-        """All of it will be delivered again."""
+        """Drops everything, because it will be delivered again."""
         if self._unacknowledged is not None:
             self._unacknowledged.forget()
         if self._dead is not None:

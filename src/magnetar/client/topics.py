@@ -1,4 +1,4 @@
-"""One subscription on several topics: those of a list, or all of a namespace that fit a pattern."""
+"""One subscription on several topics: those of a list, or all that match a pattern."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from magnetar.naming.topic_name import PARTITION_SUFFIX
 log = logging.getLogger(__name__)
 
 Find = Callable[[bool], Awaitable[set[str]]]
-"""The topics that there are now, each partition for itself; whether asking may make those of a list."""
+"""Returns the present topics, with each partition; the argument permits creating those of a list."""
 
 DISCOVERY_SECONDS = 60.0
-"""Between two looks for topics that came or went, as ``patternAutoDiscoveryPeriod`` of Java clients."""
+"""Between two checks for changed topics, like ``patternAutoDiscoveryPeriod`` of Java clients."""
 
 
 class TopicsConsumer(GatheredConsumer):
-    """Made by ``Client.subscribe`` on several topics; used like a :class:`Consumer`.
+    """A consumer of several topics; used like a :class:`Consumer`.
 
-    Ids do not say which topic they are of: acknowledge messages.
+    Message ids do not contain the topic, so acknowledge messages, not ids.
     """
 
     def __init__(
@@ -41,15 +41,15 @@ class TopicsConsumer(GatheredConsumer):
         *,
         come_and_go: bool,
     ) -> None:
-        """:param discovery_seconds: between two looks for what has changed; 0: it stays as it is
+        """:param discovery_seconds: between two checks for changes; 0: no checks
 
-        :param come_and_go: whether any topic may; else it is only partitions that come
+        :param come_and_go: whether topics may be added and removed; else only partitions are added
         """
         super().__init__(services, f"topics of {subscription}")
         self._services = services
         self._find = find
         self._subscription = subscription
-        # One name for all: of several consumers each is who it is on every topic.
+        # One name for all topics, so that several consumers can be told apart.
         self._options = options.named(options.consumer_name or services.io.randomness.token(5).hex())
         self._come_and_go = come_and_go
         self._by_topic: dict[str, Consumer] = {}
@@ -95,7 +95,7 @@ class TopicsConsumer(GatheredConsumer):
         return found
 
     async def _add(self, topic: str) -> None:
-        # A topic that matched and was deleted is not to come back by who looked for it.
+        # Subscribing must not recreate a matching topic that was deleted.
         part = Consumer(
             self._services, topic, self._subscription, self._options, makes_topic=not self._come_and_go
         )
@@ -112,13 +112,13 @@ class TopicsConsumer(GatheredConsumer):
             await self._left(topic).close()
 
     def _left(self, topic: str) -> Consumer:
-        """The consumer of a topic, which is not one of these any more."""
+        """Removes the consumer of a topic, and returns it."""
         part = self._by_topic.pop(topic)
         self._parts.remove(part)
         return part
 
     def _taken(self, take: Callable[[Consumer], T | None]) -> T | None:
-        """Topics that were found and are gone are left out, until they are found again."""
+        """Takes from the next consumer; leaves out deleted topics until they are found again."""
         while True:
             try:
                 return super()._taken(take)
@@ -135,12 +135,12 @@ class TopicsConsumer(GatheredConsumer):
         await self._each(self._add, {topic for topic in now - known if self._may_come(topic)})
 
     def _may_come(self, topic: str) -> bool:
-        """Of a list only more partitions of what was consumed by partitions before."""
+        """Whether to add a topic; with a list, only further partitions of a consumed topic."""
         first = topic.rpartition(PARTITION_SUFFIX)[0] + PARTITION_SUFFIX + "0"
         return self._come_and_go or first in self._by_topic
 
     async def _each(self, change: Callable[[str], Awaitable[None]], topics: set[str]) -> None:
-        """One topic that fails keeps no other from being added or removed."""
+        """Applies a change to each topic; the failure of one does not affect others."""
         for topic in sorted(topics):
             try:
                 await change(topic)

@@ -1,4 +1,4 @@
-"""TLS of a client: from its options to a network, and what a failed handshake means."""
+"""TLS of a client: its options, its network, and errors of the handshake."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAY_PASS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 
 @dataclass(frozen=True, slots=True)
 class TlsOptions:
-    """Names are those of the official client, but for the first, which takes a key store, too."""
+    """Options with the names of the official client, except for the first, which also accepts a key store."""
 
     files: TlsFiles
     allow_insecure: bool
@@ -26,10 +26,10 @@ class TlsOptions:
 def network_of(
     io: ClientIo, service_url: str, options: TlsOptions, authentication: Authentication | None
 ) -> ConnectingNetwork:
-    """How to reach brokers: with TLS where the service URL says so.
+    """Returns the network to brokers, with TLS if the service URL requires it.
 
-    :raises InvalidConfiguration: a certificate that nobody would be shown, or without its key
-    :raises OperationNotSupported: there is no TLS on this network
+    :raises InvalidConfiguration: a certificate would not be used, or its key is missing
+    :raises OperationNotSupported: this network does not support TLS
     """
     shown = authentication.certificate if authentication is not None else None
     if not is_secured(service_url):
@@ -49,19 +49,19 @@ def network_of(
 
 
 def connect_failure(where: str, error: OSError) -> ConnectError:
-    """Why ``where`` could not be connected to."""
+    """Returns the error of a failed connection attempt."""
     if isinstance(error, ssl.SSLError) and not isinstance(error, _MAY_PASS):
         return TlsFailed(f"no TLS with {where}: {_said(error)}")
     return ConnectError(f"cannot connect to {where}: {error}")
 
 
 def lost_connection(error: Exception | None, *, ready: bool) -> ConnectError:
-    """Why a connection has ended.
+    """Returns the error of a lost connection.
 
     :param ready: the broker had answered CONNECT
     """
     if not ready and isinstance(error, ssl.SSLError) and not isinstance(error, _MAY_PASS):
-        # With TLS 1.3 a client hears behind its handshake that its certificate will not do.
+        # With TLS 1.3 a client learns only after its handshake that its certificate is not accepted.
         return TlsFailed(f"the broker closed the TLS connection: {_said(error)}")
     return ConnectError(f"the connection was lost{f': {error}' if error else ''}")
 

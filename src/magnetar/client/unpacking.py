@@ -1,6 +1,6 @@
-"""Large compressed contents: opened beside the loop, in memory that several consumers share.
+"""Uncompresses large contents in threads, within a memory limit that several consumers share.
 
-What an entry says of its uncompressed size is its producer's word: some kilobytes may stand for 128 MiB.
+The uncompressed size of an entry is only a claim of its producer: some kilobytes may stand for 128 MiB.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from magnetar.protocol.errors import ProtocolError
 from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata
 
 ALONE_BYTES = 64 * 1024
-"""Up to this size, contents are opened at once: that takes less than a millisecond."""
+"""Up to this size, contents are uncompressed immediately, which takes less than a millisecond."""
 
 
 class Unpacking:
-    """Shared by consumers that are handed it as :attr:`ConsumerOptions.unpacking`."""
+    """Shared by consumers that have it as :attr:`ConsumerOptions.unpacking`."""
 
     def __init__(
         self, apart: Callable[[Callable[[], Any]], Awaitable[Any]], room: Room, *, most: int, copies: int
     ) -> None:
-        """:param apart: runs what takes its time beside the loop
+        """:param apart: runs a function in a thread
 
-        :param most: bytes of the largest content, uncompressed
-        :param copies: how often a content is in memory until its consumer is rid of it
+        :param most: size of the largest content, uncompressed, in bytes
+        :param copies: copies of a content in memory until its consumer releases it
         """
         self._apart = apart
         self._room = room
@@ -39,15 +39,15 @@ class Unpacking:
 
     @staticmethod
     def is_for(metadata: MessageMetadata) -> bool:
-        """Whether a content is opened here."""
+        """Whether to uncompress a content here."""
         compressed = metadata.compression != CompressionType.NONE and not metadata.encryption_keys
         return compressed and metadata.uncompressed_size > ALONE_BYTES
 
     async def opened(self, entry: RawEntry) -> RawEntry:
-        """The entry with its content uncompressed; with the last reference to it the room is given back.
+        """Returns the entry with uncompressed content; its memory is released with the last reference.
 
-        :raises MessageTooBig: the content is larger than the largest
-        :raises Timeout: there is no memory for it now
+        :raises MessageTooBig: the content is too large
+        :raises Timeout: memory did not become available in time
         :raises InvalidMessage: the content is damaged
         """
         metadata, size = entry.metadata, entry.metadata.uncompressed_size
@@ -70,7 +70,7 @@ class Unpacking:
 
 
 class Aside:
-    """The entry of one consumer that is being opened; those behind it wait."""
+    """The entry of one consumer that is being uncompressed; later ones wait."""
 
     def __init__(
         self,
@@ -79,19 +79,19 @@ class Aside:
         opened: Callable[[RawEntry], object],
         failed: Callable[[RawEntry, PulsarException], object],
     ) -> None:
-        """:param opened: told of an entry that is open
+        """:param opened: called with an uncompressed entry
 
-        :param failed: told of one that cannot be opened, and why
+        :param failed: called with an entry that cannot be uncompressed, and the error
         """
         self._loop = loop
         self._unpacking = unpacking
         self._opened = opened
         self._failed = failed
         self.entry: RawEntry | None = None
-        """None: nothing is being opened."""
+        """None: no entry is being uncompressed."""
 
     def takes(self, entry: RawEntry) -> bool:
-        """Whether an entry is opened here; it begins then.
+        """Starts to uncompress an entry; false if it is not handled here.
 
         :raises InvalidMessage: the entry contradicts itself
         """
@@ -114,6 +114,6 @@ class Aside:
             self._opened(found)
 
     def forget(self) -> int:
-        """Nobody wants the entry any more; answers what it has cost in permits."""
+        """Drops the entry; returns its number of permits."""
         entry, self.entry = self.entry, None
         return entry.num_messages if entry is not None else 0

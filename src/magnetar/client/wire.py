@@ -1,4 +1,4 @@
-"""One connection to a broker without sockets, time or futures: bytes in, calls and bytes out."""
+"""The protocol of one connection without sockets, time or futures: bytes in, calls and bytes out."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _CHECKSUM_MISMATCH = 1
 _NO_REQUEST = 2**64 - 1
 
 Answer = Callable[[BaseCommand | None, PulsarException | None], object]
-"""Told once: the command that answers a request, or why there is none."""
+"""Called once, with the command that answers a request, or the error."""
 
 
 class Assigned(NamedTuple):
-    """Where a broker that closes something says that its topic is now; empty: not in that way."""
+    """The new address of a topic in a broker's CLOSE command; an empty field: no such address."""
 
     url: str
     url_tls: str
@@ -48,16 +48,16 @@ def _assigned(closed: CommandCloseProducer | CommandCloseConsumer) -> Assigned |
 
 
 class ProducerEnd(Protocol):
-    """What a connection tells a producer, which is made of connections.
+    """The events of a connection for a producer.
 
-    Runs are reused: take out of them what is needed later.
+    Runs are reused: copy what is needed later.
     """
 
     def receipts(self, run: ReceiptRun) -> None: ...
     def send_failed(self, sequence_id: int, error: PulsarException) -> None: ...
     def migrated(self, there: Assigned) -> None:
-        """The topic is in another cluster, whether the producer is known here or is just being made known;
-        that it is closed follows."""
+        """The topic has migrated to another cluster. Called for attached and attaching producers; a CLOSE
+        follows."""
         ...
 
     def closed_by_broker(self, assigned: Assigned | None) -> None: ...
@@ -65,20 +65,20 @@ class ProducerEnd(Protocol):
 
 
 class ConsumerEnd(Protocol):
-    """What a connection tells a consumer, which is made of connections."""
+    """The events of a connection for a consumer."""
 
     def messages(self, buffer: bytes, run: MessageRun) -> None:
-        """Entries ``buffer[run.starts[i]:run.ends[i]]``, checked, delivered as a whole."""
+        """Entries ``buffer[run.starts[i]:run.ends[i]]`` have arrived; their checksums are correct."""
         ...
 
     def message(self, command: CommandMessage, entry: bytes, intact: bool) -> None:
-        """One entry with more to say than a run can; ``intact`` is false when its checksum does not fit."""
+        """An entry with further fields has arrived; ``intact`` is false if its checksum is wrong."""
         ...
 
     def active_changed(self, active: bool) -> None: ...
     def end_of_topic(self) -> None: ...
     def migrated(self, there: Assigned) -> None:
-        """As of a producer."""
+        """As for a producer."""
         ...
 
     def closed_by_broker(self, assigned: Assigned | None) -> None: ...
@@ -86,17 +86,17 @@ class ConsumerEnd(Protocol):
 
 
 class WireOwner(Protocol):
-    """Whoever has the socket, and is made of this module."""
+    """The owner of the socket."""
 
     def send(self, frame: bytes | bytearray) -> None: ...
     def connected(self, command: CommandConnected) -> None: ...
     def refused(self, error: PulsarException) -> None:
-        """The broker does not want this connection at all."""
+        """The broker has refused the connection."""
         ...
 
     def pong(self) -> None: ...
     def challenged(self) -> None:
-        """The broker asks for new credentials."""
+        """The broker requests new credentials."""
         ...
 
 
@@ -137,7 +137,7 @@ class Wire:
         self._needed = 0
         self.ready = False
         self.confirms_positions = False
-        """The broker confirms what replicators send by its position in the cluster that it comes from."""
+        """The broker confirms replicated messages by their positions in the source cluster."""
         self.max_message_size = DEFAULT_MAX_MESSAGE_SIZE
         self.max_frame = max_frame_size(DEFAULT_MAX_MESSAGE_SIZE)
         self.next_id = 1
@@ -145,12 +145,12 @@ class Wire:
         self.producers: dict[int, ProducerEnd] = {}
         self.consumers: dict[int, ConsumerEnd] = {}
 
-    # What goes out
+    # Outgoing
 
     def connect(self, proxy_to: str = "", auth_method: str = "", auth_data: bytes = b"") -> None:
-        """The first command.
+        """Sends the first command.
 
-        :param proxy_to: ``host:port`` of the broker that a proxy is to reach; empty without a proxy
+        :param proxy_to: ``host:port`` of the broker behind a proxy; empty without a proxy
         """
         command = BaseCommand(type=BaseCommand.CONNECT)
         connect = command.connect
@@ -189,12 +189,12 @@ class Wire:
         self.next_id += 1
         return number
 
-    # What comes in
+    # Incoming
 
     def receive(self, data: bytes) -> None:
-        """Takes what the socket had.
+        """Processes received bytes.
 
-        :raises FrameError: it is not the protocol; the connection is of no use any more
+        :raises FrameError: the bytes violate the protocol; the connection cannot be used any more
         """
         if self._partial:
             self._partial.append(data)
@@ -267,7 +267,7 @@ class Wire:
         if answer is not None:
             answer(command, None)
 
-    # What single commands do
+    # Commands
 
     def _connected(self, command: BaseCommand) -> None:
         connected = command.connected
@@ -300,7 +300,7 @@ class Wire:
     def _producer_success(self, command: BaseCommand) -> None:
         success = command.producer_success
         if success.HasField("producer_ready") and not success.producer_ready:
-            # A second one follows under the same id when the producer's turn has come.
+            # A second answer with the same id follows when the producer gets exclusive access.
             waiting = self.pending.get(success.request_id)
             if waiting is not None:
                 waiting(command, None)
@@ -308,7 +308,7 @@ class Wire:
         self._answer(success.request_id, command)
 
     def _receipt(self, command: BaseCommand) -> None:
-        """One receipt that has more or less in it than usual."""
+        """Handles a receipt with other fields than usual."""
         receipt = command.send_receipt
         producer = self.producers.get(receipt.producer_id)
         if producer is None:
@@ -360,7 +360,7 @@ class Wire:
             end.migrated(Assigned(moved.brokerServiceUrl, moved.brokerServiceUrlTls))
 
     def lost(self, error: PulsarException) -> None:
-        """The connection is gone: tells everybody who still expects something of it."""
+        """Passes the loss of the connection on to all its users."""
         pending, self.pending = self.pending, {}
         producers, self.producers = self.producers, {}
         consumers, self.consumers = self.consumers, {}

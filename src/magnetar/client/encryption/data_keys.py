@@ -1,4 +1,4 @@
-"""Keys of data, encrypted for whoever has a private key: RSA with OAEP, or ECIES on elliptic curves."""
+"""Data keys, encrypted for the owner of a private key: RSA with OAEP, or ECIES on elliptic curves."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from magnetar.client.exceptions import CryptoError
 
 _UNUSABLE = (ValueError, TypeError, UnsupportedAlgorithm)
 _PARAMETERS = re.compile(rb"-----BEGIN EC PARAMETERS-----.*?-----END EC PARAMETERS-----\s*", re.DOTALL)
-"""Stands in front of keys as ``openssl ecparam -genkey`` writes them; the key names its curve as well."""
+"""``openssl ecparam -genkey`` writes these in front of a key; the key names its curve as well."""
 
 
 def wrapped(data_key: bytes, public_key: bytes, name: str) -> bytes:
-    """A key of data, for the holder of the private key.
+    """Encrypts a data key for the owner of the private key.
 
     :param public_key: PEM, RSA or on an elliptic curve
     :param name: of the key, for errors
-    :raises CryptoError: the public key is none
+    :raises CryptoError: ``public_key`` is not a public key
     """
     try:
         key = load_pem_public_key(_PARAMETERS.sub(b"", public_key))
@@ -36,10 +36,10 @@ def wrapped(data_key: bytes, public_key: bytes, name: str) -> bytes:
 
 
 def unwrapped(encrypted: bytes, private_key: bytes, name: str) -> bytes:
-    """The key of data that :func:`wrapped` encrypted.
+    """Decrypts the data key of :func:`wrapped`.
 
     :param private_key: PEM without a password
-    :raises CryptoError: the private key is none, or another one than it was encrypted for
+    :raises CryptoError: ``private_key`` is not a private key, or does not match
     """
     try:
         key = load_pem_private_key(_PARAMETERS.sub(b"", private_key), None)
@@ -56,5 +56,5 @@ def unwrapped(encrypted: bytes, private_key: bytes, name: str) -> bytes:
 
 
 def _oaep() -> padding.OAEP:
-    # What all of Pulsar's clients use; OAEP does not rest on collisions of its hash.
+    # All clients of Pulsar use SHA-1 here; OAEP does not depend on collision resistance.
     return padding.OAEP(padding.MGF1(SHA1()), SHA1(), None)  # nosec B303

@@ -1,7 +1,7 @@
-"""ECIES as Bouncy Castle has it without a cipher: so Pulsar's Java clients encrypt for elliptic curves.
+"""ECIES without a cipher, as in Bouncy Castle: Pulsar's Java clients use it for elliptic curves.
 
-The secret of an exchange with a key made for one message gives, by KDF2 with SHA-1, a key for HMAC-SHA1 and
-bytes that the content is combined with by XOR: IEEE 1363a, DHAES mode, with empty parameters.
+KDF2 with SHA-1 derives, from the shared secret with an ephemeral key, a key for HMAC-SHA1 and bytes that are
+combined with the content by XOR: IEEE 1363a, DHAES mode, with empty parameters.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 _MAC_KEY_BYTES = 16
 _MAC_BYTES = 20
 _NO_PARAMETERS = bytes(8)
-"""The length of the encoding's parameters, of which there are none, in bits."""
+"""The length of the empty encoding parameters, in bits."""
 
 
 class NotForThisKey(Exception):
-    """It was encrypted for another key, or is damaged."""
+    """The content was encrypted for another key, or is damaged."""
 
 
 def encrypt(key: ec.EllipticCurvePublicKey, content: bytes) -> bytes:
-    """The point of a key made for this content, the content combined, its authentication."""
+    """Returns the point of an ephemeral key, the encrypted content, and its authentication code."""
     own = ec.generate_private_key(key.curve)
     point = own.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
     mac_key, pad = _keys(point + own.exchange(ec.ECDH(), key), len(content))
@@ -33,7 +33,7 @@ def encrypt(key: ec.EllipticCurvePublicKey, content: bytes) -> bytes:
 
 
 def decrypt(key: ec.EllipticCurvePrivateKey, encrypted: bytes) -> bytes:
-    """:raises NotForThisKey: it is not for the holder of this key"""
+    """:raises NotForThisKey: the content was encrypted for another key"""
     size = 1 + 2 * ((key.curve.key_size + 7) // 8)
     point, combined, mac = encrypted[:size], encrypted[size:-_MAC_BYTES], encrypted[-_MAC_BYTES:]
     try:
@@ -50,7 +50,7 @@ def decrypt(key: ec.EllipticCurvePrivateKey, encrypted: bytes) -> bytes:
 def _keys(shared: bytes, length: int) -> tuple[bytes, bytes]:
     wanted = _MAC_KEY_BYTES + length
     rounds = range(1, 2 + wanted // 20)
-    # KDF2 is defined by SHA-1 here; nothing rests on its resistance to collisions.
+    # The format defines KDF2 with SHA-1; it does not depend on collision resistance.
     made = b"".join(
         sha1(shared + number.to_bytes(4, "big"), usedforsecurity=False).digest() for number in rounds
     )

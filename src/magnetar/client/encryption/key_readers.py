@@ -1,4 +1,4 @@
-"""Where keys of messages come from."""
+"""Sources of the keys of messages."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from magnetar.security.key_material import UnusableKey, key_source
 
 
 class KeyReader(Protocol):
-    """Finds keys by their names; asked in the client's loop, so it has to answer at once.
+    """Finds keys by name. Called in the client's event loop, so it must not block.
 
-    What it raises is a :class:`CryptoError`.
+    Its errors must be :class:`CryptoError`.
     """
 
     def public_key(self, name: str) -> bytes:
-        """In PEM, for those who encrypt."""
+        """Returns a key for encryption, in PEM."""
         ...
 
     def private_key(self, name: str) -> bytes:
-        """In PEM, for those who decrypt."""
+        """Returns a key for decryption, in PEM."""
         ...
 
 
 class CryptoKeyReader:
-    """One pair of keys for all names, as of the official clients.
+    """One pair of keys for all names, as in the official clients.
 
-    A key is a path, a ``file:`` URL or a ``data:`` URL of what is in PEM; it is read when it is needed.
+    A key is a path, a ``file:`` URL or a ``data:`` URL of a PEM file; it is read when it is needed.
     """
 
     def __init__(self, public_key_path: str = "", private_key_path: str = "") -> None:
-        """:param public_key_path: empty where nothing is encrypted
+        """:param public_key_path: empty without encryption
 
-        :param private_key_path: empty where nothing is decrypted
+        :param private_key_path: empty without decryption
         """
         self._public = public_key_path
         self._private = private_key_path
 
     def public_key(self, name: str) -> bytes:
-        """:raises CryptoError: there is none, or it cannot be read"""
+        """:raises CryptoError: the key is not set, or cannot be read"""
         return _read(self._public, "public", name)
 
     def private_key(self, name: str) -> bytes:
-        """:raises CryptoError: there is none, or it cannot be read"""
+        """:raises CryptoError: the key is not set, or cannot be read"""
         return _read(self._private, "private", name)
 
 

@@ -1,4 +1,4 @@
-"""Payloads of entries, encrypted by producers and decrypted by consumers."""
+"""Encrypts and decrypts payloads of entries."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from magnetar.protocol.pulsar_api_pb2 import EncryptionKeys, MessageMetadata
 
 DATA_KEY_BYTES = 32
 DATA_KEY_SECONDS = 4 * 3600.0
-"""How long one is used, as by Pulsar's Java client."""
+"""How long a data key is used, as in Pulsar's Java client."""
 _NONCE_BYTES = 12
 _MOST_NONCES = 1 << 32
-"""Random ones under one key before two might be the same (NIST SP 800-38D)."""
+"""Random nonces under one key before two might be the same (NIST SP 800-38D)."""
 _TAG_BYTES = 16
 _KNOWN = 1000
-"""Data keys that a consumer remembers: each producer has another one."""
+"""Data keys that a consumer remembers; each producer has its own."""
 _FIELDS = ("encryption_keys", "encryption_algo", "encryption_param")
 
 
@@ -31,9 +31,9 @@ class Sealer:
     """Encrypts the payloads of one producer."""
 
     def __init__(self, names: Sequence[str], reader: KeyReader, randomness: Randomness, clock: Clock) -> None:
-        """:param names: of keys; the holder of any of them can decrypt
+        """:param names: of keys; the owner of any of them can decrypt
 
-        :raises CryptoError: one of the public keys is not to be had, or is none
+        :raises CryptoError: a public key cannot be read, or is not a key
         """
         self._names = names
         self._reader = reader
@@ -43,7 +43,7 @@ class Sealer:
 
     @property
     def overhead_bytes(self) -> int:
-        """By which an entry grows."""
+        """Bytes that encryption adds to an entry."""
         return len(self._head) + _NONCE_BYTES + 2 + _TAG_BYTES
 
     def _renew(self) -> None:
@@ -58,9 +58,9 @@ class Sealer:
         self._until = self._clock.monotonic() + DATA_KEY_SECONDS
 
     def seal(self, payload: bytes) -> tuple[bytes, bytes]:
-        """What the metadata has to say besides, serialized, and the payload encrypted.
+        """Returns additional metadata, serialized, and the encrypted payload.
 
-        :raises CryptoError: a new data key was due, and a public key is not to be had any more
+        :raises CryptoError: a new data key was necessary, and a public key is no longer available
         """
         if self._left == 0 or self._clock.monotonic() >= self._until:
             self._renew()
@@ -71,16 +71,16 @@ class Sealer:
 
 
 class Opener:
-    """Decrypts the payloads that one consumer gets."""
+    """Decrypts the payloads of one consumer."""
 
     def __init__(self, reader: KeyReader) -> None:
         self._reader = reader
         self._known: OrderedDict[bytes, AESGCM] = OrderedDict()
 
     def opened(self, entry: Entry) -> Entry:
-        """The entry as it was before it was encrypted.
+        """Returns the entry as it was before encryption.
 
-        :raises CryptoError: no key that there is decrypts it; why not, for each
+        :raises CryptoError: no available key decrypts the entry; the text has the reason for each
         """
         metadata = entry.metadata
         reasons = []

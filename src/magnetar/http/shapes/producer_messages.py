@@ -107,7 +107,7 @@ def _message(name: str, given: Mapping[str, Any], now_ms: int) -> WrittenMessage
 
 
 def _milliseconds(name: str, given: str | None) -> int | None:
-    """Converts milliseconds since 1970, Pulsar's form here, or a time with an offset, that of its WebSockets."""
+    """Converts milliseconds since 1970, Pulsar's form here, or a time with an offset, as in WebSockets."""
     if given is None:
         return None
     if given.isascii() and given.isdigit() and len(given) < 16:
