@@ -87,7 +87,7 @@ def test_a_list_that_comes_through_the_configuration_store_closes_topics_and_kee
         before, _ = store.get(path)
         store.set(path, json.dumps({**json.loads(before), "replication_clusters": ["elsewhere"]}).encode())
         until(lambda: _refused(brokers, topics), "topics are refused")
-        closed = "its namespace does not list the local cluster any more"
+        closed = "its namespace no longer lists the local cluster"
         until(lambda: all(_told(brokers, closed, topic) for topic in topics), "topics are closed")
         store.set(path, before)
     finally:
