@@ -1,1 +1,1 @@
-"""The proxy: clients that cannot reach brokers are connected with them."""
+"""The proxy connects clients with brokers that they cannot reach directly."""

@@ -1,4 +1,4 @@
-"""A proxy's connection to a broker: for lookups of one client, or to be handed over to it."""
+"""A proxy's connection to a broker: for lookups of one client, or for a tunnel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from magnetar.proxy.frames import Commands
 log = logging.getLogger(__name__)
 
 GetAuthData = Callable[[], Awaitable[tuple[str, bytes]]]
-"""Gives the name of an authentication method, and the proxy's credentials for it."""
+"""Returns the name of an authentication method, and the proxy's credentials for it."""
 ANSWERS = {
     BaseCommand.LOOKUP_RESPONSE: "lookupTopicResponse",
     BaseCommand.PARTITIONED_METADATA_RESPONSE: "partitionMetadataResponse",
@@ -26,7 +26,7 @@ ANSWERS = {
     BaseCommand.GET_SCHEMA_RESPONSE: "getSchemaResponse",
     BaseCommand.ERROR: "error",
 }
-"""Where the id of a request is in what answers it."""
+"""The field of each answer that contains the request id."""
 
 
 class BrokerLost(Exception):
@@ -34,7 +34,7 @@ class BrokerLost(Exception):
 
 
 class BrokerRefused(Exception):
-    """A broker has not let the proxy, or its client, in."""
+    """A broker has refused the proxy, or its client."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
@@ -53,10 +53,10 @@ class BrokerConnection:
         *,
         hand_over: bool,
     ) -> None:
-        """:param connect: what it says of itself
+        """:param connect: the CONNECT command
 
-        :param get_auth_data: gives new credentials when the broker asks for them; None: there are none
-        :param hand_over: whether nothing is read after CONNECTED, until somebody else does
+        :param get_auth_data: returns new credentials when the broker requests them; None: no credentials
+        :param hand_over: whether to stop reading after CONNECTED, because a tunnel will read
         """
         self.ready: Any = loop.create_future()
         """Done with CONNECTED; its exceptions: BrokerRefused, BrokerLost."""
@@ -106,19 +106,19 @@ class BrokerConnection:
             fail(answer, lost)
 
     def pause_writing(self) -> None:
-        """Requests are few, and bounded for each client."""
+        """Does nothing: requests are few, and bounded for each client."""
 
     def resume_writing(self) -> None:
-        """See :meth:`pause_writing`."""
+        """Does nothing: see :meth:`pause_writing`."""
 
-    # for those who use it
+    # for users of the connection
 
     def ask(self, command: BaseCommand, field: str) -> Any:
-        """A future of what answers a request, with an id of this connection's own.
+        """Sends a request with an id of this connection; returns a future of the answer.
 
         Its exception: BrokerLost.
 
-        :param field: where its message is
+        :param field: the field of the command's message
         """
         answer = self._loop.create_future()
         answer.add_done_callback(nobody_waits)
@@ -133,7 +133,7 @@ class BrokerConnection:
         return answer
 
     def rest(self) -> bytes:
-        """What came behind CONNECTED."""
+        """The bytes after CONNECTED."""
         return self._commands.rest()
 
     def abort(self) -> None:
@@ -141,7 +141,7 @@ class BrokerConnection:
         if self.transport is not None:
             self.transport.abort()
 
-    # what comes
+    # incoming commands
 
     @property
     def _handed_over(self) -> bool:

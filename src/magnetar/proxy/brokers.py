@@ -1,4 +1,4 @@
-"""Which brokers there are: those registered in the cluster's metadata, or those that the settings name."""
+"""The brokers behind a proxy: those registered in the cluster's metadata, or those of the settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _AGAIN_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """Where one is; empty: not by that listener."""
+    """The addresses of a broker; empty: no such listener."""
 
     binary: str = ""
     binary_tls: str = ""
@@ -30,7 +30,7 @@ class Broker:
     http_tls: str = ""
 
     def target(self, *, tls: bool) -> BrokerTarget | None:
-        """Where its binary protocol is, with TLS or without; None: nowhere."""
+        """Returns the address of its binary protocol, with TLS or without; None: no such listener."""
         return target_of_url(self.binary_tls if tls else self.binary)
 
     def web(self, *, tls: bool) -> str:
@@ -38,25 +38,25 @@ class Broker:
 
 
 class Brokers(Protocol):
-    """Those that serve now."""
+    """The active brokers."""
 
     @property
     def complete(self) -> bool:
-        """Whether there are no others than :attr:`all`."""
+        """Whether :attr:`all` contains all brokers of the cluster."""
         ...
 
     @property
     def all(self) -> Sequence[Broker]: ...
 
     def in_turn(self) -> Sequence[Broker]:
-        """All, each time beginning with another one: the first is to be asked, the others if it is gone."""
+        """Returns all brokers, starting with another one each time: use the first, then the others."""
         ...
 
     async def close(self) -> None: ...
 
 
 def target_of_url(url: str) -> BrokerTarget | None:
-    """``host:port`` of a broker's URL; None: it is none."""
+    """Returns ``host:port`` of a broker's URL; None: the URL is malformed."""
     _scheme, separator, rest = url.partition("://")
     try:
         return target_of(rest.rstrip("/")) if separator else None
@@ -77,10 +77,10 @@ class _InTurn:
 
 
 class NamedBrokers:
-    """Those of the settings."""
+    """The brokers of the settings."""
 
     complete = False
-    """A lookup may lead to one that is not named."""
+    """A lookup may return a broker that is not in the settings."""
 
     def __init__(self, binary: str, binary_tls: str, http: str, http_tls: str) -> None:
         """Each is a URL that may name several addresses, or empty."""
@@ -95,11 +95,11 @@ class NamedBrokers:
         return self._turns.of(self.all)
 
     async def close(self) -> None:
-        """It holds nothing."""
+        """Does nothing."""
 
 
 def _each(text: str) -> list[str]:
-    """``scheme://a,b`` is ``scheme://a`` and ``scheme://b``."""
+    """Returns ``scheme://a`` and ``scheme://b`` for ``scheme://a,b``."""
     scheme, separator, rest = text.strip().partition("://")
     if not separator:
         return []
@@ -107,9 +107,9 @@ def _each(text: str) -> list[str]:
 
 
 class RegisteredBrokers:
-    """Those below ``/loadbalance/brokers``, read when that changes and never for a lookup.
+    """The brokers below ``/loadbalance/brokers``, read when these change and never for a lookup.
 
-    While the metadata does not answer those known before count.
+    While the metadata store does not answer, the known brokers are used.
     """
 
     complete = True
@@ -119,7 +119,7 @@ class RegisteredBrokers:
         self._metadata = metadata
         self._known: dict[str, Broker] = {}
         self._unread: set[str] = set()
-        """Names that were told of as unreadable."""
+        """Names that were logged as unreadable."""
         self._turns = _InTurn()
         self._reading: Any = None
         self._stale = False
@@ -134,11 +134,11 @@ class RegisteredBrokers:
         return self._turns.of(self.all)
 
     async def open(self) -> None:
-        """:raises MetadataError: they cannot be read"""
+        """:raises MetadataError: the brokers cannot be read"""
         self._metadata.listen(BROKERS, self._changed)
         self._metadata.listen_session(self._session_changed)
         await self._read()
-        # Not before: of two that read at the same time the one that ends last may have read first.
+        # Not before: with two concurrent reads, the one that ends last may have older data.
         self._open = True
         if self._stale:
             self._read_again()
@@ -205,7 +205,7 @@ def _broker_of(value: bytes) -> Broker | None:
 
 
 def _is_address(url: str) -> bool:
-    """Whether it leads somewhere, or is empty."""
+    """Whether the URL has a valid address, or is empty."""
     try:
         parts = urlsplit(url)
         return not url or (bool(parts.hostname) and parts.port != 0)
@@ -214,7 +214,7 @@ def _is_address(url: str) -> bool:
 
 
 def is_web_of(brokers: Brokers, url: str) -> bool:
-    """Whether a URL leads to the HTTP listener of one of them."""
+    """Whether a URL is the HTTP listener of a broker."""
     asked = urlsplit(url)
     for broker in brokers.all:
         for own in (broker.http, broker.http_tls):

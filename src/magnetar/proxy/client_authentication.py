@@ -20,7 +20,7 @@ _LONGEST_SECONDS = 86_400.0
 
 
 class ClientAuthentication:
-    """Of one connection."""
+    """The authentication of one connection."""
 
     def __init__(
         self,
@@ -51,10 +51,10 @@ class ClientAuthentication:
     def watch(
         self, refresh_seconds: float | None, send: Callable[[BaseCommand], object], end: Callable[[], object]
     ) -> None:
-        """Asks for new credentials before the present ones expire.
+        """Requests new credentials before the present ones expire.
 
-        :param refresh_seconds: so long before; None: never
-        :param end: called when there is none in time
+        :param refresh_seconds: time before the expiry; None: do not request any
+        :param end: called if no credentials arrive in time
         """
         self.stop()
         left = self._left
@@ -83,9 +83,9 @@ class ClientAuthentication:
     def answered(
         self, response: CommandAuthResponse, authenticated: Callable[[], object], end: Callable[[], object]
     ) -> None:
-        """The client has answered a challenge.
+        """Handles the client's answer to a challenge.
 
-        :raises AuthenticationFailure: there was none
+        :raises AuthenticationFailure: no challenge was sent
         """
         if not self._challenged:
             raise AuthenticationFailure("AUTH_RESPONSE without a challenge")
@@ -106,13 +106,13 @@ class ClientAuthentication:
         self._task.add_done_callback(nobody_waits)
 
     def stop(self) -> None:
-        """Looks at no time any more."""
+        """Stops the timers."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def close(self) -> None:
-        """The connection ends."""
+        """Releases everything at the end of the connection."""
         self.stop()
         if self._task is not None:
             self._task.cancel()

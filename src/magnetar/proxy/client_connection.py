@@ -1,4 +1,4 @@
-"""A client's connection to a proxy: it looks topics up, or is connected with one of their brokers."""
+"""A client's connection to a proxy: for lookups, or as a tunnel to a broker."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from magnetar.proxy.tunnel import Tunnel
 log = logging.getLogger(__name__)
 
 _SERVER_REQUEST_ID = 2**64 - 1
-"""Of an error that answers no request."""
+"""Request id of errors without a request."""
 _LEAST_VERSION = 10
-"""Of the protocol: clients before know no proxies."""
+"""The lowest protocol version: older clients do not support proxies."""
 _VERSION = 21
 _MAX_COMMAND_BYTES = 2 << 20
-"""A token has up to 1 MiB."""
+"""A token may have up to 1 MiB."""
 _REQUESTS = 256
-"""In progress; with so many the client is not read."""
+"""Requests in progress; with this many the client is not read."""
 _SILENT_SECONDS = 30.0
-"""Until CONNECT has come, where clients are not asked whether they are alive."""
+"""Limit of the time until CONNECT, if keep-alive is disabled."""
 
 
 class State(Enum):
@@ -62,13 +62,13 @@ class ClientConnection:
         self._connect = CommandConnect()
         self._authentication: ClientAuthentication | None = None
         self._brokers: dict[BrokerTarget, Any] = {}
-        """Tasks that connect, or have."""
+        """Tasks of open connections, or of those being opened."""
         self._tasks: set[Any] = set()
         self._requests = 0
         self._pauses = 0
         self._large = Mutex(self._loop)
         self._full = False
-        """The client does not take what it is sent."""
+        """The client does not read."""
         self._room: Any = None
         self._timer: Any = None
         self._heard = False
@@ -120,10 +120,10 @@ class ClientConnection:
     def connection_lost(self, exc: Exception | None) -> None:
         self._end()
 
-    # where the client is
+    # the client's address
 
     def _read_header(self, data: bytes) -> bytes:
-        """What comes behind it."""
+        """Reads the PROXY header; returns the bytes after it."""
         try:
             header = read_header(data)
             if header is None:
@@ -219,7 +219,7 @@ class ClientConnection:
         self._take()
 
     def _welcome(self, broker: CommandConnected | None) -> BaseCommand:
-        """:param broker: what it said; None: there is none"""
+        """:param broker: the broker's answer; None: without a broker"""
         answer = BaseCommand(type=BaseCommand.CONNECTED)
         if broker is not None:
             answer.connected.CopyFrom(broker)
@@ -246,7 +246,7 @@ class ClientConnection:
                     self._take()
 
     async def _answer_large(self, command: BaseCommand) -> None:
-        """One after another, when the client has taken the last one: each may have megabytes."""
+        """Sends large answers one after another, when the client has read the last: each may have megabytes."""
         async with self._large:
             if self._full:
                 self._room = self._loop.create_future()
@@ -264,9 +264,9 @@ class ClientConnection:
         return found
 
     def _told(self, *, joined: bool = False) -> CommandConnect:
-        """What a broker is told of this client.
+        """Returns the CONNECT command for a broker.
 
-        :param joined: whether the broker will speak with the client itself
+        :param joined: whether the connection becomes a tunnel of the client
         """
         asked, options = self._connect, self._service.options
         told = CommandConnect()
@@ -274,7 +274,7 @@ class ClientConnection:
         told.protocol_version = min(asked.protocol_version, _VERSION)
         told.feature_flags.CopyFrom(asked.feature_flags)
         forwards = self._authentication is not None and options.forward_credentials
-        # Otherwise a broker would ask the client for the proxy's credentials, and the other way round.
+        # Otherwise a broker would request the proxy's credentials from the client, and the other way round.
         told.feature_flags.supports_auth_refresh = (
             asked.feature_flags.supports_auth_refresh and forwards if joined else not forwards
         )
@@ -285,7 +285,7 @@ class ClientConnection:
                 told.original_auth_data = self._authentication.credentials.data.decode("utf-8", "replace")
         return told
 
-    # a broker of its own
+    # tunnel to a broker
 
     async def _join(self, url: str) -> None:
         service = self._service
@@ -313,7 +313,7 @@ class ClientConnection:
             broker.abort()
             return
         if broker.closed:
-            # Whoever has its transport from here on would never hear of its end.
+            # A tunnel on its transport would never notice the end.
             log.warning(
                 "connection refused: the broker closed it immediately",
                 extra={"peer": self.address, "broker": str(target)},
@@ -326,7 +326,7 @@ class ClientConnection:
         tunnel = self._tunnel = Tunnel(self._loop, self._transport, broker.transport, self._gone)
         service.tunnel_opened(tunnel, self.address, str(target))
         if self._authentication is not None and not service.options.forward_credentials:
-            # Nobody else looks at when it ends.
+            # Nothing else checks the expiry of the credentials.
             self._authentication.watch(None, self._send, tunnel.close)
         tunnel.open(self._commands.rest(), broker.rest())
 
@@ -369,7 +369,7 @@ class ClientConnection:
         self._heard = False
         self._watch()
 
-    # what goes out, and the end
+    # outgoing commands, and the end
 
     def _start(self, coroutine: Any) -> None:
         task = self._loop.create_task(coroutine)
@@ -404,7 +404,7 @@ class ClientConnection:
         self.close()
 
     def close(self) -> None:
-        """Ends it, once what is unsent is sent."""
+        """Closes the connection after sending pending data."""
         if self._tunnel is not None:
             self._tunnel.close()
             return
@@ -416,7 +416,7 @@ class ClientConnection:
         self._let_go()
 
     def _let_go(self) -> None:
-        """Of what it has besides the connection itself."""
+        """Releases everything except the connection itself."""
         self._state = State.CLOSED
         self._unwatch()
         if self._authentication is not None:

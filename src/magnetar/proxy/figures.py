@@ -1,4 +1,4 @@
-"""What a proxy has counted, as Prometheus reads it; the names are Pulsar's."""
+"""Metrics of a proxy in Prometheus's format; the names are Pulsar's."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from magnetar.lazy_dataclass import dataclass
 
 @dataclass(slots=True)
 class Figures:
-    """All since the start, but for the connections there are."""
+    """Counts since the start, and the number of present connections."""
 
     active_connections: int = 0
     new_connections: int = 0
     rejected_connections: int = 0
     binary_ops: int = 0
-    """Pieces that were moved, of tunnels that have ended."""
+    """Pieces that ended tunnels have forwarded."""
     binary_bytes: int = 0
     lookup_requests: int = 0
     partitions_metadata_requests: int = 0
@@ -26,18 +26,18 @@ class Figures:
     rejected_partitions_metadata_requests: int = 0
     rejected_get_topics_of_namespace_requests: int = 0
     denied_targets: int = 0
-    """Clients that wanted to be connected with what is no broker."""
+    """Requests of clients for targets that are not allowed brokers."""
     http_requests: int = 0
-    """Forwarded."""
+    """Forwarded requests."""
 
 
 _OWN = frozenset({"denied_targets", "http_requests"})
 
 
 def exposition(figures: Figures, live_ops: int, live_bytes: int, cluster: str) -> str:
-    """The text of ``/metrics``.
+    """Returns the text of ``/metrics``.
 
-    :param live_ops: pieces that were moved in tunnels that there are
+    :param live_ops: pieces that open tunnels have forwarded
     """
     return "\n".join(_lines(figures, live_ops, live_bytes, cluster)) + "\n"
 

@@ -1,4 +1,4 @@
-"""The header by which a load balancer says where a client is: HAProxy's PROXY protocol, versions 1 and 2."""
+"""The header with a client's address from a load balancer: HAProxy's PROXY protocol, versions 1 and 2."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ _FAMILIES: dict[int, tuple[type[IPv4Address | IPv6Address], int]] = {
     0x21: (IPv6Address, 16),
 }
 MAX_HEADER_BYTES = 2048
-"""Of version 2: there may be more in it than addresses."""
+"""Largest header of version 2, which may contain more than addresses."""
 
 
 class HeaderRefused(ValueError):
-    """What comes begins like a header, and is none."""
+    """The data start like a header, but are not valid."""
 
 
 class ProxyHeader(NamedTuple):
-    """What a header says."""
+    """The contents of a header."""
 
     host: str
-    """Where the client is; empty: the load balancer itself asks, or does not tell."""
+    """The client's address; empty: the load balancer itself connects, or does not tell."""
     port: int
     size: int
-    """Bytes of the header."""
+    """Size of the header in bytes."""
 
 
 def read_header(data: bytes) -> ProxyHeader | None:
-    """The header at the beginning of a connection; a size of 0: there is none. None: more has to come.
+    """Returns the header at the start of a connection, of size 0 if there is none. None: incomplete.
 
-    :raises HeaderRefused: it is broken
+    :raises HeaderRefused: the header is not valid
     """
     if not data:
         return None

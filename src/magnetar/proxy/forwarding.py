@@ -1,6 +1,6 @@
-"""Requests over HTTP that a proxy forwards: to brokers, and to others as the settings say.
+"""Forwards HTTP requests: to brokers, and to other servers of the settings.
 
-Who answers with 307 is followed here, for a client behind a proxy cannot reach a broker.
+The proxy follows 307 redirects itself, because its clients cannot reach brokers.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _HOP_BY_HOP = frozenset(
     }
 )
 _OURS = _HOP_BY_HOP | {"date", "server", "content-type"}
-"""Of an answer: what is written anew."""
+"""Headers of an answer that are replaced."""
 _CREDENTIALS = frozenset({"authorization", "x-pulsar-auth-method-name"})
 _ORIGINAL = "X-Original-Principal"
 
@@ -54,14 +54,14 @@ _ORIGINAL = "X-Original-Principal"
 @dataclass(frozen=True, slots=True)
 class ForwardingOptions:
     tls: bool
-    """Brokers are asked over HTTPS."""
+    """Use HTTPS for brokers."""
     seconds: float
-    """Until an answer must be there."""
+    """Timeout of an answer."""
     most: int
-    """Requests being forwarded."""
+    """Limit of concurrent requests."""
     forward_credentials: bool
     functions_url: str = ""
-    """Where requests about functions go; empty: where all go."""
+    """Target of requests about functions; empty: the brokers."""
     reverse: Sequence[ReverseProxy] = ()
 
 
@@ -76,10 +76,10 @@ class Forwarding:
         other: WebNetworks,
         auth_headers: Callable[[], Awaitable[Mapping[str, str]]],
     ) -> None:
-        """:param web: reaches brokers, and only addresses that are allowed
+        """:param web: connects to brokers, only at allowed addresses
 
-        :param other: reaches whom the settings name besides
-        :param auth_headers: gives the headers with the proxy's credentials for brokers
+        :param other: connects to other servers of the settings
+        :param auth_headers: returns the headers with the proxy's credentials for brokers
         """
         self._loop = loop
         self._options = options
@@ -91,9 +91,9 @@ class Forwarding:
         self._in_progress = 0
 
     async def answer(self, request: Request, principal: Principal | None) -> Response | None:
-        """None: nothing of it is forwarded.
+        """Returns the answer; None: the path is not forwarded.
 
-        :param principal: who asks; None: nobody was asked
+        :param principal: of the client; None: clients do not authenticate
         """
         reverse = next((each for each in self._options.reverse if _is_below(request.path, each.path)), None)
         if reverse is None and not any(_is_below(request.path, path) for path in _BROKERS_PATHS):
@@ -138,7 +138,7 @@ class Forwarding:
                     "The broker redirected to an address that is not a registered broker",
                 )
             except ConnectionRefusedError as error:
-                # Nothing of it was heard there.
+                # The server did not get the request.
                 failure = _not_reached(url, error)
             except (NotAnswered, OSError, Timeout, TlsRefused) as error:
                 failure = _not_reached(url, error)
@@ -154,10 +154,10 @@ class Forwarding:
         return [url for url in found if url]
 
     async def _headers(self, request: Request, principal: Principal | None) -> list[tuple[str, str]]:
-        """Of a request to a broker: nobody but the proxy says whom it speaks for."""
+        """Returns the headers for a broker, in which only the proxy sets the original principal."""
         left_out = _HOP_BY_HOP | {_ORIGINAL.lower()}
         if principal is None or self._options.forward_credentials:
-            # As it came: brokers ask the client itself.
+            # Unchanged: brokers authenticate the client itself.
             return [(name, value) for name, value in request.headers.items() if name not in left_out]
         kept = [
             (name, value) for name, value in request.headers.items() if name not in left_out | _CREDENTIALS
@@ -165,7 +165,7 @@ class Forwarding:
         return [*kept, *(await self._auth_headers()).items(), (_ORIGINAL, principal.role)]
 
     async def _followed(self, request: Request, url: str, headers: list[tuple[str, str]]) -> BrokerResponse:
-        """:raises TargetDenied: a broker sends us to somebody who is none"""
+        """:raises TargetDenied: a broker redirects to an address that is not a broker"""
         for _ in range(_MAX_REDIRECTS):
             answer = await self._exchanged(self._web, request, url, headers)
             location = answer.header("location")
@@ -197,15 +197,15 @@ def _is_below(path: str, root: str) -> bool:
 
 
 def _leaves_its_place(path: str) -> bool:
-    """Whether another server may take a path for one that is not below the same root.
+    """Whether another server may interpret a path as outside the permitted root.
 
-    Some decode it before they look at its pieces, and leave out what follows a semicolon.
+    Some servers decode a path before they split it, and drop parts after a semicolon.
     """
     return any(piece.partition(";")[0] in (".", "..") for piece in unquote(path).split("/"))
 
 
 def _joined(url: str, location: str) -> str:
-    """:raises TargetDenied: it leads nowhere"""
+    """:raises TargetDenied: the location is malformed"""
     try:
         following = urljoin(url, location)
         if urlsplit(following).port == 0:

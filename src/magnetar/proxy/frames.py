@@ -1,4 +1,4 @@
-"""Commands out of what a socket gives; what is not taken stays, to be passed on as it is."""
+"""Splits received bytes into commands; the rest stays and can be forwarded unchanged."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ _SIZE_BYTES = 4
 
 
 class Commands:
-    """Of one side of a connection, for as long as it is taken apart.
+    """The commands of one side of a connection, while the proxy interprets them.
 
-    Nothing is copied for a command that is complete; one that comes in many pieces is put together once.
+    A complete command is not copied; one that arrives in many pieces is joined once.
     """
 
     __slots__ = ("_data", "_max_frame", "_more", "_needed", "_position")
 
     def __init__(self, max_frame: int) -> None:
-        """:param max_frame: bytes of the largest frame that is taken"""
+        """:param max_frame: size of the largest accepted frame in bytes"""
         self._max_frame = max_frame
         self._data = b""
         self._position = 0
         self._more = bytearray()
-        """What came behind :attr:`_data`."""
+        """Bytes that arrived after :attr:`_data`."""
         self._needed = 0
-        """Bytes without which there is no use in looking again."""
+        """Bytes that are needed before the next attempt to find a frame."""
 
     def feed(self, data: bytes) -> None:
         if self._position == len(self._data) and not self._more:
@@ -35,9 +35,9 @@ class Commands:
             self._more += data
 
     def next(self) -> BaseCommand | None:
-        """The next command; None: it has not come whole.
+        """Returns the next command; None: it is incomplete.
 
-        :raises FrameError: what comes is none, or one with an entry
+        :raises FrameError: the bytes are not a command, or one with an entry
         """
         if len(self._data) - self._position + len(self._more) < self._needed or not self._find():
             return None
@@ -49,7 +49,7 @@ class Commands:
         return command
 
     def _find(self) -> bool:
-        """Whether a frame begins, and ends, in what is at hand."""
+        """Whether the bytes contain a complete frame."""
         if next_frame(self._data, self._position, len(self._data), self._max_frame):
             return True
         if self._more:
@@ -62,7 +62,7 @@ class Commands:
         return False
 
     def rest(self) -> bytes:
-        """Everything that was not taken; it is not here any more."""
+        """Removes and returns all remaining bytes."""
         rest = self._data[self._position :] + bytes(self._more)
         self._data, self._position = b"", 0
         self._more.clear()

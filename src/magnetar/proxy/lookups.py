@@ -1,4 +1,4 @@
-"""Where topics are, how many partitions they have, which there are: asked of brokers for clients."""
+"""Answers lookups, numbers of partitions and lists of topics by requests to brokers."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ REQUESTS = {
     BaseCommand.GET_TOPICS_OF_NAMESPACE: "getTopicsOfNamespace",
     BaseCommand.GET_SCHEMA: "getSchema",
 }
-"""What a proxy answers, and where its message is."""
+"""Commands that a proxy answers, with the field of their message."""
 LARGE = frozenset({BaseCommand.GET_TOPICS_OF_NAMESPACE, BaseCommand.GET_SCHEMA})
-"""Whose answers may take megabytes."""
+"""Commands whose answers may have megabytes."""
 _COUNTS = {
     BaseCommand.LOOKUP: "lookup_requests",
     BaseCommand.PARTITIONED_METADATA: "partitions_metadata_requests",
@@ -44,9 +44,9 @@ class BrokerConnections(Protocol):
     """A client's connections to brokers."""
 
     async def broker(self, target: BrokerTarget) -> BrokerConnection:
-        """:raises BrokerLost: nobody answers there
+        """:raises BrokerLost: the broker does not answer
 
-        :raises BrokerRefused: it does not let the client in
+        :raises BrokerRefused: the broker refused the client
         """
         ...
 
@@ -58,7 +58,7 @@ class _Failed(Exception):
 
 
 async def answered(service: ProxyService, client: BrokerConnections, command: BaseCommand) -> BaseCommand:
-    """What a client's request is answered with; with its own id."""
+    """Returns the answer to a client's request, with the client's request id."""
     kind = command.type
     request_id = getattr(command, REQUESTS[kind]).request_id
     if service.lookups >= service.options.lookups:
@@ -90,9 +90,9 @@ async def answered(service: ProxyService, client: BrokerConnections, command: Ba
 async def _of_any(
     service: ProxyService, ask: Callable[[BrokerTarget], Awaitable[BaseCommand]]
 ) -> BaseCommand:
-    """Asks one broker after another until one answers.
+    """Tries one broker after another until one answers.
 
-    :raises _Failed: none does
+    :raises _Failed: no broker answers
     """
     reason = "No broker is available"
     for broker in service.brokers.in_turn():
@@ -110,7 +110,7 @@ async def _of_any(
 async def _ask(
     service: ProxyService, client: BrokerConnections, target: BrokerTarget, command: BaseCommand
 ) -> BaseCommand:
-    """:raises BrokerLost: it is not there, or silent; who else waits by this connection hears so, too"""
+    """:raises BrokerLost: the broker does not answer; other waiting requests on its connection fail, too"""
     connection = await client.broker(target)
 
     async def answer() -> BaseCommand:
@@ -125,9 +125,9 @@ async def _ask(
 
 
 async def _owner(service: ProxyService, client: BrokerConnections, command: BaseCommand) -> BaseCommand:
-    """The broker of a topic; to be reached through the proxy.
+    """Returns the broker of a topic, to be reached through the proxy.
 
-    :raises _Failed: it cannot be found
+    :raises _Failed: the broker cannot be found
     """
     request = command.lookupTopic
     answer = await _of_any(service, lambda target: _ask(service, client, target, command))
@@ -157,9 +157,9 @@ async def _owner(service: ProxyService, client: BrokerConnections, command: Base
 
 
 def _redirect(service: ProxyService) -> BaseCommand:
-    """Any broker, which is to be asked by the client itself.
+    """Returns a redirect of the client to any broker.
 
-    :raises _Failed: there is none
+    :raises _Failed: no broker is available
     """
     for broker in service.brokers.in_turn():
         if broker.binary or broker.binary_tls:
@@ -173,7 +173,7 @@ def _redirect(service: ProxyService) -> BaseCommand:
 
 
 def _through_proxy(url: str) -> BaseCommand:
-    """Both addresses are the same: whether the client uses TLS says nothing of how brokers are reached."""
+    """Sets both addresses to the same one: TLS of the client is independent of TLS of the brokers."""
     answer = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
     response = answer.lookupTopicResponse
     response.brokerServiceUrl = response.brokerServiceUrlTls = url
@@ -184,7 +184,7 @@ def _through_proxy(url: str) -> BaseCommand:
 
 
 def failure(kind: int, request_id: int, code: int, reason: str) -> BaseCommand:
-    """The answer to a request that failed."""
+    """Returns the answer to a failed request."""
     if kind == BaseCommand.LOOKUP:
         answer = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
         response = answer.lookupTopicResponse

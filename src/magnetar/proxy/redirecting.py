@@ -1,4 +1,4 @@
-"""Service discovery over HTTP: whoever asks is sent to a broker that serves."""
+"""Service discovery over HTTP: redirects clients to an active broker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Redirecting:
         self._brokers = brokers
 
     async def answer(self, request: Request, principal: Principal | None) -> Response | None:
-        """307 to one broker after the other; who came over TLS is sent nowhere without."""
+        """Redirects (307) to the brokers in turn; requests over TLS are only redirected to TLS addresses."""
         for broker in self._brokers.in_turn():
             url = broker.web(tls=request.secure)
             if url:

@@ -1,4 +1,4 @@
-"""What all connections of a proxy share."""
+"""The common state of all connections of a proxy."""
 
 from __future__ import annotations
 
@@ -30,44 +30,44 @@ _DAY_SECONDS = 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyOptions:
-    """Of the binary listener."""
+    """Options of the binary listener."""
 
     tls_with_broker: bool = False
     max_message_size: int = 5 << 20
     connect_seconds: float = 10.0
-    """Until a broker must have answered CONNECT; 0: a day."""
+    """Timeout of a broker's answer to CONNECT; 0: a day."""
     answer_seconds: float = 15.0
-    """Until a broker must have answered a lookup: half of what clients wait by default."""
+    """Timeout of a broker's answer to a lookup: half of the default timeout of clients."""
     read_seconds: float = 75.0
-    """A broker that is silent for so long is left; 0: never."""
+    """Time without data from a broker after which its tunnel is closed; 0: never."""
     keep_alive_seconds: float = 30.0
-    """0: never asked."""
+    """0: no keep-alive."""
     active_only: bool = False
-    """Targets have to be registered."""
+    """Targets must be registered brokers."""
     forward_credentials: bool = False
-    """Brokers get the clients' own credentials."""
+    """Forward the clients' credentials to brokers."""
     refresh_seconds: float = 60.0
-    """A client is asked for new credentials this long before the present ones expire."""
+    """New credentials are requested from a client this long before the present ones expire."""
     connections: int = 10_000
-    """0: any number."""
+    """0: no limit."""
     connections_of_address: int = 0
     lookups: int = 50_000
     redirects: bool = False
-    """Clients are told a broker, and go there themselves: service discovery."""
+    """Clients are redirected to a broker: service discovery."""
     balancers: Networks = ()
-    """Whose word counts of where a client is; empty: nobody's, and no header is looked for."""
+    """Trusted load balancers, whose PROXY headers are read; empty: no headers are expected."""
 
 
 @dataclass(slots=True)
 class OpenTunnel:
-    """As ``proxy-stats`` tells it."""
+    """The statistics of a tunnel for ``proxy-stats``."""
 
     client: str
     broker: str
     pieces_before: int = 0
     bytes_before: int = 0
     piece_rate: float = 0.0
-    """Per second, in the last minute that was looked at."""
+    """Pieces per second in the last measured minute."""
     byte_rate: float = 0.0
     heard_before: int = 0
 
@@ -85,9 +85,9 @@ class ProxyService:
         authenticator: Authenticator,
         get_auth_data: GetAuthData | None,
     ) -> None:
-        """:param network: reaches brokers, and only addresses that are allowed
+        """:param network: connects to brokers, only at allowed addresses
 
-        :param get_auth_data: gives the proxy's credentials for brokers; None: it has none
+        :param get_auth_data: returns the proxy's credentials for brokers; None: no credentials
         """
         self.io = io
         self.options = options
@@ -97,7 +97,7 @@ class ProxyService:
         self.max_frame = max_frame_size(options.max_message_size)
         self.tunnels: dict[Tunnel, OpenTunnel] = {}
         self.lookups = 0
-        """In progress."""
+        """Lookups in progress."""
         self.stopping = False
         self._targets = targets
         self._network = network
@@ -113,9 +113,9 @@ class ProxyService:
     # connections
 
     def opened(self, connection: Any, close: Callable[[], object]) -> bool:
-        """False: there are too many.
+        """Registers a connection; False: there are too many.
 
-        :param close: ends it, when the proxy stops
+        :param close: called when the proxy stops
         """
         self.figures.new_connections += 1
         most = self.options.connections
@@ -127,7 +127,7 @@ class ProxyService:
         return True
 
     def counted(self, host: str) -> bool:
-        """Counts a connection of an address; False: it has too many, and this one is not counted."""
+        """Counts a connection of an address; False: the address has too many, and this one is not counted."""
         most, there = self.options.connections_of_address, self._of_host.get(host, 0)
         if 0 < most <= there:
             self.figures.rejected_connections += 1
@@ -136,7 +136,7 @@ class ProxyService:
         return True
 
     def closed(self, connection: Any, host: str) -> None:
-        """:param host: the address it was counted for; empty: it was not"""
+        """:param host: the address it was counted for; empty: it was not counted"""
         self._closing.pop(connection, None)
         self.figures.active_connections = len(self._closing)
         if host:
@@ -145,7 +145,7 @@ class ProxyService:
                 del self._of_host[host]
 
     async def stop(self) -> None:
-        """Ends all connections, once what is unsent is sent; returns when no client has a broker any more."""
+        """Closes all connections after sending pending data; returns when all tunnels have ended."""
         self.stopping = True
         self._rates.cancel()
         if self._silence is not None:
@@ -159,13 +159,13 @@ class ProxyService:
     # brokers
 
     def check(self, target: BrokerTarget) -> None:
-        """:raises TargetDenied: a client may not be connected with that"""
+        """:raises TargetDenied: clients may not be connected with the target"""
         self._targets.check(target)
         if self.options.active_only and not self.is_known(target):
             raise TargetDenied(f"{target} is not a registered broker (checkActiveBrokers)")
 
     def check_redirect(self, target: BrokerTarget) -> None:
-        """:raises TargetDenied: a lookup may not be sent on to that"""
+        """:raises TargetDenied: a lookup may not be redirected to the target"""
         if not self.is_known(target):
             self._targets.check(target)
 
@@ -175,11 +175,11 @@ class ProxyService:
     async def connected(
         self, target: BrokerTarget, connect: CommandConnect, *, hand_over: bool
     ) -> BrokerConnection:
-        """A connection to a broker that has answered CONNECT.
+        """Returns a connection to a broker that has answered CONNECT.
 
         :param connect: the CONNECT command for the broker, without the proxy's own credentials
-        :raises BrokerRefused: it did not let the proxy, or its client, in
-        :raises BrokerLost: nobody answers there
+        :raises BrokerRefused: the broker refused the proxy, or its client
+        :raises BrokerLost: the broker does not answer
         """
         made: list[BrokerConnection] = []
         asked = CommandConnect()
@@ -238,7 +238,7 @@ class ProxyService:
             told.pieces_before, told.bytes_before = side.pieces, side.moved
 
     def _leave_silent(self) -> None:
-        """Of what is connected a broker says something now and then: it asks whether its client is alive."""
+        """Closes tunnels without data from the broker: a live broker sends at least keep-alive PINGs."""
         self._silence = self.io.loop.call_later(self.options.read_seconds, self._leave_silent)
         for tunnel, told in list(self.tunnels.items()):
             pieces = tunnel.from_broker.pieces

@@ -1,4 +1,4 @@
-"""Whom a client may be connected with: ``brokerProxyAllowed…`` of a proxy's settings."""
+"""The targets that clients may be connected with: ``brokerProxyAllowed…`` of a proxy's settings."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Networks = tuple[IPv4Network | IPv6Network, ...]
 
 
 class TargetDenied(Exception):
-    """Nobody is connected with that; the text says why, for the log and not for the client."""
+    """The target is not allowed; the text is for the log, not for the client."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerTarget:
-    """A broker, as clients and brokers name it."""
+    """The address of a broker in requests and answers."""
 
     host: str
     port: int
@@ -30,7 +30,7 @@ class BrokerTarget:
 def target_of(text: str) -> BrokerTarget:
     """:param text: ``host:port``; an IPv6 address in brackets
 
-    :raises TargetDenied: it is something else
+    :raises TargetDenied: the text has another form
     """
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
@@ -43,45 +43,45 @@ def target_of(text: str) -> BrokerTarget:
 
 
 class AllowedTargets:
-    """Those of the settings."""
+    """The allowed targets of the settings."""
 
     def __init__(self, hosts: str = _ANY, addresses: str = _ANY, ports: str = _ANY) -> None:
-        """Each is a list with commas; ``*`` in it allows all.
+        """Each argument is a list separated by commas; ``*`` allows all.
 
-        :param hosts: names, ``*`` in them for any number of characters
+        :param hosts: names, with ``*`` for any number of characters
         :param addresses: addresses and networks
-        :raises ValueError: an address or a port is none
+        :raises ValueError: an address or a port is malformed
         """
         self._hosts = _patterns(_parts(hosts))
         self._networks = None if _ANY in _parts(addresses) else networks_of(addresses)
         self._ports = None if _ANY in _parts(ports) else frozenset(map(_port, _parts(ports)))
 
     def check(self, target: BrokerTarget) -> None:
-        """:raises TargetDenied: its port or its name is not allowed"""
+        """:raises TargetDenied: the port or the name is not allowed"""
         if self._ports is not None and target.port not in self._ports:
             raise TargetDenied(f"the port of {target} is not allowed (brokerProxyAllowedTargetPorts)")
         self.check_host(target.host)
 
     def check_host(self, host: str) -> None:
-        """:raises TargetDenied: a name is not allowed"""
+        """:raises TargetDenied: the name is not allowed"""
         if self._hosts is not None and not any(each.fullmatch(host) for each in self._hosts):
             raise TargetDenied(f"the host {host} is not allowed (brokerProxyAllowedHostNames)")
 
     def allows_address(self, address: str) -> bool:
-        """Whether a connection may go to what a name has turned out to be."""
+        """Whether connections to a resolved address are allowed."""
         return self._networks is None or is_in(address, self._networks)
 
 
 def networks_of(text: str) -> Networks:
-    """:param text: addresses and networks, with commas
+    """:param text: addresses and networks, separated by commas
 
-    :raises ValueError: one is none
+    :raises ValueError: an item is malformed
     """
     return tuple(ip_network(part, strict=False) for part in _parts(text))
 
 
 def is_in(address: str, networks: Networks) -> bool:
-    """Whether an address is one of networks; IPv4 in IPv6 is what it stands for."""
+    """Whether an address is in one of the networks; IPv4 addresses mapped to IPv6 count as IPv4."""
     try:
         found = ip_address(address)
     except ValueError:

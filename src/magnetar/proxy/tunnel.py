@@ -1,7 +1,7 @@
-"""A client and its broker, connected: what one sends goes to the other, and is not looked at.
+"""A tunnel between a client and its broker: forwards bytes without interpreting them.
 
-Each piece is read once and written once. Who does not take what it is sent stops the other one from being
-read: what is on its way is bounded by the two transports' buffers.
+Each piece is read once and written once. While one side does not read, the other side is not read either, so
+the bytes in transit are bounded by the buffers of both transports.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from magnetar.io.interfaces import Cancellable, Loop
 log = logging.getLogger(__name__)
 
 _BUFFER_BYTES = 256 * 1024
-"""Unsent at which the other side is not read any more."""
+"""Unsent bytes at which reading from the other side stops."""
 _GRACE_SECONDS = 5.0
-"""For what is unsent, when the other side has ended."""
+"""Time for sending the rest after the other side has ended."""
 
 
 class TunnelSide:
-    """What comes from one of the two; the protocol of its transport (``StreamProtocol``)."""
+    """One direction of a tunnel; the protocol of the sender's transport (``StreamProtocol``)."""
 
     __slots__ = ("_other", "_tunnel", "moved", "pieces", "transport")
 
@@ -45,7 +45,7 @@ class TunnelSide:
             self._other.resume_reading()
 
     def connection_made(self, transport: Any) -> None:
-        """It was connected before."""
+        """Does nothing: the transport was connected before."""
 
     def eof_received(self) -> bool:
         return False
@@ -55,13 +55,13 @@ class TunnelSide:
 
 
 class Tunnel:
-    """Both sides."""
+    """Both directions."""
 
     def __init__(self, loop: Loop, client: Any, broker: Any, gone: Callable[[Tunnel], object]) -> None:
-        """:param client: a transport that is not read
+        """:param client: a transport whose reading is paused
 
-        :param broker: the same
-        :param gone: told once, when neither is connected any more
+        :param broker: likewise
+        :param gone: called once, when both sides have disconnected
         """
         self._loop = loop
         self._gone = gone
@@ -72,7 +72,7 @@ class Tunnel:
         self.from_broker = TunnelSide(self, broker, client)
 
     def open(self, from_client: bytes, from_broker: bytes) -> None:
-        """Begins with what was received already."""
+        """Starts with the bytes that were received already."""
         for side, waiting in ((self.from_client, from_client), (self.from_broker, from_broker)):
             side.transport.set_write_buffer_limits(high=_BUFFER_BYTES)
             side.transport.set_protocol(side)
@@ -87,11 +87,11 @@ class Tunnel:
 
     @property
     def moved(self) -> int:
-        """Bytes, both ways."""
+        """Bytes in both directions."""
         return self.from_client.moved + self.from_broker.moved
 
     def close(self) -> None:
-        """Ends both, once what is unsent is sent; not later than in a while."""
+        """Closes both sides after sending pending data, within a time limit."""
         if self.ended:
             return
         self.ended = True

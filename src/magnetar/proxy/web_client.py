@@ -1,4 +1,4 @@
-"""One request to a broker over HTTP, on the loop."""
+"""One HTTP request to a broker, on the event loop."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from magnetar.io.waiting import fail, nobody_waits, settle
 from magnetar.lazy_dataclass import dataclass
 
 MAX_ANSWER_BYTES = 256 << 20
-"""Of one answer; a list of a million topics has about 100 MB."""
+"""Largest answer; a list of a million topics has about 100 MB."""
 _PORTS = {"http": 80, "https": 443}
 Headers = Sequence[tuple[str, str]]
 
 
 class NotAnswered(Exception):
-    """Nobody answers at an address, or not in HTTP."""
+    """An address does not answer, or not in HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class BrokerResponse:
     body: bytes
 
     def header(self, name: str) -> str:
-        """The first of that name; empty: there is none."""
+        """Returns the first header with that name; empty: none."""
         return next((value for known, value in self.headers if known == name), "")
 
 
@@ -39,7 +39,7 @@ class Exchange:
 
     def __init__(self, loop: Loop, method: str, target: str, headers: Headers, body: bytes) -> None:
         self.answer: Any = loop.create_future()
-        """Its exception: NotAnswered."""
+        """The future of the answer; its exception is NotAnswered."""
         self.answer.add_done_callback(nobody_waits)
         self._http = h11.Connection(h11.CLIENT)
         self._request = h11.Request(method=method, target=target, headers=list(headers))
@@ -66,10 +66,10 @@ class Exchange:
         fail(self.answer, NotAnswered(f"the connection has ended{f': {exc}' if exc else ''}"))
 
     def pause_writing(self) -> None:
-        """What is sent is there already."""
+        """Does nothing: the whole request is queued already."""
 
     def resume_writing(self) -> None:
-        """See :meth:`pause_writing`."""
+        """Does nothing: see :meth:`pause_writing`."""
 
     def close(self) -> None:
         if self._transport is not None:
@@ -104,7 +104,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class WebNetworks:
-    """How to reach addresses of either scheme."""
+    """The networks for addresses of both schemes."""
 
     plain: ConnectingNetwork
     tls: ConnectingNetwork
@@ -112,10 +112,10 @@ class WebNetworks:
     async def exchange(
         self, loop: Loop, method: str, url: str, headers: Headers, body: bytes
     ) -> BrokerResponse:
-        """:param headers: but for Host
+        """:param headers: without Host
 
-        :raises NotAnswered: nobody answers there
-        :raises OSError: the same
+        :raises NotAnswered: the address does not answer
+        :raises OSError: likewise
         :raises TlsRefused: the files for TLS cannot be used
         """
         try:

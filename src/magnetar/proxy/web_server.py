@@ -1,4 +1,4 @@
-"""The HTTP listener of a proxy: what it tells of itself, and what it forwards."""
+"""The HTTP listener of a proxy: its own endpoints, and forwarded requests."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ _SECOND = 1.0
 class WebOptions:
     cluster: str = ""
     stats: bool = True
-    """Whether metrics and ``proxy-stats`` are served."""
+    """Whether to serve metrics and ``proxy-stats``."""
     authenticate_metrics: bool = True
     superusers: frozenset[str] = frozenset()
     requests_per_second: float = 0.0
-    """Of one address; 0: any number."""
+    """For one address; 0: no limit."""
     rotation_file: Callable[[], bool] | None = None
-    """Whether the file is there that says the proxy may be used; None: there is no such file."""
+    """Whether the status file for load balancers exists; None: the setting is empty."""
 
 
 class Forwards(Protocol):
-    """What becomes of requests that are not about the proxy itself."""
+    """Handles requests that are not about the proxy itself."""
 
     async def answer(self, request: Request, principal: Principal | None) -> Response | None:
-        """None: nothing of it is served.
+        """Returns the answer; None: the path is not served.
 
-        :param principal: who asks; None: nobody was asked
+        :param principal: of the client; None: clients do not authenticate
         """
         ...
 
@@ -71,7 +71,7 @@ class WebServer(Listening):
         service: ProxyService,
         forwarding: Forwards,
     ) -> None:
-        """:param hosts: names of the proxy; None: any name will do"""
+        """:param hosts: names of the proxy; None: accept any name"""
         super().__init__(io, limits)
         self._origins = origins
         self._hosts = hosts
@@ -79,11 +79,11 @@ class WebServer(Listening):
         self._service = service
         self._forwarding = forwarding
         self._asked: dict[str, int] = {}
-        """Requests of this second, by address."""
+        """Number of requests in this second, by address."""
         self._second = 0
 
     async def answer(self, request: Request) -> Response:
-        """Never raises."""
+        """Answers a request; never raises."""
         try:
             return await self._answer(request)
         except BrokerError as error:
@@ -120,11 +120,14 @@ class WebServer(Listening):
         return error_response(HTTPStatus.NOT_FOUND, f"No such path: {request.path}")
 
     async def _who_asks(self, request: Request) -> Principal | None:
-        """None: clients do not authenticate. :raises BrokerError: it is not authenticated"""
+        """Returns the principal; None: clients do not authenticate.
+
+        :raises BrokerError: authentication failed
+        """
         authenticator = self._service.authenticator
         if not authenticator.asks:
             return None
-        # Nobody before a proxy speaks for others.
+        # Clients of a proxy cannot act for other roles.
         return await authenticator.authenticate(Claim(claim_of(request).credentials))
 
     def _is_too_often(self, host: str) -> bool:
