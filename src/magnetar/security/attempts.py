@@ -1,4 +1,4 @@
-"""Failed authentication by address: each further attempt is answered later."""
+"""Failed authentication by address: further failures are answered with increasing delays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from magnetar.io.interfaces import Io
 from magnetar.lazy_dataclass import dataclass
 
 _FREE = 5
-"""So many may fail without a wait."""
+"""Number of failures without a delay."""
 _FIRST_SECONDS = 0.1
 _MOST_SECONDS = 5.0
 _FORGOTTEN_SECONDS = 60.0
@@ -22,18 +22,18 @@ class _Failures:
 
 
 class FailedAttempts:
-    """Of the addresses that failed last; memory is bounded."""
+    """The failures of the most recent addresses; memory is bounded."""
 
     def __init__(self, io: Io) -> None:
         self._io = io
         self._of: OrderedDict[str, _Failures] = OrderedDict()
 
     def __len__(self) -> int:
-        """Addresses that are remembered."""
+        """Number of remembered addresses."""
         return len(self._of)
 
     def failed(self, host: str) -> float:
-        """Counts a failure; seconds to wait before it is told."""
+        """Counts a failure; returns the seconds to wait before answering."""
         now = self._io.clock.monotonic()
         found = self._of.pop(host, None)
         if found is None or now - found.last > _FORGOTTEN_SECONDS:

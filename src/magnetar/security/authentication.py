@@ -1,7 +1,7 @@
-"""How clients are authenticated.
+"""Interfaces of authentication.
 
-What a broker asks is an :class:`Authenticator`; it goes by providers, one or more for each method, which
-other packages can bring along (``docs/security.md``).
+A broker calls an :class:`Authenticator`, which uses providers, one or more for each method; other packages
+can add providers (``docs/security.md``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from magnetar.security.authentication_counts import NO_COUNTS, AuthenticationCou
 from magnetar.security.principal import ANONYMOUS, Principal
 
 PeerCertificate = Mapping[str, object]
-"""What TLS has verified of a client's certificate, as Python's :meth:`ssl.SSLSocket.getpeercert` tells it."""
+"""A client's certificate, verified by TLS, in the form of Python's :meth:`ssl.SSLSocket.getpeercert`."""
 
 NO_METHOD = ("", "none")
 """The method name that clients send when they have no credentials."""
@@ -24,27 +24,27 @@ NO_METHOD = ("", "none")
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a client sends to be authenticated."""
+    """The credentials of a client."""
 
     method: str
-    """The name of an authentication method; empty: by nothing."""
+    """The name of an authentication method; empty: no method."""
     data: bytes = field(repr=False)
     peer: str
     """``host:port`` of the client."""
     certificate: PeerCertificate | None = None
-    """None: the connection has no TLS, or the client no certificate."""
+    """None: the connection has no TLS, or the client sent no certificate."""
     again: bool = False
-    """The client was let in by it before: it is the broker that asks whether it counts still."""
+    """The credentials were accepted before: the broker checks whether they are still valid."""
 
     @property
     def host(self) -> str:
-        """The client's address without its port."""
+        """The client's address without the port."""
         return self.peer.rpartition(":")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Authenticated:
-    """The role that a provider found for credentials."""
+    """The role that a provider determined from credentials."""
 
     role: str
     expires: float | None = None
@@ -56,19 +56,20 @@ class Provider(Protocol):
 
     @property
     def method(self) -> str:
-        """The name by which clients choose it: ``auth_method_name`` of CONNECT."""
+        """The name of the method: ``auth_method_name`` of CONNECT."""
         ...
 
     async def authenticate(self, credentials: Credentials) -> Authenticated:
-        """The role of credentials. May take its time; it is cancelled when the client goes.
+        """Returns the role of credentials. May take long; it is cancelled when the client disconnects.
 
-        :raises AuthenticationFailure: they are not valid; the text goes to the client and must not tell it
-            what would have been right
+        :raises AuthenticationFailure: the credentials are not valid; the text goes to the client and must
+            not reveal valid credentials
         """
         ...
 
     def listen(self, changed: Callable[[], None]) -> None:
-        """``changed`` is called in the loop when what it goes by has changed: its clients are asked again."""
+        """Registers ``changed``, to be called in the loop when the provider's data have changed: its clients
+        are authenticated again."""
         ...
 
     async def close(self) -> None: ...
@@ -76,64 +77,65 @@ class Provider(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a client says of itself on a new connection, or in a request."""
+    """The credentials of a new connection or of a request."""
 
     credentials: Sequence[Credentials]
-    """The first that are valid count."""
+    """The first valid ones count."""
     original_role: str = ""
-    """Whom a proxy speaks for; empty: for itself."""
+    """The role that a proxy acts for; empty: itself."""
     original: Credentials | None = None
-    """Credentials of that client, where proxies pass them on."""
+    """Credentials of the proxy's client, if the proxy forwards them."""
 
 
 class Authenticator(Protocol):
-    """Asked for each connection of the binary listener and for requests; the client waits for its answer."""
+    """Authenticates each connection of the binary listener, and each HTTP request; clients wait for it."""
 
     @property
     def asks(self) -> bool:
-        """False: everybody is taken as they come."""
+        """False: clients do not authenticate."""
         ...
 
     async def authenticate(self, claim: Claim) -> Principal:
-        """Who the client is. May take its time: as long as the broker bears a silent client, at most; it is
-        cancelled when the client goes.
+        """Returns the principal of a client. May take long, limited by the keep-alive time-out; it is
+        cancelled when the client disconnects.
 
-        :raises AuthenticationFailure: it is not authenticated
-        :raises AuthorizationFailure: it may not speak for whom it speaks
+        :raises AuthenticationFailure: the client is not authenticated
+        :raises AuthorizationFailure: the client may not act for the original role
         """
         ...
 
     def listen(self, changed: Callable[[frozenset[str] | None], None]) -> None:
-        """``changed`` is called with the methods whose clients have to be authenticated again; None: all."""
+        """Registers ``changed``, to be called with the methods whose clients must be authenticated again;
+        None: all."""
         ...
 
     @property
     def authentication_counts(self) -> Sequence[AuthenticationCounts]:
-        """How often authentication succeeded and failed, by provider."""
+        """Returns the numbers of successes and failures by provider."""
         ...
 
     async def close(self) -> None:
-        """Lets go of threads and files."""
+        """Releases threads and files."""
         ...
 
 
 class NobodyIsAsked:
-    """Takes everybody as they come, whatever they say of themselves."""
+    """Accepts all clients, whatever credentials they send."""
 
     asks = False
     authentication_counts = NO_COUNTS
 
     async def authenticate(self, claim: Claim) -> Principal:
-        """Anonymous, always."""
+        """Always returns the anonymous principal."""
         return ANONYMOUS
 
     def listen(self, changed: Callable[[frozenset[str] | None], None]) -> None:
-        """Nothing ever changes."""
+        """Does nothing: nothing changes."""
 
     async def close(self) -> None:
-        """It holds nothing."""
+        """Does nothing."""
 
 
 def refused(reason: str) -> AuthenticationFailure:
-    """What is raised when credentials are not valid."""
+    """Returns the error for credentials that are not valid."""
     return AuthenticationFailure(reason)

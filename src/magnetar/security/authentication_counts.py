@@ -1,4 +1,4 @@
-"""How often authentication succeeded and failed, by provider."""
+"""Numbers of successful and failed authentications, by provider."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from magnetar.lazy_dataclass import dataclass
 
 @dataclass(slots=True)
 class AuthenticationCounts:
-    """Counts of one provider, on both listeners."""
+    """Counts of one provider, for both listeners."""
 
     provider: str
-    """As Pulsar names its own, without the package."""
+    """Pulsar's class name of the provider, without the package."""
     method: str
     succeeded: int = 0
     failed: int = 0
 
 
 NO_COUNTS: Sequence[AuthenticationCounts] = ()
-"""Of a broker that asks nobody."""
+"""The counts without authentication."""

@@ -1,4 +1,4 @@
-"""Who may do what: asked wherever something is asked for, decided by one object."""
+"""Interfaces of authorization: one object decides for all operations."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ Changed = Callable[[Touched], None]
 
 
 class Authorizer(Protocol):
-    """What decides. It answers from memory where it can; never asked per message."""
+    """Decides on permissions, from memory if possible; never called per message."""
 
     @property
     def asks(self) -> bool:
-        """False: everybody may do everything, and nothing of it ever changes."""
+        """False: without authorization."""
         ...
 
     async def refusal(self, principal: Principal, operation: Operation, target: Target) -> str | None:
-        """Why somebody may not do something; None: they may.
+        """Returns why a principal lacks the permission; None: it has it.
 
-        :raises MetadataFailure: it cannot be known now
+        :raises MetadataFailure: permissions cannot be read now
         """
         ...
 
     def listen(self, changed: Changed) -> None:
-        """``changed`` is called, in the loop, with what has other rules from now on."""
+        """Registers ``changed``, to be called in the loop with the scope of changed permissions."""
         ...
 
 
 class EverybodyMay:
-    """Of a broker without authorization."""
+    """Permits everything, for a broker without authorization."""
 
     asks = False
 
     async def refusal(self, principal: Principal, operation: Operation, target: Target) -> str | None:
-        """None, always."""
+        """Always returns None."""
         return None
 
     def listen(self, changed: Changed) -> None:
-        """Nothing ever changes."""
+        """Does nothing: nothing changes."""
 
 
 async def check(authorizer: Authorizer, principal: Principal, operation: Operation, target: Target) -> None:
-    """:raises AuthorizationFailure: somebody may not do something"""
+    """:raises AuthorizationFailure: the principal lacks the permission"""
     if not authorizer.asks:
         return
     reason = await authorizer.refusal(principal, operation, target)

@@ -1,8 +1,8 @@
-"""Several providers, proxies and nobody in particular: what a broker with authentication goes by.
+"""The authenticator with one or more providers, proxies and an anonymous role.
 
 The rules are Pulsar's (``AuthenticationService``, ``ServerCnx``, PIP-97): a client chooses the method; of
-several providers with that method the first that is content counts; who chooses a method that is not there is
-anonymous where there is an anonymous role.
+several providers with that method the first that accepts counts; a client with an unknown method is anonymous
+if there is an anonymous role.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ class ProviderChain:
         authenticate_original: bool = False,
         names: Sequence[str] = (),
     ) -> None:
-        """:param anonymous_role: of clients without credentials; empty: they are refused
+        """:param anonymous_role: role of clients without credentials; empty: such clients are refused
 
-        :param proxy_roles: who may speak for others, as it is now
-        :param authenticate_original: proxies have to pass on the credentials of their clients
+        :param proxy_roles: returns the present roles of proxies
+        :param authenticate_original: whether proxies must forward the credentials of their clients
         :param names: of the providers, for metrics; empty: those of their classes
-        :raises ProviderRefused: a method has a name that stands for no credentials, or for the broker itself
+        :raises ProviderRefused: a method has a reserved name
         """
         self._io = io
         self._providers: dict[str, list[tuple[Provider, AuthenticationCounts]]] = {}
         self.authentication_counts: list[AuthenticationCounts] = []
-        """Of each provider, in their order."""
+        """Counts of each provider, in their order."""
         for index, provider in enumerate(providers):
             if provider.method in INTERNAL or provider.method in NO_METHOD:
                 raise ProviderRefused(f"a provider cannot call its method {provider.method!r}")
@@ -63,7 +63,7 @@ class ProviderChain:
 
     @property
     def methods(self) -> frozenset[str]:
-        """Those that clients may choose."""
+        """The methods that clients can choose."""
         return frozenset(self._providers)
 
     async def authenticate(self, claim: Claim) -> Principal:
@@ -73,7 +73,7 @@ class ProviderChain:
             original = await self._original(claim)
         except AuthenticationFailure:
             if any(one.again for one in claim.credentials):
-                # Nobody has tried anything, and whoever is let in no more is not kept until later.
+                # Not an attempt of the client; a client that is no longer accepted must end without delay.
                 raise
             host = claim.credentials[0].host if claim.credentials else ""
             await sleep(self._io.loop, self._attempts.failed(host))
@@ -96,7 +96,7 @@ class ProviderChain:
                     return authenticated, provider.method
                 except AuthenticationFailure as error:
                     counts.failed += 1
-                    # The first one is about what the client meant.
+                    # The first error concerns the method that the client chose.
                     failure = failure or error
         if failure is not None:
             raise failure
@@ -137,9 +137,9 @@ class ProviderChain:
 
 
 def renewed(before: Principal, now: Principal) -> Principal:
-    """What a client is after it was authenticated again.
+    """Returns the principal after a repeated authentication.
 
-    :raises AuthenticationFailure: it is somebody else now
+    :raises AuthenticationFailure: the role has changed
     """
     if (before.role, before.original_role) != (now.role, now.original_role):
         raise refused("The role of a connection cannot change")

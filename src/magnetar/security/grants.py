@@ -1,4 +1,4 @@
-"""What was granted, as the metadata say it."""
+"""Granted permissions, from the metadata."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
 
 Actions = Set[str]
-"""Of ``produce``, ``consume``, ``functions``, ``packages``, ``sources``, ``sinks``."""
+"""A set of ``produce``, ``consume``, ``functions``, ``packages``, ``sources``, ``sinks``."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceGrants:
-    """Of one namespace: ``auth_policies`` and ``subscription_auth_mode`` of its policies."""
+    """The permissions of one namespace: ``auth_policies`` and ``subscription_auth_mode`` of its policies."""
 
     of_namespace: Mapping[str, Actions] = field(default_factory=dict)
     """By role."""
     of_topics: Mapping[str, Mapping[str, Actions]] = field(default_factory=dict)
     """By the full name of the topic, then by role."""
     of_subscriptions: Mapping[str, Set[str]] = field(default_factory=dict)
-    """The roles that alone may use a subscription; empty: all that may consume."""
+    """The only roles that may use a subscription; empty: all that may consume."""
     prefixed: bool = False
-    """Names of subscriptions have to begin with the role's."""
+    """Names of subscriptions must begin with the role."""
 
 
 class Grants(Protocol):
-    """Where the rules read what was granted."""
+    """Source of the granted permissions."""
 
     async def tenant_admins(self, tenant: str) -> Set[str]:
-        """Roles that administer a tenant; none of one that is not there."""
+        """Returns the roles that administer a tenant; empty if the tenant does not exist."""
         ...
 
     async def of_namespace(self, namespace: NamespaceName) -> NamespaceGrants:
-        """None of a namespace that is not there."""
+        """Returns the permissions of a namespace; empty if it does not exist."""
         ...
 
     def listen(self, changed: Callable[[NamespaceName | str | None], None]) -> None:
-        """``changed`` is called with the namespace or tenant whose grants changed; None: perhaps all."""
+        """Registers ``changed``, to be called with the changed namespace or tenant; None: possibly all."""
         ...
 
 
 def actions_of(grants: NamespaceGrants, role: str, *, wildcards: bool) -> Actions:
-    """All that a role may do with every topic of a namespace."""
+    """Returns the actions of a role for every topic of a namespace."""
     return _of_role(grants.of_namespace, role, wildcards)
 
 
 def actions_on(grants: NamespaceGrants, topic: TopicName, role: str, *, wildcards: bool) -> Actions:
-    """All that a role may do with a topic; what was granted on a topic counts for its partitions."""
+    """Returns the actions of a role for a topic; permissions of a topic apply to its partitions."""
     found = set(_of_role(grants.of_namespace, role, wildcards))
     for name in {str(topic), str(topic.base)}:
         by_role = grants.of_topics.get(name)
@@ -69,7 +69,7 @@ def _of_role(by_role: Mapping[str, Actions], role: str, wildcards: bool) -> Acti
 
 
 def fits(pattern: str, role: str) -> bool:
-    """Whether a pattern with ``*`` at its end or its beginning stands for a role (``*`` alone: for all)."""
+    """Whether a pattern with ``*`` at its end or its beginning matches a role (``*`` alone matches all)."""
     if pattern.endswith("*"):
         return role.startswith(pattern[:-1])
     return pattern.startswith("*") and role.endswith(pattern[1:])

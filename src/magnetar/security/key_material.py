@@ -1,4 +1,4 @@
-"""Keys and password files as settings name them: a file, a ``data:`` URL, or the bytes themselves.
+"""Keys and password files of settings: a file, a ``data:`` URL, or the bytes themselves.
 
 The forms are those of Pulsar's ``AuthTokenUtils`` and of its token documentation.
 """
@@ -17,18 +17,18 @@ MAX_BYTES = 4 << 20
 
 
 class UnusableKey(ValueError):
-    """What a setting names cannot be read; the text says why and holds no secret."""
+    """The source of a setting cannot be used; the text says why, without secrets."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeySource:
-    """Where bytes come from."""
+    """The source of the bytes."""
 
     path: Path | None
     inline: bytes = field(default=b"", repr=False)
 
     def read(self) -> bytes:
-        """The bytes as they are now; blocks.
+        """Returns the present bytes; blocks.
 
         :raises UnusableKey: the file cannot be read, is empty or larger than 4 MiB
         """
@@ -47,9 +47,9 @@ class KeySource:
 
 
 def key_source(text: str) -> KeySource:
-    """What ``text`` names: ``file:…``, ``data:…;base64,…``, the path of a file that is there, or base64.
+    """Returns the source of a text: ``file:…``, ``data:…;base64,…``, the path of an existing file, or base64.
 
-    :raises UnusableKey: none of these
+    :raises UnusableKey: the text has another form
     """
     text = text.strip()
     if text.startswith("file:"):
@@ -92,9 +92,10 @@ def _is_file(text: str) -> bool:
 
 
 def _looks_like_path(text: str) -> bool:
-    """Of a file that is not there: paths are base64, too, but a key that everybody can read in the settings.
+    """Whether a text is probably the path of a missing file. A path may be valid base64, and using it as a
+    key would be a publicly known key.
 
-    A key that begins with a slash has capitals and digits, and its first part is no folder of this machine.
+    A key that begins with a slash has capitals and digits, and its first part is not an existing folder.
     """
     if not text.startswith("/"):
         return False

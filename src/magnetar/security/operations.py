@@ -1,4 +1,4 @@
-"""What may be asked of a broker, by the names under which it is allowed; Pulsar's where it has one."""
+"""The operations that permissions are checked for, with Pulsar's names where it has them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from magnetar.lazy_dataclass import dataclass
 
 
 class Resource(Enum):
-    """What something is asked of."""
+    """The kind of an operation's target."""
 
     NONE = auto()
-    """No single thing: lists of all clusters or tenants."""
+    """No single target: lists of all clusters or tenants."""
     BROKER = auto()
     CLUSTER = auto()
     TENANT = auto()
@@ -22,7 +22,7 @@ class Resource(Enum):
 
 
 class _Named(Enum):
-    """Its text is its name; members of different kinds differ, although some are called the same."""
+    """Its text is its name; members of different enumerations differ, although some have the same name."""
 
     @staticmethod
     def _generate_next_value_(name: str, start: int, count: int, last_values: list[str]) -> str:
@@ -137,13 +137,13 @@ class TopicOperation(_Named):
     GET_SCHEMA = auto()
     CREATE_SCHEMA = auto()
     CHECK_SCHEMA = auto()
-    """Whether one could be added."""
+    """Check whether a schema could be added."""
     DELETE_SCHEMA = auto()
     READ_FILES = auto()
-    """Magnetar's own: read plans."""
+    """Only Magnetar: read plans."""
     REPLICATE = auto()
-    """Magnetar's own: to publish, beside producing, what brokers alone may: messages of other clusters, and
-    markers."""
+    """Only Magnetar: publish what only brokers may, messages of other clusters and markers; in addition to
+    PRODUCE."""
 
 
 class PolicyName(_Named):
@@ -185,7 +185,7 @@ class PolicyName(_Named):
 
 @dataclass(frozen=True, slots=True)
 class PolicyOperation:
-    """Reading or writing a policy of a namespace or topic."""
+    """Read or write a policy of a namespace or topic."""
 
     policy: PolicyName
     write: bool

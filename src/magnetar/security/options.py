@@ -1,4 +1,4 @@
-"""Settings of security as providers are given them: Pulsar's names and texts, secrets included."""
+"""Security settings for providers: Pulsar's names and texts, including secrets."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ class ProviderRefused(ValueError):
 
 
 class SecurityOptions:
-    """The settings of the broker's file by name, those included that Magnetar itself does not know."""
+    """The settings of the broker's file by name, including those that Magnetar itself does not know."""
 
     def __init__(self, given: Mapping[str, str], prefix: str = "") -> None:
-        """:param prefix: of the names in the file (``tokenSettingPrefix``)"""
+        """:param prefix: prefix of the names in the file (``tokenSettingPrefix``)"""
         self._given = given
         self._prefix = prefix
 
     def prefixed(self, prefix: str) -> SecurityOptions:
-        """The same file, names beginning with ``prefix``."""
+        """Returns the same settings with a prefix of their names."""
         return SecurityOptions(self._given, prefix)
 
     def text(self, name: str, default: str = "") -> str:
-        """A setting; ``default`` when it is missing or empty."""
+        """Returns a setting; ``default`` if it is missing or empty."""
         return self._given.get(self._prefix + name, "").strip() or default
 
     def names(self, name: str) -> tuple[str, ...]:
-        """A list separated by commas."""
+        """Returns a list separated by commas."""
         return tuple(part.strip() for part in self.text(name).split(",") if part.strip())
 
     def whole(self, name: str, default: int, low: int = 0, high: int = 1 << 31) -> int:
-        """:raises ProviderRefused: it is no number between ``low`` and ``high``"""
+        """:raises ProviderRefused: the setting is not a number between ``low`` and ``high``"""
         text = self.text(name)
         if not text:
             return default
@@ -44,7 +44,7 @@ class SecurityOptions:
         return number
 
     def truth(self, name: str, default: bool) -> bool:
-        """:raises ProviderRefused: it is neither ``true`` nor ``false``"""
+        """:raises ProviderRefused: the setting is neither ``true`` nor ``false``"""
         text = self.text(name).lower()
         if text not in ("", "true", "false"):
             self.refuse(name, f"must be true or false, not {text!r}")

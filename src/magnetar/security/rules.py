@@ -1,7 +1,7 @@
-"""Pulsar's rules of who may do what: superusers, admins of tenants, and permissions.
+"""Pulsar's authorization rules: superusers, tenant admins, and permissions.
 
-They are those of ``PulsarAuthorizationProvider`` and its documentation; where Pulsar is laxer than it says,
-``docs/security.md`` tells how it is here.
+They are those of ``PulsarAuthorizationProvider`` and its documentation; ``docs/security.md`` has the rules
+where Pulsar permits more than it documents.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EITHER = frozenset((PRODUCE, CONSUME))
 ANYBODY: frozenset[Operation] = frozenset(
     {ClusterOperation.LIST_CLUSTERS, BrokerOperation.READY_CHECK, BrokerOperation.GET_VERSION}
 )
-"""What every authenticated client may do."""
+"""Operations that every authenticated client may perform."""
 
 OF_TENANT_ADMINS: frozenset[Operation] = frozenset(
     {TenantOperation.GET_TENANT, TenantOperation.LIST_NAMESPACES}
@@ -66,7 +66,7 @@ BY_PERMISSION: dict[Operation, frozenset[str]] = {
         frozenset((CONSUME,)),
     ),
 }
-"""What others than admins may do, and the actions of which one has to be granted."""
+"""Operations that do not need an admin, with the actions of which one must be granted."""
 
 
 _OF_SUPERUSERS: frozenset[Operation] = frozenset(
@@ -81,13 +81,13 @@ _OF_SUPERUSERS: frozenset[Operation] = frozenset(
         PolicyOperation(PolicyName.BOOKIE_AFFINITY, write=True),
     }
 )
-"""Of namespaces, what concerns the brokers and bookies more than the tenant."""
+"""Operations on namespaces that concern brokers and bookies more than the tenant."""
 
 _SETS_DELAYS = PolicyOperation(PolicyName.DELAYED_DELIVERY, write=True)
-"""By superusers for a namespace, by admins for a topic."""
+"""Set by superusers for a namespace, by admins for a topic."""
 
 _OF_THE_NAMESPACE: frozenset[Operation] = frozenset({TopicOperation.GET_BUNDLE_RANGE})
-"""What only a permission of the namespace allows, although it is asked of a topic."""
+"""Operations on a topic that need a permission of the namespace."""
 
 
 class PulsarRules:
@@ -103,10 +103,10 @@ class PulsarRules:
         replicators: Callable[[], frozenset[str]] = frozenset,
         wildcards: bool = False,
     ) -> None:
-        """:param superusers: as they are now
+        """:param superusers: returns the present superusers
 
-        :param replicators: roles of other clusters' brokers, as they are now
-        :param wildcards: roles in permissions may hold a ``*``
+        :param replicators: returns the present roles of other clusters' brokers
+        :param wildcards: roles in permissions may contain a ``*``
         """
         self._grants = grants
         self._superusers = superusers
@@ -117,7 +117,7 @@ class PulsarRules:
         self._grants.listen(changed)
 
     async def refusal(self, principal: Principal, operation: Operation, target: Target) -> str | None:
-        """Behind a proxy both have to be allowed: the proxy, and whom it speaks for."""
+        """Behind a proxy, both the proxy and the role that it acts for need the permission."""
         if principal.method in INTERNAL:
             return None
         roles = [principal.role]
@@ -149,7 +149,8 @@ class PulsarRules:
         return self._refusal_by(grants, role, wanted, operation, target)
 
     def _refusal_to_replicate(self, role: str, target: Target) -> str | None:
-        """Whoever may could move any subscription: no permission of a tenant's admin gives it."""
+        """Returns why a role may not replicate. Tenant admins cannot grant this, because such a role could
+        move any subscription."""
         if role and role in self._replicators():
             return None
         return (

@@ -1,4 +1,4 @@
-"""What an operation is asked of."""
+"""The target of an operation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from magnetar.naming.topic_name import TopicName
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """As much as the operation has of it; nothing for what is asked of the broker or of a cluster."""
+    """The names that an operation refers to; empty for operations on the broker or on a cluster."""
 
     tenant: str = ""
     namespace: NamespaceName | None = None
@@ -26,7 +26,7 @@ class Target:
 
     @classmethod
     def of_topic(cls, topic: TopicName, subscription: str = "") -> Target:
-        """A partition is known by its topic, too."""
+        """Returns the target of a topic; for a partition it also has the partitioned topic."""
         return cls(topic.tenant, topic.namespace_name, topic, subscription)
 
     def __str__(self) -> str:

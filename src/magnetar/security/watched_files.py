@@ -1,4 +1,4 @@
-"""Files that count as they are now: looked at every now and then, read again when they have changed."""
+"""Watches files, to read them again when they have changed."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _Seen = tuple[tuple[int, int, int] | None, ...]
 
 
 class WatchedFiles:
-    """Tells when one of some files is another one than before."""
+    """Reports when a file was changed or replaced."""
 
     def __init__(
         self, io: Io, worker: Worker, files: Sequence[Path], seconds: float, changed: Callable[[], None]
     ) -> None:
-        """:param worker: where the files are looked at
+        """:param worker: runs the checks
 
-        :param seconds: between two looks; 0: none
+        :param seconds: between two checks; 0: no checks
         :param changed: called in the loop
         """
         self._io = io
@@ -59,7 +59,7 @@ class WatchedFiles:
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:
-    """What differs between a file and the one that replaces it; None: it cannot be seen."""
+    """Returns values that differ between a file and its replacement; None: the file is not accessible."""
     try:
         found = path.stat()
     except OSError:

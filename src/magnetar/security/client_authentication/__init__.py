@@ -1,1 +1,1 @@
-"""Credentials of clients, for both listeners. Names are the official Python client's."""
+"""Credentials of clients, for the binary protocol and HTTP. Names are those of the official Python client."""

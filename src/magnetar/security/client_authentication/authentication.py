@@ -1,6 +1,6 @@
-"""Tokens, passwords and certificates in the hands of a client.
+"""Tokens, passwords and certificates of a client.
 
-Nothing here tells a secret: neither a ``repr`` nor an exception.
+No ``repr`` and no exception contains a secret.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ MAX_TOKEN_BYTES = 1 << 20
 
 
 class NoCredentials(ValueError):
-    """A client has no usable credentials; the text says why, and holds no secret."""
+    """A client has no usable credentials; the text says why, without secrets."""
 
 
 class Authentication:
-    """Credentials of one kind; base of all."""
+    """Base class of credentials."""
 
     method = ""
     """``auth_method_name`` of CONNECT."""
 
     @property
     def blocks(self) -> bool:
-        """Whether :meth:`data` and :meth:`headers` may take their time: files, HTTP, callables."""
+        """Whether :meth:`data` and :meth:`headers` may block, for files, HTTP or callables."""
         return False
 
     @property
     def certificate(self) -> tuple[str, str] | None:
-        """Paths of a certificate and of its key, which TLS is to show."""
+        """Paths of the client certificate and its key for TLS."""
         return None
 
     def data(self) -> bytes:
-        """``auth_data`` of CONNECT, asked for anew with each connection and each AUTH_CHALLENGE.
+        """Returns ``auth_data`` of CONNECT; called for each connection and each AUTH_CHALLENGE.
 
         :raises NoCredentials: the client has no usable credentials
         """
         return b""
 
     def headers(self) -> Mapping[str, str]:
-        """Of an HTTP request.
+        """Returns the headers of an HTTP request.
 
-        :raises NoCredentials: there are none
+        :raises NoCredentials: the client has no usable credentials
         """
         return {}
 
@@ -60,12 +60,12 @@ class Authentication:
 
 
 class BearerAuthentication(Authentication):
-    """Base of those whose credentials are a token."""
+    """Base class of credentials that are a token."""
 
     method = "token"
 
     def token(self) -> str:
-        """The present token. :raises NoCredentials: the file or callable gives no token"""
+        """Returns the present token. :raises NoCredentials: the file or callable has no token"""
         raise NotImplementedError
 
     def data(self) -> bytes:
@@ -77,10 +77,10 @@ class BearerAuthentication(Authentication):
 
 class AuthenticationToken(BearerAuthentication):
     def __init__(self, token: str | Callable[[], str]) -> None:
-        """:param token: a token, or what gives one: it is asked again whenever a fresh one is needed, on
-            another thread
+        """:param token: a token, or a callable that returns one; it is called in another thread whenever a
+            token is needed
 
-        :raises NoCredentials: a text that is no token
+        :raises NoCredentials: the text is not a token
         """
         self._source = token
         if isinstance(token, str):
@@ -98,7 +98,7 @@ class AuthenticationToken(BearerAuthentication):
         except NoCredentials:
             raise
         except Exception as error:  # noqa: BLE001 - the caller's own, of any kind
-            # Its text may hold what it was made of.
+            # The text of the error may contain secrets.
             raise NoCredentials(f"the callable for the token failed: {type(error).__name__}") from None
         if not isinstance(found, str):
             raise NoCredentials("the callable for the token did not return a string")
@@ -106,21 +106,21 @@ class AuthenticationToken(BearerAuthentication):
 
 
 class TokenFile:
-    """A file with a token, read anew each time: whoever renews it tells nobody."""
+    """A file with a token; it is read each time, because it may be renewed at any time."""
 
     def __init__(self, path: str) -> None:
         self._path = path
 
     def __call__(self) -> str:
-        """:raises NoCredentials: it cannot be read, or holds no token"""
+        """:raises NoCredentials: the file cannot be read, or has no token"""
         return checked_token(read_text(self._path), self._path)
 
 
 class AuthenticationBasic(Authentication):
     def __init__(self, username: str, password: str, method: str = "basic") -> None:
-        """:param method: the name by which the broker knows passwords
+        """:param method: the broker's name of the method
 
-        :raises NoCredentials: a name with a colon, or none
+        :raises NoCredentials: the name is empty or contains a colon
         """
         if not username or ":" in username:
             raise NoCredentials("the user name must not be empty or have a colon")
@@ -136,7 +136,7 @@ class AuthenticationBasic(Authentication):
 
 
 class AuthenticationTLS(Authentication):
-    """The role is the common name of the certificate that TLS shows."""
+    """Authentication by a TLS certificate; the role is its common name."""
 
     method = "tls"
 
@@ -156,18 +156,18 @@ class AuthenticationTLS(Authentication):
 
 
 def checked_token(text: str, what: str) -> str:
-    """:raises NoCredentials: it is empty, too long, or has characters that no token has"""
+    """:raises NoCredentials: the token is empty, too long, or has invalid characters"""
     token = text.strip()
     if not token:
         raise NoCredentials(f"{what} is empty")
-    # A line break would end the header of a request, and what refuses it prints it.
+    # A line break would end the header of a request, and the error for it would contain the token.
     if len(token) > MAX_TOKEN_BYTES or not all("!" <= character <= "~" for character in token):
         raise NoCredentials(f"{what} is not a token: it is too long, or has blanks or control characters")
     return token
 
 
 def read_text(path: str) -> str:
-    """:raises NoCredentials: it cannot be read, or is no text of at most 1 MiB"""
+    """:raises NoCredentials: the file cannot be read, or is not a text of at most 1 MiB"""
     try:
         with Path(path).open("rb") as file:
             data = file.read(MAX_TOKEN_BYTES + 1)
@@ -180,7 +180,7 @@ def read_text(path: str) -> str:
 
 
 def path_of(text: str) -> str:
-    """The path that a ``file:`` URL names; any other text is a path itself."""
+    """Returns the path of a ``file:`` URL; any other text is a path itself."""
     if not text.startswith("file:"):
         return text
     rest = text.removeprefix("file:")

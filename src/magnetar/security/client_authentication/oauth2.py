@@ -1,4 +1,4 @@
-"""OAuth 2.0: a token that an issuer gives for a client's id and secret (client-credentials flow)."""
+"""OAuth 2.0: a token from an issuer for a client's id and secret (client-credentials flow)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["AuthenticationOauth2"]
 TIMEOUT_SECONDS = 30.0
 _MAX_ANSWER_BYTES = 1 << 20
 _OF_LIFE = 0.9
-"""A token is used for this part of the time it is good for."""
+"""A token is used for this part of its lifetime."""
 _LONGEST_SECONDS = 1e9
 _DISCOVERY = "/.well-known/openid-configuration"
 _GRANT = "client_credentials"
@@ -35,11 +35,11 @@ _GRANT = "client_credentials"
 class AuthenticationOauth2(BearerAuthentication):
     def __init__(self, auth_params_string: str | Mapping[str, str]) -> None:
         """:param auth_params_string: JSON, or a mapping: ``issuerUrl``; ``privateKey`` (a file with
-            ``client_id`` and ``client_secret`` as JSON, its ``file:`` or its ``data:`` URL) or ``client_id``
-            and ``client_secret`` themselves; ``audience``, ``scope``, ``trustCertsFilePath`` (PEM) as wanted.
-            Names with underscores will do, too.
+        ``client_id`` and ``client_secret`` as JSON, its ``file:`` or its ``data:`` URL) or ``client_id``
+        and ``client_secret`` themselves; optionally ``audience``, ``scope``, ``trustCertsFilePath``
+        (PEM). Names with underscores are accepted, too.
 
-        :raises NoCredentials: something is missing, or not of this form
+        :raises NoCredentials: a parameter is missing or malformed
         """
         given = _mapping(auth_params_string)
         kind = given.get("type", _GRANT)
@@ -63,7 +63,7 @@ class AuthenticationOauth2(BearerAuthentication):
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the lock, and without a token that may be old when it is needed."""
+        """Leaves out the lock, and the token, which may be expired later."""
         left_out = ("_endpoint", "_token", "_until", "_lock")
         return {name: value for name, value in self.__dict__.items() if name not in left_out}
 
@@ -83,7 +83,7 @@ class AuthenticationOauth2(BearerAuthentication):
             return self._token
 
     def _fetched(self) -> tuple[str, float]:
-        """A new token, and for how many seconds it is good."""
+        """Returns a new token, and its lifetime in seconds."""
         if not self._endpoint:
             found = self._asked("GET", self._issuer + _DISCOVERY, "").get("token_endpoint")
             if not isinstance(found, str) or not found:
@@ -116,7 +116,7 @@ class AuthenticationOauth2(BearerAuthentication):
         return str(pair[0]), str(pair[1])
 
     def _asked(self, method: str, url: str, form: str) -> dict[str, Any]:
-        """What an issuer answers; redirects are not followed: the secret is for it alone."""
+        """Returns the answer of an issuer. Does not follow redirects: the secret is only for the issuer."""
         parts = urlsplit(url)
         headers = {"Accept": "application/json"}
         if form:
@@ -151,7 +151,7 @@ class AuthenticationOauth2(BearerAuthentication):
 
 
 def _mapping(params: str | Mapping[str, str]) -> dict[str, str]:
-    """By names in lower case without underscores."""
+    """Returns the parameters by name, in lower case without underscores."""
     if isinstance(params, str):
         try:
             found = json.loads(params)
@@ -164,14 +164,14 @@ def _mapping(params: str | Mapping[str, str]) -> dict[str, str]:
 
 
 def _seconds(told: object) -> float:
-    """For how long a token is good; 0 where that is not told, or is no time."""
+    """Returns the lifetime of a token; 0 if it is missing or malformed."""
     if not isinstance(told, int | float) or isinstance(told, bool):
         return 0.0
     return float(told) if 0 < told <= _LONGEST_SECONDS else 0.0
 
 
 def _content(source: str) -> str:
-    """Of a path, a ``file:`` or a ``data:`` URL. :raises NoCredentials: it cannot be read"""
+    """Reads a path, a ``file:`` or a ``data:`` URL. :raises NoCredentials: it cannot be read"""
     if not source.startswith("data:"):
         return read_text(path_of(source))
     head, _, rest = source.partition(",")

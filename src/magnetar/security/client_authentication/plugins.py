@@ -1,4 +1,4 @@
-"""From ``authPlugin`` and ``authParams``, as Pulsar's command lines and files have them, to credentials."""
+"""Creates credentials from ``authPlugin`` and ``authParams`` of Pulsar's command lines and files."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _NOT_HERE = {
 
 
 def authentication_of(plugin: str, params: str) -> Authentication | None:
-    """None: no authentication.
+    """Returns the credentials; None: no authentication.
 
-    :param plugin: a class of Pulsar's by its name, or ``token``, ``basic``, ``tls``, ``oauth2``; empty: none
-    :raises NoCredentials: there is no such plug-in, or its parameters have another form; the text tells none
+    :param plugin: the name of a class of Pulsar, or ``token``, ``basic``, ``tls``, ``oauth2``; empty: none
+    :raises NoCredentials: the plug-in is unknown, or its parameters are malformed; the text has no secrets
     """
     name = plugin.strip()
     if name in ("", f"{_PULSAR}AuthenticationDisabled", "none"):
@@ -49,7 +49,7 @@ def authentication_of(plugin: str, params: str) -> Authentication | None:
 
 
 def _token(params: str) -> Authentication:
-    """``token:…``, ``file:…``, JSON with ``token``, or the token itself."""
+    """Accepts ``token:…``, ``file:…``, JSON with ``token``, or the token itself."""
     if params.startswith("token:"):
         return AuthenticationToken(params.removeprefix("token:"))
     if params.startswith("file:"):
@@ -60,7 +60,7 @@ def _token(params: str) -> Authentication:
 
 
 def _basic(params: str) -> Authentication:
-    """JSON with ``userId`` and ``password``, or ``userId:…,password:…``."""
+    """Accepts JSON with ``userId`` and ``password``, or ``userId:…,password:…``."""
     found = _either(params)
     user = found.get("userId") or found.get("username")
     if user is None:
@@ -69,7 +69,7 @@ def _basic(params: str) -> Authentication:
 
 
 def _tls(params: str) -> Authentication:
-    """``tlsCertFile:…,tlsKeyFile:…``, or JSON with both."""
+    """Accepts ``tlsCertFile:…,tlsKeyFile:…``, or JSON with both."""
     found = _either(params)
     return AuthenticationTLS(
         path_of(_needed(found, "tlsCertFile")),
@@ -78,7 +78,7 @@ def _tls(params: str) -> Authentication:
 
 
 def _oauth2(params: str) -> Authentication:
-    # HTTP and TLS are for those who need them: commands are to start at once.
+    # Imported late, so that commands without HTTP and TLS start fast.
     from magnetar.security.client_authentication.oauth2 import AuthenticationOauth2
 
     return AuthenticationOauth2(params)

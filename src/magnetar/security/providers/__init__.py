@@ -1,1 +1,1 @@
-"""The authentication providers that come with Magnetar, one module each."""
+"""The authentication providers of Magnetar, one module each."""

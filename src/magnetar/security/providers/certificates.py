@@ -21,14 +21,14 @@ class CertificateProvider:
         return Authenticated(name)
 
     def listen(self, changed: Callable[[], None]) -> None:
-        """A certificate is valid as long as its connection lasts."""
+        """Does nothing: a certificate is valid as long as its connection lasts."""
 
     async def close(self) -> None:
-        """It holds nothing."""
+        """Does nothing."""
 
 
 def common_name(certificate: PeerCertificate) -> str:
-    """CN of the certificate's subject, the most specific one of several; empty: it has none."""
+    """Returns the CN of the certificate's subject, the most specific one of several; empty: it has none."""
     subject = certificate.get("subject")
     found = ""
     for part in subject if isinstance(subject, tuple) else ():

@@ -1,4 +1,4 @@
-"""Small documents by HTTP, within bounds of time and size; blocks, so it is done on workers."""
+"""Fetches small documents by HTTP, with limits of time and size; blocks, so it runs on workers."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _READ_BYTES = 16 << 10
 
 
 class FetchFailed(Exception):
-    """What was asked for did not come; the text says why."""
+    """A document could not be fetched; the text says why."""
 
 
 class Fetcher:
-    """Follows no redirects and uses no proxy: an address is what it says."""
+    """Does not follow redirects or use a proxy, so that a document comes from its address."""
 
     def __init__(self, trust: str, connect_seconds: float, read_seconds: float) -> None:
-        """:param trust: PEM file of the issuers of certificates; empty: those of the system
+        """:param trust: PEM file with trusted issuers; empty: those of the system
 
-        :param read_seconds: for the whole answer, however slowly it comes
+        :param read_seconds: for the whole answer
         :raises TlsRefused: the file cannot be used
         """
         self._context = client_context(TlsFiles(trust=trust), TlsRules())
@@ -30,7 +30,7 @@ class Fetcher:
         self._read_seconds = read_seconds
 
     def get(self, url: str) -> bytes:
-        """:raises FetchFailed: another status than 200, too long, too slow, or nobody answers"""
+        """:raises FetchFailed: another status than 200, too large, too slow, or no answer"""
         try:
             return self._get(url)
         except (OSError, http.client.HTTPException, ValueError) as error:

@@ -1,8 +1,8 @@
-"""Method ``token`` by OpenID Connect: issuers publish the keys that their tokens are checked with.
+"""Method ``token`` with OpenID Connect: issuers publish the keys for checking their tokens.
 
-Settings are those of Pulsar's ``AuthenticationProviderOpenID``. Of an issuer only what its own discovery
-document says is believed, and of a token nothing before its issuer is one of those that are allowed. What is
-fetched is fetched on a worker, within bounds of time and size, once for all who wait for it.
+Settings are those of Pulsar's ``AuthenticationProviderOpenID``. Facts about an issuer come only from its own
+discovery document, and nothing in a token is trusted before its issuer is an allowed one. Documents are
+fetched on a worker, with limits of time and size, once for all waiting clients.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ Fetch = Callable[[str], bytes]
 
 @dataclass(slots=True)
 class _Issuer:
-    """What is known of one."""
+    """The state of one issuer."""
 
     url: str
     keys: Mapping[str, TokenKey] = field(default_factory=dict)
-    """By their ids."""
+    """Keys by id."""
     fetched: float | None = None
-    """When the keys came, by the monotonic clock; None: never."""
+    """Time of the last successful fetch of keys, of the monotonic clock; None: never."""
     asked: float | None = None
-    """When they were last asked for, whatever came of it."""
+    """Time of the last attempt, whatever its outcome."""
     waiting: list[Any] = field(default_factory=list)
     fetching: bool = False
 
@@ -65,7 +65,7 @@ class OpenIdProvider:
     method = "token"
 
     def __init__(self, io: Io, worker: Worker, options: SecurityOptions, fetch: Fetch | None = None) -> None:
-        """:param fetch: answers what is at an address; None: by HTTP
+        """:param fetch: returns the document of an address; None: by HTTP
 
         :raises ProviderRefused: settings are missing or contradict each other
         """
@@ -122,9 +122,9 @@ class OpenIdProvider:
         return authenticated_by(claims, self._rules)
 
     def _named_by(self, token: bytes) -> tuple[_Issuer, str]:
-        """Whose a token says that it is; that is only where to look for the key.
+        """Returns issuer and key id that a token claims; used only to find the key.
 
-        :raises AuthenticationFailure: of nobody who is allowed
+        :raises AuthenticationFailure: the issuer is not allowed
         """
         try:
             found = jwt.decode_complete(token, options={"verify_signature": False})
@@ -139,7 +139,7 @@ class OpenIdProvider:
         return issuer, key_id
 
     async def _key(self, issuer: _Issuer, key_id: str) -> TokenKey:
-        """:raises AuthenticationFailure: the issuer has none of that id, or cannot be asked"""
+        """:raises AuthenticationFailure: the issuer has no such key, or does not answer"""
         now = self._io.clock.monotonic()
         age = None if issuer.fetched is None else now - issuer.fetched
         if age is None or age > self._expiry:
@@ -156,7 +156,7 @@ class OpenIdProvider:
         return key
 
     def _counts(self, issuer: _Issuer) -> bool:
-        """Whether its keys are not too old; those that are tell what it has withdrawn when others come."""
+        """Whether the keys are recent enough. Expired ones stay, to detect withdrawn keys after a fetch."""
         return issuer.fetched is not None and self._io.clock.monotonic() - issuer.fetched <= self._expiry
 
     @staticmethod
@@ -164,7 +164,7 @@ class OpenIdProvider:
         return issuer.fetching or issuer.asked is None or now - issuer.asked >= seconds
 
     async def _fetched(self, issuer: _Issuer) -> None:
-        """Returns when an attempt has ended, well or not."""
+        """Returns when an attempt has ended, successful or not."""
         done = self._io.loop.create_future()
         issuer.waiting.append(done)
         self._begin(issuer)
@@ -189,7 +189,7 @@ class OpenIdProvider:
             gone = any(keys.get(key_id) != key for key_id, key in issuer.keys.items())
             issuer.keys, issuer.fetched = keys, self._io.clock.monotonic()
             if gone:
-                # Clients with tokens of keys that the issuer has withdrawn are authenticated again.
+                # The issuer has withdrawn keys: authenticate clients again.
                 for changed in self._changed:
                     changed()
         finally:
@@ -200,7 +200,7 @@ class OpenIdProvider:
                     one.set_result(None)
 
     def _read(self, url: str) -> Mapping[str, TokenKey]:
-        """On the worker. :raises FetchFailed: it is not there, or not what it should be"""
+        """Fetches keys, on the worker. :raises FetchFailed: no answer, or a malformed document"""
         document = _object(self._fetch(url.rstrip("/") + _DISCOVERY), "the discovery document")
         if document.get("issuer") != url:
             raise FetchFailed("the discovery document has another issuer")
@@ -219,9 +219,9 @@ class OpenIdProvider:
 
 
 def keys_in(document: bytes) -> Mapping[str, TokenKey]:
-    """Keys of a JWKS document by their ids; those that cannot be used for signatures are left aside.
+    """Returns the keys of a JWKS document by id, without those that are not for signatures.
 
-    :raises FetchFailed: it is none
+    :raises FetchFailed: the document is malformed
     """
     listed = _object(document, "the list of keys").get("keys")
     if not isinstance(listed, list) or len(listed) > _MAX_KEYS:

@@ -1,8 +1,8 @@
-"""Method ``basic``: a name and a password, compared with a file as Apache's ``htpasswd`` writes it.
+"""Method ``basic``: a name and a password, compared with a file of Apache's ``htpasswd``.
 
-Pulsar's ``AuthenticationProviderBasic`` takes the forms apr1 and those of ``crypt(3)``; bcrypt and SHA-1
-(``-s`` of htpasswd) are taken here beside them. A comparison costs up to a second of a processor on purpose:
-it is made on a worker, few at a time for one address.
+Pulsar's ``AuthenticationProviderBasic`` accepts the formats apr1 and those of ``crypt(3)``; this provider
+also accepts bcrypt and SHA-1 (``-s`` of htpasswd). A comparison deliberately costs up to a second of a
+processor, so it runs on a worker, with few at a time for one address.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WAITING_PER_ADDRESS = 4
 _WAITING = 256
 _MAX_PASSWORD_BYTES = 4096
 _MAX_COST = 15
-"""Of bcrypt: rounds are 2 to the power of it."""
+"""Cost of bcrypt; the number of rounds is 2 to the power of it."""
 _MAX_ROUNDS = 1_000_000
 _BCRYPT_BYTES = 72
 _FORMS = (apr_md5_crypt, md5_crypt, sha256_crypt, sha512_crypt, bcrypt, ldap_sha1, des_crypt)
@@ -42,9 +42,9 @@ _WRONG = "Unknown name or wrong password"
 
 
 def parse_htpasswd(text: bytes) -> dict[str, str]:
-    """Names and what their passwords were made to; comments and empty lines are left aside.
+    """Returns hashed passwords by name; ignores comments and empty lines.
 
-    :raises UnusableKey: a line is none, a name comes twice, or a form is unknown or would take too long
+    :raises UnusableKey: a line is malformed, a name occurs twice, or a format is unknown or too slow
     """
     users: dict[str, str] = {}
     try:
@@ -71,7 +71,7 @@ def _check_form(number: int, stored: str) -> None:
         raise UnusableKey(f"line {number}: the form of the password is not supported by htpasswd")
     try:
         if form is des_crypt or form is ldap_sha1:
-            # They cost nothing.
+            # These hashes are cheap to check.
             form.verify(b"", stored)
             return
         parsed = form.from_string(stored)
@@ -85,22 +85,22 @@ def _check_form(number: int, stored: str) -> None:
 
 
 def _form_of(stored: str) -> Any:
-    """The handler of passlib for what ``stored`` looks like; None: there is none."""
+    """Returns passlib's handler for the format of ``stored``; None: unknown."""
     return next((form for form in _FORMS if form.identify(stored)), None)
 
 
 def matches(password: bytes, stored: str) -> bool:
-    """Whether a password is the one that ``stored`` was made of; takes its time."""
+    """Whether a password matches the hash ``stored``; slow."""
     form = _form_of(stored)
     if form is None:
         return False
     if form is bcrypt:
-        # So much of it htpasswd has hashed.
+        # htpasswd hashes only this many bytes.
         password = password[:_BCRYPT_BYTES]
     try:
         return bool(form.verify(password, stored))
     except (ValueError, TypeError, PasswordSizeError, PasslibSecurityError):
-        # A zero byte, or more than the form takes.
+        # The password contains a zero byte, or is too long for the format.
         return False
 
 
@@ -113,7 +113,7 @@ class PasswordProvider:
         """:raises ProviderRefused: the file cannot be used"""
         self._io = io
         self._worker = worker
-        # Watching does not wait behind comparisons.
+        # A separate worker, so that watching the file does not wait for comparisons.
         self._comparing = io.start_worker("passwords")
         try:
             self._source = key_source(options.text("basicAuthConf"))
@@ -123,11 +123,11 @@ class PasswordProvider:
             options.refuse("basicAuthConf", f"cannot be used: {error}")
         self._secret = io.randomness.token(32)
         self._proven: OrderedDict[bytes, float] = OrderedDict()
-        """When accepted credentials are forgotten, by a keyed hash of them; the oldest first."""
+        """Expiry of accepted credentials, by a keyed hash of them; the oldest first."""
         self._waiting: dict[str, int] = {}
-        """Comparisons that are not done, by the address they were begun for."""
+        """Number of comparisons in progress, by address of the client."""
         self._begun: dict[bytes, list[Any]] = {}
-        """Who waits for a comparison with the file as it is, by a keyed hash of what is compared."""
+        """Waiters for comparisons with the present file, by a keyed hash of the credentials."""
         self._listeners: list[Callable[[], None]] = []
         files = [self._source.path] if self._source.path is not None else []
         self._watched = WatchedFiles(io, worker, files, _WATCH_SECONDS, self._changed)
@@ -136,7 +136,7 @@ class PasswordProvider:
         self._io.loop.create_task(self._reload())
 
     async def _reload(self) -> None:
-        """The file is another one: while that cannot be used nobody is let in by it."""
+        """Reads the changed file; while it cannot be used, all passwords are refused."""
         try:
             self._users = parse_htpasswd(await run_job(self._io.loop, self._worker, self._source.read))
         except UnusableKey as error:
@@ -178,7 +178,7 @@ class PasswordProvider:
         return Authenticated(role)
 
     def _check_room(self, host: str) -> None:
-        """:raises TooManyRequests: too many of that address wait already, or of all"""
+        """:raises TooManyRequests: too many comparisons wait for that address, or in all"""
         of_address = self._waiting.get(host, 0)
         if of_address >= _WAITING_PER_ADDRESS or sum(self._waiting.values()) >= _WAITING:
             raise TooManyRequests("Too many passwords are being compared; try again later")
@@ -186,14 +186,14 @@ class PasswordProvider:
     def _compare(
         self, host: str, password: bytes, users: Mapping[str, str], role: str, known: bytes
     ) -> list[Any]:
-        """Begins a comparison; answers the list of those that are told its outcome."""
+        """Begins a comparison; returns the list of its waiters."""
         self._waiting[host] = self._waiting.get(host, 0) + 1
         stored = users.get(role)
         with_what = stored if stored is not None else self._instead(users, role)
         asking = self._begun[known] = []
 
         def compared(found: bool | None, error: BaseException | None) -> None:
-            # Counted until it was done, also for a client that has gone.
+            # Counted until it is done, also if the client has disconnected.
             self._let_go(host)
             if self._begun.get(known) is asking:
                 del self._begun[known]
@@ -209,9 +209,9 @@ class PasswordProvider:
         return asking
 
     def _instead(self, users: Mapping[str, str], role: str) -> str:
-        """What the password of an unknown name is compared with, so that it takes as long as a wrong one.
+        """Returns a hash for an unknown name, so that it takes as long as a wrong password.
 
-        Always the same for the same name, as it is for those that are there.
+        It is always the same for a name, like that of a known name.
         """
         if not users:
             return ""

@@ -1,8 +1,7 @@
-"""Method ``token``: a JWT that a configured key has signed.
+"""Method ``token``: a JWT that is signed with a configured key.
 
-Settings and what they mean are those of Pulsar's ``AuthenticationProviderToken``; claims are those of
-RFC 7519.
-What the key is for decides which algorithms count, never what the token says (RFC 8725, 3.1).
+Settings and their meaning are those of Pulsar's ``AuthenticationProviderToken``; claims those of RFC 7519.
+The key determines the accepted algorithms, never the token (RFC 8725, 3.1).
 """
 
 from __future__ import annotations
@@ -40,16 +39,16 @@ _NEVER = 1 << 50
 
 @dataclass(frozen=True, slots=True)
 class TokenKey:
-    """What signatures are checked with."""
+    """A key for checking signatures."""
 
     algorithms: tuple[str, ...]
-    """Those that go with the key, and no others."""
+    """The accepted algorithms."""
     key: Any = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """Which claims a token must have."""
+    """Requirements on the claims of a token."""
 
     role_claim: str = "sub"
     audience_claim: str = ""
@@ -58,9 +57,9 @@ class TokenRules:
 
 
 def secret_key(secret: bytes) -> TokenKey:
-    """A key that whoever signs has, too.
+    """Returns a symmetric key.
 
-    :raises UnusableKey: it is shorter than 256 bits
+    :raises UnusableKey: the key is shorter than 256 bits
     """
     algorithms = tuple(name for name, least in _SECRET_BYTES.items() if len(secret) >= least)
     if not algorithms:
@@ -71,10 +70,10 @@ def secret_key(secret: bytes) -> TokenKey:
 
 
 def public_key(encoded: bytes, algorithm: str = "RS256") -> TokenKey:
-    """A public key, DER or PEM (X.509 SubjectPublicKeyInfo).
+    """Returns a public key from DER or PEM (X.509 SubjectPublicKeyInfo).
 
-    :param algorithm: of ``tokenPublicAlg``: says what kind of key it is
-    :raises UnusableKey: it is none, of another kind, or too short
+    :param algorithm: ``tokenPublicAlg``, which determines the kind of key
+    :raises UnusableKey: the bytes are not a key, or the key is of another kind or too short
     """
     wanted = _PUBLIC.get(algorithm)
     if wanted is None:
@@ -91,9 +90,9 @@ def public_key(encoded: bytes, algorithm: str = "RS256") -> TokenKey:
 
 
 def key_of(found: RSAPublicKey | EllipticCurvePublicKey) -> TokenKey:
-    """A public key, with the algorithms that go with it.
+    """Returns a public key with its algorithms.
 
-    :raises UnusableKey: it is too short, or on another curve
+    :raises UnusableKey: the key is too short, or on another curve
     """
     if isinstance(found, RSAPublicKey):
         if found.key_size < _MIN_RSA_BITS:
@@ -106,15 +105,15 @@ def key_of(found: RSAPublicKey | EllipticCurvePublicKey) -> TokenKey:
 
 
 def claims_of(token: bytes, key: TokenKey, leeway_seconds: int) -> Mapping[str, Any]:
-    """What a token says, once its signature and its times are checked.
+    """Returns the claims of a token, after checking its signature and times.
 
-    :raises AuthenticationFailure: it is no token, not signed by that key, not valid yet, or no more
+    :raises AuthenticationFailure: not a token, not signed with the key, not yet valid, or expired
     """
     if not token:
         raise refused("No token")
     if len(token) > MAX_TOKEN_BYTES:
         raise refused("The token is too long")
-    # When it was issued says nothing of how long it counts (RFC 7519, 4.1.6).
+    # The time of issue does not affect the validity (RFC 7519, 4.1.6).
     unasked = ("aud", "iss", "sub", "jti", "iat")
     checks = {f"verify_{claim}": False for claim in unasked}
     try:
@@ -139,9 +138,9 @@ def claims_of(token: bytes, key: TokenKey, leeway_seconds: int) -> Mapping[str, 
 
 
 def authenticated_by(claims: Mapping[str, Any], rules: TokenRules) -> Authenticated:
-    """The role in the claims of a token.
+    """Returns the role in the claims of a token.
 
-    :raises AuthenticationFailure: there is none, or the token is for others
+    :raises AuthenticationFailure: the token has no role, or is for another audience
     """
     if rules.audience_claim:
         audiences = claims.get(rules.audience_claim)
@@ -180,7 +179,7 @@ class TokenProvider:
     method = "token"
 
     def __init__(self, io: Io, worker: Worker, options: SecurityOptions) -> None:
-        """:raises ProviderRefused: no key, or one that cannot be used"""
+        """:raises ProviderRefused: no key is configured, or it cannot be used"""
         options = options.prefixed(options.text("tokenSettingPrefix"))
         self._io = io
         self._worker = worker
@@ -199,7 +198,7 @@ class TokenProvider:
         self._io.loop.create_task(self._reload())
 
     async def _reload(self) -> None:
-        """The key's file is another one: while that cannot be used nobody is let in by it."""
+        """Reads the changed key file; while it cannot be used, all tokens are refused."""
         try:
             self._key = self._load(await run_job(self._io.loop, self._worker, self._source.read))
         except UnusableKey as error:
@@ -223,7 +222,7 @@ class TokenProvider:
 
 
 def _loader(options: SecurityOptions) -> tuple[str, Callable[[bytes], TokenKey]]:
-    """The setting of the key, and how its bytes become one; a secret key counts before a public one."""
+    """Returns the setting of the key, and its parser; a secret key takes precedence over a public one."""
     if options.text("tokenSecretKey"):
         return "tokenSecretKey", secret_key
     if not options.text("tokenPublicKey"):
