@@ -1,1 +1,1 @@
-"""Topics go from one pair of a metadata and a ledger store to another one, whatever keeps them."""
+"""Exports topics from one pair of metadata and ledger stores to another, independent of their kind."""

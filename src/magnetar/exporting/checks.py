@@ -1,4 +1,4 @@
-"""What keeps a topic from being carried over: found before anything is written."""
+"""Checks whether a topic can be exported, before anything is written."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _BUFFER_SNAPSHOTS = "__transaction_buffer_snapshot"
 
 @dataclass
 class Known:
-    """What is looked at once for all topics of a namespace."""
+    """Facts that are read once for all topics of a namespace."""
 
     there: set[TopicName] = field(default_factory=set)
-    """Topics that the target has, without numbers of partitions."""
+    """Topics of the target, without numbers of partitions."""
     pending_acks: list[str] = field(default_factory=list)
-    """Topics of the source with the state of transactions of a subscription; local names."""
+    """Topics of the source with the transaction state of a subscription; local names."""
 
 
 async def known_of(source: OpenStores, target: OpenStores, namespace: NamespaceName) -> Known:
@@ -54,10 +54,10 @@ async def refusals(
     notes: tuple[ExportNote | None, ExportNote | None],
     known: Known,
 ) -> list[str]:
-    """Why a topic cannot be carried over; one sentence each.
+    """Returns the reasons why a topic cannot be exported, one sentence each.
 
-    :param notes: of an export of it that was begun, at the source and at the target
-    :param known: of its namespace
+    :param notes: notes of an interrupted export of the topic, at the source and at the target
+    :param known: facts of its namespace
     """
     left, arriving = notes
     found = [
@@ -129,12 +129,12 @@ def _is_offloaded(summary: LedgerSummary) -> bool:
 
 
 def of_transactions(local: str) -> bool:
-    """Whether a topic of that name has the state of transactions: it stays."""
+    """Whether the topic holds transaction state, and is not exported."""
     return local.startswith(_BUFFER_SNAPSHOTS) or local.endswith(_PENDING_ACKS)
 
 
 def too_many_copies(topic: str, policies: Mapping[str, Any]) -> str | None:
-    """Why policies of a topic cannot be kept by a store with one copy; None: they can."""
+    """Returns why a store with one copy cannot honour the policies of a topic; None: it can."""
     copies = (policies.get("persistence") or {}).get("bookkeeperEnsemble", 1)
     if copies <= 1:
         return None

@@ -1,4 +1,4 @@
-"""Copying a ledger entry by entry, and reading back what was written."""
+"""Copies a ledger entry by entry, and reads back what was written."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from magnetar.ledger.interface import LedgerError, LedgerReader, LedgerWriter
 
 _READ_BYTES = 1 << 20
 _MOST_ON_WAY = 8 << 20
-"""Bytes that are on their way to the other store."""
+"""Bytes in flight to the target store."""
 
 Rewrite = Callable[[bytes], bytes]
-"""Makes the entry as it is to be in the other store."""
+"""Returns the entry in its form for the target store."""
 
 
 class LedgerContents(NamedTuple):
-    """What a ledger holds."""
+    """Size and digest of a ledger's entries."""
 
     entries: int
     size: int
     """Bytes of all entries."""
     digest: str
-    """SHA-256 of all entries, each behind its size, in hexadecimal digits."""
+    """SHA-256 of all entries, each preceded by its size, in hexadecimal digits."""
 
 
 class _Digest:
@@ -49,7 +49,7 @@ class _Digest:
 
 
 class _Filling:
-    """The listener of a writer: what is on its way has a bound."""
+    """The listener of a writer, which bounds the bytes in flight."""
 
     def __init__(self, loop: Loop, writer: LedgerWriter) -> None:
         self._loop = loop
@@ -63,7 +63,7 @@ class _Filling:
     async def append(
         self, buffer: bytes, starts: array[int], ends: array[int], count: int, size: int
     ) -> None:
-        """:raises LedgerError: the ledger takes no more"""
+        """:raises LedgerError: the ledger accepts no more entries"""
         first = self._writer.append(buffer, starts, ends, 0, count)
         self._on_way.append((first + count - 1, size))
         self._bytes += size
@@ -88,9 +88,9 @@ class _Filling:
 async def fill(
     loop: Loop, reader: LedgerReader, last: int, writer: LedgerWriter, rewrite: Rewrite | None = None
 ) -> LedgerContents:
-    """Writes entries 0 … ``last`` of a ledger to a new one, and closes that; durable when this returns.
+    """Writes entries 0 … ``last`` of a ledger to a new one, and closes it; durable when this returns.
 
-    :raises LedgerError: one of them cannot be read, or written
+    :raises LedgerError: an entry cannot be read or written
     """
     filling, digest = _Filling(loop, writer), _Digest()
     at = 0
@@ -135,9 +135,9 @@ def _rewritten(digest: _Digest, run: EntryRun, rewrite: Rewrite) -> tuple[bytes,
 
 
 async def contents_of(loop: Loop, reader: LedgerReader) -> LedgerContents:
-    """What a closed ledger holds, all of it read.
+    """Reads all entries of a closed ledger.
 
-    :raises LedgerError: it cannot be read
+    :raises LedgerError: the ledger cannot be read
     """
     digest = _Digest()
     last = reader.metadata.last_entry_id

@@ -1,7 +1,7 @@
-"""What keeps a topic from being exported."""
+"""Errors of exports."""
 
 from __future__ import annotations
 
 
 class NotExported(Exception):
-    """It cannot be carried over; the text says what, and why."""
+    """Something cannot be exported; the text says what, and why."""

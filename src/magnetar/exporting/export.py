@@ -1,4 +1,4 @@
-"""Which topics go, what keeps them from going, and the export of them one after the other."""
+"""Selects topics, checks whether they can be exported, and exports one after the other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from magnetar.naming.topic_name import Domain, TopicName, decode_path_piece
 
 @dataclass(frozen=True)
 class Selection:
-    """What is to go; nothing named: everything."""
+    """The selected topics; an empty selection means everything."""
 
     topics: frozenset[TopicName] = frozenset()
     """Without numbers of partitions."""
@@ -43,9 +43,9 @@ class ExportPlan:
     units: list[Unit] = field(default_factory=list)
     namespaces: list[NamespaceName] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
-    """Sentences; with one of them nothing goes."""
+    """Sentences; if there are any, nothing is exported."""
     left_out: list[str] = field(default_factory=list)
-    """What stays, and why."""
+    """What is not exported, and why."""
 
 
 class Export:
@@ -57,7 +57,7 @@ class Export:
         self._namespaces = NamespaceExport(source, target, which)
 
     async def plan(self, selection: Selection) -> ExportPlan:
-        """Finds out what goes, and whether it can; writes nothing.
+        """Determines what would be exported, and whether it can be; writes nothing.
 
         :raises ManagedLedgerError: a record cannot be read
         :raises MetadataError: a store does not answer
@@ -94,10 +94,10 @@ class Export:
         return plan
 
     def _shared(self) -> list[str]:
-        """Why nothing can go where both sides have their ledgers in one place.
+        """Returns why nothing can be exported if both sides share their ledgers.
 
-        Ledgers that an export has made and not noted are known by whose messages they say they have: that
-        would be said by the source's own, too.
+        An export recognizes its unrecorded ledgers by the topic in their metadata, which is also in those of
+        the source's ledgers.
         """
         source, target = self._source, self._target
         if not source.bookies or source.bookies != target.bookies:
@@ -127,7 +127,7 @@ class Export:
             if not selection.everything and namespace not in wanted:
                 continue
             found = await self._units_in(namespace, selection, plan)
-            # A namespace of old names a cluster: without topics there is no reason to make it elsewhere.
+            # A legacy namespace names a cluster: without topics there is no reason to create it elsewhere.
             if found or namespace in selection.namespaces or not namespace.legacy:
                 plan.namespaces.append(namespace)
             units |= found
@@ -149,7 +149,7 @@ class Export:
                 if not selection.has(name.base):
                     continue
                 if name.local == CHANGE_EVENTS:
-                    # What is set for topics goes with them.
+                    # The policies of topics are exported with the topics.
                     continue
                 if of_transactions(name.local):
                     plan.left_out.append(f"{name} has transaction state, which cannot be exported")
@@ -169,10 +169,10 @@ class Export:
             ) from error
 
     async def give_up(self, selection: Selection, told: Callable[[Unit], None]) -> list[str]:
-        """Removes what exports that were cut short have left at the target.
+        """Removes what interrupted exports have left at the target.
 
-        :returns: why it cannot be, a sentence each
-        :param told: called with each topic of which nothing is there any more
+        :returns: the reasons why that is not possible, one sentence each
+        :param told: called with each topic that was removed from the target
         """
         refused = self._shared()
         if refused:
@@ -195,10 +195,10 @@ class Export:
         return refused
 
     async def run(self, plan: ExportPlan, keep: Keep, told: Callable[[Unit], None]) -> None:
-        """Carries everything over.
+        """Exports everything.
 
-        :param told: called with each topic that has arrived
-        :raises NotExported: something stands against it, or somebody came between
+        :param told: called with each exported topic
+        :raises NotExported: a check fails, or another process interfered
         """
         if plan.refusals:
             raise NotExported(plan.refusals[0])

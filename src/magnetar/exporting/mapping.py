@@ -1,4 +1,4 @@
-"""The mapping file: which ledger became which; and places in topics that are translated by it."""
+"""The mapping file with old and new ledger ids, and the translation of positions."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from magnetar.exporting.topic_export import MappedLedger
 from magnetar.lazy_dataclass import dataclass
 
 HEADER = "#magnetar-export-mapping-1"
-"""The first line of such a file."""
+"""The first line of a mapping file."""
 
 
 class NotTranslated(Exception):
-    """A file is no mapping, or a place is not in it; the text says which."""
+    """A file is not a mapping, or does not contain a position; the text says which."""
 
 
 class Translated(NamedTuple):
-    """The next message: ledger, entry, index in its batch."""
+    """The next message: ledger, entry, batch index."""
 
     ledger: int
     entry: int
@@ -28,9 +28,9 @@ class Translated(NamedTuple):
 
 
 def line_of(mapped: MappedLedger) -> str:
-    """Topic, old and new ledger, entries; with tabs between.
+    """Returns topic, old and new ledger, and number of entries, separated by tabs.
 
-    A name that would break the line is a text of JSON: no name begins with a quotation mark.
+    A name that would break the line is written as JSON text: no name begins with a quotation mark.
     """
     topic = mapped.topic if mapped.topic.isprintable() else json.dumps(mapped.topic)
     return "\t".join(str(field) for field in (topic, *mapped[1:])) + "\n"
@@ -38,16 +38,16 @@ def line_of(mapped: MappedLedger) -> str:
 
 @dataclass
 class Mapping:
-    """Of all topics that one file tells of."""
+    """The mapping of all topics of a file."""
 
     topics: dict[str, list[MappedLedger]] = field(default_factory=dict)
-    """By full name, of partitions where there are such; in the order of the ledgers."""
+    """Ledgers in order, by full name of the topic or partition."""
 
     @staticmethod
     def parse(lines: Iterable[str]) -> Mapping:
-        """The last line that tells of a ledger counts.
+        """Parses a file; the last line of a ledger counts.
 
-        :raises NotTranslated: it is no mapping
+        :raises NotTranslated: the file is not a mapping
         """
         known: dict[tuple[str, int], MappedLedger] = {}
         for number, line in enumerate(lines, 1):
@@ -73,9 +73,9 @@ class Mapping:
         return mapping
 
     def message(self, topic: str, ledger_id: int, entry_id: int) -> tuple[int, int]:
-        """Where a message is that had this id.
+        """Returns the new position of a message.
 
-        :raises NotTranslated: there was none
+        :raises NotTranslated: no message had this id
         """
         for each in self._of(topic):
             if each.old == ledger_id and (each.entries < 0 or -1 <= entry_id < each.entries):
@@ -83,9 +83,9 @@ class Mapping:
         raise NotTranslated(f"{topic} had no message {ledger_id}:{entry_id} when it was exported")
 
     def place(self, topic: str, ledger_id: int, entry_id: int, index: int) -> Translated:
-        """The place of the next message to be read, which need not be there yet.
+        """Returns the position of the next message to read, which need not exist yet.
 
-        :raises NotTranslated: what comes next is not in the topic any more
+        :raises NotTranslated: the next message is no longer in the topic
         """
         ledgers = self._of(topic)
         at = bisect_left(ledgers, ledger_id, key=lambda each: each.old)
@@ -95,7 +95,7 @@ class Mapping:
             raise NotTranslated(
                 f"{topic}: the messages from {ledger_id}:{entry_id} on had been deleted when it was exported"
             )
-        # A ledger that never had an entry was not carried over.
+        # A ledger without entries was not exported.
         if at < len(ledgers):
             return Translated(ledgers[at].new, 0, 0)
         last = ledgers[-1]

@@ -1,4 +1,4 @@
-"""Tenants, namespaces and what is set for them: made at the target where they are missing."""
+"""Exports tenants, namespaces and their policies: missing ones are created at the target."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _CLUSTERS = ("replication_clusters", "allowed_clusters", "allowedClusters")
 _OF_THE_PLACE = frozenset(
     {"bundles", "replication_clusters", "allowed_clusters", "clusterThatCanDeleteNamespace", "migrated"}
 )
-"""Fields of a namespace that say where it is served, not how."""
+"""Fields of a namespace about where it is served, not how."""
 
 
 class WhichPolicies(Enum):
-    """Of a namespace that is on both sides and has other policies there."""
+    """Whose policies count if a namespace exists on both sides with different policies."""
 
     REFUSE = "refuse"
     SOURCE = "source"
@@ -32,7 +32,7 @@ class WhichPolicies(Enum):
 
 
 async def namespaces_of(side: OpenStores) -> list[NamespaceName]:
-    """All but the system's own, in order."""
+    """Returns all namespaces in order, without those of the system."""
     found = []
     for tenant in await side.metadata.children(POLICIES):
         if tenant == "pulsar":
@@ -47,7 +47,7 @@ async def namespaces_of(side: OpenStores) -> list[NamespaceName]:
 
 
 class NamespaceExport:
-    """:param which: whose policies count where both sides have some"""
+    """:param which: whose policies count if both sides have some"""
 
     def __init__(self, source: OpenStores, target: OpenStores, which: WhichPolicies) -> None:
         self._source = source
@@ -55,7 +55,7 @@ class NamespaceExport:
         self._which = which
 
     async def refusals(self, namespace: NamespaceName) -> list[str]:
-        """Why it cannot be carried over; one sentence each."""
+        """Returns the reasons why a namespace cannot be exported, one sentence each."""
         source, target = self._source, self._target
         record = await read(source.metadata, f"{POLICIES}/{namespace.path}")
         if record is None:
@@ -93,7 +93,7 @@ class NamespaceExport:
         ]
 
     async def carry(self, namespace: NamespaceName) -> None:
-        """Makes it at the target with its tenant and its group of resources, or lets what is there count.
+        """Creates it at the target with its tenant and its resource group, unless it exists.
 
         :raises MetadataError: the store refused
         """
@@ -128,7 +128,7 @@ class NamespaceExport:
             await _put(self._target, path, json.loads(node.value))
 
     def _mapped(self, record: Record) -> Record:
-        """With the target's name where the source's cluster is named."""
+        """Returns the record with the target's cluster name in place of the source's."""
         found = dict(record)
         for key in _CLUSTERS:
             if isinstance(found.get(key), list):
@@ -141,7 +141,7 @@ class NamespaceExport:
 
 
 def _comparable(record: Record) -> dict[str, Any]:
-    """What is set, and not as in a new namespace."""
+    """Returns the policies that differ from those of a new namespace."""
     usual = new_policies((), {})
     return {
         key: value

@@ -1,7 +1,7 @@
-"""The ledgers that an export has made for a topic: noted before anything is written to them.
+"""The ledgers that an export has created for a topic; each is recorded before it is written to.
 
-Each has a node below the topic's note, named by the ledger that it is a copy of. So an export that was cut
-short goes on with what is whole, and deletes the rest.
+Each has a node below the topic's note, named after the ledger that it copies. So an interrupted export
+continues with complete copies, and deletes the rest.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ _EXPORT = "magnetar/export"
 _COPY = "copy-"
 _STATE = "state-"
 _MOST_IN_DOUBT = 10_000
-"""Ids that are looked at for a ledger that was made and not noted."""
+"""Ids that are checked for a ledger that was created but not recorded."""
 
 
 @dataclass(frozen=True)
 class NotedLedger:
     new: int
     contents: LedgerContents | None = None
-    """None: it may not be whole."""
+    """None: the copy may be incomplete."""
     gone: bool = False
-    """It stands for one that is deleted: only its id is wanted."""
+    """A placeholder for a deleted ledger: only its id is needed."""
     topic: str = ""
-    """The managed ledger whose messages are in it; empty: it has none."""
+    """The managed ledger whose messages it contains; empty: it has no messages."""
 
 
 class NotedLedgers:
-    """Of one topic, in the metadata of the stores that it goes to.
+    """The recorded ledgers of one topic, in the metadata of the target.
 
-    :param names: by which ledgers say that they are this topic's: values of their custom metadata
+    :param names: values of the ledgers' custom metadata by which they belong to this topic
     """
 
     def __init__(self, side: OpenStores, unit: str, note: ExportNote, names: frozenset[bytes]) -> None:
@@ -59,18 +59,18 @@ class NotedLedgers:
         self._names = names | {unit.encode()}
         self.note = note
         self.copies: dict[int, NotedLedger] = {}
-        """By the id of the ledger that each is a copy of."""
+        """Copies by the id of their source ledger."""
         self.states: set[int] = set()
         """Ledgers of cursors."""
 
     async def begin(self) -> None:
-        """Makes the note."""
+        """Creates the note."""
         await self._write()
         self.note = replace(self.note, after=await self._probe())
         await self._write()
 
     async def resume(self) -> None:
-        """Takes up what an earlier run has noted; what it has made and not noted is deleted.
+        """Reads the notes of an earlier run, and deletes ledgers that it created but did not record.
 
         :raises MetadataDamaged: a note cannot be read
         """
@@ -98,7 +98,7 @@ class NotedLedgers:
                 raise MetadataDamaged(f"{node.path} is not the export record of a ledger: {error}") from error
 
     async def _probe(self) -> int:
-        """An id that is given to nobody else: ledgers that are made from now on have higher ones."""
+        """Returns a new unique id; ledgers that are created from now on have higher ones."""
         writer = await self._side.ledgers.create(self._side.managed.settings.quorums, self._placeholder)
         await writer.close()
         await self._side.ledgers.delete(writer.ledger_id)
@@ -115,7 +115,7 @@ class NotedLedgers:
             await self._side.ledgers.delete(ledger_id)
 
     async def become(self, state: ExportState) -> None:
-        """Writes down how far the export is."""
+        """Records the progress of the export."""
         self.note = replace(self.note, state=state)
         await self._write()
 
@@ -127,7 +127,7 @@ class NotedLedgers:
     async def create(
         self, old: int, quorums: Quorums, custom: Mapping[str, bytes], topic: str = ""
     ) -> LedgerWriter:
-        """Makes the ledger that is to be a copy of ``old``.
+        """Creates the ledger for a copy of ``old``.
 
         :param topic: the managed ledger whose messages it gets
         """
@@ -136,11 +136,11 @@ class NotedLedgers:
         return writer
 
     async def create_placeholder(self, old: int, quorums: Quorums, topic: str) -> None:
-        """Makes a ledger of which only the id is wanted."""
+        """Creates a ledger only for its id."""
         await (await self.create(old, quorums, self._placeholder, topic)).close()
 
     async def finish(self, old: int, contents: LedgerContents | None) -> None:
-        """:param contents: what it holds for certain; None: it stands for one that is gone"""
+        """:param contents: the verified contents; None: a placeholder"""
         await self._note(old, replace(self.copies[old], contents=contents, gone=contents is None))
 
     async def _note(self, old: int, ledger: NotedLedger) -> None:
@@ -153,7 +153,7 @@ class NotedLedgers:
         self.copies[old] = ledger
 
     async def is_there(self, ledger: NotedLedger) -> bool:
-        """Whether a ledger is still there as it was noted."""
+        """Whether a ledger exists as it was recorded."""
         if ledger.gone:
             return True
         if ledger.contents is None:
@@ -168,7 +168,7 @@ class NotedLedgers:
         return closed and (found.last_entry_id + 1, found.length) == ledger.contents[:2]
 
     async def drop(self, old: int) -> None:
-        """Deletes a copy that is not wanted."""
+        """Deletes a copy that is not needed."""
         await self._side.ledgers.delete(self.copies[old].new)
         await self._forget(f"{_COPY}{old}")
         del self.copies[old]
@@ -193,7 +193,7 @@ class NotedLedgers:
             return
 
     async def remove(self) -> None:
-        """The export is over: the notes go."""
+        """Removes the notes, at the end of the export."""
         for name in await self._side.metadata.children(self._path):
             await self._forget(name)
         try:
@@ -209,7 +209,7 @@ def _decoded(record: Any) -> NotedLedger:
 
 
 class CursorLedgers:
-    """A ``LedgerStore`` that notes what it makes: for the states of a topic's cursors."""
+    """A ``LedgerStore`` for the states of a topic's cursors that records the ledgers it creates."""
 
     def __init__(self, store: LedgerStore, noted: NotedLedgers) -> None:
         self.cursor_write_interval = store.cursor_write_interval
@@ -240,4 +240,4 @@ class CursorLedgers:
         return await self._store.ledger_ids()
 
     async def close(self) -> None:
-        """The store belongs to somebody else."""
+        """Does nothing: the caller owns the store."""

@@ -1,4 +1,4 @@
-"""Positions of a topic whose ledgers have other ids now."""
+"""Translates positions of a topic to its new ledger ids."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ class Moved(NamedTuple):
     old: int
     new: int
     entries: int
-    """-1: it was deleted before; only positions in it are known, and have an id of their own."""
+    """-1: the ledger was deleted before; it has a new id for positions that refer to it."""
 
 
 class MovedLedgers:
-    """Of one topic. Both ids ascend: the order of positions stays."""
+    """The ledgers of one topic. Old and new ids ascend, so the order of positions is kept."""
 
     def __init__(self, ledgers: Iterable[Moved]) -> None:
         self._all = {each.old: each for each in ledgers}
         self._kept = sorted(each for each in self._all.values() if each.entries >= 0)
 
     def exactly(self, position: Position) -> Position | None:
-        """Where a message is that was there; also of one that is gone. None: no such ledger was moved."""
+        """Returns the new position of a message, also of a deleted one; None: its ledger was not exported."""
         moved = self._all.get(position[0])
         return None if moved is None else (moved.new, position[1])
 
     def mark(self, position: Position) -> Position:
-        """The mark-delete position behind which the same entries are left.
+        """Returns the mark-delete position after which the same entries remain.
 
-        Of a ledger that is gone it lies before the next one that is kept; behind the last entry of a ledger
-        lies none.
+        For a deleted ledger it is before the next existing one; it is never beyond the last entry of a
+        ledger.
         """
         ledger_id, entry_id = position
         at = bisect_right(self._kept, (ledger_id, 1 << 63, 0))
@@ -50,7 +50,7 @@ class MovedLedgers:
         return last.new, last.entries - 1
 
     def state(self, state: AcknowledgedState) -> AcknowledgedState:
-        """What a cursor has consumed. What it knows of entries that are gone is left out."""
+        """Returns the acknowledged state of a cursor, without entries of deleted ledgers."""
         found = AcknowledgedState(self.mark(state.mark_delete))
         for moved in self._kept:
             ranges = state.ranges.get(moved.old)

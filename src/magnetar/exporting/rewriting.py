@@ -1,4 +1,4 @@
-"""Entries, and what ledgers say of themselves, that have positions in them: with those of the other store."""
+"""Rewrites positions within entries and ledger metadata to those of the target store."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _READ_BYTES = 1 << 20
 
 
 def _split(entry: bytes) -> tuple[MessageIdData, int]:
-    """The id in front of a compacted message, and where it ends.
+    """Returns the id in front of a compacted message, and the end of the id.
 
-    :raises NotExported: it is none
+    :raises NotExported: the entry is not a compacted message
     """
     end = _SIZE_BYTES + int.from_bytes(entry[:_SIZE_BYTES], "big")
     try:
@@ -32,9 +32,9 @@ def _split(entry: bytes) -> tuple[MessageIdData, int]:
 
 
 async def ledgers_in_compacted(reader: LedgerReader) -> set[int]:
-    """Ids of the topic's ledgers that messages of a compacted ledger come from.
+    """Returns the ids of the topic's ledgers from which a compacted ledger has messages.
 
-    :raises LedgerError: it cannot be read
+    :raises LedgerError: the ledger cannot be read
     """
     found: set[int] = set()
     at, last = 0, reader.metadata.last_entry_id
@@ -46,7 +46,7 @@ async def ledgers_in_compacted(reader: LedgerReader) -> set[int]:
 
 
 def compacted_message(entry: bytes, moved: MovedLedgers) -> bytes:
-    """:raises NotExported: it is no message of the topic"""
+    """:raises NotExported: the entry is not a message of the topic"""
     message_id, end = _split(entry)
     place = moved.exactly((message_id.ledgerId, message_id.entryId))
     if place is None:
@@ -57,7 +57,7 @@ def compacted_message(entry: bytes, moved: MovedLedgers) -> bytes:
 
 
 def compacted_metadata(custom: Mapping[str, bytes], moved: MovedLedgers) -> dict[str, bytes]:
-    """What a compacted ledger says of itself."""
+    """Returns the custom metadata of a compacted ledger."""
     found = dict(custom)
     if _COMPACTED_TO in found:
         horizon = MessageIdData.FromString(found[_COMPACTED_TO])
@@ -68,22 +68,22 @@ def compacted_metadata(custom: Mapping[str, bytes], moved: MovedLedgers) -> dict
 
 
 def schema_entry(entry: bytes, ledgers: Mapping[int, int]) -> bytes:
-    """One version of a schema, which names where those before it are.
+    """Returns one version of a schema, which contains the positions of earlier versions.
 
-    :raises NotExported: it is no schema
+    :raises NotExported: the entry is not a schema
     """
     try:
         record = schemas.SchemaEntry.FromString(entry)
     except DecodeError as error:
         raise NotExported(f"an entry of a schema's ledger is not a schema: {error}") from error
     for before in record.index:
-        # Of a version that was deleted nobody asks.
+        # A deleted version is never requested.
         before.position.ledgerId = ledgers.get(before.position.ledgerId, -1)
     return record.SerializeToString()
 
 
 def schema_locator(value: bytes, ledgers: Mapping[int, int], path: str) -> bytes:
-    """:raises NotExported: it is no locator, or names a ledger that was not copied"""
+    """:raises NotExported: the value is not a locator, or names a ledger that was not copied"""
     try:
         locator = schemas.SchemaLocator.FromString(value)
         for each in (locator.info, *locator.index):
@@ -94,8 +94,8 @@ def schema_locator(value: bytes, ledgers: Mapping[int, int], path: str) -> bytes
 
 
 def without_id(entry: bytes) -> bytes:
-    """A compacted message as its topic had it.
+    """Returns a compacted message in the form of the topic's entry.
 
-    :raises NotExported: it is none
+    :raises NotExported: the entry is not a compacted message
     """
     return entry[_split(entry)[1] + _SIZE_BYTES :]

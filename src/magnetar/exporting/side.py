@@ -1,4 +1,4 @@
-"""One pair of stores: where topics are taken from, or go to."""
+"""One pair of stores, the source or the target of an export."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from magnetar.metadata.interface import MetadataStore
 
 @dataclass
 class OpenStores:
-    """Opened, and served by nobody."""
+    """Open stores without a serving broker."""
 
     name: str
-    """As people are told."""
+    """The name for messages."""
     identity: str
-    """The same for ever, and of no other stores."""
+    """A permanent unique id of the stores."""
     cluster: str
     io: Io
     wheel: TimerWheel
     metadata: MetadataStore
     managed: ManagedLedgerFactory
     broker: BrokerService
-    """It serves nobody; it knows the policies."""
+    """Does not serve clients; used for policies."""
     one_copy: bool
-    """Entries are kept once, whatever policies say."""
+    """Entries are stored once, whatever the policies say."""
     still_alone: Callable[[], None]
-    """:raises NotExported: somebody else may serve its topics by now"""
+    """:raises NotExported: a broker may serve the topics by now"""
     served_by: Sequence[str] = ()
-    """What runs there and would have to be stopped; only where it is looked whether topics can go."""
+    """Processes that would have to be stopped; only for a check."""
     bookies: str = ""
-    """Whose ledgers are on them, by the id that all of these clusters know; empty: nobody else's."""
+    """Id of the bookies, which is common to all clusters that share them; empty: not shared."""
 
     @property
     def ledgers(self) -> LedgerStore:

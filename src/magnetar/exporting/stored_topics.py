@@ -1,4 +1,4 @@
-"""What there is of a topic in its stores, read without a broker."""
+"""Reads the stored state of a topic, without a broker."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from magnetar.managed_ledger.stored_properties import stored_properties
 from magnetar.naming.topic_name import TopicName, decode_path_piece
 
 _BUCKETS = "#pulsar.internal.delayed.bucket"
-"""Begins the properties in which Apache Pulsar names ledgers with its index of delayed messages: a cache."""
+"""Prefix of properties in which Apache Pulsar names the ledgers of its delayed message index, a cache."""
 
 
 @dataclass
 class Unit:
-    """A topic with all its partitions: they go together."""
+    """A topic with all its partitions, which are exported together."""
 
     name: TopicName
     managed_ledgers: list[str] = field(default_factory=list)
@@ -44,13 +44,13 @@ class Unit:
 @dataclass
 class StoredCursor:
     piece: str
-    """Its name as the path has it."""
+    """The name in the form of paths."""
     storage: CursorStorage
     state: AcknowledgedState
 
     @property
     def own_properties(self) -> dict[str, str]:
-        """Those of its user."""
+        """Returns the properties set by users."""
         found = self.storage.cursor_properties
         return {name: value for name, value in found.items() if not name.startswith(_BUCKETS)}
 
@@ -61,7 +61,7 @@ class StoredCursor:
         return self.storage.properties.get(COMPACTED_LEDGER)
 
     def ledgers(self) -> Sequence[int]:
-        """All that go with it: that of its state comes last, for it names the others."""
+        """Returns all its ledgers, with that of its state last, because it names the others."""
         found = {*self.storage.side.all, *owned_ledgers(self.storage.properties)}
         for name, value in self.storage.cursor_properties.items():
             if name.startswith(_BUCKETS) and value.isascii() and value.isdigit():
@@ -77,7 +77,7 @@ class ExportedTopic:
 
     name: str
     version: int
-    """Of its record."""
+    """The version of its record."""
     record: ManagedLedgerRecord
     cursors: list[StoredCursor] = field(default_factory=list)
 
@@ -98,7 +98,7 @@ def cursor_storage(
 
 
 async def managed_ledgers_of(side: OpenStores, topic: TopicName) -> list[str]:
-    """The names of a topic's managed ledgers, those of its partitions among them, in order."""
+    """Returns the names of a topic's managed ledgers, including those of its partitions, in order."""
     below = f"{topic.namespace_name.path}/{topic.domain.value}"
     found = []
     for piece in await side.metadata.children(f"{ROOT}/{below}"):
@@ -109,9 +109,9 @@ async def managed_ledgers_of(side: OpenStores, topic: TopicName) -> list[str]:
 
 
 async def read_record(side: OpenStores, name: str) -> ExportedTopic | None:
-    """The record alone; None when there is none.
+    """Reads only the record; None if it does not exist.
 
-    :raises MetadataDamaged: it cannot be read
+    :raises MetadataDamaged: the record cannot be read
     """
     path = f"{ROOT}/{name}"
     node = await side.metadata.get(path)
@@ -121,9 +121,9 @@ async def read_record(side: OpenStores, name: str) -> ExportedTopic | None:
 
 
 async def read_topic(side: OpenStores, name: str) -> ExportedTopic:
-    """The record and all cursors. Who writes to the last ledger is fenced, and the ledger closed.
+    """Reads the record and all cursors. Fences the writer of the last ledger, and closes the ledger.
 
-    :raises NotExported: it is gone
+    :raises NotExported: the topic no longer exists
     :raises ManagedLedgerError: a record cannot be read
     :raises LedgerError: a ledger cannot be read
     """
@@ -145,7 +145,7 @@ async def read_cursors(side: OpenStores, name: str, sizes: LedgerSizes) -> list[
 
 
 async def compacted_ledger_of(side: OpenStores, name: str) -> int | None:
-    """The compacted ledger of a topic, read without keeping anybody from writing.
+    """Returns the compacted ledger of a topic, without fencing its writer.
 
     :raises ManagedLedgerError: the cursor's record cannot be read
     :raises LedgerError: its ledger cannot be read
@@ -162,7 +162,7 @@ async def compacted_ledger_of(side: OpenStores, name: str) -> int | None:
 
 
 async def _close_last(side: OpenStores, record: ManagedLedgerRecord) -> None:
-    """As a broker does that opens it, but that nothing is written to the record."""
+    """Closes the last ledger as a broker does when it opens a topic, but does not change the record."""
     if not record.ledgers or record.ledgers[-1].closed_ms:
         return
     last = record.ledgers[-1]
@@ -173,12 +173,12 @@ async def _close_last(side: OpenStores, record: ManagedLedgerRecord) -> None:
         last.closed_ms = max(side.io.clock.wall_ms(), 1)
     elif len(record.ledgers) > 1:
         record.ledgers.pop()
-    # A topic's only ledger stays as it is, for a record without any is an empty node: whoever opens it
-    # finds that it has no entries.
+    # A topic's only ledger stays in the record, because a record without ledgers is an empty node: a broker
+    # that opens it finds that it has no entries.
 
 
 def mapped_properties(properties: Mapping[str, int], ledgers: Mapping[int, int]) -> dict[str, int]:
-    """Of a cursor's state: those that name ledgers of the broker's own name the copies."""
+    """Returns the properties of a cursor, with the copies in place of the ledgers that they name."""
     found = {name: value for name, value in properties.items() if not name.startswith("magnetar.")}
     if COMPACTED_LEDGER in found:
         found[COMPACTED_LEDGER] = ledgers[found[COMPACTED_LEDGER]]

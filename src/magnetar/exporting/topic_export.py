@@ -1,9 +1,9 @@
-"""One topic, with its partitions, goes from one side to the other.
+"""Exports one topic, with its partitions, from one side to the other.
 
-First everything is copied and read back, while the topic is whole where it was, and may be served there. Then
-the target gets its records, which nobody may open yet. With one node at the source, the note that the topic
-has left, that is turned round: nobody may open what is there any more, and what is at the target soon. What
-is at the source goes last. Whoever is cut short leaves notes of how far it came; the next run goes on there.
+First everything is copied and read back, while the topic is complete at the source and can be served there.
+Then the target gets the records, which brokers may not open yet. One node at the source, the note that the
+topic has left, reverses that: brokers may no longer open the topic at the source, but soon at the target. The
+data at the source are deleted last. Notes record the progress, and the run after an interruption continues.
 """
 
 from __future__ import annotations
@@ -60,19 +60,19 @@ class MappedLedger(NamedTuple):
     """A line of the mapping."""
 
     topic: str
-    """Full name, of a partition where there are such."""
+    """Full name of the topic or partition."""
     old: int
     new: int
     entries: int
-    """-1: it was deleted already."""
+    """-1: the ledger was deleted before."""
 
 
 Keep = Callable[[Sequence[MappedLedger]], None]
-"""Writes lines of the mapping down, durably."""
+"""Writes lines of the mapping durably."""
 
 
 class TopicExport:
-    """:param keep: is given which ledgers became which, before that counts; perhaps more than once"""
+    """:param keep: called with the mapped ledgers before the switch; possibly more than once"""
 
     def __init__(self, source: OpenStores, target: OpenStores, unit: Unit, keep: Keep) -> None:
         self._source = source
@@ -86,15 +86,15 @@ class TopicExport:
         self._noted = NotedLedgers(target, unit.path, note, frozenset(names))
         self._quorums = Quorums()
         self._wanted: set[int] = set()
-        """Ledgers that were copied, or found copied."""
+        """Ledgers that were copied in this run or earlier."""
         self._anew = False
-        """One was copied anew: all behind it are, so that ids ascend."""
+        """A ledger was copied again, so all later ones must be too, to keep ids ascending."""
 
     async def run(self) -> None:
         """
-        :raises NotExported: it cannot be carried over, or somebody else came between
-        :raises LedgerError: entries cannot be read, or written
-        :raises ManagedLedgerError: records cannot be read, or written
+        :raises NotExported: the topic cannot be exported, or another process interfered
+        :raises LedgerError: entries cannot be read or written
+        :raises ManagedLedgerError: records cannot be read or written
         :raises MetadataError: a store refused, or does not answer
         """
         left = await self._note_at(self._source)
@@ -111,9 +111,9 @@ class TopicExport:
         await self._clear_up()
 
     async def give_up(self) -> None:
-        """Removes what an export that was cut short has left at the target; the topic stays where it is.
+        """Removes what an interrupted export has left at the target; the topic stays at the source.
 
-        :raises NotExported: the topic has left already: its export can only be finished
+        :raises NotExported: the topic has left the source, so that the export can only be finished
         :raises LedgerError: ledgers cannot be deleted
         :raises MetadataError: a store refused, or does not answer
         """
@@ -199,7 +199,7 @@ class TopicExport:
         await self._put_record(topic, places, {each.old: each.new for each in moved})
 
     async def _only_compacted(self, topic: ExportedTopic) -> set[int]:
-        """Ledgers of a topic of which only compacted messages are left."""
+        """Returns deleted ledgers of a topic from which the compacted ledger has messages."""
         found: set[int] = set()
         for cursor in topic.cursors:
             ledger_id = cursor.compacted_ledger
@@ -221,7 +221,7 @@ class TopicExport:
         return Moved(old, self._noted.copies[old].new, contents.entries)
 
     async def _id_for(self, old: int, name: str) -> int:
-        """An id in the other store for a ledger that is gone, whose messages are known elsewhere."""
+        """Returns an id in the target store for a deleted ledger, to which other records refer."""
         noted = self._noted
         self._wanted.add(old)
         known = noted.copies.get(old)
@@ -242,9 +242,9 @@ class TopicExport:
         rewrite: Rewrite | None = None,
         describe: Callable[[dict[str, bytes]], dict[str, bytes]] = lambda custom: custom,
     ) -> LedgerContents:
-        """Copies a ledger, and reads the copy back; one that is there already counts.
+        """Copies a ledger and reads the copy back, unless a complete copy exists.
 
-        :param topic: whose messages it has; empty: it has none
+        :param topic: the topic of its messages; empty: it has no messages
         """
         noted, target = self._noted, self._target
         self._wanted.add(old)
@@ -256,7 +256,7 @@ class TopicExport:
             await noted.drop(old)
         reader = await self._source.ledgers.open(old, recover=True)
         custom = dict(reader.metadata.custom) or custom_metadata(topic)
-        # Which bookies may have it is said by the target's policies.
+        # The target's policies determine the bookies.
         custom.pop(isolation.CUSTOM, None)
         try:
             writer = await noted.create(old, self._quorums, describe(custom), topic)
@@ -280,14 +280,14 @@ class TopicExport:
         )
 
     async def _schema(self) -> tuple[str, bytes] | None:
-        """Path and value of the locator of its schemas; None when it has none of its own."""
+        """Returns path and value of the locator of its schemas; None: it has no schemas of its own."""
         name = self._unit.name
         path = f"{SCHEMAS}/{name.schema_path}"
         node = await self._source.metadata.get(path)
         if node is None or not node.value:
             return None
         if not name.persistent:
-            # A persistent topic of that name has the same schemas: they go with that one.
+            # A persistent topic of that name has the same schemas, and they are exported with it.
             twin = TopicName(Domain.PERSISTENT, name.namespace_name, name.local)
             if await managed_ledgers_of(self._source, twin):
                 return None
@@ -353,7 +353,7 @@ class TopicExport:
         await _make(self._target.metadata, path, value)
 
     async def _remove_records(self) -> None:
-        """Of an attempt that was cut short, at the target."""
+        """Removes the records of an interrupted attempt from the target."""
         metadata = self._target.metadata
         for name in await managed_ledgers_of(self._target, self._unit.name):
             for piece in await metadata.children(f"{ROOT}/{name}"):
@@ -363,7 +363,7 @@ class TopicExport:
             await _remove(metadata, f"{SCHEMAS}/{self._unit.name.schema_path}")
         await _remove(metadata, f"{PARTITIONED}/{self._unit.path}")
 
-    # The turn, and what comes after it
+    # The switch, and the steps after it
 
     async def _turn_round(self) -> None:
         source, target = self._source, self._target
@@ -394,10 +394,10 @@ class TopicExport:
         await noted.remove()
 
     async def _remove_source(self) -> None:
-        """Ledgers go before what names them: whoever is cut short finds the rest."""
+        """Deletes ledgers before the records that name them, so that a later run finds the rest."""
         source = self._source
         if await source.metadata.get(note_path(self._unit.path)) is None:
-            # It was all removed before; what is there now was made since.
+            # Everything was removed before; present data were created since.
             return
         schema = await self._schema()
         if schema is not None:
@@ -425,9 +425,9 @@ class TopicExport:
 
 
 async def _make(metadata: MetadataStore, path: str, value: bytes) -> None:
-    """Writes a node that has no value yet.
+    """Writes a node that must not exist or must be empty.
 
-    :raises NotExported: it has one
+    :raises NotExported: it has a value
     """
     node = await metadata.get(path)
     try:

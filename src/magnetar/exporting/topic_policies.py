@@ -1,4 +1,4 @@
-"""What is set for single topics goes with them: records of the namespace's topic of policies."""
+"""Exports topic policies, which are records in a system topic of the namespace."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _NOTHING_SET: dict[str, Any] = {
     "subscriptionTypesEnabled": [],
     "subscriptionPolicies": {},
 }
-"""What every record has."""
+"""Fields of every record."""
 
 Records = dict[str, dict[str, Any]]
-"""Policies by the keys of their records."""
+"""Policies by record key."""
 
 
 async def read_policies(side: OpenStores, namespace: NamespaceName) -> Records:
-    """What is set for the topics of a namespace; nothing is changed, and nobody kept from writing.
+    """Reads the topic policies of a namespace; changes nothing, and does not fence the writer.
 
     :raises LedgerError: a ledger cannot be read
     """
@@ -69,7 +69,7 @@ def _apply(entry: bytes, found: Records) -> None:
     try:
         changes = list(change_events.decode(entry))
     except ProtocolError:
-        # Any client that may publish there can write anything: what is no record sets nothing.
+        # Clients with permission to publish to the topic can write anything: ignore other messages.
         return
     for change in changes:
         if change.policies is None:
@@ -79,10 +79,10 @@ def _apply(entry: bytes, found: Records) -> None:
 
 
 async def carry_policies(source: OpenStores, target: OpenStores, topic: TopicName) -> None:
-    """Sets at the target what is set for a topic at the source, and nothing else.
+    """Sets exactly the policies of the source's topic at the target.
 
-    :raises NotExported: the target has no policies of topics
-    :raises BrokerError: they cannot be read, or set
+    :raises NotExported: topic policies are disabled at the target
+    :raises BrokerError: policies cannot be read or set
     """
     known, policies = source.broker.policies.topics, target.broker.policies.topics
     if known is None:
@@ -110,6 +110,6 @@ def _without_place(policies: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def forget_policies(source: OpenStores, topic: TopicName) -> None:
-    """Nothing is set for a topic that has left."""
+    """Removes the policies of a topic that has left."""
     if source.broker.policies.topics is not None:
         await source.broker.policies.topics.delete(topic)
