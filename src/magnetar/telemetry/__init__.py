@@ -1,1 +1,1 @@
-"""Figures sent to an OpenTelemetry collector (OTLP), under the names that Pulsar has for them (PIP-264)."""
+"""Sends metrics to an OpenTelemetry collector (OTLP), with Pulsar's names (PIP-264)."""

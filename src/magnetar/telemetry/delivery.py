@@ -1,4 +1,4 @@
-"""Requests to an OpenTelemetry collector over HTTP, on one connection as long as it lasts; blocks."""
+"""Sends requests to an OpenTelemetry collector over HTTP, on one persistent connection; blocks."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _PROTOBUF = "application/x-protobuf"
 
 
 class NotDelivered(Exception):
-    """The collector did not take it; the text says why, and holds no secret."""
+    """The collector did not accept a request; the text says why, without secrets."""
 
 
 class Delivery:
-    """Used by one thread; :meth:`stop` alone may come from another."""
+    """Used by one thread; only :meth:`stop` may be called from another."""
 
     def __init__(self, settings: TelemetrySettings) -> None:
         self._settings = settings
@@ -37,9 +37,9 @@ class Delivery:
         self._stopped = False
 
     def send(self, request: bytes) -> str:
-        """Answers what the collector says against points that it did not keep; empty: it kept all.
+        """Returns the collector's message about rejected points; empty: it accepted all.
 
-        :raises NotDelivered: nobody answers, or it refuses
+        :raises NotDelivered: the collector does not answer, or refuses the request
         """
         body = gzip.compress(request, 1) if self._settings.gzip else request
         try:
@@ -55,14 +55,14 @@ class Delivery:
         return _rejected(data)
 
     def stop(self) -> None:
-        """Whatever is under way fails soon, and nothing is sent any more."""
+        """Ends a request in progress soon, and prevents further ones."""
         self._stopped = True
         connection = self._connection
         if connection is not None and connection.sock is not None:
             try:
                 connection.sock.shutdown(socket.SHUT_RDWR)
             except OSError:
-                # It ended by itself.
+                # The connection has ended already.
                 return
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ class Delivery:
         except (OSError, HTTPException):
             if not reused:
                 raise
-            # A collector may close what was quiet for a while.
+            # A collector may close an idle connection.
             self.close()
             return self._asked(body)
 

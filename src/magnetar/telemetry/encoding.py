@@ -1,4 +1,4 @@
-"""Figures as requests of OTLP, in protobuf by OpenTelemetry's own definitions."""
+"""Encodes metrics as OTLP requests, with OpenTelemetry's protobuf definitions."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ from magnetar.telemetry.instruments import (
 T = TypeVar("T")
 
 SCOPE = "org.apache.pulsar.broker"
-"""As Pulsar names what its broker measures."""
+"""Pulsar's name for the metrics of its broker."""
 TOPICS_A_REQUEST = 50
-"""Some hundred kilobytes; one with ten thousand consumers makes a large request nevertheless."""
+"""Makes requests of some hundred kilobytes; a topic with ten thousand consumers still makes a large one."""
 _NANOSECONDS_A_MS = 1_000_000
 
 
 class RequestEncoder:
-    """Makes requests of the figures of one process."""
+    """Creates requests from the metrics of one process."""
 
     def __init__(self, resource: Mapping[str, str], version: str) -> None:
-        """:param resource: what is said of the process
+        """:param resource: attributes of the process
 
-        :param version: its own
+        :param version: of Magnetar
         """
         self._resource = Resource(attributes=_key_values(resource))
         self._scope = InstrumentationScope(name=SCOPE, version=version)
 
     def requests(self, snapshot: MetricsSnapshot, now_ms: int) -> Iterator[bytes]:
-        """What tells everything, one after another: each is made when it is asked for."""
+        """Yields the requests for all metrics; each is created on demand."""
         times = _Times(int(snapshot.started_seconds * 1000) * _NANOSECONDS_A_MS, now_ms * _NANOSECONDS_A_MS)
         broker = _Gathered(times)
         for instrument, attributes, value in of_broker(snapshot):
@@ -76,7 +76,7 @@ class RequestEncoder:
 
 
 class _Times:
-    """From when on it was counted, and when it was looked at; nanoseconds since 1970."""
+    """Start of counting and time of measurement, in nanoseconds since 1970."""
 
     def __init__(self, start: int, now: int) -> None:
         self.start = start
@@ -94,7 +94,7 @@ class _Gathered:
         self._append(instrument, self._point(_key_values(attributes)), value)
 
     def add_row(self, figures: Sequence[Figure[T]], of: T, attributes: Sequence[KeyValue]) -> None:
-        """All figures of one thing."""
+        """Adds all metrics of one object."""
         point = self._point(attributes)
         for figure in figures:
             if figure.attributes:
@@ -132,7 +132,7 @@ class _Gathered:
             point.as_double = value
         else:
             point.as_int = value
-        # It is copied, and may be changed for the next.
+        # The point is copied, so it can be reused.
         points = metric.gauge if instrument.kind is InstrumentKind.GAUGE else metric.sum
         points.data_points.append(point)
 

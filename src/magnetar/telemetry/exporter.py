@@ -1,4 +1,4 @@
-"""Sends the figures of a process now and then; all but looking at topics is done beside the loop."""
+"""Sends the metrics of a process at intervals; everything except collecting them runs in a thread."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Figures = Callable[[], Awaitable[MetricsSnapshot]]
 
 
 class Exporter:
-    """Counts grow for ever, so what was not delivered once is told by the next: nothing is kept for later."""
+    """The exporter. Counters only grow, so the next delivery makes up for a failed one; nothing is kept."""
 
     def __init__(
         self, io: Io, settings: TelemetrySettings, encoder: RequestEncoder, figures: Figures
     ) -> None:
-        """:param figures: takes those of the process"""
+        """:param figures: collects the metrics of the process"""
         self._io = io
         self._interval = settings.interval_seconds
         self._encoder = encoder
@@ -38,18 +38,18 @@ class Exporter:
         self._timeout = settings.timeout_seconds
         self._running: Any = None
         self._last: Any = None
-        """The sending at the end."""
+        """The task of the last delivery."""
         self._last_ends = 0.0
         self._delivered = 0
         self._failed = 0
         self._told = ""
-        """The last trouble that the log tells of; empty: all went well since."""
+        """The last logged error; empty: the last delivery succeeded."""
 
     def start(self) -> None:
         self._running = self._io.loop.create_task(self._run())
 
     async def begin_last(self) -> None:
-        """Takes the figures a last time, while all of them are there; they are on their way then."""
+        """Collects the metrics a last time, while all are available, and starts to send them."""
         running, self._running = self._running, None
         if running is None:
             return
@@ -64,7 +64,7 @@ class Exporter:
         self._last = self._io.loop.create_task(self._counted(self._sent(snapshot)))
 
     async def stop(self) -> None:
-        """Sends nothing any more, once what :meth:`begin_last` took is sent, or a request's time is over."""
+        """Stops when the delivery of :meth:`begin_last` has ended, or after the time limit of a request."""
         if self._last is not None:
             left = max(0.0, self._last_ends - self._io.loop.time())
             await finished(self._io.loop, self._last, self._in(left))
@@ -72,10 +72,10 @@ class Exporter:
         idle: Any = self._io.loop.create_task(run_job(self._io.loop, self._worker, self._delivery.close))
         if await finished(self._io.loop, idle, self._in(_STOP_SECONDS)):
             self._worker.close()
-        # Else it waits for a host that does not answer, which nothing can end: the process ends without it.
+        # Otherwise it waits for a host that does not answer, without a way to interrupt it: the process ends.
 
     async def figures(self) -> MetricsSnapshot:
-        """Those of the process, with what became of sending them."""
+        """Returns the metrics of the process, with those of the delivery."""
         taken = await self._figures()
         own = {
             "magnetar_telemetry_delivered": self._delivered,
@@ -90,7 +90,7 @@ class Exporter:
         io = self._io
         due = io.loop.time()
         while True:
-            # A round that took longer than the interval delays the next: they never pile up.
+            # A round that takes longer than the interval delays the next, so that rounds do not overlap.
             due = max(due + self._interval, io.loop.time())
             await sleep(io.loop, due - io.loop.time())
             await self._counted(self._round())
@@ -110,18 +110,18 @@ class Exporter:
         return await self._sent(await self.figures())
 
     async def _sent(self, snapshot: MetricsSnapshot) -> str:
-        """Answers what the collector did not keep.
+        """Returns the collector's message about rejected points.
 
-        :raises NotDelivered: it did not take all
+        :raises NotDelivered: the collector did not accept all requests
         """
         return await run_job(
             self._io.loop, self._worker, partial(self._send, snapshot, self._io.clock.wall_ms())
         )
 
     def _send(self, snapshot: MetricsSnapshot, now_ms: int) -> str:
-        """On the worker. Answers what the collector did not keep.
+        """Sends all requests, on the worker; returns the collector's message about rejected points.
 
-        :raises NotDelivered: at the first request that is not taken
+        :raises NotDelivered: at the first request that is not accepted
         """
         rejected = [self._delivery.send(each) for each in self._encoder.requests(snapshot, now_ms)]
         return "; ".join(filter(None, rejected))

@@ -1,6 +1,6 @@
-"""Which figure is sent under which name: those that Pulsar 4 has for OpenTelemetry, with its units.
+"""The instruments of each metric: those of Pulsar 4 for OpenTelemetry, with its units.
 
-An instrument may stand in a table more than once, with another attribute each time.
+An instrument may occur several times in a table, with different attributes.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Attributes = Mapping[str, str | int]
 
 
 class InstrumentKind(Enum):
-    """What a collector may do with the values."""
+    """How a collector interprets the values."""
 
     COUNTER = "counter"
-    """Only grows, until the process or the topic begins anew."""
+    """Only grows, until the process or the topic starts again."""
     UP_DOWN = "up and down"
-    """Values of several can be added."""
+    """Values of several sources can be added."""
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
-    """How often which values were there, in buckets that only grow."""
+    """Counts of values in buckets that only grow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +44,16 @@ class Instrument:
     name: str
     kind: InstrumentKind
     unit: str
-    """As UCUM writes it: ``By``, ``s``; things that are counted in braces."""
+    """In UCUM: ``By``, ``s``; names of counted things in braces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure(Instrument, Generic[T]):
-    """An instrument, and where its value comes from."""
+    """An instrument, and the source of its value."""
 
     of: Callable[[T], Number]
     attributes: Attributes = field(default_factory=dict)
-    """Besides those of what is measured."""
+    """Attributes in addition to those of the measured object."""
 
 
 C, U, G = InstrumentKind.COUNTER, InstrumentKind.UP_DOWN, InstrumentKind.GAUGE
@@ -112,7 +112,7 @@ COMPACTION: Sequence[Figure[CompactionMetrics]] = (
     Figure(_COMPACTION + "duration", U, "s", lambda c: c.duration_ms / 1000),
     Figure(_COMPACTION + "incoming.size", C, "By", lambda c: c.read_bytes),
     Figure(_COMPACTION + "outgoing.size", C, "By", lambda c: c.written_bytes),
-    # Pulsar counts on here as well, although the figure is that of the last compaction.
+    # A counter as in Pulsar, although the value is that of the last compaction.
     Figure(_COMPACTION + "compacted.entry.count", C, "{entry}", lambda c: c.entries),
     Figure(_COMPACTION + "compacted.entry.size", C, "By", lambda c: c.size),
 )
@@ -180,7 +180,7 @@ BROKER: Sequence[Figure[MetricsSnapshot]] = (
 
 
 def of_broker(snapshot: MetricsSnapshot) -> Iterator[tuple[Instrument, Attributes, Number]]:
-    """Everything that is not of one topic."""
+    """Yields all metrics that do not belong to a topic."""
     for figure in BROKER:
         yield figure, figure.attributes, figure.of(snapshot)
     written = Instrument("pulsar.broker.metadata.store.outgoing.size", C, "{By}")
@@ -214,7 +214,7 @@ _SCHEMAS = Instrument("pulsar.broker.request.schema_registry.duration", Instrume
 
 
 def durations_of(snapshot: MetricsSnapshot) -> Iterator[tuple[Instrument, Attributes, DurationMetrics]]:
-    """How long what was asked of the broker took; what has not happened yet is not told."""
+    """Yields the durations of the broker's operations, without those that have not happened yet."""
     for end, durations in snapshot.lookups.durations.items():
         if any(durations.counts):
             yield _LOOKUPS, {"pulsar.lookup.response": end}, durations
@@ -229,7 +229,7 @@ def durations_of(snapshot: MetricsSnapshot) -> Iterator[tuple[Instrument, Attrib
 
 
 def of_topic(topic: TopicMetrics) -> Attributes:
-    """What all figures of a topic have; those of partitions have the name of the partitioned topic."""
+    """Returns the attributes of a topic's metrics; partitions also have the name of the partitioned topic."""
     name = TopicName.parse(topic.name)
     found: dict[str, str | int] = {
         "pulsar.domain": name.domain.value,
@@ -243,7 +243,7 @@ def of_topic(topic: TopicMetrics) -> Attributes:
 
 
 def of_consumer(subscription: SubscriptionMetrics, consumer: ConsumerMetrics) -> Attributes:
-    """Besides those of the topic."""
+    """Returns the attributes of a consumer, in addition to those of the topic."""
     return {
         "pulsar.subscription.name": subscription.name,
         "pulsar.subscription.type": subscription.type,
@@ -261,7 +261,7 @@ _ACCESS_MODES = {
 
 
 def of_producer(producer: ProducerMetrics) -> Attributes:
-    """Besides those of the topic."""
+    """Returns the attributes of a producer, in addition to those of the topic."""
     return {
         "pulsar.producer.name": producer.name,
         "pulsar.producer.id": producer.producer_id,

@@ -1,7 +1,7 @@
-"""What the environment says of telemetry: the variables of OpenTelemetry, with Pulsar's own default.
+"""Settings of telemetry from the environment: the variables of OpenTelemetry, with Pulsar's own default.
 
-Pulsar sends nothing unless ``OTEL_SDK_DISABLED`` is ``false``; the others are those of OpenTelemetry's
-specification of environment variables and of its OTLP exporter.
+As in Pulsar, nothing is sent unless ``OTEL_SDK_DISABLED`` is ``false``; the other variables are those of
+OpenTelemetry's specification of environment variables and of its OTLP exporter.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OF_BOTH = (
     "CLIENT_CERTIFICATE",
     "CLIENT_KEY",
 )
-"""Each may be said for metrics alone, which wins, or for all signals."""
+"""Each can be set for metrics, which takes precedence, or for all signals."""
 _HONOURED = frozenset(
     (
         "OTEL_SDK_DISABLED",
@@ -48,30 +48,30 @@ _LONGEST_MS = 24 * 60 * 60 * 1000
 
 @dataclass(frozen=True, slots=True)
 class TelemetrySettings:
-    """Where figures are sent, how often, and what is said of who sends them."""
+    """Address, interval, and attributes of the export."""
 
     url: str
-    """Of the collector, path included."""
+    """The URL of the collector, including the path."""
     headers: Mapping[str, str]
     timeout_seconds: float
-    """For one request."""
+    """Timeout of one request."""
     interval_seconds: float
     gzip: bool
     tls: ClientTls
-    """What counts where the URL is ``https``."""
+    """Settings for an ``https`` URL."""
     service_name: str
-    """Empty: the name that Pulsar gives a process of this kind."""
+    """Empty: Pulsar's name for this kind of process."""
     resource: Mapping[str, str]
-    """Attributes of the process, besides those that are known of it."""
+    """Additional attributes of the process."""
     ignored: tuple[str, ...]
-    """Variables that are set and change nothing here."""
+    """Variables that are set and have no effect."""
 
 
 def telemetry_settings(environment: Mapping[str, str]) -> TelemetrySettings | None:
-    """What is to be sent where; None: nothing is.
+    """Returns the settings; None: telemetry is disabled.
 
     :param environment: of the process
-    :raises SettingsContradict: a variable wants what is not done here, or cannot be read
+    :raises SettingsContradict: a variable has a value that is not supported, or is malformed
     """
     said = {name: text.strip() for name, text in environment.items() if text.strip()}
     if not _is_on(said):
@@ -123,7 +123,7 @@ def _check_choices(said: Mapping[str, str]) -> None:
 
 
 def _name_of(said: Mapping[str, str], name: str) -> str:
-    """The variable that counts: that of metrics where it is set."""
+    """Returns the effective variable: that of metrics if it is set."""
     own = f"{_OTLP}METRICS_{name}"
     return own if own in said else _OTLP + name
 
@@ -136,7 +136,7 @@ def _url(said: Mapping[str, str]) -> str:
     name = _name_of(said, "ENDPOINT")
     text = said.get(name, _DEFAULT_ENDPOINT)
     if name == f"{_OTLP}ENDPOINT":
-        # One for all signals is where their paths begin.
+        # The endpoint of all signals is the base of their paths.
         text = text.rstrip("/") + _PATH
     try:
         parts = urlsplit(text)
@@ -168,11 +168,11 @@ def _headers(said: Mapping[str, str]) -> dict[str, str]:
 
 
 def _pairs(said: Mapping[str, str], name: str) -> Iterator[tuple[str, str]]:
-    """``a=1,b=2``, both sides percent-encoded where they need it."""
+    """Parses ``a=1,b=2``, with percent-encoding on both sides."""
     for pair in filter(None, (piece.strip() for piece in said.get(name, "").split(","))):
         key, separator, value = pair.partition("=")
         if not separator or not key.strip():
-            # What stands there may be a secret.
+            # The text may contain a secret.
             raise SettingsContradict(f"{name} must be pairs like key=value, separated by commas")
         yield unquote(key.strip()), unquote(value.strip())
 
