@@ -1,7 +1,7 @@
-"""Brokers for the tests of applications: a pytest plugin, a clock to put ahead, faults to inject.
+"""Brokers for the tests of applications: a pytest plugin, an adjustable clock, and fault injection.
 
-``docs/testing.md`` shows it. The plugin is there for every project that has pytest and Magnetar; tests name
-its fixtures, and import from here what they need for types and errors.
+See ``docs/testing.md``. The plugin is available in every project with pytest and Magnetar; tests use its
+fixtures, and import types and errors from here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # The plugin is below this package, and every session of tests loads it.
+    # Lazy, because the plugin is in this package, and every test session imports it.
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_PLACES[name]), name)

@@ -1,4 +1,4 @@
-"""Authentication where the broker's clock is ahead of the clock that credentials were made by."""
+"""Authentication while the broker's clock is ahead of the real clock."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from magnetar.security.principal import Principal
 
 
 class AheadAuthenticator:
-    """Checks credentials by the real clock; they expire later by as much as the broker's clock is ahead.
+    """Checks credentials with the real clock; their expiry is postponed by the broker's lead.
 
-    An advance beyond that time makes them expire as in life: the client is asked for new ones.
+    An advance beyond the expiry lets them expire as usual: the broker requests new ones.
     """
 
     def __init__(self, real: Authenticator, ahead_ms: Callable[[], int]) -> None:

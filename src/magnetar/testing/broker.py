@@ -1,4 +1,4 @@
-"""A broker that a test has for itself."""
+"""A broker for a single test."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from magnetar.testing.faults import Fault, HeldReceipts
 from magnetar.testing.kept import Keeper
 
 DEFAULTS = {"bindAddress": "127.0.0.1", "magnetarSegmentSizeBytes": str(4 << 20)}
-"""Settings of brokers for tests that differ from those of others: they are many, and hold little."""
+"""Settings of test brokers that differ from the defaults, because they are many and store little."""
 _PORTS = {"pulsar": "brokerServicePort", "http": "webServicePort"}
 _CHARSET = "iso-8859-1"
-"""Java reads property files so, whatever they are."""
+"""Java reads property files in this encoding."""
 _TAIL = 4000
-"""Characters of a log that are shown."""
+"""Characters of a log in error messages."""
 
 
 class Broker:
-    """Made by the fixtures ``broker`` and ``broker_factory``; gone, with its data, when its test has ended.
+    """A broker of the fixtures ``broker`` and ``broker_factory``; removed with its data after the test.
 
-    It runs in a process of its own. Every method may be called from any thread.
+    It runs in a separate process. Every method may be called from any thread.
     """
 
     def __init__(
         self, keeper: Keeper, settings: Mapping[str, Any] | None = None, config: str | Path | None = None
     ) -> None:
-        """:param settings: by Pulsar's names; beside those of ``config``, and before them
+        """:param settings: by Pulsar's names; in addition to those of ``config``, which they override
 
-        :param config: a file of Pulsar's settings, as ``magnetar standalone --config`` takes it
-        :raises ValueError: ports are among ``settings``: those of ``config`` do not count
+        :param config: a file of Pulsar's settings, as for ``magnetar standalone --config``
+        :raises ValueError: ``settings`` contains ports; ports of ``config`` are ignored
         :raises OSError: ``config`` cannot be read
         """
         own = settings or {}
@@ -51,7 +51,7 @@ class Broker:
         given = "" if config is None else Path(config).read_text(_CHARSET)
         self._keeper = keeper
         self._folder = Path(tempfile.mkdtemp(prefix="magnetar-testing-"))
-        # In a property file the last word counts.
+        # In a property file the last value counts.
         lines = "\n".join((_properties(DEFAULTS), given, _properties(own)))
         self._config = self._folder / "standalone.conf"
         self._config.write_text(lines, _CHARSET)
@@ -62,17 +62,17 @@ class Broker:
         self._clients: list[Any] = []
         self._numbers = count(1)
         self._lock = threading.RLock()
-        """Around what changes whether it runs."""
+        """Guards starts and stops."""
 
     def __repr__(self) -> str:
         return f"<Broker {self.service_url or self._folder}>"
 
-    # Its life
+    # Start and stop
 
     def start(self) -> None:
-        """Starts it, on the data and at the ports that it had before; it is the fixtures that start it first.
+        """Starts the broker, with its data and ports; the fixtures start it for the first time.
 
-        :raises BrokerNotStarted: it does not start; the text has what it said, and its log
+        :raises BrokerNotStarted: it did not start; the text has its output and its log
         """
         with self._lock:
             if self._running is not None:
@@ -102,20 +102,21 @@ class Broker:
             warnings.warn(warning, stacklevel=2)
 
     def kill(self) -> None:
-        """Ends it at once, with SIGKILL: what has a receipt is there after the next start, and no more."""
+        """Kills the broker with SIGKILL: after the next start it has the messages with receipts, and may have
+        others."""
         self._end(lambda _channel: None, kill=True)
 
     def stop(self) -> None:
-        """Ends it in order, as SIGTERM does.
+        """Stops the broker in an orderly way, like SIGTERM.
 
-        :raises BrokerEnded: it did not end as it should have
+        :raises BrokerEnded: the exit was not clean
         """
         code = self._end(lambda channel: channel.ask({"do": "stop"}), kill=False)
         if code != 0:
             raise BrokerEnded(f"the broker ended with {code}\n{self._log_tail()}")
 
     def restart(self) -> None:
-        """Starts it again, after :meth:`stop` where it runs; same ports, same data, same clock."""
+        """Stops the broker if it runs, and starts it again with the same ports, data and clock."""
         with self._lock:
             if self._running is not None:
                 self.stop()
@@ -130,20 +131,20 @@ class Broker:
             try:
                 ask(channel)
             except ChannelClosed:
-                # Its exit code says how it ended; one that does not answer is not waited for any longer.
+                # The exit code tells how it ended; a broker that does not answer is killed.
                 kill = True
             channel.close()
             return self._keeper.end(pid, kill=kill)
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and neither killed nor stopped since."""
+        """Whether the broker was started, and not killed or stopped since."""
         return self._running is not None
 
     def close(self) -> None:
-        """Ends it, closes clients of :meth:`client` and removes its data; the fixtures do so.
+        """Stops the broker, closes clients of :meth:`client` and removes the data; called by the fixtures.
 
-        :raises BrokerEnded: it had ended before, and nobody had ended it
+        :raises BrokerEnded: the broker had ended, although the test did not stop it
         """
         try:
             for client in self._clients:
@@ -159,21 +160,21 @@ class Broker:
     def _check_alive(self) -> None:
         self.now_ms()
 
-    # Where it is
+    # Addresses and files
 
     @property
     def service_url(self) -> str:
-        """For clients: ``pulsar://127.0.0.1:…``; the same after a restart."""
+        """The URL for clients: ``pulsar://127.0.0.1:…``; the same after a restart."""
         return f"pulsar://{self._host}:{self._ports['pulsar']}"
 
     @property
     def admin_url(self) -> str:
-        """Of its HTTP interface: ``http://127.0.0.1:…``."""
+        """The URL of the HTTP interface: ``http://127.0.0.1:…``."""
         return f"http://{self._host}:{self._ports['http']}"
 
     @property
     def folder(self) -> Path:
-        """Where its data and its log are, until its test has ended."""
+        """The folder of its data and log, until the end of the test."""
         return self._folder
 
     @property
@@ -182,24 +183,24 @@ class Broker:
 
     @property
     def log(self) -> str:
-        """All that it has logged, in all its lives."""
+        """The whole log, of all its starts."""
         return self._log_file.read_text(errors="replace") if self._log_file.exists() else ""
 
     def _log_tail(self) -> str:
         text = self.log[-_TAIL:]
         return f"Its log:\n{text}" if text else "The log is empty."
 
-    # What tests need
+    # Clients and namespaces
 
     @cached_property
     def admin(self) -> AdminClient:
-        """Asks its HTTP interface; where more is wanted, any client does at :attr:`admin_url`."""
+        """A client of the HTTP interface; other clients can use :attr:`admin_url`."""
         return AdminClient(self.admin_url)
 
     def client(self, **options: Any) -> Any:
-        """A ``pulsar.Client`` of the official library, connected with it and closed when the test has ended.
+        """Returns a ``pulsar.Client`` of the official library for this broker; closed after the test.
 
-        :param options: as that class takes them, besides the address
+        :param options: options of that class, except the address
         :raises ImportError: ``pulsar-client`` is not installed
         """
         import pulsar
@@ -209,11 +210,11 @@ class Broker:
         return client
 
     def create_namespace(self, name: str | None = None, policies: Mapping[str, Any] | None = None) -> str:
-        """Makes a namespace, and its tenant where there is none; answers its name.
+        """Creates a namespace, and its tenant if it is missing; returns the name.
 
-        :param name: ``tenant/namespace``; None: one that nobody has
-        :param policies: as the HTTP interface names them: ``{"message_ttl_in_seconds": 3600}``
-        :raises AdminError: it cannot be made
+        :param name: ``tenant/namespace``; None: a unique name
+        :param policies: with the names of the HTTP interface: ``{"message_ttl_in_seconds": 3600}``
+        :raises AdminError: the namespace cannot be created
         """
         name = name or f"tests/namespace-{next(self._numbers)}"
         tenant = name.partition("/")[0]
@@ -225,7 +226,7 @@ class Broker:
     # Its clock
 
     def now_ms(self) -> int:
-        """What its clock says, in milliseconds since 1970."""
+        """The time of its clock, in milliseconds since 1970."""
         return int(self._ask("now")["ms"])
 
     def advance(
@@ -237,13 +238,13 @@ class Broker:
         minutes: float = 0,
         seconds: float = 0,
     ) -> None:
-        """Puts its clock ahead; what would have happened by then has happened when this returns.
+        """Advances its clock; everything that is due by then has happened when this returns.
 
-        That takes some hundredths of a second. Clients go on by the real clock: times of what they publish
-        are put ahead as well, and their connections stay.
+        That takes some hundredths of a second. Clients keep the real clock: the times of their messages are
+        advanced as well, and their connections stay.
 
-        :param by: all parts are added up; not below 0
-        :raises BrokerRefused: it never came to rest: clients kept it busy all the time
+        :param by: added to the other arguments; the sum must not be below 0
+        :raises BrokerRefused: the broker did not become idle, because clients kept it busy
         """
         whole = (by or timedelta()) + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         if whole < timedelta():
@@ -262,29 +263,28 @@ class Broker:
     def drop_connections(
         self, *, topic: str | None = None, producer: str | None = None, consumer: str | None = None
     ) -> int:
-        """Breaks connections, as a network does; clients may come back at once. Answers how many.
+        """Breaks connections, like a network failure; clients may reconnect. Returns their number.
 
-        :param topic: only of clients with a producer or a consumer there
+        :param topic: only of clients with a producer or a consumer on it
         :param producer: only of the client with a producer of that name
-        :param consumer: the same of a consumer
+        :param consumer: only of the client with a consumer of that name
         """
         return int(self._ask("drop", topic=topic, producer=producer, consumer=consumer)["dropped"])
 
     def unreachable(self) -> AbstractContextManager[Fault]:
-        """Connections of clients are broken, and others right after they were made; HTTP goes on."""
+        """Breaks connections of clients, and new ones as soon as they open; HTTP still works."""
         return Fault(self._ask, next(self._numbers), "cut")
 
     def delayed_receipts(
         self, by: timedelta | float | None = None, *, topic: str | None = None, producer: str | None = None
     ) -> AbstractContextManager[HeldReceipts]:
-        """Receipts come late: what was published is stored and delivered, its producer does not hear of it.
+        """Delays receipts: messages are stored and delivered, but their producers are not notified.
 
-        At the end of the ``with`` those that are still held are sent; those of a connection that broke
-        meanwhile are lost.
+        At the end of the ``with``, held receipts are sent, except for those of lost connections.
 
-        :param by: how late, in seconds of the real clock; None: until they are released
-        :param topic: only of producers there
-        :param producer: only of the one of that name
+        :param by: delay in seconds of the real clock; None: until they are released
+        :param topic: only for producers on it
+        :param producer: only for the producer of that name
         """
         seconds = by.total_seconds() if isinstance(by, timedelta) else by
         return HeldReceipts(
@@ -299,21 +299,21 @@ class Broker:
         topic: str | None = None,
         producer: str | None = None,
     ) -> AbstractContextManager[Fault]:
-        """Messages are refused, and producers, too; those that are there meet it with their next message.
+        """Refuses messages and new producers; existing producers get the error with their next message.
 
-        :param code: what Pulsar's protocol calls it. Clients of C++ and Python take most of these, said of a
-            message, for the end of a connection: they come back, and raise what their producer is told then
-        :param reason: told to the client
-        :param topic: only there
-        :param producer: only of the one of that name
+        :param code: the error of Pulsar's protocol. For a message, clients of C++ and Python treat most of
+            these as the end of the connection: they reconnect, and raise the error of their new producer
+        :param reason: sent to the client
+        :param topic: only for it
+        :param producer: only for the producer of that name
         """
         what = {"code": int(code), "reason": reason, "topic": topic, "producer": producer}
         return Fault(self._ask, next(self._numbers), "refuse", **what)
 
     def _ask(self, question: str, **what: Any) -> dict[str, Any]:
-        """:raises BrokerRefused: it does not run, or cannot do that
+        """:raises BrokerRefused: the broker does not run, or cannot do it
 
-        :raises BrokerEnded: it has ended by itself
+        :raises BrokerEnded: the broker has ended by itself
         """
         with self._lock:
             if self._running is None:
@@ -332,13 +332,13 @@ class Broker:
 def _close(client: Any) -> None:
     import pulsar
 
-    # A test may have closed it itself, and one whose broker is gone has nobody to take leave of.
+    # The test may have closed it, and without a broker the client cannot close in an orderly way.
     with suppress(pulsar.PulsarException):
         client.close()
 
 
 def _properties(settings: Mapping[str, Any]) -> str:
-    """Settings as files have them, a line each."""
+    """Returns settings in the form of files, one per line."""
     return "".join(f"{key}={_property(value)}\n" for key, value in settings.items())
 
 
@@ -347,7 +347,7 @@ def _property(value: Any) -> str:
         return "true" if value else "false"
     text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
     plain = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
-    # What is no ASCII is written by its code: two for what lies beyond the first plane.
+    # Other characters than ASCII are escaped as UTF-16 code units.
     units = plain.encode("utf-16-be", "surrogatepass")
     codes = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
     return "".join(chr(code) if code < 128 else f"\\u{code:04x}" for code in codes)

@@ -1,4 +1,4 @@
-"""Questions and answers between a test and the processes it has: a line of JSON each, over a socket."""
+"""Requests and answers between a test and its processes: lines of JSON over a socket."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 from magnetar.testing.errors import BrokerRefused
 
 _MOST = 65536
-"""Bytes that are read at once."""
+"""Bytes per read."""
 PATIENCE_SECONDS = 120.0
-"""How long an answer is waited for: twice as long as a broker may take to stop in order."""
+"""Timeout of an answer: twice the time that a broker may take to stop in an orderly way."""
 
 
 class ChannelClosed(Exception):
-    """Nobody is at the other end any more."""
+    """The other end has closed the channel."""
 
 
 class Channel:
-    """One end. Blocks; several threads may ask."""
+    """One end of a channel. Blocks; several threads may use :meth:`ask`."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
@@ -29,11 +29,11 @@ class Channel:
         self._lock = threading.Lock()
 
     def ask(self, question: Mapping[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any]:
-        """What the other end answers.
+        """Returns the answer of the other end.
 
-        :param descriptors: files that go along
-        :raises ChannelClosed: it is gone
-        :raises BrokerRefused: it cannot do that
+        :param descriptors: files to send with the request
+        :raises ChannelClosed: the other end has closed the channel
+        :raises BrokerRefused: the other end cannot do it
         """
         with self._lock:
             self.tell(question, descriptors)
@@ -46,20 +46,20 @@ class Channel:
         return answer
 
     def tell(self, what: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
-        """:raises ChannelClosed: the other end is gone"""
+        """:raises ChannelClosed: the other end has closed the channel"""
         line = json.dumps(what).encode() + b"\n"
         try:
             if descriptors:
-                # They go with the first byte; the rest of a line that has no room at once follows.
+                # They are sent with the first byte; the rest of a line that does not fit follows.
                 line = line[socket.send_fds(self._end, [line], descriptors) :]
             self._end.sendall(line)
         except OSError as error:
             raise ChannelClosed("the process has ended") from error
 
     def hear(self) -> tuple[dict[str, Any], list[int]] | None:
-        """The next line and the files that came with it; None when there is nobody any more.
+        """Returns the next line and its files; None when the other end has closed the channel.
 
-        :raises ChannelClosed: the socket has a time-out, and it is over
+        :raises ChannelClosed: the time-out of the socket has passed
         """
         files: list[int] = []
         while b"\n" not in self._heard:
@@ -68,7 +68,7 @@ class Channel:
             except TimeoutError as error:
                 raise ChannelClosed(f"no answer came within {PATIENCE_SECONDS:.0f} s") from error
             except OSError:
-                # It ended without having read everything: that is an end, too.
+                # The other end closed without reading everything, which is also an end.
                 return None
             files += found
             if not data:

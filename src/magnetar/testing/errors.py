@@ -1,15 +1,15 @@
-"""What may go wrong with a broker for tests."""
+"""Errors of test brokers."""
 
 from __future__ import annotations
 
 
 class BrokerNotStarted(Exception):
-    """A broker did not start; the text has what it said, and the end of its log."""
+    """A broker did not start; the text has its output, and the end of its log."""
 
 
 class BrokerEnded(Exception):
-    """A broker's process is gone, and nobody ended it; the text has the end of its log."""
+    """A broker's process has ended by itself; the text has the end of its log."""
 
 
 class BrokerRefused(Exception):
-    """A broker cannot do what a test asked of it; the text says why."""
+    """A broker cannot carry out a request of a test; the text says why."""

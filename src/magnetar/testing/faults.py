@@ -1,4 +1,4 @@
-"""Faults as a test holds them: each is on inside its ``with``."""
+"""Handles of injected faults for tests: each is active inside its ``with`` statement."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Ask = Callable[..., dict[str, Any]]
 
 
 class Fault:
-    """On from the entrance of its ``with`` to the exit."""
+    """A fault, active inside its ``with`` statement."""
 
     def __init__(self, ask: Ask, number: int, kind: str, **what: Any) -> None:
-        """:param number: of no other fault in any life of the broker"""
+        """:param number: unique for all faults of the broker, over restarts"""
         self._ask = ask
         self._number = number
         self._kind = kind
@@ -24,7 +24,7 @@ class Fault:
         self._on = False
 
     def __enter__(self) -> Self:
-        """:raises BrokerRefused: something is wrong with what is asked for"""
+        """:raises BrokerRefused: the arguments are not valid"""
         self._ask(self._kind, fault=self._number, **self._what)
         self._on = True
         return self
@@ -35,22 +35,22 @@ class Fault:
         self.end()
 
     def end(self) -> None:
-        """Before the end of its ``with``. Nothing happens when it has ended, or the broker has."""
+        """Ends the fault before its ``with`` does. Does nothing if the fault or the broker has ended."""
         if self._on:
             self._on = False
-            # Where the broker does not run there is nothing to end.
+            # Without a running broker there is nothing to end.
             with suppress(BrokerRefused):
                 self._ask("end", fault=self._number)
 
 
 class HeldReceipts(Fault):
-    """Receipts that are held back."""
+    """A fault that holds back receipts."""
 
     @property
     def count(self) -> int:
-        """How many are held now."""
+        """Returns the number of held receipts."""
         return int(self._ask("held", fault=self._number)["held"])
 
     def release(self) -> int:
-        """Sends those that are held now, and goes on holding; answers how many there were."""
+        """Sends the held receipts, and continues to hold later ones; returns their number."""
         return int(self._ask("release", fault=self._number)["released"])

@@ -1,4 +1,4 @@
-"""What is to go wrong between a broker and its clients, as the broker's process knows it."""
+"""The injected faults between a broker and its clients, in the broker's process."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Whom:
-    """Whom a fault meets; what is None matters not."""
+    """The clients that a fault affects; None matches all."""
 
     topic: TopicName | None = None
-    """Of a partitioned topic: each of its partitions."""
+    """A partitioned topic matches each of its partitions."""
     name: str | None = None
-    """Of a producer or a consumer."""
+    """The name of a producer or a consumer."""
 
     def meets(self, topic: TopicName, name: str) -> bool:
         if self.topic is not None and self.topic not in (topic, topic.base):
@@ -32,7 +32,7 @@ class Whom:
 
 @dataclass(frozen=True, slots=True)
 class InjectedRefusal:
-    """What is published is refused, and so are producers."""
+    """Refuses messages and producers."""
 
     whom: Whom
     code: ServerErrorCode
@@ -41,16 +41,16 @@ class InjectedRefusal:
 
 @dataclass(slots=True)
 class Hold:
-    """Receipts are held back."""
+    """Holds back receipts."""
 
     whom: Whom
     seconds: float | None
-    """Real ones, for each; None: until they are released."""
+    """Real seconds for each receipt; None: until they are released."""
     held: deque[Callable[[], object]] = field(default_factory=deque)
-    """Each sends a receipt."""
+    """Functions that send a held receipt."""
 
     def release(self) -> int:
-        """Sends all that is held, in the order of the receipts; answers how many there were."""
+        """Sends all held receipts, in order; returns their number."""
         released = len(self.held)
         while self.held:
             self.release_next()
@@ -62,35 +62,35 @@ class Hold:
 
 
 class Faults:
-    """Those that are on."""
+    """The active faults."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        """The real one: clients wait by no other time."""
+        """The real loop, because clients use real time."""
         self.ahead_ms: Callable[[], int] = lambda: 0
-        """How far the broker's clock is ahead."""
+        """Returns the lead of the broker's clock."""
         self.advancing = False
-        """Whether time is being put ahead: clients cannot answer as fast as it goes."""
+        """Whether the clock is being advanced, which is faster than clients can answer."""
         self.awaited: UnderWay | None = None
-        """What an advance waits for."""
-        # By numbers that the test gives.
+        """Work that an advance waits for."""
+        # By the numbers of the test.
         self.refusals: dict[int, InjectedRefusal] = {}
         self.holds: dict[int, Hold] = {}
         self.cuts: set[int] = set()
-        """Nobody is let in while there are any."""
+        """Connections are refused while there are any."""
 
     def held(self, number: int) -> int:
-        """How many receipts a hold has; none when it is none, or not of this life of the broker."""
+        """Returns the number of held receipts; 0 if the number is unknown since the last start."""
         hold = self.holds.get(number)
         return len(hold.held) if hold is not None else 0
 
     def release(self, number: int) -> int:
-        """Sends what a hold has; answers how many receipts that were."""
+        """Sends the held receipts; returns their number."""
         hold = self.holds.get(number)
         return hold.release() if hold is not None else 0
 
     def end(self, number: int) -> None:
-        """What was held is sent. Nothing happens when there is none of that number."""
+        """Ends a fault and sends held receipts. Does nothing if the number is unknown."""
         self.refusals.pop(number, None)
         self.cuts.discard(number)
         hold = self.holds.pop(number, None)

@@ -1,7 +1,7 @@
-"""A process kept warm for a session of tests: it has loaded what a broker needs, and forks one in a moment.
+"""A warm process for a test session: it has imported a broker's modules, and forks brokers quickly.
 
-It has one thread, so that what it forks is whole. It ends, with all that it forked, when whoever started it
-has gone, however that went.
+It has one thread, so that forks are safe. It ends, with all its forks, when the process that started it has
+ended, for whatever reason.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Keeper:
         self._children: set[int] = set()
 
     def serve(self) -> None:
-        """Until whoever asks is gone."""
+        """Serves requests until the other end closes the channel."""
         try:
             self._channel.tell({"ready": True})
             while (heard := self._channel.hear()) is not None:
@@ -36,7 +36,7 @@ class _Keeper:
                 else:
                     self._channel.tell({"status": self._end_of(asked["pid"], kill=asked["do"] == "kill")})
         except ChannelClosed:
-            # As if it had said so.
+            # The same as an orderly end.
             pass
         finally:
             for pid in list(self._children):
@@ -48,13 +48,13 @@ class _Keeper:
             self._be_broker(wanted, log, control)
         self._children.add(pid)
         os.close(control)
-        # Here as well as there: whoever is first. It may have ended already.
+        # In both processes, because either may be first; the child may have ended already.
         with suppress(OSError):
             os.setpgid(pid, pid)
         return pid
 
     def _be_broker(self, wanted: WantedBroker, log: str, control: int) -> None:
-        """Never returns."""
+        """Runs a broker in the forked process; never returns."""
         code = 1
         try:
             os.setpgid(0, 0)
@@ -72,11 +72,11 @@ class _Keeper:
             os._exit(code)
 
     def _end_of(self, pid: int, *, kill: bool) -> int:
-        """How a broker ended, as exit codes tell: below 0 by a signal. Waits for it."""
+        """Waits for the end of a broker; returns its exit code, below 0 for a signal."""
         if pid not in self._children:
             return 0
         if kill:
-            # What it started ends with it.
+            # Also ends processes that the broker started.
             os.killpg(pid, signal.SIGKILL)
         _pid, status = os.waitpid(pid, 0)
         self._children.discard(pid)

@@ -1,4 +1,4 @@
-"""The process that is kept warm for a session of tests, as the tests see it."""
+"""The warm process of a test session, from the side of the tests."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from magnetar.testing.errors import BrokerNotStarted
 
 
 def _ends() -> tuple[socket.socket, socket.socket]:
-    """Of a channel: the one here, which is not waited for for ever, and the other."""
+    """Returns the ends of a channel: the local one, with a time-out, and the other."""
     own, others = socket.socketpair()
     own.settimeout(PATIENCE_SECONDS)
     return own, others
 
 
 class Keeper:
-    """Starts it at once, and does not wait until it is warm."""
+    """Starts the process immediately, and does not wait until it is warm."""
 
     def __init__(self) -> None:
         own, others = _ends()
-        # The file has no name: nothing is left of it.
+        # The file has no name, so that nothing is left behind.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         with others:
             self._process = subprocess.Popen(
@@ -34,18 +34,18 @@ class Keeper:
                 stdout=self._log,
                 stderr=self._log,
                 pass_fds=[others.fileno()],
-                # Ctrl-C is for whoever runs the tests: brokers are there until the tests have ended.
+                # Ctrl-C must reach only the test runner: brokers stay until the tests have ended.
                 start_new_session=True,
             )
         self._channel = Channel(own)
         self._warm = False
 
     def fork(self, wanted: dict[str, Any], log: str) -> tuple[int, Channel]:
-        """The process id of a broker that begins to start, and where it is asked.
+        """Returns the process id of a starting broker, and the channel to it.
 
-        :param wanted: fields of ``served.Wanted``
-        :param log: the file that it writes its log to
-        :raises BrokerNotStarted: the process kept warm did not start itself
+        :param wanted: fields of ``served.WantedBroker``
+        :param log: its log file
+        :raises BrokerNotStarted: the warm process itself did not start
         """
         own, others = _ends()
         with others:
@@ -53,9 +53,9 @@ class Keeper:
         return int(answer["pid"]), Channel(own)
 
     def end(self, pid: int, *, kill: bool) -> int:
-        """How a broker ended, as exit codes tell: below 0 by a signal.
+        """Returns the exit code of a broker, below 0 for a signal.
 
-        :param kill: at once, with SIGKILL; else it is waited for
+        :param kill: end it with SIGKILL; else only wait for its end
         """
         return int(self._ask({"do": "kill" if kill else "wait", "pid": pid})["status"])
 
@@ -72,7 +72,7 @@ class Keeper:
             raise BrokerNotStarted(f"the process that starts brokers ended with {code}:\n{said}") from error
 
     def close(self) -> None:
-        """Ends it, and all brokers it has started."""
+        """Ends the process, and all brokers that it has started."""
         self._channel.close()
         self._process.wait()
         self._log.close()

@@ -1,6 +1,6 @@
 """The pytest plugin: fixtures ``broker`` and ``broker_factory``, and the marker ``broker``.
 
-Every session of tests loads it where Magnetar is installed: it imports nothing before a test wants a broker.
+Every test session imports it if Magnetar is installed, so it imports nothing before a test needs a broker.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from magnetar.testing.kept import Keeper
 
 _FIXTURE = "broker_factory"
-"""Of whoever wants a broker: others may have a fixture called ``broker`` that is not ours."""
+"""The fixture that every test with a broker uses; a fixture named ``broker`` may be another plugin's."""
 _OPTIONS = frozenset({"settings", "config"})
 _SHOWN = 4000
-"""Characters of a broker's log that a failed test shows."""
+"""Characters of a broker's log in the report of a failed test."""
 
 _keeper = pytest.StashKey["Keeper"]()
 _brokers = pytest.StashKey[list["Broker"]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Makes the marker known."""
+    """Registers the marker."""
     config.addinivalue_line(
         "markers",
         "broker(settings={...}, config=FILE): settings of the test's Magnetar broker, by Pulsar's names",
@@ -35,7 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Where a test wants a broker, what starts them gets warm while others run."""
+    """Starts the warm process if a test needs a broker, while other tests run."""
     if session.config.option.collectonly:
         return
     if any(_FIXTURE in getattr(item, "fixturenames", ()) for item in session.items):
@@ -43,7 +43,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Ends it, and with it whatever it may have started."""
+    """Ends the warm process, with everything that it has started."""
     keeper = config.stash.get(_keeper, None)
     if keeper is not None:
         del config.stash[_keeper]
@@ -60,7 +60,7 @@ def _kept(config: pytest.Config) -> Keeper:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Any:
-    """A test that failed shows what its brokers have logged."""
+    """Adds the logs of brokers to the report of a failed test."""
     report = yield
     if report.failed:
         for broker in item.stash.get(_brokers, ()):

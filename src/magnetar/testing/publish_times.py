@@ -1,7 +1,7 @@
-"""What a client publishes, in the time of the broker: when it was published, and when it is to be delivered.
+"""Converts publish and delivery times of clients to the broker's clock.
 
-Clients go on by the real clock while the broker's is ahead. Without this, what is published after an advance
-would be as old as the advance was long.
+Clients use the real clock while the broker's is ahead. Without this, a message that is published after an
+advance would be as old as the advance.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from magnetar.protocol.metadata import build_entry, parse_entry
 
 
 def put_ahead(frame: bytes, milliseconds: int) -> bytes:
-    """A SEND whose entry was published so much later, and is to be delivered so much later.
+    """Returns a SEND with publish and delivery time of its entry increased by ``milliseconds``.
 
-    An entry that is damaged stays as it is: the broker is to see it.
+    A damaged entry is left unchanged for the broker.
     """
     _start, end = command_bounds(frame, 0)
     try:

@@ -1,4 +1,4 @@
-"""The process of one broker for tests: serves it, and does what the test asks of its clock and clients."""
+"""The process of one test broker: serves, and carries out requests of the test for its clock and clients."""
 
 from __future__ import annotations
 
@@ -41,37 +41,37 @@ _MOST_LINE = 1 << 20
 
 @dataclass(frozen=True)
 class WantedBroker:
-    """The broker that a test wants."""
+    """The broker that a test requests."""
 
     folder: str
-    """For its data."""
+    """The folder of its data."""
     config: str
     """A file of Pulsar's settings."""
     ports: Mapping[str, str] = field(default_factory=dict)
-    """By the names of their settings."""
+    """Ports by the names of their settings."""
     ahead: float = 0.0
-    """Seconds that its clock is ahead."""
+    """Lead of its clock in seconds."""
     log_level: str = "info"
 
 
 class TestedBroker(StandaloneBroker):
-    """A standalone broker whose connections can be seen."""
+    """A standalone broker that exposes its connections."""
 
     __test__ = False
-    """Not one of pytest's, whatever it is called."""
+    """Keeps pytest from collecting the class."""
 
     @property
     def service(self) -> BrokerService:
-        """:raises RuntimeError: it has not started"""
+        """:raises RuntimeError: the broker has not started"""
         if self._broker is None:
             raise RuntimeError("the broker has not started")
         return self._broker
 
 
 def run(control: socket.socket, wanted: WantedBroker) -> int:
-    """Serves until the test says otherwise, or is gone; answers the exit code."""
+    """Serves until the test stops it or has ended; returns the exit code."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        # Whoever runs the tests is told; the broker is there until the test has ended.
+        # Only the test runner handles these signals: the broker stays until the test has ended.
         signal.signal(number, signal.SIG_IGN)
     configure_logging("text", wanted.log_level)
     prepare_process()
@@ -90,7 +90,7 @@ class _Served:
         self._wanted = wanted
         self._stopping = loop.create_future()
         self._asked_to_stop = False
-        """Rather than left alone."""
+        """Whether the test sent a stop request, rather than ended."""
         self._faults = Faults(loop)
         real = real_io(loop, wanted.folder, in_threads=True)
         self._time = AdvancingIo(
@@ -157,7 +157,7 @@ class _Served:
         return code
 
     async def _listen(self, reader: asyncio.StreamReader, tell: Callable[[Mapping[str, Any]], None]) -> None:
-        """One question after the other; the end of questions is that of the broker."""
+        """Handles one request after the other; stops the broker when the channel closes."""
         while line := await reader.readline():
             asked = json.loads(line)
             try:
@@ -168,14 +168,14 @@ class _Served:
                 log.exception("request of a test failed")
                 answer = {"refused": f"{type(error).__name__}: {error}"}
             if self._asked_to_stop:
-                # It is answered when that is through.
+                # The request is answered after the stop.
                 return
             tell(answer)
-        # The test is gone, and whoever would read its log with it.
+        # The test has ended, and the reader of the log with it.
         sys.stderr.flush()
         settle(self._stopping)
 
-    # What may be asked
+    # Requests
 
     async def _stop(self, _asked: Mapping[str, Any]) -> Mapping[str, Any]:
         self._asked_to_stop = True
@@ -233,7 +233,7 @@ class _Served:
 
 
 def _has(connection: Connection, topic: TopicName | None, producer: str | None, consumer: str | None) -> bool:
-    """Whether a client has what is named: of a topic alone, any producer or consumer."""
+    """Whether a client has the named producer or consumer; with only a topic, any on that topic."""
     session = connection.session
     published = producer is not None or consumer is None
     if published and any(
@@ -246,13 +246,13 @@ def _has(connection: Connection, topic: TopicName | None, producer: str | None, 
 
 
 def _check_ports(settings: Settings) -> None:
-    """:raises SettingsContradict: there are listeners at which no fault could be injected"""
+    """:raises SettingsContradict: faults cannot be injected at a listener"""
     if settings.broker_service_port_tls is not None or settings.web_service_port_tls is not None:
         raise SettingsContradict("brokers for tests have no TLS: remove its ports from the settings")
 
 
 def _topic(asked: Mapping[str, Any]) -> TopicName | None:
-    """:raises InvalidName: it is no topic's name"""
+    """:raises InvalidName: the text is not the name of a topic"""
     return None if asked["topic"] is None else TopicName.parse(asked["topic"])
 
 

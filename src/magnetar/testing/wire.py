@@ -1,7 +1,7 @@
-"""What stands between a broker and the sockets of its clients: faults, and the time of what they publish.
+"""The layer between a broker and its clients' sockets, which injects faults and converts publish times.
 
-It is an ``Io``'s network, so that the broker knows nothing of it. Frames pass whole; they are looked at only
-while something is to be done with them.
+It is the network of an ``Io``, so that the broker does not notice it. Frames pass unchanged, and are parsed
+only while faults or a lead of the clock require it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SIZE = 4
 
 
 class FaultyNetwork:
-    """A network whose clients come in by a :class:`Wire` each."""
+    """A network that puts a :class:`Wire` in front of each client's connection."""
 
     def __init__(self, real: Network, faults: Faults) -> None:
         self._real = real
@@ -40,14 +40,14 @@ class FaultyNetwork:
     async def connect(
         self, host: str, port: int, factory: Callable[[], StreamProtocol]
     ) -> tuple[Transport, StreamProtocol]:
-        """See :class:`magnetar.io.interfaces.ConnectingNetwork`; nothing goes wrong there."""
+        """See :class:`magnetar.io.interfaces.ConnectingNetwork`; without faults."""
         return await self._real.connect(host, port, factory)
 
 
 async def listen(
     real: ListeningNetwork, faults: Faults, host: str, port: int, factory: Callable[[], StreamProtocol]
 ) -> Listener:
-    """Listens for clients of a broker; ``factory`` makes its connections."""
+    """Listens for clients of a broker; ``factory`` creates its connections."""
 
     def wired() -> Wire:
         connection = factory()
@@ -58,18 +58,18 @@ async def listen(
 
 
 class _Sender:
-    """The transport that a connection sees; all but what is written goes to the real one."""
+    """The transport of a connection; everything except writing is passed to the real one."""
 
     def __init__(self, transport: Any, wire: Wire) -> None:
         self._transport = transport
         self._wire = wire
 
     def write(self, data: bytes | bytearray) -> None:
-        """Whole frames: connections write no parts of them."""
+        """Writes whole frames: connections never write parts of frames."""
         self._wire.sent(data)
 
     def writelines(self, list_of_data: Sequence[Buffer]) -> None:
-        """Frames that are whole once they are put together."""
+        """Writes frames that are whole when joined."""
         self._wire.sent(b"".join(list_of_data))
 
     def __getattr__(self, name: str) -> Any:
@@ -77,7 +77,7 @@ class _Sender:
 
 
 class Wire:
-    """Of one client: a protocol for its socket."""
+    """The protocol of one client's socket."""
 
     def __init__(self, connection: Connection, faults: Faults) -> None:
         self._connection = connection
@@ -86,11 +86,11 @@ class Wire:
         self._heard = b""
         self._needed = _SIZE
         self._broken = False
-        """Whether frames make no sense any more: the broker is to say so."""
+        """Whether the bytes are no longer valid frames; then they go to the broker unchanged."""
         self._proving = False
         """Whether an advance waits until the client is authenticated again."""
 
-    # What the socket tells
+    # Events of the socket
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
@@ -143,7 +143,7 @@ class Wire:
             self._connection.data_received(found)
 
     def _judged(self, kind: int, frame: bytes, ahead: int) -> bytes:
-        """What the broker is to hear instead of a frame."""
+        """Returns the bytes for the broker in place of a frame."""
         if kind == BaseCommand.AUTH_RESPONSE and self._proving:
             self._faults.loop.call_soon(self._credentials_came)
         if kind == BaseCommand.SEND:
@@ -169,7 +169,7 @@ class Wire:
         try:
             name = TopicName.parse(asked.topic)
         except InvalidName:
-            # The broker has its own answer to that.
+            # The broker answers invalid names itself.
             return False
         refusal = self._faults.refusal(name, asked.producer_name)
         if refusal is None:
@@ -180,7 +180,7 @@ class Wire:
     # To the client
 
     def sent(self, data: bytes | bytearray) -> None:
-        """A connection writes whole frames."""
+        """Handles whole frames from a connection."""
         faults = self._faults
         if faults.holds or faults.advancing:
             frames = bytes(data)
@@ -193,14 +193,14 @@ class Wire:
             self.send(data)
 
     def send(self, frames: bytes | bytearray) -> None:
-        """To the client, whatever else there is; nothing happens when it has gone."""
+        """Sends frames to the client; does nothing if it has disconnected."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(frames)
 
     def _passes(self, kind: int, data: bytes, begin: int, end: int) -> bool:
         faults = self._faults
         if kind == BaseCommand.PING and faults.advancing:
-            # Whether the client lives is asked by a time that is not its own.
+            # The keep-alive runs on the broker's clock, too fast for the client to answer.
             faults.loop.call_soon(self._answer_ping)
             return False
         if kind == BaseCommand.AUTH_CHALLENGE and faults.advancing:
@@ -233,7 +233,7 @@ class Wire:
 
 
 class _Refused(BrokerError):
-    """A refusal that a test chose."""
+    """The refusal of a fault."""
 
     def __init__(self, refusal: InjectedRefusal) -> None:
         super().__init__(refusal.reason)
