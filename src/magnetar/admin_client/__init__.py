@@ -1,6 +1,6 @@
-"""Access to the admin interface, with nothing but the standard library.
+"""A client of the admin interface that uses only the standard library.
 
-Calls block and may come from any thread; each is a connection of its own.
+Calls block and may come from any thread; each uses its own connection.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the admin interface can be asked, as methods."""
+"""Operations of the admin interface as methods."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _READ_PLANS = "/admin/v2/magnetar/read-plans"
 
 
 def topic_path(text: str) -> str:
-    """Where a topic is in the admin interface.
+    """Returns the path of a topic in the admin interface.
 
-    :raises InvalidName: it is no topic's name
+    :raises InvalidName: the text is not the name of a topic
     """
     name = TopicName.parse(text)
     prefix = "/admin" if name.legacy else "/admin/v2"
@@ -30,7 +30,7 @@ def topic_path(text: str) -> str:
 
 
 class AdminClient:
-    """Raises what ``magnetar.admin_client.errors`` has, by HTTP status; InvalidName for a wrong name."""
+    """Raises the errors of ``magnetar.admin_client.errors`` by HTTP status; InvalidName for invalid names."""
 
     def __init__(
         self,
@@ -44,8 +44,8 @@ class AdminClient:
 
         :param token: short for ``authentication=AuthenticationToken(token)``
         :param authentication: the credentials of each request
-        :param tls: what goes for ``https``; None: whom the system trusts, under their names
-        :raises AdminError: it is no HTTP address
+        :param tls: settings for ``https``; None: issuers that the system trusts, with a check of host names
+        :raises AdminError: ``admin_url`` is not an HTTP address
         :raises NoCredentials: the token is not valid
         """
         if token is not None:
@@ -55,14 +55,14 @@ class AdminClient:
     # Topics
 
     def topics(self, namespace: str) -> list[str]:
-        """The persistent topics of a namespace, one for each partition."""
+        """Returns the persistent topics of a namespace, with one item per partition."""
         return list(self._http.ask("GET", self._namespace_topics(namespace)))
 
     def partitioned_topics(self, namespace: str) -> list[str]:
         return list(self._http.ask("GET", self._namespace_topics(namespace) + "/partitioned"))
 
     def create_topic(self, topic: str) -> None:
-        """A topic without partitions."""
+        """Creates a topic without partitions."""
         self._http.ask("PUT", topic_path(topic))
 
     def delete_topic(self, topic: str, *, force: bool = False) -> None:
@@ -73,7 +73,7 @@ class AdminClient:
         self._http.ask("PUT", topic_path(topic) + "/partitions", body=str(partitions))
 
     def update_partitioned_topic(self, topic: str, partitions: int) -> None:
-        """:param partitions: more than it has"""
+        """:param partitions: the new number, above the present one"""
         self._http.ask("POST", topic_path(topic) + "/partitions", body=str(partitions))
 
     def delete_partitioned_topic(self, topic: str, *, force: bool = False) -> None:
@@ -81,33 +81,33 @@ class AdminClient:
         self._http.ask("DELETE", topic_path(topic) + "/partitions", {"force": _truth(force)})
 
     def partitions(self, topic: str) -> int:
-        """How many partitions it has; 0: it is not partitioned."""
+        """Returns the number of partitions; 0: the topic is not partitioned."""
         return int(self._http.ask("GET", topic_path(topic) + "/partitions")["partitions"])
 
     def topic_stats(self, topic: str, *, precise_backlog: bool = False) -> dict[str, Any]:
-        """:param precise_backlog: count it instead of estimating"""
+        """:param precise_backlog: count the backlog instead of estimating it"""
         query = {"getPreciseBacklog": _truth(precise_backlog)}
         return dict(self._http.ask("GET", topic_path(topic) + "/stats", query))
 
     def explain(self, topic: str, subscription: str | None = None) -> dict[str, Any]:
-        """Why nothing arrives at a topic, or nothing can be published; Magnetar's own.
+        """Returns why a topic's messages wait, or cannot be published; only Magnetar has this.
 
-        :param subscription: only this one
+        :param subscription: limits the answer to it
         """
         query = {} if subscription is None else {"subscription": subscription}
         return dict(self._http.ask("GET", topic_path(topic) + "/explain", query))
 
     def explain_placement(self, bundle: str) -> dict[str, Any]:
-        """Why a bundle is where it is, and what would move it; Magnetar's own.
+        """Returns why a bundle is at its broker, and what would move it; only Magnetar has this.
 
         :param bundle: ``tenant/namespace/0xSTART_0xEND``
         """
         return dict(self._http.ask("GET", f"/admin/v2/magnetar/explain-placement/{quote(bundle)}"))
 
     def storage(self, namespace: str | None = None) -> dict[str, Any]:
-        """What disk, ledger store and topics take; Magnetar's own.
+        """Returns the space of disk, ledger store and topics; only Magnetar has this.
 
-        :param namespace: only topics of it
+        :param namespace: limits the topics to it
         """
         query = {} if namespace is None else {"namespace": namespace}
         return dict(self._http.ask("GET", "/admin/v2/magnetar/storage", query))
@@ -116,22 +116,22 @@ class AdminClient:
         return dict(self._http.ask("GET", topic_path(topic) + "/internalStats"))
 
     def message_ttl(self, topic: str) -> int:
-        """Seconds after which messages of a topic expire, wherever that is set; 0: never."""
+        """Returns the effective time to live of a topic in seconds; 0: messages never expire."""
         return int(self._http.ask("GET", topic_path(topic) + "/messageTTL", {"applied": "true"}) or 0)
 
     def set_topic_deduplication(self, topic: str, enabled: bool) -> None:
-        """A policy of the topic, above that of its namespace."""
+        """Sets a policy of the topic, which overrides that of its namespace."""
         self._http.ask("POST", topic_path(topic) + "/deduplicationEnabled", body=json.dumps(enabled))
 
     def message_id_at(self, topic: str, time_ms: int) -> tuple[int, int]:
-        """(ledger id, entry id) of the first message published at or after a time, in ms since 1970."""
+        """Returns (ledger id, entry id) of the first message published at or after ``time_ms`` since 1970."""
         found = self._http.ask("GET", f"{topic_path(topic)}/messageid/{time_ms}")
         return int(found["ledgerId"]), int(found["entryId"])
 
     def entry_from_the_end(self, topic: str, number: int) -> tuple[int, int] | None:
-        """(ledger id, entry id) of the ``number``-th entry from the end, 1: the last; None: there are fewer.
+        """Returns (ledger id, entry id) of the ``number``-th last entry, 1: the last; None: there are fewer.
 
-        :raises NotAllowed: the topic is partitioned, or nothing of it is stored
+        :raises NotAllowed: the topic is partitioned, or non-persistent
         """
         query = {"initialPosition": "latest", "messagePosition": str(number)}
         try:
@@ -148,38 +148,38 @@ class AdminClient:
         self._http.ask("POST", path, body=json.dumps(body))
 
     def create_subscription(self, topic: str, subscription: str, ledger: int, entry: int) -> None:
-        """A durable subscription: (ledger, entry) is the next message it delivers."""
+        """Creates a durable subscription: (ledger, entry) is the next message it delivers."""
         path = f"{topic_path(topic)}/subscription/{subscription_piece(subscription)}"
         body = {"ledgerId": ledger, "entryId": entry, "partitionIndex": -1}
         self._http.ask("PUT", path, body=json.dumps(body))
 
     def schema(self, topic: str, version: int | None = None) -> dict[str, Any]:
-        """A schema of a topic: ``type``, ``data``, ``properties``, ``version``.
+        """Returns a schema of a topic: ``type``, ``data``, ``properties``, ``version``.
 
         :param version: None: the newest
-        :raises NotFound: it has none
+        :raises NotFound: the topic has no schema
         """
         name = TopicName.parse(topic)
         path = f"/admin/v2/schemas/{name.namespace_name}/{quote(name.local, safe='')}/schema"
         return dict(self._http.ask("GET", path if version is None else f"{path}/{version}"))
 
     def unload_topic(self, topic: str) -> None:
-        """Closes it; its clients come back."""
+        """Closes the topic; its clients reconnect."""
         self._http.ask("PUT", topic_path(topic) + "/unload")
 
     def compact_topic(self, topic: str) -> None:
-        """Begins to compact it by key.
+        """Starts the compaction of a topic.
 
-        :raises Conflict: it is being compacted
+        :raises Conflict: a compaction is in progress
         """
         self._http.ask("PUT", topic_path(topic) + "/compaction")
 
     def compaction_status(self, topic: str) -> dict[str, Any]:
-        """``status`` (NOT_RUN, RUNNING, SUCCESS, ERROR) and ``lastError``."""
+        """Returns ``status`` (NOT_RUN, RUNNING, SUCCESS, ERROR) and ``lastError``."""
         return dict(self._http.ask("GET", topic_path(topic) + "/compaction"))
 
     def terminate_topic(self, topic: str) -> tuple[int, int]:
-        """Ends it for ever; (ledger id, entry id) of its last message."""
+        """Terminates a topic; returns (ledger id, entry id) of its last message."""
         last = self._http.ask("POST", topic_path(topic) + "/terminate")
         return int(last["ledgerId"]), int(last["entryId"])
 
@@ -188,14 +188,14 @@ class AdminClient:
         path = f"{topic_path(topic)}/subscription/{subscription_piece(subscription)}"
         self._http.ask("DELETE", path, {"force": _truth(force)})
 
-    # Read plans, of Magnetar alone
+    # Read plans, which only Magnetar has
 
     def make_read_plan(
         self, topic: str, start: tuple[int, int], end: tuple[int, int] | None = None, seconds: int = 600
     ) -> dict[str, Any]:
-        """Which files hold the entries from ``start`` on and before ``end`` (None: all there are).
+        """Makes a plan with the files of the entries from ``start`` to before ``end`` (None: to the last).
 
-        They stay for so many seconds; what no file holds yet is read through the broker.
+        The files are kept for ``seconds``; entries that are in no file yet are read through the broker.
         """
         asked: dict[str, Any] = {"start": _message_id(start), "seconds": seconds}
         if end is not None:
@@ -204,13 +204,13 @@ class AdminClient:
         return dict(self._http.ask("POST", path, body=json.dumps(asked)))
 
     def prolong_read_plan(self, plan_id: str, seconds: int = 600) -> None:
-        """The files of a plan stay for so many seconds from now on."""
+        """Keeps the files of a plan for ``seconds`` from now on."""
         self._http.ask(
             "PUT", f"{_READ_PLANS}/{quote(plan_id, safe='')}", body=json.dumps({"seconds": seconds})
         )
 
     def release_read_plan(self, plan_id: str) -> None:
-        """The files of a plan are not needed any more."""
+        """Releases the files of a plan."""
         self._http.ask("DELETE", f"{_READ_PLANS}/{quote(plan_id, safe='')}")
 
     # Namespaces, tenants, clusters, brokers
@@ -225,7 +225,7 @@ class AdminClient:
         self._http.ask("DELETE", _namespace_path(namespace))
 
     def permissions(self, namespace: str) -> dict[str, list[str]]:
-        """What roles may do in a namespace."""
+        """Returns the granted actions of roles in a namespace."""
         return dict(self._http.ask("GET", f"{_namespace_path(namespace)}/permissions"))
 
     def grant_permission(self, namespace: str, role: str, actions: Sequence[str]) -> None:
@@ -237,9 +237,9 @@ class AdminClient:
         self._http.ask("DELETE", f"{_namespace_path(namespace)}/permissions/{quote(role, safe='')}")
 
     def create_tenant(self, tenant: str, clusters: Sequence[str] | None = None) -> None:
-        """:param clusters: that it may use; None: all there are
+        """:param clusters: the allowed clusters; None: all
 
-        :raises Conflict: it is there
+        :raises Conflict: the tenant exists
         """
         allowed = list(self.clusters() if clusters is None else clusters)
         body = json.dumps({"adminRoles": [], "allowedClusters": allowed})
@@ -252,11 +252,11 @@ class AdminClient:
         return list(self._http.ask("GET", "/admin/v2/clusters"))
 
     def brokers(self, cluster: str) -> list[str]:
-        """Addresses of the brokers that live."""
+        """Returns the addresses of the active brokers."""
         return list(self._http.ask("GET", f"/admin/v2/brokers/{quote(cluster, safe='')}"))
 
     def health_check(self) -> None:
-        """Returns when the broker could publish and read a message."""
+        """Returns when the broker has published and read a message."""
         self._http.ask("GET", "/admin/v2/brokers/health")
 
     def _namespace_topics(self, namespace: str) -> str:

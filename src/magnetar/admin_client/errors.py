@@ -1,4 +1,4 @@
-"""What the admin interface answers when it does not do what was asked."""
+"""Errors of the admin interface."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ class AdminError(Exception):
     """The request failed; the text says why."""
 
     status = 0
-    """The HTTP status; 0 where there was no answer."""
+    """The HTTP status; 0 without an answer."""
 
     def __init__(self, text: str, reason: str = "", status: int = 0) -> None:
-        """:param reason: the broker's own words"""
+        """:param reason: the reason from the broker"""
         super().__init__(text)
         self.reason = reason or text
         self.status = status or type(self).status
 
 
 class CannotConnect(AdminError):
-    """No answer: nobody listens there, or the connection broke."""
+    """No answer: the address does not listen, or the connection was lost."""
 
 
 class BadRequest(AdminError):
@@ -25,7 +25,7 @@ class BadRequest(AdminError):
 
 
 class NotAuthorized(AdminError):
-    """Unauthenticated (401) or not allowed to (403)."""
+    """Not authenticated (401) or without permission (403)."""
 
     status = 401
 
@@ -39,7 +39,7 @@ class NotAllowed(AdminError):
 
 
 class Conflict(AdminError):
-    """It exists already, or is in another state than the request needs."""
+    """The resource exists already, or is not in the required state."""
 
     status = 409
 
@@ -68,6 +68,6 @@ _KINDS: dict[int, type[AdminError]] = {
 
 
 def refusal(status: int, reason: str) -> AdminError:
-    """The error for a status of 400 and above."""
+    """Returns the error for a status of 400 and above."""
     kind = _KINDS.get(status, ServerError if status >= 500 else AdminError)
     return kind(f"{reason or 'refused'} (HTTP {status})", reason, status)

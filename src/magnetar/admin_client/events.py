@@ -1,4 +1,4 @@
-"""Server-sent events, as a broker tells them while somebody listens."""
+"""Server-sent events of a broker."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ MOST_LINE = 1 << 20
 
 
 class EventStream:
-    """One answer that goes on. Any thread may close it; one reads it."""
+    """One continuous answer. One thread reads it; any thread may close it."""
 
     def __init__(
         self, asked: str, connection: HTTPConnection, opened: socket.socket, response: HTTPResponse
     ) -> None:
-        """:param asked: where it comes from, in words
+        """:param asked: description of the source, for errors
 
-        :param opened: of the connection, which forgets it where nothing else is to be asked
+        :param opened: the socket of the connection, which the connection may drop after the answer's head
         """
         self._asked = asked
         self._connection = connection
@@ -31,9 +31,10 @@ class EventStream:
         self._closed = False
 
     def __iter__(self) -> Iterator[tuple[str, bytes]]:
-        """Kind and data of each event, until the broker ends or it is closed; no kind: nothing has changed.
+        """Yields kind and data of each event, until the broker or :meth:`close` ends it; an empty kind: a
+        heartbeat.
 
-        :raises CannotConnect: the connection broke, or nothing came for as long as an answer may take
+        :raises CannotConnect: the connection was lost, or nothing arrived within the timeout
         :raises AdminError: a line is longer than :data:`MOST_LINE`
         """
         kind = ""
@@ -50,7 +51,7 @@ class EventStream:
         try:
             line = self._response.readline(MOST_LINE + 1)
         except (OSError, HTTPException, ValueError) as error:
-            # A file that another thread closed is a ValueError.
+            # Reading a file that another thread closed raises ValueError.
             if self._closed:
                 return b""
             raise CannotConnect(f"cannot ask {self._asked}: {error}") from error
@@ -59,10 +60,10 @@ class EventStream:
         return line
 
     def close(self) -> None:
-        """Whoever reads it comes to its end."""
+        """Ends the stream; a waiting reader gets its end."""
         self._closed = True
-        # The reader may have come to the end, and closed it, already. Of TLS only the socket below is ended:
-        # the rest is in use by who reads.
+        # The reader may have closed it already. With TLS only the underlying socket is shut down, because the
+        # reading thread uses the rest.
         with suppress(OSError):
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
@@ -70,7 +71,7 @@ class EventStream:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """For who reads it."""
+        """Closes the stream, for the reading thread."""
         self.close()
         self._response.close()
         self._connection.close()

@@ -1,4 +1,4 @@
-"""One request to the admin interface, with nothing but the standard library."""
+"""Requests to the admin interface, with only the standard library."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ JSON_TYPE = "application/json"
 _REDIRECTS = (302, 307, 308)
 _MAX_REDIRECTS = 5
 _MOST_REFUSAL = 65_536
-"""Bytes of an answer where events were wanted."""
+"""Bytes of an error answer to a request for events."""
 _WARNING = re.compile(r'299 [^ ]+ "([^"]*)"')
-"""What a header of warnings says, each in quotes."""
+"""Matches the texts of a ``Warning`` header, which are in quotes."""
 _CHUNK = 256 * 1024
 _ERRORS = 400
-"""Statuses from here on are refusals."""
+"""The lowest status of refusals."""
 
 
 class _NotReached(CannotConnect):
-    """Nothing of the request was heard there."""
+    """The server did not get the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A body that is too large to be in memory."""
+    """A body that is too large for memory."""
 
     length: int
     pieces: Callable[[], Iterator[bytes]]
-    """From its beginning, each time it is called."""
+    """Returns the body from its beginning, at each call."""
 
 
 Body = str | Sent | None
@@ -51,7 +51,7 @@ Take = Callable[[bytes], object]
 
 
 class AdminHttp:
-    """Asks one broker, and whom it sends us to; where an address names several, the next when one is gone."""
+    """Sends requests to a broker, follows redirects, and tries the next address if one does not answer."""
 
     def __init__(
         self,
@@ -62,14 +62,14 @@ class AdminHttp:
         timeout_seconds: float = TIMEOUT_SECONDS,
         warn: Callable[[str], None] | None = None,
     ) -> None:
-        """:param admin_url: of one or more brokers: ``http://host:port,host:port``
+        """:param admin_url: one or more addresses: ``http://host:port,host:port``
 
         :param authentication: the credentials of requests
-        :param tls: what goes for ``https``; None: whom the system trusts, under their names
+        :param tls: settings for ``https``; None: issuers that the system trusts, with a check of host names
         :param timeout_seconds: for each answer
-        :param warn: hears what the broker accepted and does not honour
+        :param warn: called with warnings about accepted settings without effect
 
-        :raises AdminError: it is no HTTP address, or a certificate is to be shown without TLS
+        :raises AdminError: an address is not an HTTP address, or a certificate is given without TLS
         """
         self._urls = _each(admin_url)
         self._authentication = authentication
@@ -89,7 +89,7 @@ class AdminHttp:
         *,
         content_type: str = JSON_TYPE,
     ) -> Any:
-        """The answer: parsed where it is JSON, text where not, None where empty.
+        """Returns the answer: JSON as a value, other text as it is, None if it is empty.
 
         :raises AdminError: no connection, or the broker refused; the text is its reason
         """
@@ -100,7 +100,7 @@ class AdminHttp:
             raise AdminError(f"{path}: the answer is not text") from error
 
     def fetch(self, path: str, query: dict[str, str] | None = None) -> tuple[Mapping[str, str], bytes]:
-        """Headers, by name in lower case, and bytes of what is at a path.
+        """Returns the headers, by name in lower case, and the bytes of a path.
 
         :raises AdminError: no connection, or the broker refused; the text is its reason
         """
@@ -110,9 +110,9 @@ class AdminHttp:
         return headers, data
 
     def download(self, path: str, take: Take) -> Mapping[str, str]:
-        """Gives what is at a path to ``take``, piece by piece; its headers, by name in lower case.
+        """Passes the contents of a path to ``take`` in pieces; returns the headers, by name in lower case.
 
-        :raises AdminError: no connection, the broker refused, or not all of it came
+        :raises AdminError: no connection, the broker refused, or the contents are incomplete
         """
         status, headers, data = self._exchanged("GET", path, None, None, take=take)
         if status >= _ERRORS:
@@ -120,7 +120,7 @@ class AdminHttp:
         return headers
 
     def events(self, path: str, query: dict[str, str] | None = None) -> EventStream:
-        """What is told at a path from now on, as server-sent events; of the first broker that answers.
+        """Opens the server-sent events of a path, at the first broker that answers.
 
         :raises AdminError: no connection, or the broker refused; the text is its reason
         """
@@ -148,7 +148,7 @@ class AdminHttp:
             except CannotConnect as error:
                 if method != "GET" and not isinstance(error, _NotReached):
                     raise
-                # Those that follow begin with one that may be there.
+                # Later requests start with an address that may answer.
                 self._urls = [*self._urls[1:], self._urls[0]]
         return self._followed(method, self._urls[0] + target, body, content_type, take)
 
@@ -171,7 +171,7 @@ class AdminHttp:
     def _exchange(
         self, method: str, url: str, body: Body, content_type: str, take: Take | None
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """Status, headers by name in lower case, body."""
+        """Returns status, headers by name in lower case, and body."""
         connection, asked = self._connected(url)
         try:
             response = _answered(connection, method, url, body, self._headers(content_type))
@@ -207,9 +207,9 @@ class AdminHttp:
         raise AdminError(f"{asked}: the answer is not an event stream", status=response.status)
 
     def _connected(self, url: str) -> tuple[HTTPConnection, str]:
-        """And where that is, in words."""
+        """Returns a connection, and its address for errors."""
         parts = urlsplit(url)
-        # What may stand before the host is a secret.
+        # The part before the host may contain a secret.
         asked = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         connection = self._connection(parts)
         try:
@@ -222,7 +222,7 @@ class AdminHttp:
         host = parts.hostname or ""
         if parts.scheme != "https":
             return HTTPConnection(host, parts.port, timeout=self._timeout)
-        # TLS is for those who ask for it: commands are to start at once.
+        # Imported late, so that commands without TLS start fast.
         from magnetar.io.tls import ClientContext, ClientTls, TlsRefused
 
         if self._context is None:
@@ -236,7 +236,7 @@ class AdminHttp:
         return HTTPSConnection(host, parts.port, timeout=self._timeout, context=context)
 
     def _headers(self, content_type: str) -> dict[str, str]:
-        """:raises AdminError: there are no credentials"""
+        """:raises AdminError: credentials are not available"""
         headers = {"Content-Type": content_type, "Accept": JSON_TYPE}
         if self._authentication is not None:
             try:
@@ -247,7 +247,7 @@ class AdminHttp:
 
 
 def _taken(response: HTTPResponse, take: Take) -> None:
-    """:raises IncompleteRead: not all of it came"""
+    """:raises IncompleteRead: the answer is incomplete"""
     while data := response.read(_CHUNK):
         take(data)
     if response.length:
@@ -272,7 +272,7 @@ def _answered(
 
 
 def _each(url: str) -> list[str]:
-    """:raises AdminError: one is no HTTP address"""
+    """:raises AdminError: an item is not an HTTP address"""
     scheme, separator, rest = url.partition("://")
     hosts, slash, path = rest.partition("/")
     return [_checked(f"{scheme}{separator}{host.strip()}{slash}{path}") for host in hosts.split(",")]
