@@ -1,10 +1,10 @@
-"""Hot modules: plain Python that also runs compiled, when the compiled form was made from the same source.
+"""Hot modules: plain Python that also runs compiled, if the compiled form was made from the same source.
 
 ``python -m magnetar.hot build`` compiles them into ``magnetar/_compiled``, each with the hash of its source.
-The finder installed here loads a compiled form only if that hash still fits and ``MAGNETAR_PURE`` is not 1;
-otherwise the source runs interpreted, with one warning if a compiled form is there but stale.
+The finder installed here loads a compiled form only if that hash matches and ``MAGNETAR_PURE`` is not 1;
+otherwise the source runs interpreted, with one warning if a compiled form exists but is stale.
 
-Everything imports this module, so it imports nothing itself until a hot module is asked for.
+Everything imports this module, so it imports nothing itself before a hot module is imported.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SERVING = (
     "magnetar.protocol.hot_origin",
     "magnetar.protocol.hot_replication",
 )
-"""Those that a broker runs, replicators included: a first start compiles no others."""
+"""The modules of a broker, including replicators: the first start compiles only these."""
 
 MODULES = (
     *SERVING,
@@ -55,7 +55,7 @@ def status(modules: Sequence[str] = MODULES) -> HotStatus:
 
 
 class _Finder:
-    """Finds the compiled forms; everything else is left to the finders behind it."""
+    """Finds the compiled forms, and leaves everything else to the next finders."""
 
     def __init__(self) -> None:
         self.warned = False
@@ -89,6 +89,6 @@ def _warn(name: str) -> None:
 
 
 def install() -> None:
-    """Puts the finder before all others; once for the process."""
+    """Installs the finder before all others, once per process."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())

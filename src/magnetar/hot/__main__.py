@@ -11,7 +11,7 @@ from magnetar.hot.build import build, obstacle
 
 
 def main() -> int:
-    """0 when done or nothing can be done here, 1 when a module does not compile."""
+    """Returns 0 on success or if compiling is not possible here, 1 if a module does not compile."""
     parser = argparse.ArgumentParser(prog="python -m magnetar.hot", description=__doc__)
     parser.add_argument("action", choices=["build", "status"])
     parser.add_argument("--force", action="store_true", help="also compile modules that are up to date")

@@ -34,7 +34,7 @@ _DIRECTIVES = {
 
 
 def obstacle() -> str | None:
-    """Why nothing can be compiled here; None when it can."""
+    """Returns why compiling is not possible here; None: it is possible."""
     for package in ("Cython", "setuptools"):
         if find_spec(package) is None:
             return f"{package} is not installed"
@@ -48,7 +48,7 @@ def obstacle() -> str | None:
 
 
 def stale_modules(package: Path, modules: Sequence[str] = MODULES) -> list[str]:
-    """Those whose compiled form in ``package`` is missing or made from another source."""
+    """Returns the modules whose compiled form in ``package`` is missing or stale."""
     stale = []
     for module in modules:
         if not source_path(module).exists():
@@ -72,10 +72,10 @@ def build(
 ) -> Sequence[str]:
     """Compiles what is not up to date into ``package / "_compiled"``; returns the modules compiled.
 
-    They are compiled side by side, a process for each processor.
+    They are compiled in parallel, with one process per processor.
 
     :param package: a ``magnetar`` package folder: the running one, or the one of a wheel being built
-    :raises Exception: the compiler's or Cython's own, when a module does not compile
+    :raises Exception: an error of the compiler or of Cython
     """
     wanted = [m for m in modules if source_path(m).exists()] if force else stale_modules(package, modules)
     if not wanted:
@@ -104,9 +104,9 @@ def build(
 
 
 def _shared_name() -> str:
-    """What all compiled modules need of Cython, in a module of its own: each would compile it again.
+    """Returns the name of the module with Cython's shared code, which each module would compile otherwise.
 
-    Its name tells the release of Cython, for modules use only what was made by the release that made them.
+    It contains the release of Cython, because modules only work with the shared code of their release.
     """
     from Cython import __version__ as release
 
@@ -118,7 +118,7 @@ def _shared_path(target: Path) -> Path:
 
 
 def _compile_shared(scratch: Path) -> Path:
-    """Compiles what the modules share; returns the extension file."""
+    """Compiles the shared code; returns the extension file."""
     from setuptools import Extension
 
     source = scratch / (_shared_name() + ".c")

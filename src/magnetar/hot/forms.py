@@ -1,4 +1,4 @@
-"""In which form hot modules run, and where their compiled forms and hashes lie."""
+"""The form in which hot modules run, and the files of compiled forms and hashes."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ class Form(Enum):
 
 
 def source_path(module: str) -> Path:
-    """The .py file of a module of this package; it need not exist."""
+    """Returns the .py file of a module of this package; it need not exist."""
     return _PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py")
 
 
 def compiled_path(module: str, package: Path | None = None) -> Path:
-    """Where the compiled form belongs, for this interpreter."""
+    """Returns the file of the compiled form, for this interpreter."""
     return (package or _PACKAGE) / "_compiled" / (module + _SUFFIX)
 
 
 def digest_path(module: str, package: Path | None = None) -> Path:
-    """Where the hash of the source it was compiled from is kept."""
+    """Returns the file with the hash of the compiled source."""
     return (package or _PACKAGE) / "_compiled" / (module + _SUFFIX + ".sha256")
 
 
 def source_digest(module: str) -> str:
-    """SHA-256, in hex, over everything a compiled form is made from.
+    """Returns the SHA-256, in hex, of everything that a compiled form is made from.
 
-    :raises FileNotFoundError: there is no such source
+    :raises FileNotFoundError: the source does not exist
     """
     source = source_path(module)
     types = source.with_suffix(".pxd")
@@ -53,7 +53,7 @@ def source_digest(module: str) -> str:
 
 
 def form(module: str) -> Form:
-    """How ``module`` runs."""
+    """Returns the form in which ``module`` runs."""
     if os.environ.get("MAGNETAR_PURE") == "1":
         return Form.FORCED
     try:
@@ -74,7 +74,7 @@ class HotStatus:
     """Whether a warning about a stale module was given when it was imported."""
 
     def warning(self) -> str | None:
-        """One line for the log when something runs interpreted; None when all is compiled, or it was told."""
+        """Returns a line for the log if modules run interpreted; None: all are compiled, or it was logged."""
         told = (Form.COMPILED, Form.STALE) if self.stale_told else (Form.COMPILED,)
         slow = {module: form for module, form in self.forms.items() if form not in told}
         if not slow:
@@ -87,5 +87,5 @@ class HotStatus:
 
 
 def status(modules: Iterable[str], stale_told: bool = False) -> HotStatus:
-    """How these hot modules run in this process."""
+    """Returns how these hot modules run in this process."""
     return HotStatus({module: form(module) for module in modules if source_path(module).exists()}, stale_told)
