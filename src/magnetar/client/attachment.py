@@ -23,8 +23,9 @@ from magnetar.client.exceptions import (
 from magnetar.client.lookup import Lookup, TopicBroker
 from magnetar.client.pool import ConnectionPool
 from magnetar.client.wire import Assigned
-from magnetar.io.interfaces import ClientIo
+from magnetar.io.interfaces import ClientIo, Future, Task
 from magnetar.io.waiting import nobody_waits, sleep
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
 log = logging.getLogger(__name__)
 
@@ -111,14 +112,14 @@ class Services:
             await sleep(loop, delay)
 
 
-def take_back_unanswered(asked: Any, take_back: Callable[[], Any]) -> None:
+def take_back_unanswered(asked: Future[BaseCommand], take_back: Callable[[], Task[None]]) -> None:
     """Undoes a request whose answer was missed, because the broker may have carried it out.
 
     :param asked: the future of the answer, which may time out or be cancelled
     :param take_back: requests the broker to undo it
     """
 
-    def ended(_asked: Any) -> None:
+    def ended(_asked: Future[BaseCommand]) -> None:
         if asked.cancelled() or isinstance(asked.exception(), Timeout):
             take_back().add_done_callback(nobody_waits)
 
@@ -156,7 +157,7 @@ class Attachment:
         """The last broker it was attached to."""
         self._lookup = services.lookup
         """The lookup of the topic's cluster."""
-        self._asked: Any = None
+        self._asked: Future[BaseCommand] | None = None
         """The future of the answer to PRODUCER or SUBSCRIBE; None: not sent yet."""
 
     def topic(self) -> str:
@@ -283,7 +284,7 @@ class Attachment:
             self._failure = error
             self._ended(error)
 
-    async def _goodbye(self, answer: Any) -> None:
+    async def _goodbye(self, answer: Future[BaseCommand]) -> None:
         """Waits for the answer to a CLOSE command."""
         try:
             await answer

@@ -16,7 +16,7 @@ from magnetar.client.exceptions import (
 )
 from magnetar.client.transport_security import lost_connection
 from magnetar.client.wire import Runs, Wire
-from magnetar.io.interfaces import Cancellable, ClientIo
+from magnetar.io.interfaces import Cancellable, ClientIo, Future
 from magnetar.io.waiting import settle
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.frames import encode_command
@@ -47,7 +47,7 @@ class Connection:
         :param keep_alive: seconds without data from the broker before a PING is sent
         """
         self.wire = Wire(self, runs)
-        self.ready: Any = io.loop.create_future()
+        self.ready: Future[None] = io.loop.create_future()
         """Done when the broker has answered CONNECT."""
         self.closed = False
         self.server_version = ""
@@ -141,7 +141,9 @@ class Connection:
 
     # For users of the connection
 
-    def ask(self, request_id: int, command: BaseCommand, seconds: float, *, or_forever: bool = False) -> Any:
+    def ask(
+        self, request_id: int, command: BaseCommand, seconds: float, *, or_forever: bool = False
+    ) -> Future[BaseCommand]:
         """Sends a request; returns a future of the answer.
 
         The future's exceptions: the broker's error, Timeout, or the reason why the connection ended.
@@ -153,7 +155,9 @@ class Connection:
         self.send(encode_command(command))
         return future
 
-    def expect(self, request_id: int, seconds: float, name: str, *, or_forever: bool = False) -> Any:
+    def expect(
+        self, request_id: int, seconds: float, name: str, *, or_forever: bool = False
+    ) -> Future[BaseCommand]:
         """As :meth:`ask`, but the caller sends the request.
 
         :param name: of the command

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from magnetar.client.exceptions import PulsarException
-from magnetar.io.interfaces import Cancellable, Loop
+from magnetar.io.interfaces import Cancellable, Loop, Task
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +24,7 @@ class Looking:
         self._seconds = seconds
         self._look = look
         self._timer: Cancellable | None = None
-        self._task: Any = None
+        self._task: Task[None] | None = None
         self._ended = False
 
     def begin(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from magnetar.client.authenticating import NO_AUTH_DATA, AuthData
 from magnetar.client.connection import KEEP_ALIVE_SECONDS, Connection
@@ -12,7 +11,7 @@ from magnetar.client.exceptions import AlreadyClosed, ConnectError, InvalidConfi
 from magnetar.client.service_url import Address
 from magnetar.client.transport_security import connect_failure
 from magnetar.client.wire import Runs
-from magnetar.io.interfaces import ClientIo, ConnectingNetwork
+from magnetar.io.interfaces import ClientIo, ConnectingNetwork, Task
 from magnetar.io.tls import TlsRefused
 from magnetar.io.waiting import finished, nobody_waits, outcome
 
@@ -45,7 +44,7 @@ class ConnectionPool:
         self._runs = Runs()
         self._turns: dict[tuple[Address, Address], int] = {}
         self._closed = False
-        self._opening: dict[_Key, Any] = {}
+        self._opening: dict[_Key, Task[Connection]] = {}
         self._open: dict[_Key, Connection] = {}
 
     async def next(self, broker: Address, through: Address) -> Connection:

@@ -6,9 +6,9 @@ from array import array
 from collections import deque
 from collections.abc import Callable
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from magnetar.io.interfaces import Loop
+from magnetar.io.interfaces import Future, Loop
 from magnetar.io.slices import let_others
 from magnetar.io.waiting import fail, settle
 from magnetar.ledger.entry_run import EntryRun
@@ -56,7 +56,7 @@ class _Filling:
         self._writer = writer
         self._on_way: deque[tuple[int, int]] = deque()
         self._bytes = 0
-        self._waiter: Any = None
+        self._waiter: Future[None] | None = None
         self._failure: LedgerError | None = None
         writer.set_listener(self)
 

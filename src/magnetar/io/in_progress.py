@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any
 
-from magnetar.io.interfaces import Loop
+from magnetar.io.interfaces import Future, Loop
 from magnetar.io.waiting import finished
 
 
@@ -15,7 +14,7 @@ class InProgress:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._count = 0
-        self._idle: Any = None
+        self._idle: Future[None] | None = None
 
     def __enter__(self) -> None:
         self._count += 1

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from magnetar.io.interfaces import Loop
+from magnetar.io.interfaces import Future, Loop
 
 
 class Reminder:
@@ -13,7 +11,7 @@ class Reminder:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._reminded = False
-        self._waiter: Any = None
+        self._waiter: Future[None] | None = None
 
     def remind(self) -> None:
         """Wakes the waiting task, or its next wait."""

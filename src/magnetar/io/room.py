@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
 
-from magnetar.io.interfaces import Loop
+from magnetar.io.interfaces import Future, Loop
 
 
 class NoRoom(Exception):
@@ -30,7 +29,7 @@ class Room:
         self.used = 0
         self._most_waiting = waiting
         self._seconds = seconds
-        self._waiting: deque[tuple[int, Any]] = deque()
+        self._waiting: deque[tuple[int, Future[bool]]] = deque()
 
     @property
     def is_wanted(self) -> bool:
@@ -106,6 +105,6 @@ class Held:
         self.release()
 
 
-def _end(turn: Any) -> None:
+def _end(turn: Future[bool]) -> None:
     if not turn.done():
         turn.set_result(False)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Any
+from types import TracebackType
 
-from magnetar.io.interfaces import Loop
+from magnetar.io.interfaces import Loop, Task
 from magnetar.io.waiting import finished, outcome
+
+Failure = tuple[Exception, TracebackType | None]
+"""An error, and its traceback before anybody raised it again."""
 
 
 class SharedRuns:
@@ -18,8 +21,8 @@ class SharedRuns:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._going: dict[Hashable, Any] = {}
-        self._next: dict[Hashable, Any] = {}
+        self._going: dict[Hashable, Task[Failure | None]] = {}
+        self._next: dict[Hashable, Task[Failure | None]] = {}
 
     async def run(self, kind: Hashable, work: Callable[[], Awaitable[None]]) -> None:
         """Returns when a run has ended that began after this call.
@@ -39,7 +42,9 @@ class SharedRuns:
             # Each caller extends the traceback: without this, the last of many would have those of all.
             raise error.with_traceback(trace)
 
-    async def _run(self, kind: Hashable, work: Callable[[], Awaitable[None]], before: Any) -> Any:
+    async def _run(
+        self, kind: Hashable, work: Callable[[], Awaitable[None]], before: Task[Failure | None] | None
+    ) -> Failure | None:
         """Returns the error of the run and its traceback, or None."""
         if before is not None:
             await finished(self._loop, before)
@@ -50,7 +55,7 @@ class SharedRuns:
             return error, error.__traceback__
         return None
 
-    def _ended(self, kind: Hashable, run: Any) -> None:
+    def _ended(self, kind: Hashable, run: Task[Failure | None]) -> None:
         for runs in (self._going, self._next):
             if runs.get(kind) is run:
                 del runs[kind]

@@ -6,15 +6,17 @@ Awaiting a task directly would pass the cancellation on to it, and to all others
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
-from magnetar.io.interfaces import Cancellable, Loop
+from magnetar.io.interfaces import Cancellable, Future, Loop
+
+T = TypeVar("T")
 
 Timer = Callable[[Callable[[], object]], Cancellable]
 """Schedules one call."""
 
 
-async def finished(loop: Loop, shared: Any, limit: Timer | None = None) -> bool:
+async def finished(loop: Loop, shared: Future[Any], limit: Timer | None = None) -> bool:
     """Returns when ``shared``, a task or a future, has ended in any way, and its earlier callbacks have run:
     never within this turn of the loop.
 
@@ -23,7 +25,7 @@ async def finished(loop: Loop, shared: Any, limit: Timer | None = None) -> bool:
     """
     ended = loop.create_future()
 
-    def wake(_shared: Any) -> None:
+    def wake(_shared: Future[Any]) -> None:
         settle(ended)
 
     shared.add_done_callback(wake)
@@ -36,7 +38,7 @@ async def finished(loop: Loop, shared: Any, limit: Timer | None = None) -> bool:
     return bool(shared.done())
 
 
-async def outcome(loop: Loop, shared: Any) -> Any:
+async def outcome(loop: Loop, shared: Future[T]) -> T:
     """Returns the result of ``shared``, a task or a future.
 
     :raises Exception: as raised by it
@@ -59,19 +61,19 @@ async def sleep(loop: Loop, seconds: float) -> None:
         timer.cancel()
 
 
-def settle(waiter: Any, result: Any = None) -> None:
+def settle(waiter: Future[Any], result: object = None) -> None:
     """Completes a future, unless it has ended, for example by cancellation."""
     if not waiter.done():
         waiter.set_result(result)
 
 
-def fail(waiter: Any, error: BaseException) -> None:
+def fail(waiter: Future[Any], error: BaseException) -> None:
     """Completes a future with an error, unless it has ended."""
     if not waiter.done():
         waiter.set_exception(error)
 
 
-def nobody_waits(answer: Any) -> None:
+def nobody_waits(answer: Future[Any]) -> None:
     """Retrieves an answer that is not needed, so that its failure is not reported either."""
     if not answer.cancelled():
         answer.exception()

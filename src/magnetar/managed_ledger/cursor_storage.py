@@ -12,9 +12,8 @@ import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
 
-from magnetar.io.interfaces import Cancellable, Io
+from magnetar.io.interfaces import Cancellable, Future, Io, Task
 from magnetar.io.waiting import finished, settle
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import EntryTooLarge, LedgerClosed, LedgerError, LedgerStore, Quorums
@@ -92,7 +91,7 @@ class CursorStorage:
         """Ledgers that the record may name, because a write of it was not answered."""
         self._timer: Cancellable | None = None
         self._last_write = -1e9
-        self._switch: Any = None
+        self._switch: Task[None] | None = None
         self._changed_meanwhile = False
         """A write was due while the ledger was being replaced."""
         self._told = False
@@ -100,7 +99,7 @@ class CursorStorage:
         self._went_back = False
         """The cursor was moved back, perhaps while its state was being encoded."""
         self._closed = False
-        self._deletion: Any = None
+        self._deletion: Future[None] | None = None
         """A future while the cursor is being deleted on its own."""
         self._abandoned = False
         self._interval = self._pause = 0.0

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
-from magnetar.io.interfaces import Cancellable, Loop
+from magnetar.io.interfaces import Cancellable, Loop, Task
 from magnetar.io.waiting import finished
 from magnetar.ledger.interface import LedgerError, LedgerStore
 from magnetar.metadata.interface import MetadataError, MetadataStore, NodeMissing
@@ -35,7 +34,7 @@ class DeletionQueue:
         """By ledger id, in order of arrival: whether the metadata store has a node for it."""
         self._pause = _FIRST_PAUSE
         self._timer: Cancellable | None = None
-        self._running: Any = None
+        self._running: Task[None] | None = None
         self._stopped = False
 
     def __len__(self) -> int:

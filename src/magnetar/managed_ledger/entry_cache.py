@@ -11,9 +11,8 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import deque
-from typing import Any
 
-from magnetar.io.interfaces import Clock, Loop
+from magnetar.io.interfaces import Cancellable, Clock, Loop
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.settings import EntryCacheSettings
@@ -65,7 +64,7 @@ class EntryCache:
         self.inserted_entries = 0
         self.evicted_entries = 0
         self.evictions = 0
-        self._timer: Any = None
+        self._timer: Cancellable | None = None
 
     def use(self, settings: EntryCacheSettings) -> None:
         """Changes the limits."""

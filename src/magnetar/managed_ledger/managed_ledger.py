@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from magnetar.invariants import must
-from magnetar.io.interfaces import Cancellable, Io
+from magnetar.io.interfaces import Cancellable, Io, Task
 from magnetar.io.telling import report
 from magnetar.io.waiting import finished
 from magnetar.ledger.interface import (
@@ -118,7 +118,7 @@ class ManagedLedger:
         self.creation = LedgerCreation(
             io.loop, store, name, last_id, lambda unlisted: own._delete_unlisted(unlisted)
         )
-        self._roll: Any = None
+        self._roll: Task[None] | None = None
         self._writer_fenced = False
         """The record decides about the ownership: it is checked before a ledger is created."""
         self._next_roll: Cancellable | None = None

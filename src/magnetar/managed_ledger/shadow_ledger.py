@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
-from magnetar.io.interfaces import Io
+from magnetar.io.interfaces import Io, Task
 from magnetar.io.waiting import finished, nobody_waits
 from magnetar.ledger.interface import LedgerStore, NoSuchLedger
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
@@ -77,7 +77,7 @@ class ShadowLedger(ManagedLedger):
         self._store = store
         self._metadata = metadata
         self._io_loop = io.loop
-        self._following: Any = None
+        self._following: Task[None] | None = None
         self._again = False
 
     # Following the source

@@ -5,9 +5,8 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
-from magnetar.io.interfaces import Loop
+from magnetar.io.interfaces import Future, Loop
 from magnetar.io.waiting import fail, settle
 from magnetar.ledger.interface import LedgerError, LedgerWriter
 
@@ -37,7 +36,7 @@ class SingleEntries:
         """First and last entry of groups that belong together and may not be durable."""
         self._kept = 0
         """The first entry of the newest group that is known to be completely durable."""
-        self._waiting: deque[tuple[int, Any]] = deque()
+        self._waiting: deque[tuple[int, Future[None]]] = deque()
         writer.set_listener(self)
 
     def append(self, *parts: bytes) -> int:

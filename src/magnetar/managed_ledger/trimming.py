@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
-from magnetar.io.interfaces import Io
+from magnetar.io.interfaces import Io, Task
 from magnetar.io.waiting import finished, outcome
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.cursor import Cursor, oldest_mark_delete
@@ -74,7 +74,7 @@ class Trimmer:
         """Callers and running tasks hold references."""
         self._record = record
         self._io = io
-        self._running: Any = None
+        self._running: Task[None] | None = None
         self._again = False
         self._begun = False
         self._written_through = -1

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from magnetar.io.copying import copy_file
-from magnetar.io.interfaces import Io, SqlConnection, SqlError, SqlFull
+from magnetar.io.interfaces import Future, Io, SqlConnection, SqlError, SqlFull
 from magnetar.io.jobs import run_job
 from magnetar.io.space_reserve import SpaceReserve, is_shortage
 from magnetar.io.waiting import finished
@@ -77,8 +77,8 @@ class EmbeddedMetadataStore:
         self._in_flight: list[Operation] = []
         self._scheduled = False
         self._closed = False
-        self._idle: Any = None
-        self._stopped: Any = None
+        self._idle: Future[None] | None = None
+        self._stopped: Future[None] | None = None
         self._listeners = ChangeListeners()
         self._transactions = 0
         self.progress = Progress(b"")

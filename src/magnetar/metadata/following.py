@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from magnetar.errors import MetadataFailure
-from magnetar.io.interfaces import Io
+from magnetar.io.interfaces import Io, Task
 from magnetar.io.waiting import sleep
 from magnetar.metadata.interface import (
     Change,
@@ -43,7 +42,7 @@ class Follower:
         self._what = what
         self._take = take
         self._pause = pause
-        self._task: Any = None
+        self._task: Task[None] | None = None
         self._stale = False
         self._stopped = False
         metadata.listen(root, self._changed)

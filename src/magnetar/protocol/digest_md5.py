@@ -47,7 +47,7 @@ class DigestClient:
         self._expected = ""
 
     def respond(self, challenge: bytes) -> bytes:
-        """Returns the proof that the client knows the password.
+        """Returns the digest that shows that the client knows the password.
 
         :raises DigestRefused: the challenge is invalid, or requires something that is not supported
         """

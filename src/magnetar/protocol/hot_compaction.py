@@ -1,8 +1,7 @@
 """Compaction by key: finds the latest message of each key, and copies these messages out of their entries.
 
-A hot module: plain Python that is also compiled, with the C types in ``hot_compaction.pxd``. Messages are
-numbered in the order of the topic, including those inside batches; a bit for each number tells whether the
-message stays.
+A hot module, with the C types in ``hot_compaction.pxd``. Messages are numbered in the order of the topic,
+including those inside batches; a bit for each number says whether the message stays.
 """
 
 from __future__ import annotations
@@ -27,8 +26,6 @@ WHOLE = 3
 """An entry that cannot be opened, or with invalid sizes: it stays as it is."""
 MARKER = 4
 """Written by brokers for brokers: it is removed."""
-
-
 _MOST_ADDED = 1 << 20
 """The step in which the bits grow, in bytes."""
 

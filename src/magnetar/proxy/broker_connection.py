@@ -8,7 +8,7 @@ from typing import Any
 
 from magnetar import __version__
 from magnetar.errors import ServerErrorCode
-from magnetar.io.interfaces import Loop
+from magnetar.io.interfaces import Future, Loop, Task, Transport
 from magnetar.io.waiting import fail, nobody_waits, settle
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.frames import encode_command
@@ -58,10 +58,11 @@ class BrokerConnection:
         :param get_auth_data: returns new credentials when the broker requests them; None: no credentials
         :param hand_over: whether to stop reading after CONNECTED, because a tunnel will read
         """
-        self.ready: Any = loop.create_future()
+        self.ready: Future[None] = loop.create_future()
         """Done with CONNECTED; its exceptions: BrokerRefused, BrokerLost."""
         self.ready.add_done_callback(nobody_waits)
-        self.transport: Any = None
+        self.transport: Transport
+        self._made = False
         self.closed = False
         self._loop = loop
         self._connect = connect
@@ -70,12 +71,13 @@ class BrokerConnection:
         self._hand_over = hand_over
         self._pending: dict[int, Any] = {}
         self._next_id = 1
-        self._proving: Any = None
+        self._proving: Task[None] | None = None
 
     # the transport's side
 
-    def connection_made(self, transport: Any) -> None:
+    def connection_made(self, transport: Transport) -> None:
         self.transport = transport
+        self._made = True
         self._send(BaseCommand(type=BaseCommand.CONNECT, connect=self._connect))
 
     def data_received(self, data: bytes) -> None:
@@ -138,7 +140,7 @@ class BrokerConnection:
 
     def abort(self) -> None:
         self.closed = True
-        if self.transport is not None:
+        if self._made:
             self.transport.abort()
 
     # incoming commands

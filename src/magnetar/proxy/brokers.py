@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
 
-from magnetar.io.interfaces import Loop
+from magnetar.io.interfaces import Loop, Task
 from magnetar.io.waiting import nobody_waits
 from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import Change, MetadataError, MetadataStore, SessionEvent
@@ -121,7 +121,7 @@ class RegisteredBrokers:
         self._unread: set[str] = set()
         """Names that were logged as unreadable."""
         self._turns = _InTurn()
-        self._reading: Any = None
+        self._reading: Task[None] | None = None
         self._stale = False
         self._open = False
         self._closed = False

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from magnetar import __version__
 from magnetar.errors import AuthenticationFailure, BrokerError
-from magnetar.io.interfaces import Io
+from magnetar.io.interfaces import Cancellable, Io, Task
 from magnetar.io.waiting import nobody_waits
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandAuthResponse, CommandConnect
 from magnetar.security.authentication import Authenticator, Claim, Credentials, PeerCertificate
@@ -35,8 +34,8 @@ class ClientAuthentication:
         self.credentials = Credentials(request.auth_method_name, request.auth_data, peer, certificate)
         self.principal: Principal = ANONYMOUS
         self._refreshes = request.feature_flags.supports_auth_refresh
-        self._timer: Any = None
-        self._task: Any = None
+        self._timer: Cancellable | None = None
+        self._task: Task[None] | None = None
         self._challenged = False
 
     async def first(self) -> None:

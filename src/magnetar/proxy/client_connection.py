@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Coroutine
 from enum import Enum
-from typing import Any
 
 from magnetar import __version__
 from magnetar.errors import BrokerError, ServerErrorCode, ServiceNotReady
+from magnetar.io.interfaces import Cancellable, Future, Task, Transport
 from magnetar.io.mutex import Mutex
 from magnetar.io.waiting import nobody_waits, outcome, settle
 from magnetar.protocol.errors import FrameError
@@ -53,7 +54,7 @@ class ClientConnection:
     def __init__(self, service: ProxyService) -> None:
         self._service = service
         self._loop = service.io.loop
-        self._transport: Any = None
+        self._transport: Transport
         self._state = State.NEW
         self._commands = Commands(_MAX_COMMAND_BYTES)
         self._header = b""
@@ -61,16 +62,16 @@ class ClientConnection:
         self._counted = ""
         self._connect = CommandConnect()
         self._authentication: ClientAuthentication | None = None
-        self._brokers: dict[BrokerTarget, Any] = {}
+        self._brokers: dict[BrokerTarget, Task[BrokerConnection]] = {}
         """Tasks of open connections, or of those being opened."""
-        self._tasks: set[Any] = set()
+        self._tasks: set[Task[None]] = set()
         self._requests = 0
         self._pauses = 0
         self._large = Mutex(self._loop)
         self._full = False
         """The client does not read."""
-        self._room: Any = None
-        self._timer: Any = None
+        self._room: Future[None] | None = None
+        self._timer: Cancellable | None = None
         self._heard = False
         self._asked = False
         self._tunnel: Tunnel | None = None
@@ -82,7 +83,7 @@ class ClientConnection:
 
     # the transport's side
 
-    def connection_made(self, transport: Any) -> None:
+    def connection_made(self, transport: Transport) -> None:
         self._transport = transport
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
@@ -246,7 +247,7 @@ class ClientConnection:
                     self._take()
 
     async def _answer_large(self, command: BaseCommand) -> None:
-        """Sends large answers one after another, when the client has read the last: each may have megabytes."""
+        """Sends large answers one by one, when the client has read the last: each may have megabytes."""
         async with self._large:
             if self._full:
                 self._room = self._loop.create_future()
@@ -371,12 +372,12 @@ class ClientConnection:
 
     # outgoing commands, and the end
 
-    def _start(self, coroutine: Any) -> None:
+    def _start(self, coroutine: Coroutine[object, None, None]) -> None:
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
 
-    def _finished(self, task: Any) -> None:
+    def _finished(self, task: Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("connection failed with an internal error", exc_info=task.exception())
@@ -435,5 +436,5 @@ class ClientConnection:
         self._counted = ""
 
 
-def _is_of_no_use(task: Any) -> bool:
+def _is_of_no_use(task: Task[BrokerConnection]) -> bool:
     return bool(task.cancelled() or task.exception() is not None or task.result().closed)

@@ -9,7 +9,7 @@ from typing import Any
 from magnetar.client.deadline import within
 from magnetar.client.exceptions import Timeout
 from magnetar.errors import ServerErrorCode
-from magnetar.io.interfaces import ConnectingNetwork, Io
+from magnetar.io.interfaces import Cancellable, ConnectingNetwork, Future, Io
 from magnetar.io.tls import TlsRefused
 from magnetar.io.waiting import finished, settle
 from magnetar.lazy_dataclass import dataclass
@@ -104,9 +104,9 @@ class ProxyService:
         self._get_auth_data = get_auth_data
         self._closing: dict[Any, Callable[[], object]] = {}
         self._of_host: dict[str, int] = {}
-        self._empty: Any = None
+        self._empty: Future[None] | None = None
         self._rates = io.loop.call_later(_RATES_SECONDS, self._measure)
-        self._silence: Any = None
+        self._silence: Cancellable | None = None
         if options.read_seconds:
             self._silence = io.loop.call_later(options.read_seconds, self._leave_silent)
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
 
-from magnetar.io.interfaces import Cancellable, Loop
+from magnetar.io.interfaces import Cancellable, Loop, Transport
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +24,7 @@ class TunnelSide:
 
     __slots__ = ("_other", "_tunnel", "moved", "pieces", "transport")
 
-    def __init__(self, tunnel: Tunnel, transport: Any, other: Any) -> None:
+    def __init__(self, tunnel: Tunnel, transport: Transport, other: Transport) -> None:
         self._tunnel = tunnel
         self.transport = transport
         self._other = other
@@ -44,7 +43,7 @@ class TunnelSide:
         if not self._tunnel.ended:
             self._other.resume_reading()
 
-    def connection_made(self, transport: Any) -> None:
+    def connection_made(self, transport: Transport) -> None:
         """Does nothing: the transport was connected before."""
 
     def eof_received(self) -> bool:
@@ -57,7 +56,9 @@ class TunnelSide:
 class Tunnel:
     """Both directions."""
 
-    def __init__(self, loop: Loop, client: Any, broker: Any, gone: Callable[[Tunnel], object]) -> None:
+    def __init__(
+        self, loop: Loop, client: Transport, broker: Transport, gone: Callable[[Tunnel], object]
+    ) -> None:
         """:param client: a transport whose reading is paused
 
         :param broker: likewise

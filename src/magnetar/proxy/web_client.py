@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 from urllib.parse import urlsplit
 
 import h11
 
-from magnetar.io.interfaces import ConnectingNetwork, Loop
+from magnetar.io.interfaces import ConnectingNetwork, Future, Loop, Transport
 from magnetar.io.waiting import fail, nobody_waits, settle
 from magnetar.lazy_dataclass import dataclass
 
@@ -38,17 +37,17 @@ class Exchange:
     """A protocol for :class:`magnetar.io.interfaces.Network`: one request and its answer."""
 
     def __init__(self, loop: Loop, method: str, target: str, headers: Headers, body: bytes) -> None:
-        self.answer: Any = loop.create_future()
+        self.answer: Future[BrokerResponse] = loop.create_future()
         """The future of the answer; its exception is NotAnswered."""
         self.answer.add_done_callback(nobody_waits)
         self._http = h11.Connection(h11.CLIENT)
         self._request = h11.Request(method=method, target=target, headers=list(headers))
         self._sent_body = body
-        self._transport: Any = None
+        self._transport: Transport | None = None
         self._head: h11.Response | None = None
         self._body = bytearray()
 
-    def connection_made(self, transport: Any) -> None:
+    def connection_made(self, transport: Transport) -> None:
         self._transport = transport
         data = self._http.send(self._request) or b""
         if self._sent_body:

@@ -7,13 +7,14 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from magnetar.broker.load.host import Host
 from magnetar.broker.service import BrokerService
 from magnetar.config.cluster import ClusterSettings
 from magnetar.config.settings import SettingsContradict
 from magnetar.errors import MetadataFailure, NotSupported
+from magnetar.io.interfaces import Task
 from magnetar.io.waiting import sleep
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore
@@ -87,7 +88,7 @@ class ClusterBroker(ServingBroker):
         self._load_options = LoadOptions(place.cluster)
         self._host = host or LinuxHost(self._load_options.now.report.nic_gbps)
         self._load: LoadBalancing | None = None
-        self._leftovers: Any = None
+        self._leftovers: Task[None] | None = None
 
     @property
     def may_be_interrupted(self) -> bool:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import gc
-from typing import Any
 
 from magnetar.broker.service import BrokerService
-from magnetar.io.interfaces import Io
+from magnetar.io.interfaces import Cancellable, Io
 from magnetar.io.slices import Slice
 from magnetar.io.wheel import TimerWheel
 
@@ -37,7 +36,7 @@ class Collector:
         self._broker = broker
         self._came = 0
         self._went = 0
-        self._timer: Any = None
+        self._timer: Cancellable | None = None
 
     def start(self) -> None:
         gc.set_threshold(*_THRESHOLDS)

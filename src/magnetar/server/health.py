@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from magnetar.broker.service import BrokerService
 from magnetar.broker.topics.any_topic import persistent
@@ -46,7 +45,7 @@ class HealthCheck:
         if self._check is not None:
             self._check()
         loop = self._broker.io.loop
-        going: Any = loop.create_task(self._exchange(newer_name))
+        going = loop.create_task(self._exchange(newer_name))
         going.add_done_callback(nobody_waits)
         try:
             if not await finished(loop, going, lambda end: loop.call_later(_SECONDS, end)):

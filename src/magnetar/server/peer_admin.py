@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import h11
@@ -11,7 +10,7 @@ import h11
 from magnetar.broker.ownership.brokers import BrokerRecord
 from magnetar.broker.ownership.peers import PeerAnswer, PeerRefused
 from magnetar.errors import ServiceNotReady
-from magnetar.io.interfaces import ConnectingNetwork, Loop, Transport
+from magnetar.io.interfaces import ConnectingNetwork, Future, Loop, Transport
 from magnetar.io.tls import TlsRefused
 from magnetar.io.waiting import fail, finished, settle
 from magnetar.security.client_authentication.authentication import NoCredentials
@@ -79,7 +78,7 @@ class HttpPeerAdmin:
             work.cancel()
             raise ServiceNotReady(f"The {who} did not answer within {self._seconds} s")
         try:
-            answer: PeerAnswer = work.result()
+            answer = work.result()
         except (OSError, TlsRefused, NoCredentials, h11.ProtocolError, UnicodeError) as error:
             # UnicodeError is raised for malformed host names.
             raise ServiceNotReady(f"The {who} cannot be reached: {error}") from error
@@ -97,7 +96,7 @@ class HttpPeerAdmin:
         network = self._secured if self._secured is not None else self._network
         await network.connect(host, port, lambda: exchange)
         try:
-            answer: PeerAnswer = await exchange.answered
+            answer = await exchange.answered
         finally:
             exchange.close()
         return answer
@@ -114,7 +113,7 @@ class _Exchange:
         self._status = 0
         self._location = ""
         self._received = bytearray()
-        self.answered: Any = loop.create_future()
+        self.answered: Future[PeerAnswer] = loop.create_future()
 
     def close(self) -> None:
         if self._transport is not None:

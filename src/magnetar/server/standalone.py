@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
 
 from magnetar.broker.namespaces.bootstrap import bootstrap
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.errors import MetadataFailure
+from magnetar.io.interfaces import Task
 from magnetar.io.waiting import sleep
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.embedded.disk_guard import DiskGuard, DiskState
@@ -55,7 +55,7 @@ class StandaloneBroker(ServingBroker):
         self._metadata: MetadataStore | None = None
         self._ledgers: ManagedLedgerFactory | None = None
         self._guard: DiskGuard | None = None
-        self._orphan_scan: Any = None
+        self._orphan_scan: Task[None] | None = None
 
     async def start(self) -> None:
         io, settings = self._place.io, self._place.settings

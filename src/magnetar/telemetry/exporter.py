@@ -6,10 +6,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from magnetar.broker.stats.figures import MetricsSnapshot
-from magnetar.io.interfaces import Cancellable, Io
+from magnetar.io.interfaces import Cancellable, Io, Task
 from magnetar.io.jobs import run_job
 from magnetar.io.waiting import finished, sleep
 from magnetar.telemetry.delivery import Delivery, NotDelivered
@@ -36,8 +35,8 @@ class Exporter:
         self._figures = figures
         self._worker = io.start_worker("telemetry")
         self._timeout = settings.timeout_seconds
-        self._running: Any = None
-        self._last: Any = None
+        self._running: Task[None] | None = None
+        self._last: Task[None] | None = None
         """The task of the last delivery."""
         self._last_ends = 0.0
         self._delivered = 0
@@ -69,7 +68,7 @@ class Exporter:
             left = max(0.0, self._last_ends - self._io.loop.time())
             await finished(self._io.loop, self._last, self._in(left))
         self._delivery.stop()
-        idle: Any = self._io.loop.create_task(run_job(self._io.loop, self._worker, self._delivery.close))
+        idle = self._io.loop.create_task(run_job(self._io.loop, self._worker, self._delivery.close))
         if await finished(self._io.loop, idle, self._in(_STOP_SECONDS)):
             self._worker.close()
         # Otherwise it waits for a host that does not answer, without a way to interrupt it: the process ends.

@@ -64,7 +64,7 @@ class _Sender:
         self._transport = transport
         self._wire = wire
 
-    def write(self, data: bytes | bytearray) -> None:
+    def write(self, data: Buffer) -> None:
         """Writes whole frames: connections never write parts of frames."""
         self._wire.sent(data)
 
@@ -82,7 +82,7 @@ class Wire:
     def __init__(self, connection: Connection, faults: Faults) -> None:
         self._connection = connection
         self._faults = faults
-        self._transport: Any = None
+        self._transport: Transport | None = None
         self._heard = b""
         self._needed = _SIZE
         self._broken = False
@@ -179,7 +179,7 @@ class Wire:
 
     # To the client
 
-    def sent(self, data: bytes | bytearray) -> None:
+    def sent(self, data: Buffer) -> None:
         """Handles whole frames from a connection."""
         faults = self._faults
         if faults.holds or faults.advancing:
@@ -192,7 +192,7 @@ class Wire:
         if data:
             self.send(data)
 
-    def send(self, frames: bytes | bytearray) -> None:
+    def send(self, frames: Buffer) -> None:
         """Sends frames to the client; does nothing if it has disconnected."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(frames)

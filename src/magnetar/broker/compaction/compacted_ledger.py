@@ -6,9 +6,8 @@ import logging
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-from magnetar.io.interfaces import Loop
+from magnetar.io.interfaces import Loop, Task
 from magnetar.io.waiting import outcome
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import DataDamaged, LedgerReader, LedgerStore
@@ -88,7 +87,7 @@ class CompactedLedger:
         self._loop = loop
         self._store = store
         self._deletions = deletions
-        self._opening: Any = None
+        self._opening: Task[LedgerReader] | None = None
         self._reader: LedgerReader | None = None
         self._users = 0
         self._replaced = False

@@ -5,10 +5,9 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import deque
-from typing import Any
 
 from magnetar.broker.compaction.latest_messages import Copied
-from magnetar.io.interfaces import Loop
+from magnetar.io.interfaces import Future, Loop
 from magnetar.io.waiting import fail, settle
 from magnetar.ledger.interface import LedgerError, LedgerStore, LedgerWriter, Quorums
 from magnetar.managed_ledger.position import Position
@@ -49,7 +48,7 @@ class NewLedger:
         self._on_way: deque[tuple[int, int]] = deque()
         """Last entry ids and sizes of appends that are not durable yet."""
         self._on_way_bytes = 0
-        self._waiter: Any = None
+        self._waiter: Future[None] | None = None
         self._failure: LedgerError | None = None
         self.entries = 0
         self.size = 0

@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import Any
 
 from magnetar.broker.compaction.compacted_ledger import CompactedLedger
 from magnetar.broker.compaction.compactor import CompactionTimeout, Compactor
 from magnetar.broker.compaction.figures import CompactionFigures
 from magnetar.broker.compaction.new_ledger import NewLedger
 from magnetar.errors import BrokerError, Conflict, ServiceNotReady
-from magnetar.io.interfaces import ProcessFailed
+from magnetar.io.interfaces import ProcessFailed, Task
 from magnetar.io.waiting import finished
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.cursor import Cursor
@@ -53,7 +52,7 @@ class TopicCompaction:
         """The result of the last compaction; None: the topic was never compacted."""
         self._former: list[CompactedLedger] = []
         """Replaced ledgers that the stored cursor may still name."""
-        self._running: Any = None
+        self._running: Task[None] | None = None
         self._stopped = False
         self.status = CompactionStatus.NOT_RUN
         self.last_error = ""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from magnetar.broker import events
 from magnetar.broker.connections import answers
 from magnetar.broker.connections.session import SessionState
 from magnetar.broker.translation import to_broker_error
 from magnetar.errors import AuthenticationFailure, BrokerError, InternalError
+from magnetar.io.interfaces import Cancellable, Task
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.pulsar_api_pb2 import CommandAuthResponse, CommandConnect
 from magnetar.security.authentication import Claim, Credentials
@@ -43,8 +44,8 @@ class Authenticating:
         """The claim that is being checked."""
         self._refreshes = request.feature_flags.supports_auth_refresh
         self._challenged = False
-        self._timer: Any = None
-        self._task: Any = None
+        self._timer: Cancellable | None = None
+        self._task: Task[None] | None = None
 
     @property
     def methods(self) -> frozenset[str]:

@@ -27,7 +27,7 @@ from magnetar.broker.namespaces.lists import TopicList
 from magnetar.broker.publishing.producer import Producer
 from magnetar.broker.service import BrokerService
 from magnetar.errors import BrokerError
-from magnetar.io.interfaces import Buffer
+from magnetar.io.interfaces import Buffer, Transport
 from magnetar.io.slices import start_each
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.protocol.errors import FrameError
@@ -60,7 +60,7 @@ class Connection:
         self.broker = broker
         self.listener = listener
         self._handle = handle
-        self.transport: Any = None
+        self.transport: Transport | None = None
         # A client may have ten thousand producers and consumers: closing all of them takes the loop 0.2 s.
         self.session = Session(partial(start_each, broker.io, "departures"))
         self.non_persistent_pending = 0
@@ -116,7 +116,7 @@ class Connection:
 
     # Called by the transport
 
-    def connection_made(self, transport: Any) -> None:
+    def connection_made(self, transport: Transport) -> None:
         self.transport = transport
         self.outgoing.use(transport)
         peer = transport.get_extra_info("peername")

@@ -11,6 +11,7 @@ from magnetar.broker.consumers.consumer import Consumer
 from magnetar.broker.namespaces.lists import TopicList
 from magnetar.broker.publishing.producer import OpeningProducer, Producer
 from magnetar.broker.subscriptions.base import BaseSubscription
+from magnetar.io.interfaces import Task
 from magnetar.security.principal import ANONYMOUS, Principal
 
 _CLOSED_IDS_KEPT = 1000
@@ -77,7 +78,7 @@ class Session:
         self.principal = ANONYMOUS
         self.authenticating: Any = None
         """Authenticates the client again (``authenticating``); None: authentication is disabled."""
-        self.handshake: Any = None
+        self.handshake: Task[None] | None = None
         """The task that authenticates the client, while CONNECTING."""
         self.host = ""
         self.address = ""

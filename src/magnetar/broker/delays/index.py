@@ -6,7 +6,6 @@ import heapq
 import logging
 from array import array
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import Any
 
 from magnetar.broker.delays.positions import WaitingPositions
 from magnetar.broker.delays.records import RECORD_BYTES, time_of
@@ -25,6 +24,7 @@ from magnetar.broker.delays.saved_state import (
     pack_marks,
     unpack_marks,
 )
+from magnetar.io.interfaces import Task
 from magnetar.io.slices import Slice, let_others, next_turn
 from magnetar.ledger.interface import DataDamaged, LedgerError, NoSuchEntry, NoSuchLedger
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
@@ -64,7 +64,7 @@ class DelayIndex:
         """The last position that was waiting when the index was written, or a later one."""
         self._next: Run | None = None
         """The run whose next block is due first."""
-        self._reading: Any = None
+        self._reading: Task[None] | None = None
         self.closed = False
 
     def add_run(self, run: Run) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import heapq
 import logging
 from collections.abc import Callable
-from typing import Any
 
 from magnetar.broker.delays.index import KIND, DelayIndex
 from magnetar.broker.delays.positions import WaitingPositions
 from magnetar.broker.delays.records import RECORD_BYTES, behind, hash_of, pack, position_of, time_of
 from magnetar.invariants import must
-from magnetar.io.interfaces import Clock, Loop
+from magnetar.io.interfaces import Cancellable, Clock, Loop, Task
 from magnetar.io.slices import each
 from magnetar.io.waiting import finished
 from magnetar.io.wheel import TimerWheel
@@ -91,16 +90,16 @@ class DelayTracker:
         """The positions in the heap."""
         storage = cursor.storage
         self._index = DelayIndex(storage.side, self._told) if storage is not None else None
-        self._working: Any = None
+        self._working: Task[None] | None = None
         self._next_save = self._not_before = -1e9
         """The time of the next save, and the earliest time of the next write after a failure."""
         self.not_written = ""
         """The error of the last attempt to write the index; empty: it succeeded."""
-        self._retry: Any = None
+        self._retry: Cancellable | None = None
         self._changed = False
         """An entry of the index's ledgers was delivered since the last save."""
         self._closed = False
-        self._timer: Any = None
+        self._timer: Cancellable | None = None
         self._timer_for = 0
         self._last_look = -1e9
         self._same_delay = True

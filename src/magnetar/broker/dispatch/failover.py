@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from magnetar.broker.dispatch.active_consumer import in_order, pick_active
 from magnetar.broker.dispatch.contract import AnyConsumer, DispatchedSubscription
 from magnetar.broker.dispatch.single import SingleConsumerDispatcher
 from magnetar.broker.dispatch.waiting import TAKEOVER
+from magnetar.io.interfaces import Cancellable
 from magnetar.managed_ledger.position import Position
 
 
@@ -19,7 +19,7 @@ class FailoverDispatcher(SingleConsumerDispatcher):
     def __init__(self, subscription: DispatchedSubscription) -> None:
         super().__init__(subscription)
         self._picked: AnyConsumer | None = None
-        self._takeover: Any = None
+        self._takeover: Cancellable | None = None
 
     @property
     def active(self) -> AnyConsumer | None:

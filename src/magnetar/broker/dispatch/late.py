@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from array import array
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from magnetar.broker.delays.index import PROPERTY as DELAY_INDEX
 from magnetar.broker.delays.tracker import DelayTracker
 from magnetar.broker.dispatch.contract import AnyConsumer, DispatchedSubscription, Replay
 from magnetar.broker.dispatch.waiting import AT_END, DELAYED, FILTER, READING, Reason, Waiting
+from magnetar.io.interfaces import Task
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.position import Position
@@ -42,7 +43,7 @@ class LateDelivery(ABC, Generic[C]):
         self._put_off: dict[Position, None] = {}
         """Entries that a filter put off."""
         self._left: tuple[EntryRun, int, int] | None = None
-        self._reading: Any = None
+        self._reading: Task[None] | None = None
         self._closed = False
         self.waits = Waiting(subscription.topic.clock)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from array import array
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 from magnetar.broker.dispatch.contract import (
@@ -32,6 +32,7 @@ from magnetar.broker.dispatch.waiting import (
 )
 from magnetar.broker.flow.loop_budget import FILTER_PRICE, READ_PRICE
 from magnetar.invariants import must
+from magnetar.io.interfaces import Cancellable
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import LedgerError, NoSuchLedger
 from magnetar.managed_ledger.entry_cache import lasting_run
@@ -58,7 +59,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         self._all_unacked = subscription.topic.unacked_limit
         self._reads_again = False
         """Whether the present or last read is a repeated one."""
-        self._retry: Any = None
+        self._retry: Cancellable | None = None
         self._sizes = array("i", bytes(4 * 256))
         self._begin_delays()
 
@@ -173,7 +174,9 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         throttle, most = self._subscription.throttle, self._settings.max_read_entries
         return most if throttle is None else max(1, min(most, throttle.messages))
 
-    def _start(self, reading: Any, consumer: C, max_bytes: int, *, again: bool = False) -> None:
+    def _start(
+        self, reading: Coroutine[object, None, None], consumer: C, max_bytes: int, *, again: bool = False
+    ) -> None:
         if self._retry is not None:
             reading.close()
             self.waits.because(READ_FAILED)
@@ -306,13 +309,13 @@ class ManyConsumersDispatcher(LateDelivery[C]):
             self._put_off.update((position, None) for position, _slot in put_off)
             wheel = self._subscription.topic.wheel
             again = self._settings.filter_again_seconds
-            timer: Any = wheel.schedule(again, lambda: self._filter_again(timer, put_off))
+            timer: Cancellable = wheel.schedule(again, lambda: self._filter_again(timer, put_off))
             self._filter_timers[timer] = None
         if rejected:
             self._subscription.filtered_out(before)
         return not rejected and not put_off
 
-    def _filter_again(self, timer: Any, put_off: Sequence[tuple[Position, int]]) -> None:
+    def _filter_again(self, timer: Cancellable, put_off: Sequence[tuple[Position, int]]) -> None:
         del self._filter_timers[timer]
         for position, slot in put_off:
             del self._put_off[position]

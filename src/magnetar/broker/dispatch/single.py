@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Any
 
 from magnetar.broker.consumers.ranged_consumer import RangedConsumer
 from magnetar.broker.dispatch.contract import (
@@ -34,6 +33,7 @@ from magnetar.broker.dispatch.waiting import (
 )
 from magnetar.broker.flow.loop_budget import FILTER_PRICE, LOOK_PRICE, READ_PRICE
 from magnetar.invariants import must
+from magnetar.io.interfaces import Cancellable, Task
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.entry_cache import lasting_run
@@ -57,11 +57,11 @@ class SingleConsumerDispatcher:
         self.consumers: list[AnyConsumer] = []
         self._served: AnyConsumer | None = None
         """The consumer that is served now."""
-        self._reading: Any = None
+        self._reading: Task[None] | None = None
         self._sizes = array("i", bytes(4 * 256))
-        self._retry: Any = None
+        self._retry: Cancellable | None = None
         self._filters = subscription.filters
-        self._put_off: Any = None
+        self._put_off: Cancellable | None = None
         """Timer: entries that a filter put off are then delivered again with all unacknowledged ones."""
         self._left: EntryRun | None = None
         """Entries that were read and not sent, because permits or room ran out."""

@@ -10,12 +10,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any
 
 from magnetar.broker.flow.token_bucket import TokenBucket
 from magnetar.broker.policies.values import DispatchRate
 from magnetar.invariants import must
-from magnetar.io.interfaces import Clock
+from magnetar.io.interfaces import Cancellable, Clock
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.entry_run import EntryRun
 
@@ -64,7 +63,7 @@ class DispatchLimiter:
         self._sampled_at = clock.monotonic()
         self._sample = published() if published is not None else (0, 0)
         self._row: dict[Throttle, None] = {}
-        self._timer: Any = None
+        self._timer: Cancellable | None = None
         self._serving = False
         self._set(0.0, 0.0)
 

@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from magnetar.broker.flow.connection import ClientConnection
-from magnetar.io.interfaces import Loop
+from magnetar.io.interfaces import Cancellable, Loop
 from magnetar.io.waiting import settle
 from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
@@ -49,8 +49,8 @@ class KeepAlive:
         self._settings = settings
         self._traffic = False
         self._ping_sent = False
-        self._check_timer: Any = None
-        self._liveness_timer: Any = None
+        self._check_timer: Cancellable | None = None
+        self._liveness_timer: Cancellable | None = None
         self._waiting: list[Any] = []
 
     def start(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from magnetar.invariants import must
-from magnetar.io.interfaces import Buffer, Clock, Loop
+from magnetar.io.interfaces import Buffer, Clock, Loop, Transport
 from magnetar.io.pieces import joined
 from magnetar.io.waiting import settle
 
@@ -112,7 +112,7 @@ class Outgoing:
         self._loop = loop
         self._on_room = on_room
         self._on_overfull = on_overfull
-        self._transport: Any = None
+        self._transport: Transport | None = None
         self._frames: list[Buffer] = []
         self._size = 0
         self._planned = False
@@ -124,7 +124,7 @@ class Outgoing:
         """Its part of ``unsent``, without what is queued."""
         self._takers: list[Any] = []
 
-    def use(self, transport: Any) -> None:
+    def use(self, transport: Transport | None) -> None:
         """Sends frames to a transport; None drops them."""
         self._transport = transport
         if transport is None:

@@ -10,7 +10,7 @@ from typing import Any
 from magnetar.broker.load.host import Meter
 from magnetar.broker.load.reports import BrokerReport, BundleStats, Identity, new_report
 from magnetar.broker.load.settings import LoadSettings
-from magnetar.io.interfaces import Io
+from magnetar.io.interfaces import Cancellable, Io, Task
 from magnetar.io.wheel import TimerWheel
 from magnetar.metadata.interface import MetadataError
 
@@ -42,8 +42,8 @@ class Reporter:
         self._write = write
         self._written: BrokerReport | None = None
         self._latest: BrokerReport | None = None
-        self._timer: Any = None
-        self._task: Any = None
+        self._timer: Cancellable | None = None
+        self._task: Task[None] | None = None
 
     def first_record(self) -> Record:
         """Returns the record before anything is served."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from magnetar.io.interfaces import Loop
+from magnetar.io.interfaces import Loop, Task
 from magnetar.io.waiting import finished, outcome
 from magnetar.naming.namespace_name import NamespaceName
 
@@ -30,8 +30,8 @@ class NameListings:
     def __init__(self, loop: Loop, make: Callable[[ListedNames], Awaitable[Sequence[str]]]) -> None:
         self._loop = loop
         self._make = make
-        self._running: dict[ListedNames, Any] = {}
-        self._next: dict[ListedNames, Any] = {}
+        self._running: dict[ListedNames, Task[Sequence[str]]] = {}
+        self._next: dict[ListedNames, Task[Sequence[str]]] = {}
 
     async def names(self, listed: ListedNames) -> Sequence[str]:
         """Returns the list, which is shared.
@@ -45,7 +45,7 @@ class NameListings:
         names: Sequence[str] = await outcome(self._loop, listing)
         return names
 
-    async def _list(self, listed: ListedNames, before: Any) -> Sequence[str]:
+    async def _list(self, listed: ListedNames, before: Task[Sequence[str]] | None) -> Sequence[str]:
         if before is not None:
             await finished(self._loop, before)
         running = self._running[listed] = self._next.pop(listed)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from magnetar.broker.namespaces.registry import Namespaces
 from magnetar.errors import MetadataFailure, NamespaceNotFound, NotAllowed, TooManyRequests
-from magnetar.io.interfaces import Io
+from magnetar.io.interfaces import Cancellable, Io, Task
 from magnetar.io.slices import each
 from magnetar.io.waiting import finished, outcome
 from magnetar.io.wheel import TimerWheel
@@ -70,10 +70,10 @@ class TopicList:
         """Present and prospective watchers."""
         self.early: list[tuple[str, bool]] | None = []
         """Changes while the list is being made."""
-        self.loading: Any = None
-        self.renewing: Any = None
+        self.loading: Task[None] | None = None
+        self.renewing: Cancellable | None = None
         """Task that compares it with the existing topics, as notifications may have been lost."""
-        self.flushing: Any = None
+        self.flushing: Cancellable | None = None
         self._new: dict[str, None] = {}
         self._deleted: dict[str, None] = {}
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from magnetar.broker.ownership.contract import Addresses
-from magnetar.io.interfaces import Io
+from magnetar.io.interfaces import Io, Task
 from magnetar.io.waiting import sleep
 from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import (
@@ -138,7 +138,7 @@ class LiveBrokers:
         self._listeners: list[Callable[[], None]] = []
         self._stale: set[str] = set()
         self._all_stale = True
-        self._task: Any = None
+        self._task: Task[None] | None = None
         self._started = False
         self._stopped = False
         metadata.listen(BROKERS, self._changed)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
-from typing import Any
 
 from magnetar.broker.ownership.brokers import BrokerRecord, LiveBrokers
-from magnetar.io.interfaces import Io
+from magnetar.io.interfaces import Io, Task
 from magnetar.io.waiting import sleep
 from magnetar.metadata.interface import (
     MUST_NOT_EXIST,
@@ -46,7 +45,7 @@ class Leadership:
         self._leader_id: str | None = None
         self._is_leader = False
         self._listeners: list[Callable[[], None]] = []
-        self._task: Any = None
+        self._task: Task[None] | None = None
         self._again = False
         self._running = False
         metadata.listen(LEADER, self._changed)

@@ -8,6 +8,7 @@ from typing import Any
 from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.publishing.producer import AccessMode, Producer, ProducerTopic
 from magnetar.errors import ProducerBusy, ProducerFenced, ServiceNotReady
+from magnetar.io.interfaces import Future
 from magnetar.io.waiting import fail, settle
 
 EPOCH_PROPERTY = "pulsar.topic.epoch"
@@ -20,7 +21,7 @@ class ExclusiveAccess:
     def __init__(self, topic: ProducerTopic) -> None:
         self._topic = topic
         self.owner: Producer | None = None
-        self._waiting: deque[tuple[Producer, Any]] = deque()
+        self._waiting: deque[tuple[Producer, Future[bool]]] = deque()
         self.epoch = topic.stored_epoch()
         self._changing = False
 
@@ -138,7 +139,7 @@ class ExclusiveAccess:
             self._changing = True
             self._topic.loop.create_task(self._grant(waiting, admitted))
 
-    async def _grant(self, producer: Producer, admitted: Any) -> None:
+    async def _grant(self, producer: Producer, admitted: Future[bool]) -> None:
         try:
             await self._become_owner(producer)
         except Exception as error:  # noqa: BLE001 - any error is reported to the waiting client

@@ -4,7 +4,7 @@ changes."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from magnetar.broker.policies.clusters import CLUSTERS, Clusters
@@ -141,7 +141,7 @@ class RemoteClusters:
         self.changed(name)
         await known.client.close()
 
-    def _start(self, work: Any) -> None:
+    def _start(self, work: Coroutine[object, None, None]) -> None:
         task = self._loop.create_task(work)
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)

@@ -20,6 +20,7 @@ from magnetar.client.exceptions import NotConnected, PulsarException, TopicNotFo
 from magnetar.client.lookup import Lookup
 from magnetar.client.wire import Assigned
 from magnetar.errors import BrokerError
+from magnetar.io.interfaces import Future, Task
 from magnetar.io.waiting import nobody_waits, sleep
 from magnetar.ledger.interface import LedgerError
 from magnetar.metadata.interface import MetadataError
@@ -93,7 +94,7 @@ class RemoteProducer:
         self._epoch = 0
         self._moved: Lookup | None = None
         """The lookup in the cluster to which the remote cluster redirects its clients; None: it does not."""
-        self._asked: Any = None
+        self._asked: Future[BaseCommand] | None = None
         """The pending answer to a PRODUCER request; None: no answer is awaited."""
         self._tasks: dict[str, Any] = {}
         """Tasks in progress, by name."""
@@ -154,7 +155,7 @@ class RemoteProducer:
         task = self._tasks[kind] = self._loop.create_task(work())
         task.add_done_callback(lambda done: self._task_ended(kind, done))
 
-    def _task_ended(self, kind: str, task: Any) -> None:
+    def _task_ended(self, kind: str, task: Task[None]) -> None:
         self._tasks.pop(kind, None)
         if task.cancelled():
             if kind == _CONNECTING:

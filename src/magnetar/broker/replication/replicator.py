@@ -7,7 +7,7 @@ their position in this cluster; any other broker stores them twice.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from magnetar.broker.flow.dispatch_rates import DispatchLimiter, LimitedBy, Throttle
 from magnetar.broker.flow.loop_budget import READ_PRICE, RUN_PRICE
@@ -418,7 +418,7 @@ class Replicator(BaseReplicator):
         seconds = self.topic.policies.message_ttl_seconds
         return self._io.clock.wall_ms() - seconds * 1000 if seconds > 0 else 0
 
-    def _count_expired(self, kinds: Any, first: int, end: int) -> None:
+    def _count_expired(self, kinds: Sequence[int], first: int, end: int) -> None:
         count = sum(kinds[index] == EXPIRED for index in range(first, end))
         if count:
             self.expired.messages += count

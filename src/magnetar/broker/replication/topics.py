@@ -17,7 +17,7 @@ from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.shadow import ShadowTopic
 from magnetar.errors import BrokerError, ServiceNotReady
-from magnetar.io.interfaces import Io
+from magnetar.io.interfaces import Io, Task
 from magnetar.io.waiting import finished, nobody_waits, outcome, settle, sleep
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
@@ -123,7 +123,7 @@ class Replication:
         task.add_done_callback(lambda done: self._applied(topic, done))
         return True
 
-    def _applied(self, topic: AnyTopic, task: Any) -> None:
+    def _applied(self, topic: AnyTopic, task: Task[None]) -> None:
         self._applying.pop(topic, None)
         if not task.cancelled() and task.exception() is not None:
             error = task.exception()

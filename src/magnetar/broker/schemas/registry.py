@@ -6,7 +6,7 @@ Definitions are parsed and compared on a worker thread: a large one would block 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from magnetar.broker.schemas import compatibility
 from magnetar.broker.schemas.data import WITH_DEFINITION, SchemaData, SchemaType, StoredSchema
@@ -239,7 +239,7 @@ class _Alone:
             self._leave()
             raise
 
-    async def __aexit__(self, *_exc: Any) -> None:
+    async def __aexit__(self, *_exc: object) -> None:
         await self._registry._mutexes[self._id].__aexit__()
         self._leave()
 

@@ -47,7 +47,7 @@ from magnetar.errors import (
     TooManyRequests,
     TopicNotFound,
 )
-from magnetar.io.interfaces import Io
+from magnetar.io.interfaces import Io, Task
 from magnetar.io.shared_runs import SharedRuns
 from magnetar.io.slices import Slice, each, next_turn
 from magnetar.io.waiting import finished, nobody_waits, outcome
@@ -306,14 +306,14 @@ class ServedTopics:
                 if began or not create:
                     raise
 
-    async def _await_loading(self, loading: Any) -> AnyTopic:
+    async def _await_loading(self, loading: Task[AnyTopic]) -> AnyTopic:
         limit = partial(self.wheel.schedule, self.settings.topic_load_timeout_seconds)
         if not await finished(self.io.loop, loading, limit):
             raise ServiceNotReady("Failed to load topic within timeout")
         topic: AnyTopic = loading.result()
         return topic
 
-    def _start_loading(self, full_name: str, load: Coroutine[Any, Any, AnyTopic]) -> Any:
+    def _start_loading(self, full_name: str, load: Coroutine[object, None, AnyTopic]) -> Task[AnyTopic]:
         if len(self._loading) >= self.settings.max_topic_loads:
             load.close()
             raise TooManyRequests("Too many topics are being loaded")

@@ -11,7 +11,7 @@ from magnetar.broker.flow.departure import Departure
 from magnetar.broker.ownership.contract import Bundle, Ownership
 from magnetar.broker.serving.handing_over import HandingOver
 from magnetar.broker.topics.any_topic import AnyTopic
-from magnetar.io.interfaces import Clock, Loop
+from magnetar.io.interfaces import Clock, Loop, Task
 from magnetar.io.waiting import finished, outcome, sleep
 from magnetar.metadata.interface import MetadataError
 
@@ -40,7 +40,7 @@ class Unloads:
         self._loop = loop
         self._clock = clock
         self._topics = topics
-        self._going: dict[Bundle, Any] = {}
+        self._going: dict[Bundle, Task[None]] = {}
         self.handing_over: HandingOver | None = None
         """None: no broker can take bundles over."""
         self.most_per_second = 0
@@ -62,7 +62,7 @@ class Unloads:
             going = self._started(bundle, self._unload(bundle, towards))
         await outcome(self._loop, going)
 
-    def _started(self, bundle: Bundle, work: Coroutine[Any, Any, None]) -> Any:
+    def _started(self, bundle: Bundle, work: Coroutine[object, None, None]) -> Task[None]:
         going = self._going[bundle] = self._loop.create_task(work)
         going.add_done_callback(lambda _done: self._going.pop(bundle, None))
         return going
@@ -104,7 +104,7 @@ class Unloads:
         for topic in left:
             topic.disown()
 
-    async def _ended(self, work: Any, deadline: float) -> bool:
+    async def _ended(self, work: Task[None], deadline: float) -> bool:
         """Waits until ``deadline``; returns whether the task has ended."""
         left = max(deadline - self._clock.monotonic(), 0.0)
         return await finished(self._loop, work, partial(self._loop.call_later, left))

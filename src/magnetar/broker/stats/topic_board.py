@@ -8,7 +8,7 @@ topic is on. An order is kept for :data:`ORDER_SECONDS`, so that it costs little
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -16,6 +16,7 @@ from magnetar.broker.flow.history import ALL
 from magnetar.broker.service import BrokerService
 from magnetar.broker.stats.topic_lines import Line, look, replication_lags
 from magnetar.errors import BrokerError, NamespaceNotFound, TooManyRequests
+from magnetar.io.interfaces import Cancellable
 from magnetar.io.slices import PAUSE_SECONDS, each
 from magnetar.io.waiting import finished, settle
 from magnetar.lazy_dataclass import dataclass
@@ -76,9 +77,9 @@ class TopicBoard:
         self._busy_turn: list[str] = []
         self._watchers = 0
         self._waiting: list[Any] = []
-        self._timer: Any = None
+        self._timer: Cancellable | None = None
         """Of the next tick; None: no client watches."""
-        self._ending: Any = None
+        self._ending: Cancellable | None = None
         """The timer that drops the data after the last client has left."""
         self._tasks: dict[str, Any] = {}
         self._names_at = float("-inf")
@@ -113,7 +114,8 @@ class TopicBoard:
             self._ending = self._broker.wheel.schedule(LINGER_SECONDS, self._forget)
 
     def _forget(self) -> None:
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         self._timer = self._ending = None
         for task in tuple(self._tasks.values()):
             task.cancel()
@@ -160,7 +162,7 @@ class TopicBoard:
         for each_of_them in waiting:
             settle(each_of_them)
 
-    def _start(self, kind: str, work: Any) -> None:
+    def _start(self, kind: str, work: Coroutine[object, None, None]) -> None:
         task = self._io.loop.create_task(work)
         self._tasks[kind] = task
         task.add_done_callback(lambda _done: self._tasks.pop(kind, None))

@@ -28,6 +28,7 @@ from magnetar.broker.subscriptions.carrying import Carrying, Marks
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION
 from magnetar.errors import ServiceNotReady
 from magnetar.invariants import must
+from magnetar.io.interfaces import Cancellable
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
@@ -90,7 +91,7 @@ class Subscription(BaseSubscription):
         self.expiring = False
         """Whether a search for expired entries is in progress."""
         self.seeking = False
-        self.awaiting_return: Any = None
+        self.awaiting_return: Cancellable | None = None
         """Timer of a reader's subscription that waits for its consumer to return from a seek."""
         self.read_errors = 0
         self.throttle = topic.throttle_of(self, None)

@@ -17,7 +17,7 @@ from magnetar.broker.topics.any_topic import persistent
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.within import TopicWriter, read_on
 from magnetar.errors import TopicNotFound
-from magnetar.io.interfaces import Io
+from magnetar.io.interfaces import Io, Task
 from magnetar.io.mutex import Mutex
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.position import EARLIEST, Position
@@ -66,7 +66,7 @@ class _Namespace:
         self.sequence_id = 0
         self.schema_version = b""
         """The version of the written records; empty: not registered yet."""
-        self.following: Any = None
+        self.following: Task[None] | None = None
 
 
 class SystemTopicPolicies:

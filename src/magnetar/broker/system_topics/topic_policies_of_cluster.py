@@ -22,7 +22,7 @@ from magnetar.client.outgoing_message import PreparedEntry
 from magnetar.client.producer import Producer
 from magnetar.client.reader import Reader
 from magnetar.errors import BrokerError, ServiceNotReady
-from magnetar.io.interfaces import Io
+from magnetar.io.interfaces import Future, Io, Task
 from magnetar.io.mutex import Mutex
 from magnetar.io.waiting import finished, settle, sleep
 from magnetar.managed_ledger.position import EARLIEST, Position
@@ -55,8 +55,8 @@ class _Namespace:
         """The version of the written records; empty: not registered yet."""
         self.position: Position = EARLIEST
         self.policies: dict[str, Record] = {}
-        self.following: Any = None
-        self.waiting: list[tuple[Position, Any]] = []
+        self.following: Task[None] | None = None
+        self.waiting: list[tuple[Position, Future[None]]] = []
         """Futures that are completed when that position has been read."""
 
 

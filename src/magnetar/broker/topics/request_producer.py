@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any
 
 from magnetar.broker.consumers.non_persistent_run import DROPPED_ID, NON_PERSISTENT_ID
 from magnetar.broker.publishing.admission import JudgedPart, Verdict
@@ -14,6 +13,7 @@ from magnetar.broker.publishing.producer import AccessMode, Producer, Publish
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.within import NoConnection
 from magnetar.errors import BrokerError, EncryptionRequired, ServiceNotReady, TopicTerminated
+from magnetar.io.interfaces import Future
 from magnetar.io.waiting import settle
 from magnetar.managed_ledger.position import Position
 from magnetar.security.principal import Principal
@@ -60,7 +60,7 @@ class RequestProducer(NoConnection):
         self._outcomes: list[Outcome | None] = []
         self._under_way: dict[Publish, int] = {}
         """Publishes whose outcome is open, with the index of their first entry."""
-        self._told: Any = None
+        self._told: Future[None] | None = None
         """A future that is completed when all outcomes are known."""
 
     async def publish(self, entries: Sequence[bytes], sequence_ids: Sequence[int]) -> list[Outcome]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Any
 
 from magnetar.broker.flow.rates import Distribution
 from magnetar.broker.publishing.hindrances import Hindrance
@@ -21,6 +20,7 @@ from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.replicating import Replicating
 from magnetar.broker.upkeep.expiry import last_published_before
 from magnetar.errors import QuotaExceeded, QuotaExceededHold
+from magnetar.io.interfaces import Task
 from magnetar.io.slices import PAUSE_SECONDS, each, let_others
 from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import LedgerError, NoSuchLedger
@@ -139,7 +139,7 @@ class BacklogQuotas:
         self._served = served
         self._known: dict[str, Evictions] = {}
         self._all = Evictions()
-        self._closing: dict[Topic, Any] = {}
+        self._closing: dict[Topic, Task[None]] = {}
         """Tasks that close the producers of topics; they may wait for receipts, so no other task waits for
         them."""
         self.checks = Distribution(CHECK_BOUNDS)

@@ -5,7 +5,7 @@ No topic has a timer of its own: each kind of work has one timer, and goes throu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 from magnetar.broker.flow.history import ALL, RateHistory
@@ -108,7 +108,7 @@ class Housekeeping:
             return
         self._start(kind, each(self._io, kind, items, work, pause=PAUSE_SECONDS))
 
-    def _start(self, kind: str, work: Any) -> None:
+    def _start(self, kind: str, work: Coroutine[object, None, None]) -> None:
         task = self._io.loop.create_task(work)
         self._running[kind] = task
         task.add_done_callback(lambda _done: self._running.pop(kind, None))

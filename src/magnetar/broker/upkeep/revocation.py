@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
 from magnetar.errors import BrokerError
-from magnetar.io.interfaces import Io
+from magnetar.io.interfaces import Cancellable, Io, Task
 from magnetar.io.slices import Slice, next_turn
 from magnetar.io.wheel import TimerWheel
 from magnetar.metadata.interface import MetadataError
@@ -64,8 +64,8 @@ class Revocation:
         self._touched: dict[NamespaceName | str, None] = {}
         self._methods: set[str] = set()
         self._all_methods = False
-        self._task: Any = None
-        self._timer: Any = None
+        self._task: Task[None] | None = None
+        self._timer: Cancellable | None = None
         authorizer.listen(self._permissions_changed)
         authenticator.listen(self._credentials_changed)
 

@@ -7,13 +7,13 @@ closed, and get an error with the reason when they reconnect.
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import QuotaExceeded
+from magnetar.io.interfaces import Task
 from magnetar.io.slices import let_others
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class StorageGate:
         self._wanted = False
         """The gate was shut, and producers have not been checked since: some may have connected while it was
         open."""
-        self._closing: Any = None
+        self._closing: Task[None] | None = None
 
     @property
     def reason(self) -> str:
@@ -75,7 +75,7 @@ class StorageGate:
                 await topic.close_producers_in_order()
             await let_others(self._served.io.loop)
 
-    def _closed(self, task: Any) -> None:
+    def _closed(self, task: Task[None]) -> None:
         self._closing = None
         if task.cancelled():
             return

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import Callable
-from typing import Any
 
 from magnetar.cli.perf.ends import ReceiveSettings, SendSettings, Shared
 from magnetar.cli.perf.hot_raw import Histogram, OrderCheck, RawReceiver, RawSender
@@ -17,6 +16,7 @@ from magnetar.client.enums import ConsumerType, InitialPosition
 from magnetar.client.exceptions import PulsarException
 from magnetar.client.message_id import MessageId
 from magnetar.client.wire import Assigned
+from magnetar.io.interfaces import Cancellable
 from magnetar.protocol.hot_client_decode import MessageRun, ReceiptRun
 from magnetar.protocol.hot_client_encode import encode_acks
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandMessage, MessageMetadata
@@ -164,7 +164,7 @@ class RawConsumer:
         self._threshold = max(1, settings.queue // 2)
         self._ledgers = array("q")
         self._entries = array("q")
-        self._timer: Any = None
+        self._timer: Cancellable | None = None
         self._loop = asyncio.get_running_loop()
         self._closing = False
 

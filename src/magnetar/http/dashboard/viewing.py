@@ -9,6 +9,7 @@ from typing import Any
 from magnetar.broker.stats.topic_board import MOST_WATCHERS, TopicBoard
 from magnetar.errors import BrokerError
 from magnetar.http.engine.events import HEARTBEAT, event
+from magnetar.io.interfaces import Future
 from magnetar.io.waiting import settle
 
 MOST_TICKS = 15
@@ -51,21 +52,21 @@ class Viewing:
         self._show = show
         self._left = MOST_TICKS
         self._last = b""
-        self._tick: Any = None
+        self._tick: Future[None] | None = None
         self._closed = False
 
     async def next(self) -> bytes:
-        first = self._tick is None
-        if first:
+        tick = self._tick
+        if tick is None:
             await self._board.looked()
         else:
-            await self._tick
+            await tick
         if self._closed or not self._left:
             return b""
         self._left -= 1
         self._tick = self._board.next_tick()
         try:
-            data = await self._shown.of(self._board, self._key, self._show, anew=first)
+            data = await self._shown.of(self._board, self._key, self._show, anew=tick is None)
         except BrokerError as error:
             self._left = 0
             return event("gone", encoded({"reason": str(error), "status": error.http_status}))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from magnetar.errors import InvalidRequest
-from magnetar.io.interfaces import Loop
+from magnetar.io.interfaces import Future, Loop
 from magnetar.io.waiting import settle
 
 MOST_BYTES = 256 * 1024
@@ -35,7 +35,7 @@ class ArrivingBody:
         self._left_aside = False
         self._over = False
         self._failure = ""
-        self._waiter: Any = None
+        self._waiter: Future[None] | None = None
 
     # called by the connection
 

@@ -15,7 +15,7 @@ import h11
 from magnetar.http.engine.arriving import ArrivingBody
 from magnetar.http.engine.bodies import Bodies
 from magnetar.http.engine.message import Abandoned, Request, Response, Streamed, Upgraded, error_response
-from magnetar.io.interfaces import Cancellable, Io, Transport
+from magnetar.io.interfaces import Cancellable, Future, Io, Transport
 from magnetar.io.slices import Slice, next_turn
 from magnetar.lazy_dataclass import dataclass
 
@@ -82,7 +82,7 @@ class HttpConnection:
         self._answering = False
         self._closing = False
         self._deadline: Cancellable | None = None
-        self._drained: Any = None
+        self._drained: Future[None] | None = None
         self._upgraded: Upgraded | None = None
         """The protocol that has taken over the connection from HTTP."""
         self._streamed: Streamed | None = None
@@ -98,7 +98,7 @@ class HttpConnection:
 
     # called by the event loop
 
-    def connection_made(self, transport: Any) -> None:
+    def connection_made(self, transport: Transport) -> None:
         self._transport = transport
         if not self._owner.admit(self):
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "Too many HTTP connections")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from typing import Any
 
 from magnetar.http.engine.bodies import Bodies
 from magnetar.http.engine.connection import HttpConnection, HttpLimits
 from magnetar.http.engine.message import Request, Response
-from magnetar.io.interfaces import Io, Listener, ListeningNetwork
+from magnetar.io.interfaces import Future, Io, Listener, ListeningNetwork
 
 log = logging.getLogger("magnetar.http")
 
@@ -26,7 +25,7 @@ class Listening(ABC):
         self._of_address: dict[str, int] = {}
         self._listeners: list[Listener] = []
         self._stopping = False
-        self._empty: Any = None
+        self._empty: Future[None] | None = None
 
     @property
     def port(self) -> int:

@@ -42,7 +42,7 @@ from magnetar.http.websocket.parameters import (
 from magnetar.http.websocket.producing import Producing
 from magnetar.http.websocket.reading import Reading
 from magnetar.http.websocket.user import User
-from magnetar.io.interfaces import ClientIo
+from magnetar.io.interfaces import Cancellable, ClientIo
 from magnetar.io.room import Room
 from magnetar.naming.replicators import DEFAULT_PREFIX, remote_cluster_of
 from magnetar.naming.topic_name import TopicName
@@ -105,7 +105,7 @@ class WebSocketService:
         """Traffic of ended WebSockets, by namespace."""
         self._before: dict[str, Traffic] = {}
         self._metrics: Sequence[Mapping[str, Any]] = ()
-        self._counting: Any = None
+        self._counting: Cancellable | None = None
 
     # users
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from magnetar.broker import events
 from magnetar.broker.translation import to_broker_error
 from magnetar.client.exceptions import AuthorizationError
 from magnetar.errors import BrokerError, InternalError
-from magnetar.io.interfaces import Cancellable, Clock, Loop
+from magnetar.io.interfaces import Cancellable, Clock, Loop, Task
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
@@ -64,7 +63,7 @@ class User:
         self._lost: str | None = None
         """Why the user has lost the WebSocket."""
         self._timer: Cancellable | None = None
-        self._proving: Any = None
+        self._proving: Task[None] | None = None
         self._await_expiry()
 
     # what the user may do

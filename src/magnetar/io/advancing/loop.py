@@ -75,10 +75,10 @@ class AdvancingLoop:
             self._arm()
         return timer
 
-    def create_future(self) -> Any:
+    def create_future(self) -> asyncio.Future[Any]:
         return self._loop.create_future()
 
-    def create_task(self, coroutine: Coroutine[Any, Any, T]) -> Any:
+    def create_task(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         return self._loop.create_task(coroutine)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:

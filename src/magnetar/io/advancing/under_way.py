@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from magnetar.io.advancing.loop import QuietLoop
-from magnetar.io.interfaces import Buffer, Process, Worker
+from magnetar.io.interfaces import Buffer, Future, Process, Worker
 from magnetar.io.waiting import settle
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ class UnderWay:
         self._count = 0
         self.questions = 0
         """Requests to processes."""
-        self._waiting: list[Any] = []
+        self._waiting: list[Future[None]] = []
 
     def began(self) -> None:
         self._count += 1
@@ -114,14 +114,14 @@ class CountedProcess:
         self._process = process
         self._under_way = under_way
 
-    def ask(self, question: Sequence[Buffer]) -> Any:
+    def ask(self, question: Sequence[Buffer]) -> Future[bytes]:
         asked = self._process.ask(question)
         self._under_way.began()
         self._under_way.questions += 1
         asked.add_done_callback(self._answered)
         return asked
 
-    def _answered(self, _asked: Any) -> None:
+    def _answered(self, _asked: Future[bytes]) -> None:
         self._under_way.questions -= 1
         self._under_way.ended()
 

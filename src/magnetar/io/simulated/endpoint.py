@@ -108,6 +108,9 @@ class Endpoint:
         self._high = high if high is not None else (4 * low if low is not None else _HIGH_WATER)
         self._low = low if low is not None else self._high // 4
 
+    def set_protocol(self, protocol: Any) -> None:
+        self.protocol = protocol
+
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._addresses.get(name, default)
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
-from magnetar.io.interfaces import StreamProtocol
+from magnetar.io.interfaces import Future, StreamProtocol
 from magnetar.io.simulated.conditions import Conditions
 from magnetar.io.simulated.endpoint import Endpoint
 from magnetar.io.simulated.loop import SimulatedLoop
@@ -23,7 +23,7 @@ _SINGLE_BYTES = 3000
 """Of each connection; later bytes are cut into larger pieces, for the speed of the simulation."""
 
 
-def _pass(waited_for: Any) -> None:
+def _pass(waited_for: Future[Any]) -> None:
     # The waiter may just have been cancelled.
     if not waited_for.done():
         waited_for.set_result(None)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from google.protobuf.message import DecodeError
 
-from magnetar.io.interfaces import ConnectingNetwork, Loop, StreamProtocol, Transport
+from magnetar.io.interfaces import ConnectingNetwork, Future, Loop, StreamProtocol, Transport
 from magnetar.io.waiting import outcome, settle
 from magnetar.ledger.bookkeeper import bookie_protocol_pb2 as pb
 from magnetar.protocol.digest_md5 import DigestClient, DigestRefused, NameAndPassword
@@ -183,7 +183,7 @@ class _Authenticating:
         self._frames = frames
         self._held = b""
         self._over = False
-        self.ended: Any = loop.create_future()
+        self.ended: Future[None] = loop.create_future()
 
     def doubted(self) -> None:
         """The time for an answer has passed."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from magnetar.io.interfaces import Buffer, Cancellable, Clock, ConnectingNetwork, Loop, Transport
+from magnetar.io.interfaces import Buffer, Cancellable, Clock, ConnectingNetwork, Loop, Task, Transport
 from magnetar.ledger.bookkeeper.adds import AddStream
 from magnetar.ledger.bookkeeper.authentication import AuthProvider, connect_authenticated
 from magnetar.ledger.bookkeeper.frames import (
@@ -93,7 +93,7 @@ class Bookie:
         self._out: list[Buffer] = []
         self._flushing = False
         self._link: _Link | None = None
-        self._connecting: Any = None
+        self._connecting: Task[None] | None = None
         self._failed_at = -1e9
         self._sweep: Cancellable | None = None
         self._requests = 0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from magnetar.io.interfaces import Clock, Loop
+from magnetar.io.interfaces import Clock, Loop, Task
 from magnetar.io.waiting import finished, nobody_waits
 from magnetar.ledger.bookkeeper.bookie import Bookie
 from magnetar.ledger.bookkeeper.failures import WrongPassword
@@ -52,7 +52,7 @@ class LedgerOpening:
         self._recovery_parts = RecoveryParts(
             parts.loop, parts.records, parts.recovering, parts.placement, memory, parts.fencing
         )
-        self._recovering: dict[int, Any] = {}
+        self._recovering: dict[int, Task[Versioned]] = {}
         self._fates: WeakValueDictionary[int, LedgerFate] = WeakValueDictionary()
 
     async def open(self, ledger_id: int, *, recover: bool) -> BookKeeperReader:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from magnetar.io.interfaces import Loop
+from magnetar.io.interfaces import Future, Loop
 from magnetar.io.waiting import outcome, settle
 from magnetar.ledger.bookkeeper.bookie import Bookie
 from magnetar.ledger.bookkeeper.digests import Digest
@@ -77,7 +77,7 @@ class RecoveryAdds:
         """Why there is no replacement."""
         self._changing = False
         self._error: LedgerError | None = None
-        self._waiter: Any = None
+        self._waiter: Future[None] | None = None
         self._most_bytes = 0
 
     def add(self, entry: StoredEntry) -> None:

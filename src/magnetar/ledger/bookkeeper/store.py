@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from magnetar.io.in_progress import InProgress
-from magnetar.io.interfaces import ConnectingNetwork, Io
+from magnetar.io.interfaces import ConnectingNetwork, Io, Task
 from magnetar.io.together import together
 from magnetar.io.waiting import outcome
 from magnetar.ledger.bookkeeper import isolation
@@ -139,7 +139,7 @@ class BookKeeperLedgerStore:
         self._explicit_lac: ExplicitLac | None = None
         self._working = InProgress(io.loop)
         self._closed = False
-        self._closing: Any = None
+        self._closing: Task[None] | None = None
 
     @classmethod
     async def open_store(

@@ -11,9 +11,9 @@ import logging
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from magnetar.io.interfaces import Buffer, Loop
+from magnetar.io.interfaces import Buffer, Future, Loop, Task
 from magnetar.io.waiting import finished, outcome, settle
 from magnetar.ledger.bookkeeper.add_run import AddEncoder, AddRun
 from magnetar.ledger.bookkeeper.adds import AddStream
@@ -109,7 +109,7 @@ class BookKeeperWriter:
         ]
         self._stripes = [place.stream.stripe for place in self._places]
         self._telling = False
-        self._change: Any = None
+        self._change: Task[None] | None = None
         """The change of the ensemble; while it is in progress, no further entries count."""
         self._tried: set[str] = set()
         """Bookies that failed since an entry last counted."""
@@ -119,8 +119,8 @@ class BookKeeperWriter:
         self._over = False
         """Whether the listener gets no more calls."""
         self._sealing = False
-        self._closing: Any = None
-        self._settled: Any = None
+        self._closing: Task[tuple[int, int]] | None = None
+        self._settled: Future[None] | None = None
         """A future for the time when all entries count, or the writer has ended."""
 
     @property
@@ -175,8 +175,7 @@ class BookKeeperWriter:
                 raise self._refused
             self._refused = LedgerClosed(f"the writer of ledger {self.ledger_id} is closed")
             self._closing = self._loop.create_task(self._close())
-        result: tuple[int, int] = await outcome(self._loop, self._closing)
-        return result
+        return await outcome(self._loop, self._closing)
 
     def forget_before(self, entry_id: int) -> None:
         """Does nothing: bookies keep entries until the ledger is deleted."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from magnetar.io.interfaces import File, Io, Worker
+from magnetar.io.interfaces import File, Future, Io, Task, Worker
 from magnetar.io.jobs import run_job
 from magnetar.io.slices import each
 from magnetar.io.space_reserve import SpaceExhausted, is_shortage
@@ -130,12 +130,12 @@ class Compaction:
         self._table = table
         self._failed = failed
         self._worker: Worker | None = None
-        self._task: Any = None
+        self._task: Task[None] | None = None
         self._result: Compacted | None = None
         self._not_before = 0.0
         self._schedule = _Schedule(settings, io.loop.time())
         self._rewriting: Rewriting | None = None
-        self._pause: Any = None
+        self._pause: Future[None] | None = None
         self._stopping = False
         self._rewritten = {MINOR: 0, MAJOR: 0, SORTING: 0}
         self._written_bytes = 0
@@ -377,7 +377,7 @@ class Compaction:
         if self._pause is not None and not self._pause.done():
             self._pause.set_result(None)
 
-    def _ended(self, task: Any) -> None:
+    def _ended(self, task: Task[None]) -> None:
         self._task = None
         error = task.exception()
         if error is not None:

@@ -14,9 +14,9 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from magnetar.io.interfaces import Disk, Io, Worker
+from magnetar.io.interfaces import Cancellable, Disk, Io, Worker
 from magnetar.lazy_dataclass import dataclass
 
 _log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class DiskGuard:
         self._disk: Disk = io.disk
         self._worker = worker
         self._settings = settings
-        self._timer: Any = None
+        self._timer: Cancellable | None = None
         self._stopped = False
         self._shortage = ""
         self._samples: deque[tuple[float, int]] = deque(maxlen=_SAMPLES)

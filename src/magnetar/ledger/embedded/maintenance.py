@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from magnetar.io.interfaces import Cancellable, Disk, Io, Worker
+from magnetar.io.interfaces import Cancellable, Disk, Io, Task, Worker
 from magnetar.io.jobs import run_job
 from magnetar.io.reminder import Reminder
 from magnetar.io.slices import each
@@ -79,7 +79,7 @@ class Maintenance:
         self._log_start = log_start
         self._reclaimed = reclaimed
         self._failed = failed
-        self._task: Any = None
+        self._task: Task[None] | None = None
         self._retry: Cancellable | None = None
         self._not_before = 0.0
         """When a step that had no room is retried, on the loop's clock."""
@@ -190,7 +190,7 @@ class Maintenance:
         dead = self._segments.of(SegmentState.DEAD)
         return [segment_id for segment_id in dead if not self._reads.is_pinned(segment_id)]
 
-    def _ended(self, task: Any) -> None:
+    def _ended(self, task: Task[None]) -> None:
         error = task.exception()
         if error is not None:
             self._failed("cannot maintain the ledger store", error)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from magnetar.invariants import must
-from magnetar.io.interfaces import File, Io
+from magnetar.io.interfaces import File, Future, Io
 from magnetar.io.reminder import Reminder
 from magnetar.io.slices import let_others
 from magnetar.io.waiting import outcome
@@ -71,7 +71,7 @@ class EmbeddedLedgerStore:
         self._recovering: dict[int, Any] = {}
         self._deleting: dict[int, Any] = {}
         self._short: Callable[[str], object] = lambda _reason: None
-        self._stopped: Any = None
+        self._stopped: Future[None] | None = None
         failure = StoreFailure(io)
         reminder = self._reminder = Reminder(io.loop)
         store_id = store_identity(io.disk, directory, lambda: io.randomness.token(STORE_ID_BYTES))

@@ -6,7 +6,7 @@ import logging
 from array import array
 from typing import Any
 
-from magnetar.io.interfaces import Cancellable, Io
+from magnetar.io.interfaces import Cancellable, Future, Io, Task
 from magnetar.io.waiting import finished
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.ledger.interface import LedgerClosed, LedgerError, LedgerWriter, Quorums
@@ -49,7 +49,7 @@ class MetadataJournal:
         """The journal that is being started; both are written until it is complete."""
         self._before: list[int] = []
         """Ledgers of journals that are deleted once the next one is complete."""
-        self._task: Any = None
+        self._task: Task[None] | None = None
         self._timer: Cancellable | None = None
         self._stopped = False
         self.snapshots = 0
@@ -204,7 +204,7 @@ class _Target:
         self._failed = failed
         self._error: LedgerError | None = None
         self._last = self._durable = -1
-        self._waiter: Any = None
+        self._waiter: Future[None] | None = None
         self._snapshot_bytes = self._edit_bytes = 0
         writer.set_listener(self)
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from magnetar.io.interfaces import Clock, Loop, Transport
+from magnetar.io.interfaces import Clock, Future, Loop, Transport
 from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import ChangeKind
 from magnetar.metadata.zookeeper.jute import JuteError, JuteReader
@@ -44,7 +44,7 @@ class Request:
     path: str
     packet: bytes
     take: Take
-    future: Any
+    future: Future[Any]
     """Gets the result of ``take``, or an error."""
     repeatable: bool
     """It changes nothing, so that it may be sent again on another connection."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple
 
-from magnetar.io.interfaces import Cancellable, Clock, ConnectingNetwork, Loop, Randomness
+from magnetar.io.interfaces import Cancellable, Clock, ConnectingNetwork, Future, Loop, Randomness, Task
 from magnetar.io.waiting import fail, finished, nobody_waits, settle, sleep
 from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import (
@@ -91,11 +91,11 @@ class ZooKeeperSession:
         self._last_zxid = 0
         self._alive_at = 0.0
         """When the last answered request was sent."""
-        self._ended_connection: Any = None
+        self._ended_connection: Future[None] | None = None
         self._greeted: Any = None
-        self._opened: Any = outside.loop.create_future()
+        self._opened: Future[None] = outside.loop.create_future()
         self._timer: Cancellable | None = None
-        self._task: Any = None
+        self._task: Task[None] | None = None
         self._closed = False
         self.session_id = 0
         """0: there is no session."""
@@ -184,7 +184,8 @@ class ZooKeeperSession:
                 await sleep(self._loop, pause)
                 if await self._connect(host, port):
                     begun = self._clock.monotonic()
-                    await finished(self._loop, self._ended_connection)
+                    if self._ended_connection is not None:
+                        await finished(self._loop, self._ended_connection)
                     if self._clock.monotonic() >= begun + _SOUND_SECONDS:
                         pause = 0.0
                         continue
@@ -360,7 +361,8 @@ class ZooKeeperSession:
         settle(self._greeted, None)
         was_connected = self._connection is not None
         self._connection = None
-        settle(self._ended_connection)
+        if self._ended_connection is not None:
+            settle(self._ended_connection)
         again = [request for request in unanswered if request.repeatable and not self._closed]
         self._waiting.extendleft(reversed(again))
         for request in unanswered:

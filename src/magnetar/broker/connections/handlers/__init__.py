@@ -48,7 +48,7 @@ async def _answer(
         connection.send(refusal(request_id, told))
 
 
-def _begin(connection: Connection, message: Any, work: Coroutine[Any, Any, None]) -> None:
+def _begin(connection: Connection, message: Any, work: Coroutine[object, None, None]) -> None:
     """Starts the handler of a request, which counts as in progress until the handler ends."""
     size = message.ByteSize()
     connection.requests.began(size)

@@ -35,7 +35,7 @@ from magnetar.broker.topics.markers import Marker
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.within import NoConnection
 from magnetar.errors import BrokerError, ServiceNotReady, TopicTerminated
-from magnetar.io.interfaces import Io
+from magnetar.io.interfaces import Cancellable, Io
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import EARLIEST, Position
@@ -79,7 +79,7 @@ class ReplicatedSubscriptions:
         self._looked: Position = topic.max_read_position
         self._markers = 0
         """Markers that were stored since the last check for published messages."""
-        self._timer: Any = None
+        self._timer: Cancellable | None = None
         self._wait = settings.snapshot_seconds
         """The time until the next check."""
         self._follows = False
