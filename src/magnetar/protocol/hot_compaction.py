@@ -41,8 +41,7 @@ class LatestKeys:
         """:param retain_keyless: whether messages without a key stay"""
         self.retain_keyless = retain_keyless
         self.shelves: list[dict[bytes, int]] = [{} for _ in range(SHELVES)]
-        """Keys and the numbers of their latest messages. A single dict would temporarily double its memory to
-        grow."""
+        """Keys and the numbers of their latest messages. One dict would take twice its memory to grow."""
         self.key_count = 0
         self.key_bytes = 0
         """The bytes of all keys in memory."""
@@ -130,7 +129,7 @@ class LatestKeys:
         self.part_bytes += 12 + size
 
     def spill(self, number: int) -> None:
-        """Moves the keys of one shelf to :attr:`parts`; all shelves, before anything else is numbered."""
+        """Adds the keys of one shelf to :attr:`parts`; all shelves, before anything else is numbered."""
         shelf = self.shelves[number]
         for key, latest in shelf.items():
             former: int = latest
@@ -377,8 +376,7 @@ class LatestKeys:
         out: bytearray,
         out_ends: array[int],
     ) -> int:
-        """Appends what stays of entries [first, end) to ``out``, each with its id, and the end of each to
-        ``out_ends``.
+        """Appends what stays of entries [first, end) to ``out``, with ids, and their ends to ``out_ends``.
 
         :return: the first entry of which only a part stays, or ``end``; see :meth:`left_of`
         """
@@ -414,8 +412,7 @@ class LatestKeys:
         return self.messages if kind in (BATCH, OPENED) else 1
 
     def left_of(self, payload: bytes) -> bytes:
-        """Returns the uncompressed payload of a batch with what stays of the entry at which :meth:`copy`
-        stopped."""
+        """Returns an uncompressed batch with what stays of the entry at which :meth:`copy` stopped."""
         count = self.messages
         out = bytearray()
         position = 0
@@ -585,8 +582,7 @@ def _varint(buffer: bytes, position: int, end: int) -> int:
 
 
 def _metadata_at(buffer: bytes, start: int, end: int) -> int:
-    """Returns the position of an entry's metadata size, behind broker metadata and checksum; -1 if sizes are
-    invalid."""
+    """Returns where the metadata size is, behind broker metadata and checksum; -1 if sizes are invalid."""
     position = start
     if end - position > 6 and buffer[position] == 0x0E and buffer[position + 1] == 0x02:
         size = _size_at(buffer, position + 2)

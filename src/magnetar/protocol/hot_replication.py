@@ -585,8 +585,7 @@ def _varint(buffer: bytes, position: int, end: int) -> int:
 
 
 def _metadata_at(buffer: bytes, start: int, end: int) -> int:
-    """Returns the position of an entry's metadata size, behind broker metadata and checksum; -1 if sizes are
-    invalid."""
+    """Returns where the metadata size is, behind broker metadata and checksum; -1 if sizes are invalid."""
     position = start
     if end - position > 6 and buffer[position] == 0x0E and buffer[position + 1] == 0x02:
         size = _size_at(buffer, position + 2)
