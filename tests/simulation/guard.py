@@ -26,7 +26,7 @@ _CORE = "core"
 _HEARD_SECONDS = 2.0
 """After so long nothing of a role is left that was banned."""
 _SLOW_SECONDS = 10.0
-"""The time that a broker may take in addition while each job of its disk takes a second: it reads permissions."""
+"""What a broker may take in addition to read permissions, while each job of its disk takes a second."""
 
 
 class Guard:
