@@ -96,7 +96,7 @@ class ProviderChain:
                     return authenticated, provider.method
                 except AuthenticationFailure as error:
                     counts.failed += 1
-                    # The first error concerns the method that the client chose.
+                    # The first error concerns what the client meant.
                     failure = failure or error
         if failure is not None:
             raise failure
