@@ -1,4 +1,4 @@
-"""The flags of commands that ask a broker: its address and the credentials."""
+"""The flags of commands that use a broker: its address and the credentials."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add_access_flags(command: argparse.ArgumentParser) -> None:
 
 
 def access_values(parsed: argparse.Namespace) -> dict[str, str | None]:
-    """What they say, by the names of ``client.conf``."""
+    """Returns the values of the flags by the names of ``client.conf``."""
     return {
         "webServiceUrl": parsed.admin_url,
         "authPlugin": parsed.auth_plugin,

@@ -1,4 +1,4 @@
-"""``magnetar check FILE``: what of a Pulsar configuration is honoured, without a start."""
+"""``magnetar check FILE``: how a Pulsar configuration would be used, without a start."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def run_check(parsed: argparse.Namespace) -> int:
-    """Answers the exit code: 0 a start would not be refused, 1 it would, or the file cannot be read."""
+    """Returns the exit code: 0 a start would not be refused, 1 it would, or the file cannot be read."""
     from magnetar.config.reading import ConfigurationError
     from magnetar.server.configuration_check import check, kind_of
 
@@ -86,7 +86,7 @@ def _json(kind: str, checked: Checked) -> str:
 
 
 def _table(checked: Checked) -> list[str]:
-    """By fate, the worst first."""
+    """Returns the settings by status, the worst first."""
     from magnetar.config.fates import Fate
 
     order = list(Fate)
@@ -106,7 +106,7 @@ def _cut(value: str) -> str:
 
 
 def _sentences(kind: str, checked: Checked) -> list[str]:
-    """What a start would say, and whether there would be one."""
+    """Returns the messages of a start, and whether it would succeed."""
     from magnetar.config.fates import Fate
 
     told = [each for each in checked.findings if each.fate in (Fate.NOT_HONOURED, Fate.UNKNOWN)]

@@ -1,6 +1,6 @@
 """Addresses and credentials of commands: from flags, else the environment, else a ``client.conf``.
 
-The file is the one that ``PULSAR_CLIENT_CONF`` names; keys are Pulsar's.
+``PULSAR_CLIENT_CONF`` names the file; its keys are Pulsar's.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _ADMIN_URL = "http://localhost:8080"
 _SERVICE_URL = "pulsar://localhost:6650"
 _OWN_FACTORY = "org.apache.pulsar.common.util.DefaultPulsarSslFactory"
 Flags = Mapping[str, str | bool | None]
-"""What a command line says, by the keys of ``client.conf``; None and False: nothing."""
+"""Flags of the command line, by the keys of ``client.conf``; None and False: not given."""
 
 
 class AccessRefused(Exception):
-    """What is set cannot be honoured; the text says why, and holds no secret."""
+    """A value cannot be honoured; the text says why, without secrets."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterAccess:
-    """Where a cluster is, and what goes for everybody who asks it."""
+    """The addresses of a cluster, and the credentials and TLS settings for it."""
 
     service_url: str
     admin_url: str
@@ -46,7 +46,7 @@ class ClusterAccess:
     tls: ClientTls
 
     def http(self, *, timeout_seconds: float, warn: Callable[[str], None] | None = None) -> AdminHttp:
-        """The admin interface. :raises AdminError: its URL is none"""
+        """Returns the admin interface. :raises AdminError: its URL is malformed"""
         from magnetar.admin_client.http import AdminHttp
 
         return AdminHttp(
@@ -58,7 +58,7 @@ class ClusterAccess:
         )
 
     def client_options(self) -> dict[str, Any]:
-        """Arguments of ``magnetar.client.Client``."""
+        """Returns arguments of ``magnetar.client.Client``."""
         return {
             "authentication": self.authentication,
             "tls_files": self.tls.files,
@@ -68,7 +68,7 @@ class ClusterAccess:
 
 
 def cluster_access(flags: Flags) -> ClusterAccess:
-    """:raises AccessRefused: something cannot be honoured"""
+    """:raises AccessRefused: a value cannot be honoured"""
     from magnetar.io.tls import ClientTls
     from magnetar.security.client_authentication.authentication import NoCredentials
     from magnetar.security.client_authentication.plugins import authentication_of
@@ -91,13 +91,13 @@ def cluster_access(flags: Flags) -> ClusterAccess:
 
 
 def _general(found: Mapping[str, str], scheme: str) -> str:
-    """An address that is there for both listeners, where it is one of this listener."""
+    """Returns the common address of both listeners, if its scheme is that of this listener."""
     both = (found.get(key, "") for key in ("webServiceUrl", "serviceUrl"))
     return next((url for url in both if url.startswith(scheme)), "")
 
 
 def _settings(flags: Flags) -> dict[str, str]:
-    """What is set, without what is empty."""
+    """Returns the settings that are not empty."""
     found = _of_file()
     for variable, key in _ENVIRONMENT.items():
         if os.environ.get(variable):

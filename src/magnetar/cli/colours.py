@@ -1,4 +1,4 @@
-"""Emphasis in what commands print: on terminals only, and not where ``NO_COLOR`` is set (https://no-color.org)."""
+"""Emphasis in output: only on terminals, and not if ``NO_COLOR`` is set (https://no-color.org)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def _shows(stream: TextIO) -> bool:
 
 
 def bold(stream: TextIO, text: str) -> str:
-    """A heading, as it is written to this stream."""
+    """Returns a heading for the stream."""
     return f"{_BOLD}{text}{_PLAIN}" if _shows(stream) else text
 
 
 def red(stream: TextIO, text: str) -> str:
-    """What went wrong, as it is written to this stream."""
+    """Returns an error for the stream."""
     return f"{_RED}{text}{_PLAIN}" if _shows(stream) else text

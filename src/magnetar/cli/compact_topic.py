@@ -1,4 +1,4 @@
-"""``magnetar compact-topic``: by the broker that runs on the data, or on the data alone where none does."""
+"""``magnetar compact-topic``: through the running broker, or directly on the data of a stopped one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def add_compact_topic(commands: argparse._SubParsersAction[argparse.ArgumentPars
 
 
 def run_compact_topic(parsed: argparse.Namespace) -> int:
-    """Answers the exit code: 0 it is compacted, 1 it is not."""
+    """Returns the exit code: 0 the topic was compacted, 1 it was not."""
     from magnetar.config.settings import ConfigurationError, load
     from magnetar.ledger.embedded.identity import StoreLocked
     from magnetar.ledger.interface import LedgerError

@@ -1,4 +1,4 @@
-"""``magnetar completion``: scripts by which shells complete lines of ``magnetar``, ``pulsar-admin`` and
+"""``magnetar completion``: shell scripts that complete command lines of ``magnetar``, ``pulsar-admin`` and
 ``pulsar-client``."""
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def add_completion(commands: argparse._SubParsersAction[argparse.ArgumentParser]
 
 
 def run_completion(parsed: argparse.Namespace, magnetar: argparse.ArgumentParser) -> int:
-    """Prints a script, or what may come next, one a line."""
+    """Prints a script, or the candidates, one per line."""
     if parsed.what in _SCRIPTS:
         sys.stdout.write(_SCRIPTS[parsed.what])
         return 0
@@ -86,7 +86,7 @@ def _client() -> argparse.ArgumentParser:
 
 
 def _split(line: str) -> tuple[list[str], str]:
-    """The words before the last one, and that."""
+    """Returns the words before the last one, and the last one."""
     try:
         words = shlex.split(line)
     except ValueError:
@@ -98,7 +98,7 @@ def _split(line: str) -> tuple[list[str], str]:
 
 
 def _of_parser(parser: argparse.ArgumentParser, words: list[str], current: str) -> Iterable[str]:
-    """Commands below the one that the words name, its options and their values, topics."""
+    """Returns subcommands of the words' command, its options and their values, and topics."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for index, word in enumerate(words):
@@ -114,7 +114,7 @@ def _of_parser(parser: argparse.ArgumentParser, words: list[str], current: str) 
 
 
 def _operand(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Action | None:
-    """What comes next that is no option."""
+    """Returns the next positional argument."""
     known = parser._option_string_actions
     given, skip = 0, False
     for word in words:

@@ -1,4 +1,4 @@
-"""``magnetar doctor``: what a broker will find on this machine, and what to do about it."""
+"""``magnetar doctor``: checks this machine for a broker, with advice."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run_doctor(parsed: argparse.Namespace) -> int:
-    """Answers the exit code: 0 it is well or could be better, 1 something is in the way."""
+    """Returns the exit code: 0 no problems or only warnings, 1 a problem would prevent a start."""
     from magnetar.server.machine_diagnosis import FindingState
 
     told: list[Finding] = []
@@ -64,7 +64,7 @@ def _findings(parsed: argparse.Namespace) -> Iterator[Finding]:
     from magnetar.server.machine_diagnosis import machine
 
     yield from machine()
-    # What it takes to know more of is loaded when the first lines are there to be read.
+    # Imported after the first lines are printed, because it takes time.
     from magnetar.server.broker_diagnosis import broker
 
     yield from broker(parsed.config, parsed.data_dir)

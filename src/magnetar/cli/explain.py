@@ -1,4 +1,4 @@
-"""``magnetar explain TOPIC``: why nothing arrives, or nothing can be published."""
+"""``magnetar explain TOPIC``: why messages wait, or cannot be published."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from magnetar.cli.access_flags import access_values, add_access_flags
 from magnetar.cli.printable import printable
 
 _WIDTH = 100
-"""Of sentences, in characters; commands stay on one line."""
+"""Width of sentences in characters; commands stay on one line."""
 _WELL = ("nothing", "at_end", "replicating", "resting")
-"""Reasons that are none."""
+"""Reasons that are not problems."""
 _BOLD, _GREEN, _YELLOW, _CYAN = "1", "32", "33", "36"
 Paint = Callable[[str, str], str]
 
@@ -41,7 +41,7 @@ def add_explain(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def run_explain(parsed: argparse.Namespace) -> int:
-    """Answers the exit code: 0 well, 1 there is no explanation."""
+    """Returns the exit code: 0 success, 1 no explanation is available."""
     from magnetar.admin_client import AdminClient, AdminError
     from magnetar.cli.cluster_access import AccessRefused, cluster_access
     from magnetar.naming.errors import InvalidName
@@ -72,7 +72,7 @@ def _coloured(words: str, colour: str) -> str:
 
 
 def _printable(found: Any) -> Any:
-    """The same, and no text in it commands a terminal: names are those of clients."""
+    """Returns the value with texts that are safe for a terminal, because clients choose names."""
     if isinstance(found, dict):
         return {printable(name): _printable(each) for name, each in found.items()}
     if isinstance(found, list):
@@ -81,7 +81,7 @@ def _printable(found: Any) -> Any:
 
 
 def text(found: dict[str, Any], paint: Paint = _plain) -> str:
-    """For a terminal."""
+    """Returns the text for a terminal."""
     found = _printable(found)
     if "partitions" in found:
         head = paint(found["topic"], _BOLD) + f": {len(found['partitions'])} partitions"
@@ -104,7 +104,7 @@ def _topic(found: dict[str, Any], paint: Paint) -> str:
 
 
 def _side(title: str, side: dict[str, Any], paint: Paint) -> list[str]:
-    """Title and reason, the sentence, figures, commands."""
+    """Returns title and reason, the sentence, figures, and commands."""
     reason = side["reason"]
     since = f" for {duration(side['seconds'])}" if "seconds" in side and reason not in _WELL else ""
     lines = [f"{title}: {paint(reason, _GREEN if reason in _WELL else _YELLOW)}{since}"]
@@ -129,7 +129,7 @@ def _figure(value: str | float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Like ``4.2 s``, ``3 min``, ``5 h`` or ``2 days``."""
+    """Returns a text such as ``4.2 s``, ``3 min``, ``5 h`` or ``2 days``."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     if seconds < 3600:

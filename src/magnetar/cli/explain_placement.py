@@ -1,4 +1,4 @@
-"""``magnetar explain-placement BUNDLE``: why a bundle is where it is, and what would move it."""
+"""``magnetar explain-placement BUNDLE``: why a bundle is at its broker, and what would move it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def add_explain_placement(commands: argparse._SubParsersAction[argparse.Argument
 
 
 def run_explain_placement(parsed: argparse.Namespace) -> int:
-    """Answers the exit code: 0 well, 1 there is no explanation."""
+    """Returns the exit code: 0 success, 1 no explanation is available."""
     from magnetar.admin_client import AdminClient, AdminError
     from magnetar.cli.cluster_access import AccessRefused, cluster_access
 
@@ -45,7 +45,7 @@ def run_explain_placement(parsed: argparse.Namespace) -> int:
 
 
 def text(found: dict[str, Any]) -> str:
-    """For a terminal."""
+    """Returns the text for a terminal."""
     lines = [f"{found['bundle']}: {found['owner'] or 'not served'}", "", "Why:"]
     lines += [f"  {sentence}" for sentence in found["why"]]
     lines += ["", "Brokers:"]

@@ -1,4 +1,4 @@
-"""``magnetar export-ledgers``: topics go from a standalone broker's data to a cluster, or back."""
+"""``magnetar export-ledgers``: exports topics from a standalone broker's data to a cluster, or back."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def add_export_ledgers(commands: argparse._SubParsersAction[argparse.ArgumentPar
 
 
 def run_export_ledgers(parsed: argparse.Namespace) -> int:
-    """Answers the exit code: 0 everything went, or can go; 1 not; 2 not understood."""
+    """Returns the exit code: 0 everything was or can be exported, 1 not, 2 wrong usage."""
     from magnetar.config.settings import ConfigurationError, SettingsContradict
     from magnetar.errors import BrokerError
     from magnetar.exporting.errors import NotExported
@@ -144,7 +144,7 @@ def _place(parsed: argparse.Namespace, path: Path) -> ExportPlace:
 
 
 def _selection(parsed: argparse.Namespace) -> Selection:
-    """:raises InvalidName: a name is none"""
+    """:raises InvalidName: a name is not valid"""
     from magnetar.exporting.export import Selection
     from magnetar.naming.namespace_name import NamespaceName
     from magnetar.naming.topic_name import TopicName

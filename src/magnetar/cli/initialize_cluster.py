@@ -19,7 +19,7 @@ _URLS = {
     "auth_plugin": "authenticationPlugin",
     "auth_parameters": "authenticationParameters",
 }
-"""Options, and the keys of a cluster's record."""
+"""Options with their keys in a cluster's record."""
 
 
 def add_initialize_cluster(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -130,7 +130,7 @@ def _access(parsed: argparse.Namespace) -> MetadataAccess:
 
 
 def run_initialize_cluster(parsed: argparse.Namespace) -> int:
-    """Answers the exit code: 0 it is set up, 1 it is not."""
+    """Returns the exit code: 0 the metadata are initialized, 1 they are not."""
     from magnetar.metadata.interface import MetadataError
     from magnetar.metadata.zookeeper.address import EnsembleAddress, ensemble_address
     from magnetar.server.cluster_setup import LEDGERS, ClusterSetup, SetupContradicts, bookkeeper_of

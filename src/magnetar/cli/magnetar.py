@@ -1,4 +1,4 @@
-"""The ``magnetar`` command. A server that starts reads nothing of the commands that do not serve."""
+"""The ``magnetar`` command. Starting a server does not import the other commands."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser(*, servers_alone: bool = False) -> argparse.ArgumentParser:
-    """:param servers_alone: leaves out the commands that do not serve"""
+    """:param servers_alone: only the commands that start servers"""
     parser = argparse.ArgumentParser(
         prog="magnetar", description="A messaging system that speaks Apache Pulsar's protocols."
     )

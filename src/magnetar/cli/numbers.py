@@ -13,7 +13,7 @@ _QUANTITY = re.compile(r"([+-]?\d+)([A-Za-z]?)")
 
 
 def count(text: str) -> int:
-    """0 and above."""
+    """Parses a whole number from 0."""
     number = int(text)
     if number < 0:
         raise argparse.ArgumentTypeError(f"{text} is below 0")
@@ -21,7 +21,7 @@ def count(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    """1 and above."""
+    """Parses a whole number from 1."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not above 0")
@@ -29,18 +29,18 @@ def positive(text: str) -> int:
 
 
 def number(text: str) -> float:
-    """A number up to 1e12 and down to -1e12, with or without a fraction."""
+    """Parses a number from -1e12 to 1e12, with or without a fraction."""
     found = float(text)
-    # Of what is not a number nothing is true.
+    # Comparisons with NaN are false.
     if not abs(found) <= _MOST:
         raise argparse.ArgumentTypeError(f"{text} is nothing to count with")
     return found
 
 
 def quantity(text: str, units: Mapping[str, int]) -> int:
-    """A whole number, and one of these units behind it, small or capital.
+    """Parses a whole number with an optional unit, in lower or upper case.
 
-    :raises ValueError: it has another form
+    :raises ValueError: the text has another form
     """
     match = _QUANTITY.fullmatch(text.strip())
     if match is None or (match[2] and match[2].lower() not in units):

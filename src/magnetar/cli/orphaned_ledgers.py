@@ -1,4 +1,4 @@
-"""``magnetar orphaned-ledgers``: ledgers on a cluster's bookies that nothing names any more, or never did."""
+"""``magnetar orphaned-ledgers``: finds ledgers on a cluster's bookies that no record names."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _hours(text: str) -> int:
 
 
 def run_orphaned_ledgers(parsed: argparse.Namespace) -> int:
-    """Answers the exit code: 0 it was looked, 1 it could not be."""
+    """Returns the exit code: 0 the search is complete, 1 it failed."""
     from magnetar.config.settings import ConfigurationError, SettingsContradict, load
     from magnetar.errors import BrokerError
     from magnetar.exporting.errors import NotExported

@@ -1,4 +1,4 @@
-"""The commands of ``magnetar`` that do not serve: their options, and what runs them."""
+"""The commands of ``magnetar`` that do not start servers: their options and functions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from magnetar.cli.translate_positions import add_translate_positions, run_transl
 
 
 def add_others(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds the commands that do not serve, except ``version``."""
+    """Adds the commands that do not start servers, except ``version``."""
     _add_pipeline(commands)
     _add_storage(commands)
     add_initialize_cluster(commands)
@@ -170,4 +170,4 @@ OTHERS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "translate-positions": run_translate_positions,
     "version": _version,
 }
-"""What runs each of them but ``completion``."""
+"""The function of each command except ``completion``."""

@@ -1,4 +1,4 @@
-"""Messages at a rate."""
+"""Limits the rate of messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 def paced(rate: float) -> Iterator[None]:
-    """Each next one waits for its turn; ``rate`` a second, 0: no bound."""
+    """Yields at most ``rate`` times per second; 0: no limit."""
     due = time.monotonic()
     while True:
         if rate:

@@ -1,4 +1,4 @@
-"""What others have written, on a terminal: on one line, in its columns, without what would command it."""
+"""Makes texts of clients safe for a terminal: on one line, within columns, without control characters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import unicodedata
 
 
 def printable(text: str) -> str:
-    """On one line, and without what would command a terminal."""
+    """Returns the text on one line, without control sequences."""
     if text.isprintable():
         return text
     return "".join(
@@ -16,12 +16,12 @@ def printable(text: str) -> str:
 
 
 def cells(text: str) -> int:
-    """How many columns of a terminal it takes; it is printable."""
+    """Returns the number of columns of a printable text."""
     return len(text) if text.isascii() else sum(map(_cells_of, text))
 
 
 def fitted(text: str, width: int) -> str:
-    """Cut to so many columns, with a sign that something is missing, or filled up with blanks."""
+    """Returns the text cut to ``width`` columns, with a sign for the missing part, or padded with blanks."""
     missing = width - cells(text)
     if missing >= 0:
         return text + " " * missing

@@ -24,12 +24,12 @@ _ALIASES = {
     "sources getstatus": "sources status",
     "sinks getstatus": "sinks status",
 }
-"""Pulsar's other names."""
+"""Aliases of Pulsar."""
 
 
 @on_standard_streams
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; answers the exit code: 0 well, 1 failed or not understood, as Pulsar's does."""
+    """Runs the command; returns the exit code: 0 success, 1 failure or wrong usage, as Pulsar's tool does."""
     try:
         return _run(list(sys.argv[1:] if arguments is None else arguments))
     except (AccessRefused, AdminError, InvalidName, UsageError) as error:
@@ -75,7 +75,7 @@ def _version() -> int:
 
 
 def _told(root: Root, group: str) -> int:
-    """Help where no command is named; that is asked for, or a mistake."""
+    """Prints help without a command: on request, or after a mistake."""
     from magnetar.cli.admin import help as told
 
     text = told.of_group(group) if group else told.overview() if root.help else told.guide()
@@ -96,14 +96,14 @@ def _with_headings(text: str) -> str:
 
 
 def _names() -> list[str]:
-    """Of all commands, those that are left out, too."""
+    """Returns the names of all commands, including those that are left out."""
     return [*commands(), *left_out.commands()]
 
 
 def _check(wanted: str, shared: str, known: Iterable[str]) -> None:
-    """:param shared: what they all begin with
+    """:param shared: common prefix of the names
 
-    :raises UsageError: there is no such command
+    :raises UsageError: the command is unknown
     """
     known = list(known)
     if wanted in known:
@@ -121,7 +121,7 @@ def _http(root: Root) -> AdminHttp:
 
 
 def _action(name: str) -> Action:
-    """What a command of the table does."""
+    """Returns the function of a command."""
     from magnetar.cli.admin import (
         backlogs,
         bookies,

@@ -12,7 +12,7 @@ from magnetar.cli.streams import on_standard_streams
 
 @on_standard_streams
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; answers the exit code: 0 well, 1 failed or not understood, as Pulsar's does."""
+    """Runs the command; returns the exit code: 0 success, 1 failure or wrong usage, as Pulsar's tool does."""
     known = parser()
     parsed, rest = known.parse_known_args(arguments)
     if parsed.command in COMMANDS_OF_LATER:

@@ -14,7 +14,7 @@ _NOT_UNDERSTOOD = 2
 
 @on_standard_streams
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; answers the exit code: 0 well, 1 failed, 2 not understood, 3 void."""
+    """Runs the command; returns the exit code: 0 success, 1 failed, 2 wrong usage, 3 void."""
     known = parser()
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given and given[0] in COMMANDS_OF_LATER:

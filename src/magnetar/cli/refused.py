@@ -1,5 +1,5 @@
-"""What a command line asks for and cannot have."""
+"""The error for command lines that cannot be carried out."""
 
 
 class Refused(Exception):
-    """The command line, or what is to be sent, cannot be carried out; the text says why."""
+    """The command line or its message cannot be processed; the text says why."""

@@ -1,5 +1,5 @@
-"""Commands that serve: ``magnetar standalone``, all in one process; ``broker``, on ZooKeeper and BookKeeper;
-``proxy``, ``discovery`` and ``websocket``, before brokers.
+"""Commands that start servers: ``magnetar standalone``, all in one process; ``broker``, on ZooKeeper and
+BookKeeper; ``proxy``, ``discovery`` and ``websocket``, in front of brokers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 def add_servers(commands: Commands) -> None:
-    """Adds the commands that serve."""
+    """Adds the commands that start servers."""
     _add_standalone(commands)
     _add_broker(commands)
     _add_proxy(commands)
@@ -174,7 +174,7 @@ def _add_listener(parser: argparse.ArgumentParser) -> None:
 
 
 def _folder(text: str) -> Path:
-    # An unset variable of a script would else mean the current folder.
+    # Otherwise an unset variable of a script would mean the current folder.
     if not text:
         raise argparse.ArgumentTypeError("the name of the directory is empty")
     return Path(text)
@@ -216,15 +216,15 @@ def _run_broker(parsed: argparse.Namespace) -> int:
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """Keeps Python from looking for garbage while it reads the modules of a server.
+    """Disables garbage collection while the modules of a server are imported.
 
-    They leave next to none, and the collections are a tenth of the time that a start takes.
+    Imports leave almost no garbage, and the collections would take a tenth of the time of a start.
     """
     gc.disable()
     try:
         yield
     finally:
-        # Modules live as long as the process.
+        # Modules live as long as the process, so later collections need not scan them.
         gc.freeze()
         gc.enable()
 
@@ -266,7 +266,7 @@ def _run_websocket(parsed: argparse.Namespace) -> int:
 
 
 def _options_beside(parsed: argparse.Namespace, overrides: Mapping[str, str]) -> dict[str, Any]:
-    """The fields of ``OptionsBeside``."""
+    """Returns the fields of ``OptionsBeside``."""
     return {
         "config": parsed.config,
         "overrides": _given(parsed, overrides),
@@ -278,7 +278,7 @@ def _options_beside(parsed: argparse.Namespace, overrides: Mapping[str, str]) ->
 
 
 def _given(parsed: argparse.Namespace, keys: Mapping[str, str]) -> dict[str, str]:
-    """Settings that options say, by Pulsar's names."""
+    """Returns the settings of given options, by Pulsar's names."""
     given = {key: getattr(parsed, option) for option, key in keys.items()}
     return {key: str(value) for key, value in given.items() if value is not None}
 
@@ -290,4 +290,4 @@ SERVERS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "standalone": _run_standalone,
     "websocket": _run_websocket,
 }
-"""What runs each command that serves."""
+"""The function of each command that starts a server."""

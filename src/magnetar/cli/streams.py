@@ -1,4 +1,4 @@
-"""Standard streams that are closed, before a command runs or while it prints."""
+"""Handles standard streams that are closed before a command runs or while it prints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Main = Callable[[Sequence[str] | None], int]
 
 
 def on_standard_streams(main: Main) -> Callable[..., int]:
-    """A command that runs quietly with closed streams, and ends quietly when nobody reads what it prints."""
+    """Returns a command that works with closed streams, and ends quietly when its output is closed."""
 
     @wraps(main)
     def run(arguments: Sequence[str] | None = None) -> int:
@@ -29,12 +29,12 @@ def on_standard_streams(main: Main) -> Callable[..., int]:
 
 
 def discard_output() -> None:
-    """For who found that nobody reads it: the interpreter flushes once more when it ends."""
+    """Discards further output after a closed pipe, because the interpreter flushes once more at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _open_missing() -> None:
-    """A closed stream's number would go to the next file or socket, and what is printed into that."""
+    """Opens closed streams: otherwise the next file or socket would get their number, and the output."""
     for number in range(3):
         try:
             os.fstat(number)

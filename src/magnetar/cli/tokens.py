@@ -29,7 +29,7 @@ _MOST_TOKEN_BYTES = 1 << 20
 
 
 class TokensFailed(Exception):
-    """What was asked for cannot be done; the text says why."""
+    """The command failed; the text says why."""
 
 
 def add_tokens(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -131,7 +131,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def run_tokens(parsed: argparse.Namespace) -> int:
-    """Answers the exit code: 0 well, 1 not."""
+    """Returns the exit code: 0 success, 1 failure."""
     from magnetar.errors import AuthenticationFailure
     from magnetar.security.key_material import UnusableKey
 
@@ -178,7 +178,7 @@ def _create_key_pair(parsed: argparse.Namespace) -> None:
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
-    """A file that is there already keeps who may read it no longer: it is made anew."""
+    """Writes a new file with its own permissions, in place of an existing one."""
     path.unlink(missing_ok=True)
     number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(number, "wb") as file:
@@ -267,7 +267,7 @@ def _decoded(part: str) -> str:
     raw = base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True)
     text = raw.decode("utf-8")
     json.loads(text)
-    # What a terminal would take for something else stays escaped.
+    # Characters that are not printable stay escaped.
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
@@ -285,7 +285,7 @@ def _validate(parsed: argparse.Namespace) -> None:
 
 
 def _shown(value: object) -> str:
-    """As Java prints what it has read from JSON."""
+    """Returns a JSON value in Java's form."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}={_shown(part)}" for key, part in value.items()) + "}"
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""``magnetar translate-positions``: ids of messages that were exported, wherever somebody keeps them."""
+"""``magnetar translate-positions``: translates ids of exported messages that are kept elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _OFFSETS = "offsets"
 _HEAD_LINES = 2
-"""Of a file of offsets: its version, and what Spark keeps for itself."""
+"""Lines before the offsets in a file: its version, and Spark's own data."""
 
 
 def add_translate_positions(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -44,7 +44,7 @@ def add_translate_positions(commands: argparse._SubParsersAction[argparse.Argume
 
 
 def run_translate_positions(parsed: argparse.Namespace) -> int:
-    """Answers the exit code: 0 translated, 1 not, 2 not understood."""
+    """Returns the exit code: 0 translated, 1 not translated, 2 wrong usage."""
     from magnetar.exporting.mapping import Mapping, NotTranslated
     from magnetar.naming.errors import InvalidName
 
@@ -70,7 +70,7 @@ def run_translate_positions(parsed: argparse.Namespace) -> int:
 
 
 def _translated(mapping: Mapping, topic: str, text: str) -> str:
-    """:raises NotTranslated: it is no id, or not in the mapping"""
+    """:raises NotTranslated: the text is not an id, or not in the mapping"""
     from magnetar.client.exceptions import InvalidMessage
     from magnetar.client.message_id import MessageId
     from magnetar.exporting.mapping import NotTranslated
@@ -104,10 +104,10 @@ def _numbers(text: str) -> list[int]:
 
 
 def _translate_checkpoint(mapping: Mapping, source: Path, target: Path) -> None:
-    """Copies a checkpoint, and translates the offsets in it.
+    """Copies a checkpoint and translates its offsets.
 
-    :raises NotTranslated: it is none, or names what the mapping does not tell
-    :raises OSError: a file cannot be read or written; the target is there already
+    :raises NotTranslated: the folder is not a checkpoint, or refers to positions outside the mapping
+    :raises OSError: a file cannot be read or written, or the target exists
     """
     from magnetar.exporting.mapping import NotTranslated
 
@@ -115,7 +115,7 @@ def _translate_checkpoint(mapping: Mapping, source: Path, target: Path) -> None:
         raise NotTranslated(f"{source} is not a Spark checkpoint: it has no directory {_OFFSETS}")
     files = [each for each in sorted((source / _OFFSETS).iterdir()) if each.name.isdigit()]
     translated = {each.name: _translated_offsets(mapping, each) for each in files}
-    # Spark keeps sums beside its files, and refuses what does not fit them.
+    # Spark keeps checksums next to its files, and refuses files that do not match.
     offsets_sums = shutil.ignore_patterns(".*.crc")
 
     def without_sums(folder: str, names: list[str]) -> set[str]:
@@ -135,9 +135,9 @@ def _translated_offsets(mapping: Mapping, path: Path) -> str:
 
 
 def _translated_line(mapping: Mapping, line: str) -> str:
-    """One source's offset; that of another kind of source stays.
+    """Translates one source's offset; offsets of other kinds of sources stay.
 
-    :raises InvalidName: it is edited, and names what is no topic
+    :raises InvalidName: the offset was edited, and has an invalid topic name
     """
     from magnetar.naming.topic_name import TopicName
 
@@ -148,7 +148,7 @@ def _translated_line(mapping: Mapping, line: str) -> str:
     if not isinstance(offset, dict) or not isinstance(offset.get("topics"), dict):
         return line
     for topic, each in offset["topics"].items():
-        # Who edits a checkpoint may write names short, as the source takes them.
+        # An edited checkpoint may have short names, which the source accepts.
         name = str(TopicName.parse(topic))
         if name in mapping.topics:
             offset["topics"][topic] = _translated_topic(mapping, name, each)

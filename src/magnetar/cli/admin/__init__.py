@@ -1,1 +1,1 @@
-"""The commands of ``pulsar-admin``: a table of them, their options, and what each asks."""
+"""The commands of ``pulsar-admin``: their table, their options, and their requests."""

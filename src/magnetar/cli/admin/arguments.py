@@ -1,4 +1,4 @@
-"""Command lines: which command, with which options, as the table ``commands.tsv`` has them."""
+"""Parses command lines according to the table ``commands.tsv``."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Option:
 
     @property
     def key(self) -> str:
-        """The first name, without dashes."""
+        """The first name without dashes."""
         return self.names[0].lstrip("-")
 
     def parse(self, text: str) -> Any:
-        """The typed value. :raises UsageError: it has another form"""
+        """Returns the typed value. :raises UsageError: the text has another form"""
         kind = self.type.removesuffix(" comma").removesuffix("(int)")
         try:
             if kind in ("int", "long"):
@@ -69,7 +69,7 @@ class Option:
         return text
 
     def initial(self) -> Any:
-        """The value when it is not given."""
+        """Returns the value of an absent option."""
         if self.type == "flag":
             return self.default in _TRUE
         if self.default == "-":
@@ -80,8 +80,8 @@ class Option:
 
 
 def advice(wanted: str, known: Iterable[str]) -> str:
-    """Which ones may have been meant, as the end of a sentence; empty: nobody knows."""
-    # Loaded for those who mistyped.
+    """Returns similar names, as the end of a sentence; empty: there are none."""
+    # Imported only for mistyped names.
     from difflib import get_close_matches
 
     close = get_close_matches(wanted, list(known), 3)
@@ -104,9 +104,9 @@ class AdminCommand:
     options: list[Option] = field(default_factory=list)
 
     def parse(self, words: Sequence[str]) -> dict[str, Any]:
-        """Values by option and operand.
+        """Returns values by option and operand.
 
-        :raises UsageError: an option is unknown, or something is missing or too much
+        :raises UsageError: an option is unknown, or an argument is missing or superfluous
         """
         values = {option.key: option.initial() for option in (*self.options, *self.operands)}
         known = {name: option for option in self.options for name in option.names}
@@ -147,7 +147,7 @@ class AdminCommand:
 
 
 def _joined(before: Any, value: Any, option: Option) -> Any:
-    """What is given several times adds up, where it is a list or a map."""
+    """Combines repeated options that are lists or maps."""
     if option.type.startswith("list") and before:
         return [*before, *value]
     if option.type.startswith("map") and before:
@@ -157,9 +157,9 @@ def _joined(before: Any, value: Any, option: Option) -> Any:
 
 @cache
 def commands() -> dict[str, AdminCommand]:
-    """All commands by name, in the table's order."""
+    """Returns all commands by name, in the table's order."""
     found: dict[str, AdminCommand] = {}
-    # Read as a file beside this one: importlib.resources would take longer than everything else.
+    # Read as a file next to this one, because importlib.resources is slow to import.
     for line in (Path(__file__).parent / "commands.tsv").read_text("utf-8").splitlines()[1:]:
         name, names, arity, required, kind, default, purpose = line.split("\t")
         if names == "-":

@@ -1,4 +1,4 @@
-"""Backlogs: expiry, what is in them, and letting them go."""
+"""Backlogs: expiring, analysing and clearing them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _analyze(call: Call) -> Any:
 
 
 def agreed(call: Call, question: str) -> bool:
-    """Whether it is to be done: ``--force`` was given, or whoever is asked says y."""
+    """Whether to continue: ``--force`` is given, or the answer to the question is y."""
     if call["force"]:
         return True
     sys.stdout.write(f"{question} (Y or N) ")

@@ -1,4 +1,4 @@
-"""Commands of bookies and where they stand."""
+"""Commands of bookies and their racks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One command being carried out: its values, and the broker it asks."""
+"""A running command: its values, and its access to the broker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import subscription_piece
 
 SILENT = object()
-"""Nothing is printed."""
+"""As an answer: print nothing."""
 
 _OPERANDS = ("topicName", "namespaceName", "topic", "namespace")
 
@@ -29,7 +29,7 @@ class Call:
         return self.values[key]
 
     def get(self, key: str) -> Any:
-        """None where the command has no such option, or it was not given."""
+        """Returns a value; None: the command does not have the option, or it was not given."""
         return self.values.get(key)
 
     def ask(
@@ -41,10 +41,10 @@ class Call:
         *,
         content_type: str = JSON_TYPE,
     ) -> Any:
-        """:param query: None and False values are left out
+        """:param query: without values that are None or False
 
         :param body: sent as JSON; :data:`SILENT` for none
-        :raises AdminError: the broker refused, or cannot be asked
+        :raises AdminError: the broker refused, or did not answer
         """
         sent = {
             key: "true" if value is True else str(value)
@@ -55,25 +55,25 @@ class Call:
         return self._http.ask(method, path, sent, text, content_type=content_type)
 
     def fetch(self, path: str, query: dict[str, str] | None = None) -> tuple[Mapping[str, str], bytes]:
-        """Headers, by name in lower case, and bytes.
+        """Returns the headers, by name in lower case, and the bytes.
 
-        :raises AdminError: the broker refused, or cannot be asked
+        :raises AdminError: the broker refused, or did not answer
         """
         return self._http.fetch(path, query)
 
     def upload(self, path: str, content_type: str, sent: Sent) -> Any:
-        """Sends what is too large to be in memory. :raises AdminError: the broker refused, or is not there"""
+        """Sends a body that is too large for memory. :raises AdminError: the broker refused, or is silent"""
         return self._http.ask("POST", path, None, sent, content_type=content_type)
 
     def download(self, path: str, take: Callable[[bytes], object]) -> Mapping[str, str]:
-        """Headers, by name in lower case; ``take`` gets the bytes, piece by piece.
+        """Passes the bytes to ``take`` in pieces; returns the headers, by name in lower case.
 
-        :raises AdminError: the broker refused, cannot be asked, or not all of it came
+        :raises AdminError: the broker refused, did not answer, or the contents are incomplete
         """
         return self._http.download(path, take)
 
     def send(self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = SILENT) -> Any:
-        """Like :meth:`ask`; whatever comes back is not printed."""
+        """Like :meth:`ask`, but the answer is not printed."""
         self.ask(method, path, query, body)
         return SILENT
 
@@ -85,32 +85,32 @@ class Call:
 
     @property
     def named(self) -> str:
-        """What the command is about, as it was given."""
+        """The name that the command refers to, as given."""
         return self._operand()
 
     @property
     def topic(self) -> str:
-        """Where the topic is in the admin interface. :raises InvalidName: it is no topic's name"""
+        """The path of the topic in the admin interface. :raises InvalidName: the name is not a topic's"""
         return topic_path(self._operand())
 
     @property
     def namespace(self) -> str:
-        """Where the namespace is in the admin interface. :raises InvalidName: it is no namespace's name"""
+        """The path of the namespace in the admin interface. :raises InvalidName: the name is not valid"""
         name = NamespaceName.parse(self._operand())
         return f"{'/admin' if name.legacy else '/admin/v2'}/namespaces/{name}"
 
     def topics_of_namespace(self, domain: str) -> str:
-        """Where the namespace's topics are. :raises InvalidName: it is no namespace's name"""
+        """Returns the path of the namespace's topics. :raises InvalidName: the name is not a namespace's"""
         name = NamespaceName.parse(self._operand())
         return f"{'/admin' if name.legacy else '/admin/v2'}/{domain}/{name}"
 
     @property
     def subscription(self) -> str:
-        """Where the subscription is, below its topic."""
+        """The path of the subscription."""
         return f"{self.topic}/subscription/{subscription_piece(self['subscription'])}"
 
     def switched(self) -> bool:
-        """``--enable`` or ``--disable``. :raises UsageError: both, or neither"""
+        """Whether ``--enable`` was given, or ``--disable``. :raises UsageError: both, or neither"""
         on, off = bool(self.get("enable")), bool(self.get("disable"))
         if on == off:
             raise UsageError("Need to specify either enable or disable")
@@ -121,7 +121,7 @@ Action = Callable[[Call], Any]
 
 
 def written(call: Call, value: Any) -> Rows:
-    """On one line unless ``--indent`` is given, as Pulsar's tool writes what is long."""
+    """Returns JSON on one line, or indented with ``--indent``, as Pulsar's tool does for long answers."""
     separators = None if call["indent"] else (",", ":")
     return Rows(
         [f"{json.dumps(value, indent=2 if call['indent'] else None, separators=separators)}\n"], value
@@ -129,12 +129,12 @@ def written(call: Call, value: Any) -> Rows:
 
 
 def piece(text: str) -> str:
-    """A text as a piece of a path."""
+    """Returns a text in the form of a path's piece."""
     return quote(text, safe="")
 
 
 def properties_of(values: list[str] | None) -> dict[str, str]:
-    """``k=v`` texts as a map. :raises UsageError: one has no ``=``"""
+    """Returns ``k=v`` texts as a map. :raises UsageError: an item has no ``=``"""
     found = {}
     for text in values or ():
         key, separator, value = text.partition("=")

@@ -1,4 +1,4 @@
-"""What ``--cluster-config-file`` names: fields of a cluster, as JSON or as lines ``name: value`` of YAML."""
+"""The file of ``--cluster-config-file``: fields of a cluster, as JSON or as YAML lines ``name: value``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _TRUTHS = {"true": True, "false": False}
 
 
 def read_cluster_file(file: str, known: Collection[str]) -> dict[str, Any]:
-    """The fields that a file sets.
+    """Returns the fields of a file.
 
-    :param known: names of fields that there are
-    :raises UsageError: the file cannot be read, is neither form, or sets what there is not
+    :param known: names of known fields
+    :raises UsageError: the file cannot be read, is malformed, or has an unknown field
     """
     try:
         text = Path(file).read_text("utf-8")
@@ -41,7 +41,7 @@ def _object(file: str, text: str) -> dict[str, Any]:
 
 
 def _lines(file: str, text: str) -> dict[str, Any]:
-    """YAML of one level: nothing deeper can be said of a cluster."""
+    """Parses YAML of one level; fields of a cluster are not nested."""
     found: dict[str, Any] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#") or line.strip() == "---":

@@ -1,4 +1,4 @@
-"""Lists of clusters: one without the broker's own cluster deletes data, which has to be confirmed."""
+"""Lists of clusters: a list without the broker's own cluster deletes data and must be confirmed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
 
 _OWN = "magnetar-cluster"
-"""A header by which brokers name their cluster; brokers of Apache Pulsar send none."""
+"""A header with the broker's cluster; brokers of Apache Pulsar do not send it."""
 
 
 def _set_of_namespace(call: Call) -> Any:
@@ -40,9 +40,9 @@ def _path_of(namespace: NamespaceName) -> str:
 
 
 def _confirmed(call: Call, namespace: str, wanted: list[str], deleted: str) -> bool:
-    """:param namespace: its path
+    """:param namespace: the path of the namespace
 
-    :param deleted: what is deleted where the list does not name the cluster of the broker
+    :param deleted: description of what a list without the broker's cluster deletes
     """
     if call.get("force"):
         return True
@@ -64,7 +64,7 @@ def _allowed(call: Call, namespace: str) -> list[str]:
     try:
         found: list[str] = call.ask("GET", f"{namespace}/allowedClusters")
     except NotFound:
-        # Brokers before Apache Pulsar 4.0 have no such list.
+        # Brokers before Apache Pulsar 4.0 do not have this list.
         return []
     return found
 

@@ -1,4 +1,4 @@
-"""What may come next in a command line of ``pulsar-admin``: for the completion of shells."""
+"""Completion of ``pulsar-admin`` command lines for shells."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from magnetar.cli.admin.root import NAMES, OUTPUT, WITH_VALUES, Root, leading_op
 from magnetar.cli.cluster_access import AccessRefused, cluster_access
 
 _SECONDS = 0.5
-"""Nobody waits longer than this for each answer of a broker."""
+"""Timeout of each answer of a broker."""
 _TOPICS = ("topicName", "topic")
 _NAMESPACES = ("namespaceName", "namespace", "namespaces")
 _DOMAINS = ("persistent://", "non-persistent://")
 
 Ask = Callable[[str], Sequence[str]]
-"""A list of names at a path of the admin interface."""
+"""Returns the names at a path of the admin interface."""
 
 
 def candidates(words: Sequence[str], current: str) -> list[str]:
-    """What may stand in place of the word that is being written.
+    """Returns completions of the current word.
 
-    :param words: those before it, without the program's name
-    :param current: what is there of it
+    :param words: the words before it, without the program's name
+    :param current: the beginning of the word
     """
     found = _candidates(list(words), current)
     return [each for each in found if each.startswith(current)]
 
 
 def topics(current: str) -> list[str]:
-    """Names of topics, step by step, of the broker that the environment or ``client.conf`` names."""
+    """Returns names of topics, part by part, of the broker of the environment or of ``client.conf``."""
     return [*_topics(current, lambda path: _asked(Root(), path))]
 
 
@@ -52,7 +52,7 @@ def _candidates(words: list[str], current: str) -> Iterable[str]:
         command = commands().get(name)
         given = trailing_options(root, command, behind[1:]) if command is not None else []
     except UsageError:
-        # Whoever runs the line is told; while it is written nobody is interrupted.
+        # The error appears when the command runs, not while it is typed.
         return ()
     if command is not None:
         return _of_command(command, given, current, lambda path: _asked(root, path))
@@ -102,7 +102,7 @@ def _namespaces(current: str, ask: Ask) -> Iterable[str]:
 
 
 def _topics(current: str, ask: Ask) -> Iterable[str]:
-    """Step by step: the domain, tenants, namespaces, topics; of partitioned topics not the partitions."""
+    """Yields the next part of a name: domain, tenants, namespaces, topics; without partitions."""
     domain = next((each for each in _DOMAINS if current.startswith(each)), "")
     rest = current.removeprefix(domain)
     if not domain and "/" not in rest:
@@ -121,6 +121,6 @@ def _asked(root: Root, path: str) -> Sequence[str]:
     try:
         answer: Any = cluster_access(root.flags).http(timeout_seconds=_SECONDS).ask("GET", path)
     except (AccessRefused, AdminError):
-        # Nothing is offered, as while a line is written there is nowhere to say why.
+        # Offer nothing, because there is no place for an error while a line is typed.
         return ()
     return cast(Sequence[str], answer) if isinstance(answer, list) else ()

@@ -1,4 +1,4 @@
-"""The command that writes a page about other commands."""
+"""The command that writes a page with the documentation of commands."""
 
 from __future__ import annotations
 

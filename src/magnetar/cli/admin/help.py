@@ -60,7 +60,7 @@ _BY_KIND = {"int": "10", "long": "10", "double": "0.5", "duration": "1h", "size"
 
 
 def guide() -> str:
-    """A short introduction, printed without arguments."""
+    """Returns a short introduction, for a call without arguments."""
     width = max(len(line) for _, line in _FIRST)
     lines = [
         "pulsar-admin queries and changes the broker at http://localhost:8080, or at --admin-url.",
@@ -74,7 +74,7 @@ def guide() -> str:
 
 
 def overview() -> str:
-    """The options and the groups."""
+    """Returns the options and the groups."""
     groups: dict[str, int] = {}
     for name in commands():
         group = name.partition(" ")[0]
@@ -90,7 +90,7 @@ def overview() -> str:
 
 
 def of_group(group: str) -> str:
-    """The commands of a group."""
+    """Returns the commands of a group."""
     found = {name: command.purpose for name, command in commands().items()}
     for subject in left_out.subjects().values():
         found |= {name: f"(not supported) {what}" for name, what in subject.commands.items()}
@@ -104,7 +104,7 @@ def of_group(group: str) -> str:
 
 
 def of_command(command: AdminCommand) -> str:
-    """Options, names and an example of one command."""
+    """Returns options, names and an example of one command."""
     lines = [f"Usage: pulsar-admin {command.name} {_names(command)}".rstrip(), f"  {command.purpose}"]
     if command.options:
         lines.append("Options:")
@@ -117,12 +117,12 @@ def of_command(command: AdminCommand) -> str:
 
 
 def example(command: AdminCommand) -> list[str]:
-    """The words of one way to say it, behind the command's name."""
+    """Returns the arguments of an example of the command."""
     words = [_sample(operand) for operand in command.operands if operand.required]
     for option in command.options:
         if option.required:
             words += [next(name for name in option.names if name.startswith("-")), _sample(option)]
-    # Of some commands one of several options has to be given.
+    # Some commands require one of several options.
     if any(option.key == "enable" for option in command.options):
         words.append("--enable")
     return words
@@ -153,7 +153,7 @@ def _text(lines: Iterable[str]) -> str:
 
 
 def markdown(groups: Iterable[str]) -> Iterator[str]:
-    """The commands of groups, as a page; each line with its end."""
+    """Yields the lines of a page with the commands of groups, with line ends."""
     for group in groups:
         yield f"# {group}\n"
         for command in commands().values():

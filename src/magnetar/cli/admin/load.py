@@ -13,7 +13,7 @@ _STATS = "/admin/v2/broker-stats"
 
 
 def _quota(call: Call) -> str:
-    """The default where neither namespace nor bundle is given. :raises UsageError: one of the two is"""
+    """Returns the path, that of the default quota without names. :raises UsageError: only one name is given"""
     namespace, bundle = call["namespace"], call["bundle"]
     if not namespace and not bundle:
         return _QUOTAS
@@ -54,7 +54,7 @@ def _set_policy(call: Call) -> Any:
 
 
 def _isolated_brokers(call: Call) -> Any:
-    """Each as an object of its own, as Pulsar prints them."""
+    """Prints each as a separate object, as Pulsar does."""
     found = [{"namespaceRegex": [], **each} for each in call.ask("GET", f"{_policies(call)}/brokers")]
     return Rows(map(render, found), found)
 

@@ -1,4 +1,4 @@
-"""Single messages, printed as Pulsar prints them."""
+"""Prints single messages in Pulsar's form."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DUMP_HEAD = (
 
 
 def _milliseconds(text: str | None) -> int:
-    """Of a time, or of the number that stands where no calendar has it."""
+    """Returns milliseconds of a time, or of a number that is beyond the calendar."""
     if text is None:
         return 0
     return int(text) if text.isdigit() else int(datetime.fromisoformat(text).timestamp() * 1000 + 0.5)
@@ -44,27 +44,27 @@ def _dump(data: bytes) -> Iterator[str]:
 @dataclass(frozen=True, slots=True)
 class _Message:
     id: str
-    """``ledger:entry``, and behind it the place in a batch."""
+    """``ledger:entry``, followed by the index in a batch."""
     batched: bool
     headers: Mapping[str, str]
-    """Of the answer that it came with, by name in lower case."""
+    """Headers of the answer, by name in lower case."""
     properties: Mapping[str, str]
     data: bytes
 
     @property
     def publish_time(self) -> int:
-        """In milliseconds; 0: it has none."""
+        """In milliseconds; 0: not set."""
         return _milliseconds(self.headers.get("x-pulsar-publish-time"))
 
     @property
     def event_time(self) -> int:
-        """In milliseconds; 0: it has none."""
+        """In milliseconds; 0: not set."""
         return _milliseconds(self.headers.get("x-pulsar-event-time"))
 
     def text(self, *, redelivered: bool) -> str:
-        """As Pulsar prints it.
+        """Returns the message in Pulsar's form.
 
-        :param redelivered: with the count that Pulsar prints of some
+        :param redelivered: with the redelivery count, which Pulsar prints for some commands
         """
         lines = [
             f"{'Batch ' if self.batched else ''}Message ID: {self.id}",
@@ -78,7 +78,7 @@ class _Message:
         return "".join(f"{line}\n" for line in lines)
 
     def value(self) -> Mapping[str, Any]:
-        """As JSON has it: the content as text where it is some, and as Base64 in any case."""
+        """Returns the message for JSON, with the content as Base64, and also as text if it is valid text."""
         try:
             text = self.data.decode()
         except UnicodeDecodeError:
@@ -94,15 +94,15 @@ class _Message:
 
 
 def _messages(headers: Mapping[str, str], data: bytes) -> Iterator[_Message]:
-    """Each message of an entry."""
+    """Yields each message of an entry."""
     where = headers["x-pulsar-message-id"]
     properties = json.loads(headers.get("x-pulsar-property", "{}"))
     count = headers.get("x-pulsar-num-batch-message")
     if count is None or headers.get("x-pulsar-is-encrypted") == "true":
-        # A batch that is encrypted only who has the key takes apart: it is shown as it is, as by Pulsar's.
+        # An encrypted batch cannot be split without the key: print it as a whole, as Pulsar does.
         yield _Message(where, False, headers, properties, data)
         return
-    # Loaded when a batch is to be taken apart: protobuf is large.
+    # Imported only for batches: protobuf is large.
     from magnetar.protocol.batches import split_batch
 
     shared = {

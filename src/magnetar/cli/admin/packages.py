@@ -1,4 +1,4 @@
-"""Packages: files that a broker keeps by name and version."""
+"""Packages: files that a broker stores by name and version."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DIGEST = re.compile(r'"([0-9a-f]{64})"')
 
 
 def _name(call: Call) -> PackageName:
-    """:raises InvalidName: it is no package's name"""
+    """:raises InvalidName: the name is not a package's"""
     return PackageName.parse(call["packageName"])
 
 
@@ -36,7 +36,7 @@ def _place(name: PackageName) -> str:
 
 
 def _metadata(call: Call) -> dict[str, Any]:
-    """``PackageMetadata`` of the options."""
+    """Returns the ``PackageMetadata`` of the options."""
     contact = {} if call["contact"] is None else {"contact": call["contact"]}
     return {"description": call["description"], **contact, "properties": call["properties"] or {}}
 
@@ -46,7 +46,7 @@ def _upload(call: Call) -> str:
     try:
         size = path.stat().st_size
         with path.open("rb"):
-            # What cannot be read is told before the broker is asked.
+            # Reports an unreadable file before the request.
             boundary = secrets.token_hex(16)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
@@ -65,7 +65,7 @@ def _upload(call: Call) -> str:
 
 
 def _around(boundary: str, metadata: str) -> tuple[bytes, bytes]:
-    """What stands before the file, and behind it."""
+    """Returns the parts of the form before and after the file."""
     part = f'--{boundary}\r\nContent-Disposition: form-data; name="'
     head = (
         f'{part}metadata"\r\nContent-Type: application/json\r\n\r\n{metadata}\r\n'
@@ -75,7 +75,7 @@ def _around(boundary: str, metadata: str) -> tuple[bytes, bytes]:
 
 
 def _download(call: Call) -> str:
-    """What has come in part has another name: the file itself is whole, or as it was before."""
+    """Downloads to a temporary file, so that the target file is complete or unchanged."""
     name, path = _name(call), Path(call["path"])
     part = path.with_name(f"{path.name}.part")
     digest = hashlib.sha256()

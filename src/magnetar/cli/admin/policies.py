@@ -203,10 +203,10 @@ TOPIC: dict[str, PolicyCommand] = {
 }
 
 _OBJECTS = frozenset(("subscriptionTypesEnabled",))
-"""Policies that are lists and printed as JSON."""
+"""Policies that are lists and are printed as JSON."""
 
 _SET_TO = {"deduplication-snapshot-interval": None}
-"""Policies of namespaces that are removed by setting them to this."""
+"""Namespace policies that are removed by setting this value."""
 
 
 def _query(call: Call) -> dict[str, Any]:
@@ -317,7 +317,7 @@ def _offload_threshold(call: Call) -> str:
 
 
 def _offload_policies() -> dict[str, Action]:
-    """To read and remove them; to set any is left out."""
+    """Returns commands to read and remove offload policies; setting them is not supported."""
     found: dict[str, Action] = {}
     for group in ("topics", "topicPolicies"):
         policy = PolicyCommand("offloadPolicies", lambda _call: None)
@@ -332,7 +332,7 @@ def _offload_lag(call: Call) -> Any:
 
 
 def _auto_update_strategy(call: Call) -> Any:
-    """In Pulsar's tool's spelling, which is not the one of what it is answered."""
+    """Prints the strategy in the spelling of Pulsar's tool, which differs from the answer."""
     strategy = call.ask("GET", f"{call.namespace}/schemaAutoUpdateCompatibilityStrategy")
     return strategy.upper() if strategy else strategy
 

@@ -1,4 +1,4 @@
-"""What a proxy tells of itself: ``--admin-url`` is its own."""
+"""Statistics of a proxy; ``--admin-url`` is the address of the proxy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers as they are printed: as Pulsar's ``pulsar-admin`` does, as JSON, or as a table."""
+"""Prints answers in the form of Pulsar's ``pulsar-admin``, as JSON, or as a table."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _GAP = "  "
 
 
 def render(answer: Any, form: str = TEXT) -> str:
-    """What is printed, with its line end.
+    """Returns the text of an answer, with its line end.
 
-    As text: of a list of texts one a line, of nothing ``null``; objects as JSON with Pulsar's spacing.
+    As text: a list of texts with one per line, nothing as ``null``, objects as JSON with Pulsar's spacing.
 
     :param form: one of :data:`FORMS`
     """
@@ -31,21 +31,21 @@ def render(answer: Any, form: str = TEXT) -> str:
 
 
 class Rows:
-    """Printed as it is; other forms than text are of the value behind it."""
+    """An answer with its own text; JSON and table show the value."""
 
     def __init__(self, lines: Iterable[str], value: Any) -> None:
-        """:param lines: each with its line end"""
+        """:param lines: lines with line ends"""
         self.text = "".join(lines)
         self.value = value
 
 
 def rows(answer: Any) -> Any:
-    """A map as Pulsar prints some: a row for each key."""
+    """Prints a map with a row for each key, as Pulsar does for some."""
     return Rows((f"{key}    {_plain(value)}\n" for key, value in (answer or {}).items()), answer or {})
 
 
 def objects(answer: Any) -> Any:
-    """A list that Pulsar prints as JSON."""
+    """Prints a list as JSON, as Pulsar does for some."""
     return Rows([f"{_json(answer, '')}\n"], answer)
 
 
@@ -57,7 +57,7 @@ def _plain(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(str, value))}]"
     if isinstance(value, dict):
-        # That of a backlog quota is the only one.
+        # The only nested object is a backlog quota.
         return f"BacklogQuotaImpl({', '.join(f'{key}={item}' for key, item in value.items())})"
     return json.dumps(value) if isinstance(value, bool) else str(value)
 
@@ -75,7 +75,7 @@ def _json(value: Any, indent: str) -> str:
 
 
 def _table(value: Any) -> str:
-    """Of objects a line each, under the names of their fields; of one object a line for each field."""
+    """Returns a table: objects with a line each, a single object with a line for each field."""
     if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
         return _records([("", item) for item in value])
     if isinstance(value, dict) and value and all(isinstance(item, dict) for item in value.values()):
@@ -86,7 +86,7 @@ def _table(value: Any) -> str:
 
 
 def _records(records: Sequence[tuple[str, dict[str, Any]]]) -> str:
-    """:param records: by name; empty: they have none"""
+    """:param records: objects by name; an empty name: unnamed"""
     fields = dict.fromkeys(name for _, record in records for name in record)
     named = any(name for name, _ in records)
     lines = [["NAME"] * named + [field.upper() for field in fields]]

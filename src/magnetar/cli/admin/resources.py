@@ -51,7 +51,7 @@ def _cluster_data(call: Call) -> dict[str, Any]:
     known = (*_CLUSTER_FIELDS.values(), "peerClusterNames")
     written = read_cluster_file(file, known) if file else {}
     given = {field: call[option] for option, field in _CLUSTER_FIELDS.items() if call[option] is not None}
-    # A flag that is not given is false, and says nothing against the file.
+    # A flag that is not given is false, and does not override the file.
     flags = {field: value for field, value in given.items() if value is False}
     return {**_CLUSTER_DEFAULTS, **flags, **written, **{k: v for k, v in given.items() if v is not False}}
 
@@ -71,7 +71,7 @@ def _delete_cluster(call: Call) -> Any:
 
 
 def _delete_everything(call: Call) -> None:
-    """Every tenant with what is in it, as Pulsar's does."""
+    """Deletes every tenant with its contents, as Pulsar's tool does."""
     for tenant in call.ask("GET", "/admin/v2/tenants"):
         for namespace in call.ask("GET", f"/admin/v2/namespaces/{piece(tenant)}"):
             version = "/admin" if namespace.count("/") > 1 else "/admin/v2"
@@ -185,7 +185,7 @@ _TENANTS: dict[str, Action] = {
 }
 
 ACTIONS: dict[str, Action] = {
-    # The latter is what tenants were called once.
+    # Tenants were formerly called properties.
     **{f"{group} {name}": action for group in ("tenants", "properties") for name, action in _TENANTS.items()},
     "clusters list": _list_clusters,
     "clusters get": lambda call: call.ask("GET", _cluster(call)),

@@ -1,4 +1,4 @@
-"""The options that all commands of ``pulsar-admin`` have, in front of them or behind."""
+"""The common options of ``pulsar-admin``, which may stand before or after the command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _VALUES = {
     "--auth-params": "authParams",
     "--tls-trust-cert-path": "tlsTrustCertsFilePath",
     _TIMEOUT: "",
-    # Pulsar's choice between libraries of Java; here TLS is OpenSSL's.
+    # Selects a TLS library of Java; this tool always uses OpenSSL.
     _PROVIDER: "",
     **dict.fromkeys(OUTPUT, ""),
 }
@@ -46,10 +46,10 @@ USAGE = [
 
 @dataclass(slots=True)
 class Root:
-    """What was said for all commands."""
+    """The values of the common options."""
 
     flags: dict[str, str | bool | None] = field(default_factory=dict)
-    """By the keys of ``client.conf``."""
+    """Flags by the keys of ``client.conf``."""
     timeout_seconds: float = 300.0
     form: str = TEXT
     """One of :data:`magnetar.cli.admin.rendering.FORMS`."""
@@ -58,9 +58,9 @@ class Root:
 
 
 def leading_options(root: Root, words: list[str]) -> list[str]:
-    """What follows the options that come first; these go to ``root``.
+    """Takes leading options into ``root``; returns the other words.
 
-    :raises UsageError: one is unknown, or lacks its value
+    :raises UsageError: an option is unknown, or lacks its value
     """
     rest = list(words)
     while rest and rest[0].startswith("-"):
@@ -69,9 +69,10 @@ def leading_options(root: Root, words: list[str]) -> list[str]:
 
 
 def trailing_options(root: Root, command: AdminCommand, words: list[str]) -> list[str]:
-    """The words of a command without those of ``root``, wherever they stand; the command's own go first.
+    """Takes common options between the words of a command; returns the others. Options of the command itself
+    take precedence.
 
-    :raises UsageError: one lacks its value
+    :raises UsageError: an option lacks its value
     """
     own = {name: option for option in command.options for name in option.names}
     shared = NAMES - own.keys()
@@ -91,7 +92,7 @@ def trailing_options(root: Root, command: AdminCommand, words: list[str]) -> lis
 
 
 def _take_next(root: Root, rest: list[str], known: Collection[str]) -> None:
-    """Takes an option and its value from the words."""
+    """Takes an option and its value."""
     name, equals, attached = rest.pop(0).partition("=")
     if name in _HELP and name in known:
         root.help = True

@@ -21,7 +21,7 @@ def _topic(call: Call) -> TopicName:
 
 
 def _path(call: Call, rest: str) -> str:
-    """Where a topic's schema is in the admin interface. :raises InvalidName: it is no topic's name"""
+    """Returns the path of a topic's schema. :raises InvalidName: the name is not a topic's"""
     name = _topic(call)
     root = "/admin/schemas" if name.legacy else "/admin/v2/schemas"
     return f"{root}/{name.namespace_name}/{name.encoded_local}/{rest}"
@@ -32,7 +32,7 @@ def _definition(kind: str, text: str) -> Any:
 
 
 def _info(name: str, answer: dict[str, Any]) -> dict[str, Any]:
-    """``SchemaInfo`` as Pulsar's command prints it, of a ``GetSchemaResponse``."""
+    """Converts a ``GetSchemaResponse`` to ``SchemaInfo``, as Pulsar's command prints it."""
     kind, text, properties = answer["type"], answer["data"], answer["properties"]
     schema: Any = _definition(kind, text)
     if kind == _KEY_VALUE:
@@ -72,13 +72,13 @@ def _get(call: Call) -> Any:
 
 
 def _shown(*answers: Any) -> Rows:
-    """Pulsar prints schemas with another spacing than everything else."""
+    """Prints schemas with Pulsar's spacing, which differs from all other answers."""
     lines = (f"{json.dumps(answer, indent=2)}\n" for answer in answers)
     return Rows(lines, list(answers) if len(answers) > 1 else answers[0])
 
 
 def _payload(call: Call) -> Any:
-    """``PostSchemaPayload``, from a file."""
+    """Reads a ``PostSchemaPayload`` from a file."""
     try:
         return json.loads(Path(call["filename"]).read_text())
     except OSError as error:

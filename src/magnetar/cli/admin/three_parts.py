@@ -1,8 +1,8 @@
-"""Names of three parts in commands on namespaces: legacy namespaces, else topics.
+"""Names with three parts in namespace commands: legacy namespaces, otherwise topics.
 
-Pulsar's cookbook has ``namespaces set-backlog-quota my-tenant/my-ns/my-topic``: a topic's policy is meant. A
-topic that does not exist yet is created for that, as it is for a producer: a policy of the whole namespace
-would change topics that the command does not name.
+Pulsar's cookbook has ``namespaces set-backlog-quota my-tenant/my-ns/my-topic``, which means the policy of a
+topic. A missing topic is created, as for a producer: a policy of the whole namespace would change topics that
+the command does not name.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from magnetar.cli.admin.call import Action, Call
 from magnetar.naming.namespace_name import NamespaceName
 
 _RENAMED = {"messageTTL": "ttl"}
-"""Options of commands on namespaces that commands on topics call something else."""
+"""Options of namespace commands that have other names in topic commands."""
 
 
 def or_topic(name: str, action: Action, topics: Mapping[str, Action]) -> Action:
-    """A command on the policies of a namespace, or of the topic that its name of three parts means.
+    """Returns a command for a policy of a namespace, or of a topic if the name has three parts.
 
     :param name: of the command, without its group
-    :param topics: commands on the policies of topics, by name without the group
+    :param topics: commands for topic policies, by name without the group
     """
 
     def run(call: Call) -> Any:
@@ -43,9 +43,9 @@ def or_topic(name: str, action: Action, topics: Mapping[str, Action]) -> Action:
 
 
 def _means_topic(call: Call, *, create: bool) -> bool:
-    """:param create: creates the topic if it does not exist, in a namespace that does
+    """:param create: create the topic if it is missing and its namespace exists
 
-    :raises NotFound: there is neither such a namespace nor such a topic
+    :raises NotFound: neither the namespace nor the topic exists
     """
     if not NamespaceName.parse(call.named).legacy:
         return False
@@ -66,7 +66,7 @@ def _create(call: Call, missing: NotFound) -> None:
     """:raises NotFound: its namespace does not exist either"""
     path = topic_path(call.named)
     try:
-        # With partitions, where the namespace says so.
+        # With partitions, if the namespace's policy requires them.
         found = call.ask("GET", f"{path}/partitions", {"checkAllowAutoCreation": "true"})
         if not found["partitions"]:
             call.ask("PUT", path)

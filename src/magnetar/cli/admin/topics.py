@@ -22,7 +22,7 @@ _POSITION = re.compile(r"(-?\d+):(-?\d+)")
 
 
 def message_id(text: str) -> dict[str, int]:
-    """``latest``, ``earliest`` or ``LEDGER:ENTRY``. :raises UsageError: it is none of them"""
+    """Parses ``latest``, ``earliest`` or ``LEDGER:ENTRY``. :raises UsageError: the text has another form"""
     if text == "latest":
         return {"ledgerId": _LAST_ID, "entryId": _LAST_ID}
     if text == "earliest":
@@ -56,7 +56,7 @@ def _create_partitioned(call: Call) -> Any:
 
 
 def _create_shadow(call: Call) -> Any:
-    """With as many partitions as its source has."""
+    """Creates a shadow topic with as many partitions as its source."""
     source = TopicName.parse(call["source"])
     properties = {**(call.get("properties") or {}), SHADOW_SOURCE: str(source)}
     count = call.ask("GET", f"{topic_path(str(source))}/partitions")["partitions"]
@@ -84,10 +84,10 @@ def _delete(call: Call) -> Any:
 
 
 def _matching(call: Call) -> list[str]:
-    """Full names of topics that a pattern of full names fits, of the namespace that it begins with.
+    """Returns full names that match a pattern of full names, within the namespace at its beginning.
 
-    :raises InvalidName: what it begins with is no namespace
-    :raises UsageError: it is no pattern
+    :raises InvalidName: the pattern does not begin with a namespace
+    :raises UsageError: the pattern is not valid
     """
     domain, _, rest = call["topic"].rpartition("://")
     domain = domain or Domain.PERSISTENT.value
@@ -189,7 +189,7 @@ def _lookup(call: Call) -> Any:
 
 
 def _partitioned_lookup(call: Call) -> Any:
-    """The broker of each partition, or the partitions of each broker."""
+    """Returns the broker of each partition, or the partitions of each broker."""
     count = call.ask("GET", f"{call.topic}/partitions")["partitions"]
     if not count:
         raise AdminError("Topic is not a partitioned topic")

@@ -1,4 +1,4 @@
-"""``pulsar-client`` once its command line is understood."""
+"""Runs ``pulsar-client`` after parsing its command line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COMMANDS: dict[
 
 
 def perform(parsed: argparse.Namespace) -> int:
-    """Does what was asked; the exit code: 0 well, 1 failed, 130 interrupted."""
+    """Runs the command; returns the exit code: 0 success, 1 failed, 130 interrupted."""
     try:
         access = cluster_access(
             {

@@ -12,7 +12,7 @@ from magnetar.cli.numbers import SIZES, count, positive, quantity
 _TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
 COMMANDS_OF_LATER = ("generate_documentation",)
 
-# (names, takes a value): Pulsar's flags for things that this command does not do.
+# (names, takes a value): Pulsar's flags that this command does not support.
 _REFUSED_BY_ROOT = ((("--proxy-url",), True), (("--proxy-protocol",), True))
 
 
@@ -25,13 +25,13 @@ class _Refuse(argparse.Action):
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """Ends with 1, as Pulsar's."""
+        """Exits with 1, as Pulsar's tool does."""
         self.print_usage()
         self.exit(1, f"{self.prog}: {message}\n")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+    """Returns the parser of the whole command line."""
     root = _Parser(prog="pulsar-client", description="Sends and receives messages.", allow_abbrev=False)
     add = root.add_argument
     version = f"pulsar-client of Magnetar {__version__}"
@@ -148,7 +148,7 @@ def _produce(commands: Any) -> None:
 
 
 def _add_keys(made: argparse.ArgumentParser) -> None:
-    """Of messages that have a key and a value."""
+    """Adds the flags of messages with a key and a value."""
     add = made.add_argument
     add(
         "--key-value-encoding-type",
@@ -227,7 +227,7 @@ def _read(commands: Any) -> None:
 
 
 def _add_printing(made: argparse.ArgumentParser) -> None:
-    """What commands that print messages have in common."""
+    """Adds the common flags of commands that print messages."""
     add = made.add_argument
     add(
         "--num-messages",

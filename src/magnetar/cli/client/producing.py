@@ -18,16 +18,16 @@ from magnetar.protocol.key_values import join
 
 @dataclass(frozen=True)
 class Prepared:
-    """All that is known without a broker."""
+    """A command that was checked without a broker."""
 
     contents: Sequence[bytes]
     message: dict[str, Any]
-    """Options of each message."""
+    """The options of each message."""
     producer: dict[str, Any]
 
 
 def prepared(parsed: argparse.Namespace) -> Prepared:
-    """:raises Refused: there is nothing to send, or it does not go together
+    """:raises Refused: there is nothing to send, or options contradict each other
 
     :raises OSError: a file cannot be read
     """
@@ -58,7 +58,7 @@ def prepared(parsed: argparse.Namespace) -> Prepared:
 
 
 def produce(client: Client, parsed: argparse.Namespace, given: Prepared) -> str:
-    """Sends it all; what there is to say of that."""
+    """Sends all messages; returns a summary."""
     producer = client.create_producer(parsed.topic, **given.producer)
     pace = paced(parsed.rate)
     for _ in range(parsed.num_produce):
@@ -88,12 +88,12 @@ def _options(parsed: argparse.Namespace, value: SchemaFlag, schema: ProducerSche
 
 
 def _given(parsed: argparse.Namespace) -> list[bytes]:
-    """Contents of -m, then those of -f."""
+    """Returns the contents of -m, then those of -f."""
     found: list[bytes] = []
     for text in parsed.messages:
-        # Without a separator each character is one, as by Pulsar's.
+        # Without a separator each character is a message, as with Pulsar's tool.
         parts = text.split(parsed.separator) if parsed.separator else list(text)
-        # What was no text when it was typed goes out as it was.
+        # Bytes that are not valid text are sent unchanged.
         found += [part.encode("utf-8", "surrogateescape") for part in parts]
     found += [Path(name).read_bytes() for name in parsed.files]
     if not found:
@@ -102,7 +102,8 @@ def _given(parsed: argparse.Namespace) -> list[bytes]:
 
 
 def _properties(given: Sequence[str]) -> dict[str, str]:
-    """Each is one property, as by Pulsar's: a comma is of its value, what is behind another ``=`` is not."""
+    """Parses one property per item, as Pulsar's tool does: a comma belongs to the value; text after a second
+    ``=`` is dropped."""
     found = {}
     for text in given:
         key, separator, rest = text.partition("=")
@@ -113,7 +114,7 @@ def _properties(given: Sequence[str]) -> dict[str, str]:
 
 
 def _key_part(parsed: argparse.Namespace) -> bytes | None:
-    """The key of messages that have a key and a value; None: it is null."""
+    """Returns the key of messages with a key and a value; None: a null key."""
     named = [
         name
         for name, given in (

@@ -28,9 +28,9 @@ _ID = re.compile(r"(\d{1,18}):(\d{1,18})")
 
 
 def prepared(parsed: argparse.Namespace) -> dict[str, Any]:
-    """What consumers and readers are told alike.
+    """Returns the common options of consumers and readers.
 
-    :raises Refused: something does not go together
+    :raises Refused: options contradict each other
     :raises CryptoError: the key cannot be read
     """
     if parsed.command == "consume" and not 0 <= parsed.start_timestamp <= parsed.end_timestamp:
@@ -45,7 +45,7 @@ def prepared(parsed: argparse.Namespace) -> dict[str, Any]:
     }
     if parsed.command == "read":
         options["start"] = _message_id(parsed.start_message_id)
-    # 0 stands for what clients do by themselves.
+    # 0 means the default of clients.
     if parsed.queue_size:
         options["receiver_queue_size"] = parsed.queue_size
     if parsed.max_chunked_msg:
@@ -54,7 +54,7 @@ def prepared(parsed: argparse.Namespace) -> dict[str, Any]:
 
 
 def consume(client: Client, parsed: argparse.Namespace, options: dict[str, Any]) -> str:
-    """Prints and acknowledges messages; what there is to say of that."""
+    """Prints and acknowledges messages; returns a summary."""
     subscribe = client.subscribe_to_pattern if parsed.regex else client.subscribe
     consumer = subscribe(
         parsed.topic,
@@ -75,7 +75,7 @@ def consume(client: Client, parsed: argparse.Namespace, options: dict[str, Any])
 
 
 def read(client: Client, parsed: argparse.Namespace, options: dict[str, Any]) -> str:
-    """Prints messages; what there is to say of that.
+    """Prints messages; returns a summary.
 
     :raises Refused: the topic has several partitions
     """
@@ -107,9 +107,9 @@ def _printed(
     *,
     until_ms: int | None = None,
 ) -> Iterator[Message]:
-    """As many as are wanted, each when it was printed, unless that is to be left out.
+    """Yields the requested number of messages, each after printing it, unless it is to be hidden.
 
-    :param until_ms: the first one that was published later is the end, and not one of them
+    :param until_ms: ends at the first message that was published later, without it
     """
     pace = paced(parsed.rate)
     shown = shower(parsed, SchemaDecoders(client, _warn))

@@ -1,4 +1,4 @@
-"""Schemas of the command line, and contents and keys by them."""
+"""Schemas of the command line, and the encoding of contents and keys."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _Encode = Callable[[str], bytes]
 
 @dataclass(frozen=True)
 class SchemaFlag:
-    """What a flag says of contents or of keys."""
+    """The schema of contents or keys from a flag."""
 
     flag: str
     schema: ProducerSchema
     encode: _Encode | None
-    """From text; None: they go out as they are given."""
+    """Encodes a text; None: contents are sent unchanged."""
 
     def encoded(self, data: bytes, what: str) -> bytes:
-        """:param what: it is, for people
+        """:param what: description of the data, for errors
 
-        :raises Refused: it does not fit the schema
+        :raises Refused: the data do not match the schema
         """
         if self.encode is None:
             return data
@@ -42,7 +42,7 @@ class SchemaFlag:
 def declared(flag: str, text: str) -> SchemaFlag:
     """:param text: ``bytes``, ``string``, or ``avro:`` or ``json:`` and a definition
 
-    :raises Refused: it is none of them, or no definition
+    :raises Refused: the text has another form, or the definition is not valid
     """
     if text == "bytes":
         return SchemaFlag(flag, ProducerSchema("BYTES"), None)
@@ -60,7 +60,7 @@ def declared(flag: str, text: str) -> SchemaFlag:
 
 
 def _encoder(flag: str, kind: str, definition: str) -> _Encode:
-    # Loaded for those who ask for it.
+    # Imported only if it is used.
     from magnetar.broker.schemas.data import SchemaData, SchemaType
     from magnetar.broker.schemas.written_contents import WrittenContents
     from magnetar.errors import InvalidRequest, InvalidSchemaData

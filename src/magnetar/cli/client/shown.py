@@ -1,4 +1,4 @@
-"""Messages as ``pulsar-client`` prints them."""
+"""Formats messages for ``pulsar-client``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BOUNDARY = "----- got message -----"
 
 
 def shower(parsed: argparse.Namespace, contents: SchemaDecoders) -> Callable[[Message], str]:
-    """From a message to its lines. :param contents: for those who want values by their schemas"""
+    """Returns a function that formats a message. :param contents: decodes values with their schemas"""
 
     def content(message: Message) -> str:
         if parsed.schema_type == "auto_consume":
@@ -32,7 +32,7 @@ def shower(parsed: argparse.Namespace, contents: SchemaDecoders) -> Callable[[Me
 
 
 def described(message: Message, content: str) -> str:
-    """What stands in front of the content, and that."""
+    """Returns the fields of a message, followed by the content."""
     properties = ", ".join(f"{key}={value}" for key, value in message.properties().items())
     return (
         f"publishTime:[{message.publish_timestamp()}], eventTime:[{message.event_timestamp()}], "
@@ -41,7 +41,7 @@ def described(message: Message, content: str) -> str:
 
 
 def metadata(message: Message) -> str:
-    """What ``--print-metadata`` adds."""
+    """Returns the text of ``--print-metadata``."""
     version = message.schema_version()
     event_time = time_text(message.event_timestamp()).replace(".000Z", "Z")
     return (
@@ -54,7 +54,7 @@ def metadata(message: Message) -> str:
 
 
 def dump(data: bytes) -> str:
-    """Lines of 16 bytes: where they begin, in hexadecimal, and as text."""
+    """Returns lines of 16 bytes: offset, hexadecimal, and text."""
     lines = []
     for at in range(0, len(data), _HEX_WIDTH):
         part = data[at : at + _HEX_WIDTH]

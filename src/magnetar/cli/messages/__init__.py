@@ -1,1 +1,1 @@
-"""``magnetar tail``, ``produce`` and ``consume``: messages at a terminal, and from command to command."""
+"""``magnetar tail``, ``produce`` and ``consume``: messages in a terminal, and in pipes."""

@@ -1,4 +1,4 @@
-"""Contents of messages as values of JSON, by the schemas of their topic."""
+"""Decodes contents of messages to JSON values, with the schemas of their topic."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.key_values import SIDES, split
 
 DecodeMessage = Callable[[Message], Any]
-"""Raises one of ``_UNREADABLE`` where the message does not fit its schema."""
+"""Raises one of ``_UNREADABLE`` if the message does not match its schema."""
 _UNREADABLE = (*BAD_VALUES, RecursionError, InvalidMessage)
 _BYTES = ("NONE", "BYTES")
 _1970 = datetime(1970, 1, 1)
 
 
 class SchemaDecoders:
-    """Asks brokers for each version of a schema once."""
+    """Decoders; fetches each version of a schema once."""
 
     def __init__(self, client: Client, warn: Callable[[str], None]) -> None:
-        """:param warn: told why a schema is not to be had or not to be used; contents are then not decoded"""
+        """:param warn: called with the reason if a schema cannot be fetched or used"""
         self._client = client
         self._warn = warn
         self._known: dict[tuple[str, bytes], tuple[str, DecodeMessage] | None] = {}
 
     def decoded(self, message: Message) -> tuple[str, Any] | None:
-        """The type of the schema and the value; None: there is none, or the content does not fit it."""
+        """Returns schema type and value; None: no schema, or the content does not match it."""
         if message.has_null_value() or message.encryption() is not None:
             return None
         version = message.schema_version()
@@ -134,7 +134,7 @@ def _avro(definition: Any) -> Decoder:
 
 
 def plain(value: Any) -> Any:
-    """What JSON can say of it: bytes in hexadecimal, times in ISO 8601, else the text."""
+    """Returns a value for JSON: bytes in hexadecimal, times in ISO 8601, others as text."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -151,5 +151,5 @@ def plain(value: Any) -> Any:
 
 
 def warn(words: str) -> None:
-    """To standard error."""
+    """Writes a warning to standard error."""
     sys.stderr.write(f"magnetar: {words}\n")

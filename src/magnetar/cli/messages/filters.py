@@ -1,4 +1,4 @@
-"""Which messages are wanted."""
+"""Filters of messages."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from magnetar.client.message import Message
 
 @dataclass(frozen=True, slots=True)
 class MessageFilter:
-    """All of it has to hold."""
+    """A filter; all conditions must hold."""
 
     key: str | None = None
-    """A glob; a message without a key has none that is like it."""
+    """A glob; a message without a key does not match."""
     properties: Sequence[tuple[str, str]] = ()
-    """Names, and globs of their values."""
+    """Names with globs of their values."""
     since_ms: int = 0
     until_ms: int | None = None
-    """Publish times, since 1970; ``until`` is not included."""
+    """Range of publish times since 1970; ``until`` is exclusive."""
 
     def has(self, message: Message) -> bool:
         published = message.publish_timestamp()

@@ -13,7 +13,7 @@ from magnetar.cli.numbers import count, positive
 
 TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
 MOST_LAST = 1000
-"""They are kept until all of them are there."""
+"""Limit, because all messages are collected before printing."""
 _Commands = argparse._SubParsersAction  # argparse has no other name for it.
 
 

@@ -1,4 +1,4 @@
-"""A message as a line."""
+"""Formats a message as a line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Print = Callable[[Message], None]
 
 
 def printer(form: str, contents: SchemaDecoders) -> Print:
-    """Writes each message to standard output at once; ``form`` is ``text`` or ``json``."""
+    """Returns a function that writes a message, unbuffered; ``form`` is ``text`` or ``json``."""
     line = json_line if form == "json" else text_line
 
     def write(message: Message) -> None:
@@ -29,9 +29,9 @@ def printer(form: str, contents: SchemaDecoders) -> Print:
 
 
 def json_line(message: Message, contents: SchemaDecoders) -> str:
-    """All of it: ``content`` is text, ``hex`` what is none, and ``value`` what a schema makes of it.
+    """Returns the whole message: ``content`` is text, ``hex`` other content, ``value`` the decoded content.
 
-    ``key`` is as it is stored: bytes are in Base64, and ``base64EncodedKey`` says so; null is a key, too.
+    ``key`` is as stored: bytes are in Base64, which ``base64EncodedKey`` indicates; a key may also be null.
     """
     found: dict[str, Any] = {
         "id": id_text(message.message_id()),
@@ -63,7 +63,7 @@ def json_line(message: Message, contents: SchemaDecoders) -> str:
 
 
 def text_line(message: Message, contents: SchemaDecoders) -> str:
-    """Time, key, properties and content; ``-`` where there is none."""
+    """Returns time, key, properties and content; ``-`` for a missing one."""
     key = message.partition_key() if message.has_partition_key() else "-"
     properties = ",".join(f"{name}={value}" for name, value in message.properties().items()) or "-"
     parts = (time_text(message.publish_timestamp()), key, properties, _content(message, contents))
@@ -90,7 +90,7 @@ def _text(data: bytes) -> str | None:
 
 
 def time_text(milliseconds: int) -> str:
-    """In UTC; the number itself where no calendar has it."""
+    """Returns the time in UTC, or the number if it is beyond the calendar."""
     try:
         at = _1970 + timedelta(milliseconds=milliseconds)
     except OverflowError:
@@ -99,6 +99,6 @@ def time_text(milliseconds: int) -> str:
 
 
 def id_text(message_id: MessageId) -> str:
-    """``ledger:entry:partition``, and ``:batch index`` within a batch; as Pulsar writes it."""
+    """Returns ``ledger:entry:partition``, with ``:batch index`` in a batch; Pulsar's form."""
     text = f"{message_id.ledger_id()}:{message_id.entry_id()}:{message_id.partition()}"
     return text if message_id.batch_index() < 0 else f"{text}:{message_id.batch_index()}"

@@ -1,4 +1,4 @@
-"""Places in a topic as they are typed."""
+"""Parses positions in a topic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ID = re.compile(r"(\d{1,18}):(\d{1,18})")
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where to begin: at an end, at an entry or at a time; one of them."""
+    """A start position: exactly one of an end, an entry, or a time."""
 
     end: str = ""
     """``earliest`` or ``latest``."""
@@ -24,10 +24,10 @@ class Start:
 
 
 def start_of(text: str, now: float) -> Start:
-    """``earliest``, ``latest``, ``LEDGER:ENTRY`` or a time.
+    """Parses ``earliest``, ``latest``, ``LEDGER:ENTRY`` or a time.
 
     :param now: seconds since 1970
-    :raises ValueError: it is none of them
+    :raises ValueError: the text has another form
     """
     if text in ("earliest", "latest"):
         return Start(end=text)
@@ -41,10 +41,10 @@ def start_of(text: str, now: float) -> Start:
 
 
 def time_of(text: str, now: float) -> int:
-    """ms since 1970: of ``10m`` before now (s, m, h, d), or of ISO 8601, local where it names no zone.
+    """Returns ms since 1970 for ``10m`` before now (s, m, h, d), or for ISO 8601, local without a zone.
 
     :param now: seconds since 1970
-    :raises ValueError: it is no time
+    :raises ValueError: the text is not a time
     """
     ago = _AGO.fullmatch(text)
     if ago is not None:

@@ -1,4 +1,4 @@
-"""The key that a command decrypts with."""
+"""The private key of a command for decryption."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from magnetar.client import CryptoKeyReader
 
 
 def private_key(flag: str, given: str | None) -> CryptoKeyReader | None:
-    """:param given: a path, ``file:`` or ``data:`` URL of a key in PEM; None: nothing is decrypted
+    """:param given: a path, ``file:`` or ``data:`` URL of a key in PEM; None: without decryption
 
-    :raises CryptoError: it cannot be read
+    :raises CryptoError: the key cannot be read
     """
     if given is None:
         return None
     reader = CryptoKeyReader(private_key_path=given)
-    # Known before anything is taken from the topic.
+    # Check before receiving messages.
     reader.private_key(flag)
     return reader

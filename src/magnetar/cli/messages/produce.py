@@ -16,9 +16,9 @@ from magnetar.cli.pace import paced
 from magnetar.cli.refused import Refused
 
 _KEYS = ("partition_key", "partition_key_bytes", "null_partition_key")
-"""The forms that a message's key has, of which it has one."""
+"""The forms of a message's key; a message has at most one."""
 Outgoing = tuple[bytes, dict[str, Any]]
-"""A content, and what else the message has, as ``Producer.send`` takes it."""
+"""A content, and options of ``Producer.send``."""
 
 
 def run_produce(parsed: argparse.Namespace) -> int:
@@ -30,7 +30,7 @@ def _produce(ends: Ends, parsed: argparse.Namespace) -> None:
         raise Refused("messages are given as arguments or in a file, not both")
     if parsed.count is not None and not parsed.messages:
         raise Refused("--count needs messages given as arguments")
-    # Looked at before anything is sent, where they are named.
+    # Messages in arguments are checked before anything is sent.
     named = [_outgoing(each.encode("utf-8", "surrogateescape"), parsed) for each in parsed.messages]
     producer = ends.client.create_producer(parsed.topic)
     repeated = chain.from_iterable(repeat(named, parsed.count or 1))
@@ -70,7 +70,7 @@ def _outgoing(text: bytes, parsed: argparse.Namespace) -> Outgoing:
 
 
 def _replayed(text: bytes) -> Outgoing:
-    """:raises Refused: it is not what ``-o json`` prints, or not to be sent"""
+    """:raises Refused: the line is not in the form of ``-o json``, or cannot be sent"""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:

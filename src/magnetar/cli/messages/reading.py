@@ -1,4 +1,4 @@
-"""Messages of a topic that are there, and those that come."""
+"""Reads existing and new messages of a topic."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from magnetar.client.enums import CryptoFailureAction
 from magnetar.client.message import Message
 
 _MORE = 4
-"""So many times as many entries are looked at when there was too little in the last ones."""
+"""Factor by which the number of entries grows if the last ones had too few messages."""
 _AS_IT_IS: dict[str, Any] = {"crypto_failure_action": CryptoFailureAction.CONSUME}
 
 
 def to_the_end(ends: Ends, partitions: Sequence[str], start: Start) -> Iterator[Message]:
-    """In the order of their publish times, as far as each partition keeps to it."""
+    """Yields messages in the order of publish times, as far as each partition is in this order."""
     readers = [_reader(ends, each, start) for each in partitions]
     if start.time_ms is not None:
         for reader in readers:
@@ -30,12 +30,13 @@ def to_the_end(ends: Ends, partitions: Sequence[str], start: Start) -> Iterator[
 
 
 def last(ends: Ends, topic: str, number: int, wanted: MessageFilter) -> tuple[Sequence[Message], MessageId]:
-    """The last messages that are wanted, and the id behind which others follow.
+    """Returns the last matching messages, and the id after which later messages follow.
 
-    An entry has a message or several, or none for clients: so many entries from the end are read, or more.
+    An entry may have one message, several, or none for clients, so the number of entries is increased until
+    there are enough messages.
 
-    :param topic: with one partition
-    :raises AdminError: it is not to be had where they begin
+    :param topic: a topic with one partition
+    :raises AdminError: the start position cannot be determined
     """
     entries = number
     while True:
@@ -54,13 +55,13 @@ def last(ends: Ends, topic: str, number: int, wanted: MessageFilter) -> tuple[Se
 
 
 def followed(ends: Ends, topic: str, start: Start) -> Iterator[Message]:
-    """What is there from the start on, and what comes; of all partitions, as it arrives."""
+    """Yields existing messages from the start, then new ones, of all partitions in order of arrival."""
     place, inclusive = _place(start)
     yield from _coming(ends, topic, place, inclusive=inclusive, time_ms=start.time_ms)
 
 
 def behind(ends: Ends, topic: str, message_id: MessageId) -> Iterator[Message]:
-    """What follows a message, and what comes."""
+    """Yields the messages after a message, then new ones."""
     yield from _coming(ends, topic, message_id)
 
 
@@ -91,7 +92,7 @@ def _reader(ends: Ends, topic: str, start: Start) -> Reader:
 
 
 def _place(start: Start) -> tuple[MessageId, bool]:
-    """And whether the message there is one of them."""
+    """Returns the message id, and whether it is inclusive."""
     if start.position is not None:
         return MessageId(-1, *start.position), True
     return (MessageId.latest if start.end == "latest" else MessageId.earliest), False

@@ -1,4 +1,4 @@
-"""What the commands have in common: access, a client, and how they end."""
+"""The common part of the commands: access, a client, and the exit code."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from magnetar.naming.errors import InvalidName
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Both listeners of a cluster."""
+    """Clients of both listeners of a cluster."""
 
     client: Client
     admin: AdminClient
     private_key: CryptoKeyReader | None = None
-    """What encrypted contents are decrypted with."""
+    """The key for encrypted contents."""
 
     def printer(self, parsed: argparse.Namespace) -> Print:
-        """Prints messages in the form that was asked for."""
+        """Returns a function that prints messages in the requested form."""
         return printer(parsed.output, SchemaDecoders(self.client, warn))
 
 
 def run(parsed: argparse.Namespace, work: Callable[[Ends, argparse.Namespace], None]) -> int:
-    """The exit code: 0 well, also when it was interrupted or nobody reads any more; 1 failed."""
+    """Returns the exit code: 0 success, also after an interrupt or a closed output; 1 failed."""
     try:
         access = cluster_access({**access_values(parsed), "brokerServiceUrl": parsed.url})
         admin = AdminClient(access.admin_url, authentication=access.authentication, tls=access.tls)
@@ -51,5 +51,5 @@ def run(parsed: argparse.Namespace, work: Callable[[Ends, argparse.Namespace], N
 
 
 def _private_key(parsed: argparse.Namespace) -> CryptoKeyReader | None:
-    """:raises CryptoError: it cannot be read"""
+    """:raises CryptoError: the key cannot be read"""
     return private_key("--private-key", getattr(parsed, "private_key", None))

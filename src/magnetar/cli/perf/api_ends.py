@@ -1,4 +1,4 @@
-"""Ends on the client's own producers, consumers and readers: what a program of a user costs."""
+"""Ends on the client's producers, consumers and readers, with the costs of a user's program."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ApiProducer:
         self.latencies = Histogram()
 
     async def open(self, on_room: Callable[[], object]) -> None:
-        """:raises PulsarException: why it cannot be"""
+        """:raises PulsarException: opening failed"""
         self._on_room = on_room
         settings = self._settings
         name = f"{settings.producer_name}-{self._number}" if settings.producer_name else None
@@ -110,7 +110,7 @@ class ApiProducer:
         return done
 
     def flush(self) -> None:
-        """Batches go when their time is over."""
+        """Does nothing: batches are sent by their timer."""
 
     async def close(self) -> None:
         if self._producer is not None:
@@ -118,7 +118,7 @@ class ApiProducer:
 
 
 class ApiConsumer:
-    """A consumer, or a reader where a start is given."""
+    """A consumer, or a reader if a start position is given."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class ApiConsumer:
         return self._receiver.latencies
 
     async def open(self) -> None:
-        """:raises PulsarException: why it cannot be"""
+        """:raises PulsarException: opening failed"""
         settings = self._settings
         if self._start is not None:
             self._end = await self._client.create_reader(

@@ -36,9 +36,9 @@ Found = dict[str, Any]
 
 
 def perform(parsed: argparse.Namespace, given: Sequence[str]) -> int:
-    """Does what was asked; the exit code: 0 well, 1 failed, 3 void.
+    """Runs the command; returns the exit code: 0 success, 1 failed, 3 void.
 
-    :param given: the arguments that ``parsed`` came from
+    :param given: the arguments of ``parsed``
     """
     for note in getattr(parsed, "notes", None) or []:
         sys.stderr.write(f"pulsar-perf: {note}\n")
@@ -61,7 +61,7 @@ def perform(parsed: argparse.Namespace, given: Sequence[str]) -> int:
 
 
 def _about(parsed: argparse.Namespace) -> dict[str, Any]:
-    """What was asked for, for the figures."""
+    """Returns a description of the run, for the figures."""
     names = (
         "command",
         "raw",
@@ -85,7 +85,7 @@ def _about(parsed: argparse.Namespace) -> dict[str, Any]:
 
 
 def _live(parsed: argparse.Namespace, share: Share) -> tuple[Live | None, float]:
-    """Live rates where asked for, or where somebody looks on."""
+    """Returns live rates if requested, or on a terminal."""
     if share.of > 1:
         return None, 1.0
     if parsed.stats_interval_seconds > 0:
@@ -94,7 +94,7 @@ def _live(parsed: argparse.Namespace, share: Share) -> tuple[Live | None, float]
 
 
 async def _finish(load: Load, work: Awaitable[None]) -> None:
-    """Runs a load; Ctrl-C ends it early, and what was measured counts."""
+    """Runs a load; Ctrl-C ends it early, and the measurements so far count."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, load.interrupt)
@@ -134,7 +134,7 @@ def _create_partitioned(parsed: argparse.Namespace, topics: list[str]) -> list[s
 
 
 def _made(admin: AdminClient, topic: str, partitions: int) -> int:
-    """Makes a topic; how many partitions it has then: another process of this run may have been first."""
+    """Creates a topic, unless another process of the run has; returns its number of partitions."""
     try:
         admin.create_partitioned_topic(topic, partitions)
     except Conflict:
@@ -209,7 +209,7 @@ async def _run(parsed: argparse.Namespace, share: Share) -> Found:
     if len(everything) < share.of:
         raise InvalidConfiguration(f"{share.of} processes need at least as many topics (-t)")
     topics = everything[share.index :: share.of]
-    # Asked once all is over, too: who cannot be reached is better known before.
+    # The admin interface is needed at the end: check before the run that it is reachable.
     new_admin(parsed).clusters()
     client, shared = new_client(parsed), new_shared()
     subscriptions = [f"sub-{index}" for index in range(parsed.num_subscriptions)]
@@ -240,7 +240,7 @@ async def _run(parsed: argparse.Namespace, share: Share) -> Found:
 
 
 async def _check_backlog(admin: AdminClient, topics: list[str], failed: Callable[[str], object]) -> None:
-    """Waits until nothing is left to acknowledge, and says what is."""
+    """Waits until nothing is unacknowledged, and reports the rest."""
     loop = asyncio.get_running_loop()
     end = loop.time() + _BACKLOG_SECONDS
     for topic in topics:

@@ -1,4 +1,4 @@
-"""What sends and what receives, as the load generator sees it; raw or through the client's own classes."""
+"""Interfaces of senders and receivers of the load generator, raw or with the client's classes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from magnetar.cli.perf.pacing import SharedClock
 
 @dataclass
 class Shared:
-    """What all ends of a run share."""
+    """The common state of all ends of a run."""
 
     clock: SharedClock
     window: Window
     failures: list[str] = field(default_factory=list)
-    """Why the run is void, as soon as something is known."""
+    """Reasons why the run is void."""
     received: int = 0
-    """Messages, over all receivers."""
+    """Messages received by all receivers."""
     on_received: Callable[[], object] = lambda: None
     """Called when messages were received."""
 
@@ -31,21 +31,21 @@ class Shared:
 @dataclass(frozen=True)
 class SendSettings:
     size: int
-    """Bytes of a content."""
+    """Size of a content in bytes."""
     batch: int
-    """The most messages of a batch; 1: no batches."""
+    """Largest number of messages in a batch; 1: no batches."""
     batch_bytes: int
     batch_delay_ms: float
     max_outstanding: int
-    """Messages without a receipt, for each producer."""
+    """Limit of messages without a receipt, for each producer."""
     contents: tuple[bytes, ...]
-    """Taken in turn; raw ends have one."""
+    """Used in turn; raw ends have one."""
     compression: int
     access_mode: int
     producer_name: str
     send_timeout_millis: int
     chunking: bool = False
-    """Contents larger than an entry are sent in several."""
+    """Send contents that are larger than an entry in chunks."""
 
 
 @dataclass(frozen=True)
@@ -62,25 +62,25 @@ class ReceiveSettings:
     batch_index_ack: bool
     replicated: bool
     rate: float
-    """Messages a second that are taken at most; 0: no bound."""
+    """Limit of received messages per second; 0: no limit."""
     chunks: Mapping[str, Any] = field(default_factory=dict)
-    """What consumers of the client are told of messages in chunks, by the names of its options."""
+    """Consumer options for chunked messages."""
 
 
 class PerfSender(Protocol):
     sent: int
-    """Messages handed to the connection."""
+    """Messages passed to the connection."""
     confirmed: int
     """Messages with a receipt."""
     latencies: Histogram
 
     async def open(self, on_room: Callable[[], object]) -> None: ...
     def room(self) -> int:
-        """Messages that may be sent now."""
+        """Returns the number of messages that may be sent now."""
         ...
 
     def send(self, count: int, due: int, interval: int) -> None:
-        """Sends messages of which the first was due at ``due`` and each next ``interval`` ns later."""
+        """Sends messages; the first was due at ``due``, and each further one ``interval`` ns later."""
         ...
 
     def flush(self) -> None: ...
@@ -100,7 +100,7 @@ class Receiver(Protocol):
     def latencies(self) -> Histogram: ...
     async def open(self) -> None: ...
     def flush(self) -> None:
-        """Sends acknowledgements that gather."""
+        """Sends collected acknowledgements."""
         ...
 
     async def close(self) -> None: ...

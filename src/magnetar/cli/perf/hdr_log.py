@@ -1,7 +1,7 @@
-"""Histograms as HdrHistogram logs, version 1.3, which its own tools read.
+"""Writes histograms as HdrHistogram logs, version 1.3.
 
 The buckets of :class:`magnetar.cli.perf.hot_raw.Histogram` are those of an HdrHistogram with two significant
-digits from 1 ns on, so the counts are written as they are.
+digits from 1 ns, so the counts are written unchanged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _zigzag(out: bytearray, value: int) -> None:
 
 
 def encode(histogram: Histogram) -> str:
-    """One histogram: base64 of the compressed form, V2."""
+    """Returns one histogram: Base64 of the compressed form, V2."""
     counts = list(histogram.counts)
     while counts and counts[-1] == 0:
         counts.pop()
@@ -54,10 +54,10 @@ def encode(histogram: Histogram) -> str:
 
 
 def log_text(histograms: Mapping[str, Histogram], began: float, seconds: float) -> str:
-    """A whole log with one interval; each histogram has its name as a tag.
+    """Returns a log with one interval; each histogram has its name as a tag.
 
     :param began: s since 1970
-    :param seconds: how long the interval was
+    :param seconds: length of the interval
     """
     when = datetime.fromtimestamp(began, UTC).isoformat()
     lines = [

@@ -1,8 +1,8 @@
-"""The inner loops of the load generator: frames from a template, and what comes back counted and checked.
+"""The inner loops of the load generator: creates frames from a template, and counts and checks messages.
 
 A hot module: plain Python that also compiles, with the C types in ``hot_raw.pxd``; no object per message.
-Contents that it makes begin with 24 bytes: a magic number, the producer's number, a sequence number and the
-moment the message was due; so whoever receives them can tell what was lost, doubled or overtaken.
+Its contents begin with 24 bytes: a magic number, the producer's number, a sequence number and the time at
+which the message was due, so that receivers can detect lost, duplicate and reordered messages.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from magnetar.protocol.hot_client_encode import encode_send
 _HEADER = 24
 _MAGIC = 0x4D675066
 
-# Sub-buckets of the histogram for each power of two: 128 bound its error to 0.8 %.
+# Sub-buckets of the histogram for each power of two: 128 limit its error to 0.8 %.
 _SUB = 128
 
 HEADER_SIZE = _HEADER
-"""The smallest content, in bytes, whose way can be checked."""
+"""The smallest content that can be checked, in bytes."""
 
 
 class Histogram:
@@ -50,7 +50,7 @@ class Histogram:
 
 
 class Window:
-    """Messages that were due in [first, last), in ns, are measured."""
+    """The measured window: messages that were due in [first, last), in ns."""
 
     def __init__(self) -> None:
         self.first = 0x7FFFFFFFFFFFFFFF
@@ -107,7 +107,7 @@ def _varint_size(value: int) -> int:
 
 
 class RawSender:
-    """Makes the SENDs of one producer and takes its receipts."""
+    """Creates the SENDs of one producer and counts its receipts."""
 
     def __init__(
         self,
@@ -121,8 +121,8 @@ class RawSender:
     ) -> None:
         """:param number: of the producer, written to contents of 24 bytes and more
 
-        :param head: the metadata's producer name, serialized
-        :param batch: the most messages in a SEND; 1: no batches
+        :param head: the producer name of the metadata, serialized
+        :param batch: largest number of messages in a SEND; 1: no batches
         """
         self.producer_id = producer_id
         self.number = number
@@ -154,10 +154,10 @@ class RawSender:
         self._told = 0
 
     def make(self, count: int, due: int, interval: int, publish_ms: int) -> bytearray:
-        """The frames of the next ``count`` messages.
+        """Returns the frames of the next ``count`` messages.
 
-        :param due: ns, when the first was due
-        :param interval: ns from one to the next
+        :param due: time at which the first was due, in ns
+        :param interval: ns between messages
         """
         if self.batch > 1:
             return self._make_batches(count, due, interval, publish_ms)
@@ -172,7 +172,7 @@ class RawSender:
         return parts[0] if len(parts) == 1 else bytearray().join(parts)
 
     def _make_run(self, count: int, due: int, interval: int, publish_ms: int) -> bytearray:
-        """Frames of one size: copies of the template, patched."""
+        """Returns frames of one size: patched copies of the template."""
         _put_varint(self._frame, self._time_at, publish_ms)
         whole = self._frame * count
         frame = self._frame
@@ -180,7 +180,7 @@ class RawSender:
         position = 0
         size = len(self._frame)
         while count > 0:
-            # The checksum is taken of the template, so that no view is made for each message.
+            # Computes the checksum on the template, so that no view is created for each message.
             self._patch(frame, 0, due)
             checksum = crc32c(self._checked)
             self._patch(out, position, due)
@@ -195,14 +195,14 @@ class RawSender:
         return whole
 
     def _patch(self, frame: bytearray, position: int, due: int) -> None:
-        """Makes the frame at ``position`` the one of the next message, but for its checksum."""
+        """Changes the frame at ``position`` to that of the next message, except for the checksum."""
         _put_varint(frame, position + self._sequence_at, self.next_sequence)
         _put_varint(frame, position + self._again_at, self.next_sequence)
         if self._size >= _HEADER:
             _put_header(frame, position + self._content_at, self.number, self.next_sequence, due)
 
     def _make_template(self, publish_ms: int) -> None:
-        """A frame in which sequence ids up to ``_until`` have room."""
+        """Creates a template for sequence ids up to ``_until``."""
         sequence = self.next_sequence
         self._checked = b""
         self._frame = encode_send(
@@ -261,7 +261,7 @@ class RawSender:
         return bytes(self._body[:position])
 
     def receipts(self, sequence_ids: array[int], count: int, now: int) -> int:
-        """Takes receipts; how many messages they are for. What does not fit counts in ``errors``.
+        """Processes receipts; returns their number of messages. Unexpected ones count in ``errors``.
 
         :param now: ns
         """
@@ -285,16 +285,16 @@ class RawSender:
 
 
 class OrderCheck:
-    """What one subscription has seen of each producer."""
+    """The messages of each producer that one subscription has received."""
 
     def __init__(self, producers: int) -> None:
         self.expected = array("q", bytes(8 * producers))
-        """The next sequence number of each."""
+        """The next sequence number of each producer."""
         self.missing: set[tuple[int, int]] = set()
-        """(producer, sequence number) of what was overtaken and has not come."""
+        """(producer, sequence number) of skipped messages that have not arrived."""
         self.duplicates = 0
         self.disorder = 0
-        """Messages that came after a later one."""
+        """Number of messages that arrived after a later one."""
         self._expected = self.expected
         self._producers = producers
 
@@ -319,15 +319,15 @@ class OrderCheck:
 
 
 class RawReceiver:
-    """Counts and checks what one consumer gets."""
+    """Counts and checks the messages of one consumer."""
 
     def __init__(self, order: OrderCheck | None, window: Window) -> None:
-        """:param order: shared by the consumers of a subscription; None checks nothing"""
+        """:param order: shared by the consumers of a subscription; None: no checks"""
         self.messages = 0
         self.size = 0
         """Bytes of contents."""
         self.foreign = 0
-        """Messages that no generator made."""
+        """Number of messages from other producers than load generators."""
         self.latencies = Histogram()
         self._order = order
         self._window = window
@@ -341,7 +341,7 @@ class RawReceiver:
         count: int,
         now: int,
     ) -> None:
-        """Takes entries, uncompressed, as ``read_messages`` found them.
+        """Processes uncompressed entries, from ``read_messages``.
 
         :param now: ns since 1970
         """
@@ -370,9 +370,9 @@ class RawReceiver:
             index += 1
 
     def take_content(self, content: bytes, published_ms: int, now: int) -> None:
-        """Takes one content.
+        """Processes one content.
 
-        :param published_ms: when it was published, ms since 1970
+        :param published_ms: publish time, ms since 1970
         :param now: ns since 1970
         """
         self._message(content, 0, len(content), published_ms, now)
@@ -394,7 +394,7 @@ class RawReceiver:
 
 
 def _number(buffer: bytes, position: int, end: int, wanted: int) -> int:
-    """The number behind the one-byte tag ``wanted``; 0 when it is not among the first fields."""
+    """Returns the number after the one-byte tag ``wanted``; 0 if it is not among the first fields."""
     while position < end - 1:
         tag = buffer[position]
         position += 1

@@ -1,4 +1,4 @@
-"""A run: warm-up, measured window, end. Closed loop, or messages that are due at given moments."""
+"""A run: warm-up, measured window, end. Closed loop, or messages that are due at given times."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ _SECOND = 1_000_000_000
 _DRAIN_SECONDS = 60.0
 _CHECK_SECONDS = 0.02
 _QUIET_SECONDS = 1.0
-"""When nothing came for so long, what is missing of a run that may lose messages is lost."""
+"""In a run that may lose messages, missing ones count as lost after this time without arrivals."""
 
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """How long, how fast, how many."""
+    """Duration, rate and number of messages."""
 
     warmup: float
     """s before the measured window."""
     seconds: float
     """s of the measured window; 0: until ``messages`` are done."""
     messages: int
-    """Messages after which it ends, warm-up included; 0: no such end."""
+    """Messages after which the run ends, including the warm-up; 0: no such limit."""
     rate: float
-    """Messages a second over all senders; 0: closed loop."""
+    """Messages per second of all senders; 0: closed loop."""
     server_pids: Sequence[int]
     max_behind: int = 0
-    """Messages that may be sent and not yet received, over all senders of a closed loop; 0: no bound."""
+    """Limit of messages that are sent but not received, over all senders of a closed loop; 0: no limit."""
     lossy: bool = False
-    """Whether messages may be lost: those of non-persistent topics."""
+    """Whether messages may be lost, as on non-persistent topics."""
     begin_at: int = 0
-    """ns of the clock at which to begin; 0: at once."""
+    """Start time in ns of the clock; 0: immediately."""
 
 
 class Pump:
     """Keeps senders sending."""
 
     def __init__(self, senders: Sequence[PerfSender], plan: LoadPlan, shared: Shared, copies: int) -> None:
-        """:param copies: how often each message is received; 0: nobody knows"""
+        """:param copies: number of receivers of each message; 0: unknown"""
         self._senders = senders
         self._copies = copies
         self._sent = 0
-        # What is lost would be behind for ever.
+        # A lost message would count as not received for ever.
         self._max_behind = plan.max_behind if copies and not plan.lossy else 0
         self._waits = False
         self._rate = plan.rate
@@ -61,7 +61,7 @@ class Pump:
         self._stalled: set[int] = set()
         self._alarm: Alarm | None = None
         self.ended = not senders
-        """Whether all messages that were planned are sent."""
+        """Whether all planned messages are sent."""
 
     async def open(self) -> None:
         for index, sender in enumerate(self._senders):
@@ -82,7 +82,7 @@ class Pump:
             self._room(index)
 
     def end(self) -> None:
-        """Sends no more."""
+        """Stops sending."""
         self._running = False
         self.ended = True
         if self._alarm is not None:
@@ -92,7 +92,7 @@ class Pump:
             sender.flush()
 
     def _tick(self) -> None:
-        """Sends what is due, and sleeps until the next is."""
+        """Sends due messages, and waits until the next is due."""
         now = self._shared.clock.now()
         while self._next and self._next[0][0] <= now and self._running:
             self._send_due(heappop(self._next)[1], now)
@@ -103,7 +103,7 @@ class Pump:
             self._alarm.set(self._next[0][0])
 
     def _send_due(self, index: int, now: int) -> None:
-        """Sends what is due of one sender; what has no room waits for room, not for time."""
+        """Sends due messages of one sender; without room, they wait for receipts, not for time."""
         due = self._due[index]
         sender = self._senders[index]
         count = min((now - due) // self._interval + 1, sender.room(), self._left)
@@ -116,7 +116,7 @@ class Pump:
             self._stalled.add(index)
 
     def _room(self, index: int) -> None:
-        """A sender has receipts: it may send more."""
+        """Called when a sender has receipts: it may send more."""
         if not self._running:
             return
         if self._interval:
@@ -134,11 +134,11 @@ class Pump:
             self._send(sender, count, self._shared.clock.now(), 0)
 
     def _behind(self) -> int:
-        """Messages that are sent and not yet received."""
+        """Returns the number of messages that are sent and not yet received."""
         return self._sent - self._shared.received // self._copies
 
     def _received(self) -> None:
-        """Messages arrived: those who waited for that may send."""
+        """Called when messages have arrived: waiting senders may send."""
         if self._waits and self._running and self._behind() <= self._max_behind * 3 // 4:
             self._waits = False
             for index in range(len(self._senders)):
@@ -153,7 +153,7 @@ class Pump:
 
 
 class Load:
-    """One run from beginning to end."""
+    """One run."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class Load:
         report: Callable[[Load, float], object] | None = None,
         report_seconds: float = 1.0,
     ) -> None:
-        """:param copies: how often each message must be received; 0: nobody knows
+        """:param copies: number of receivers of each message; 0: unknown
 
         :param report: called every ``report_seconds`` with this load and the seconds since the last call
         """
@@ -195,13 +195,13 @@ class Load:
 
     @property
     def size(self) -> int:
-        """Bytes of contents received."""
+        """Bytes of received contents."""
         return sum(receiver.size for receiver in self.receivers)
 
     async def run(self) -> None:
-        """Everything but closing the ends."""
+        """Runs everything except closing the ends."""
         if not self.senders and self.plan.warmup <= 0:
-            # A backlog flows as soon as somebody has subscribed: all of it counts.
+            # A backlog is delivered as soon as consumers subscribe: all of it counts.
             self.first = self._snapshot()
         for receiver in self.receivers:
             await receiver.open()
@@ -216,7 +216,7 @@ class Load:
                 self.shared.failed(
                     "the run ended before the warm-up did, so nothing was measured; use --warmup-time 0"
                 )
-        # Without senders what counts is when a message arrives, however old it is.
+        # Without senders a message counts by its arrival, whatever its age.
         self.shared.window.first = clock.now() if self.senders else 0
         if self.first is None:
             self.first = self._snapshot()
@@ -236,12 +236,12 @@ class Load:
             receiver.flush()
 
     def _received_all(self) -> None:
-        """Ends the window with the last message, not with the next look at it."""
+        """Ends the window with the last message, not with the next check."""
         if self.last is None and self.received >= self.plan.messages:
             self._close_window()
 
     def interrupt(self) -> None:
-        """Ends the run early; what was measured until now counts."""
+        """Ends the run early; the measurements so far count."""
         self.interrupted = True
 
     def _close_window(self) -> None:
@@ -252,7 +252,7 @@ class Load:
         return Snapshot.take(self.published, self.received, self.size, self.plan.server_pids)
 
     async def _until(self, end: float) -> None:
-        """Until a moment, or until there is nothing left to do."""
+        """Waits until a time, or until nothing is left to do."""
         next_report = time.monotonic() + self._report_seconds
         last_report = time.monotonic()
         while not self.shared.failures and not self.interrupted and not self._all_done():
@@ -275,11 +275,11 @@ class Load:
 
     @property
     def lost(self) -> int:
-        """Messages that were confirmed and did not come."""
+        """Returns the number of confirmed messages that did not arrive."""
         return max(0, self.published * self._copies - self.received)
 
     def _is_quiet(self, received: int, since: float) -> bool:
-        """Whether everything was confirmed, and what may come has come."""
+        """Whether everything was confirmed, and no further messages are expected."""
         quiet = self.received == received and time.monotonic() - since > _QUIET_SECONDS
         return self.plan.lossy and quiet and self.published >= self.sent
 

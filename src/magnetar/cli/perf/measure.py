@@ -1,4 +1,4 @@
-"""Figures: percentiles, and what the operating system says about processor time and memory."""
+"""Figures: percentiles, and processor time and memory from the operating system."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _QUANTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999))
 
 
 def value_of(index: int) -> float:
-    """The middle of a histogram's bucket, in ns."""
+    """Returns the middle of a histogram's bucket, in ns."""
     if index < 2 * _SUB:
         return float(index)
     shift = index // _SUB - 1
@@ -26,7 +26,7 @@ def value_of(index: int) -> float:
 
 
 def percentile(counts: Sequence[int], total: int, fraction: float) -> float:
-    """ns below which ``fraction`` of all lie; 0 without any."""
+    """Returns the value in ns below which ``fraction`` of all values lie; 0 without values."""
     wanted = max(1, round(total * fraction))
     seen = 0
     for index, count in enumerate(counts):
@@ -37,7 +37,7 @@ def percentile(counts: Sequence[int], total: int, fraction: float) -> float:
 
 
 def merged(histograms: Iterable[Histogram]) -> Histogram:
-    """One histogram of several."""
+    """Returns the sum of histograms."""
     result = Histogram()
     sums = result.counts
     for each in histograms:
@@ -51,7 +51,7 @@ def merged(histograms: Iterable[Histogram]) -> Histogram:
 
 
 def sparse(histogram: Histogram) -> dict[str, Any]:
-    """For another process: what is not 0."""
+    """Returns the counts that are not 0, for another process."""
     counts = [[index, count] for index, count in enumerate(histogram.counts) if count]
     return {"maximum": histogram.maximum, "counts": counts}
 
@@ -68,7 +68,7 @@ def from_sparse(data: dict[str, Any]) -> Histogram:
 
 
 def milliseconds(histogram: Histogram) -> dict[str, float] | None:
-    """Percentiles in ms; None without any value."""
+    """Returns percentiles in ms; None without values."""
     if not histogram.total:
         return None
     counts = histogram.counts
@@ -81,27 +81,27 @@ def milliseconds(histogram: Histogram) -> dict[str, float] | None:
 
 
 def cpu_seconds(pids: Sequence[int]) -> float:
-    """Processor time of these processes since they began, all threads, user and system.
+    """Returns the processor time of the processes since their start: all threads, user and system.
 
-    :raises OSError: one of them is gone
+    :raises OSError: a process has ended
     """
     ticks = 0
     for pid in pids:
-        # Behind the command's name, which may hold anything; utime and stime are fields 14 and 15.
+        # After the command's name, which may contain anything; utime and stime are fields 14 and 15.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         ticks += int(fields[11]) + int(fields[12])
     return ticks / _TICKS
 
 
 def resident_megabytes(pids: Sequence[int]) -> float:
-    """Memory of these processes that is in use now."""
+    """Returns the resident memory of the processes."""
     pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids)
     return round(pages * os.sysconf("SC_PAGESIZE") / 1e6, 1)
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Counters at one moment."""
+    """Counters at one time."""
 
     moment: float
     """s, monotonic."""

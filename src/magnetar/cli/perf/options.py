@@ -13,7 +13,7 @@ _CODECS = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
 _MODES = ("Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing")
 DEFAULT_OUTSTANDING = 1000
 
-# (names, takes a value): Pulsar's flags for things that this client does not do.
+# (names, takes a value): Pulsar's flags that this client does not support.
 _REFUSED_BY_ALL = (
     (("--ssl-factory-plugin",), True),
     (("--ssl-factory-plugin-params",), True),
@@ -40,7 +40,7 @@ _REFUSED_BY_CONSUME = (
     (("-ntxn",), True),
     (("-abort",), False),
 )
-# Flags that steer threads and buffers of the Java client; they change nothing here, and that is said.
+# Flags for threads and buffers of the Java client; they have no effect here, and a note says so.
 _WITHOUT_EFFECT = (
     (("--num-io-threads", "-ioThreads"), True),
     (("--num-listener-threads", "-lt"), True),
@@ -66,7 +66,7 @@ class _Note(argparse.Action):
 
 
 def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+    """Returns the parser of the whole command line."""
     root = argparse.ArgumentParser(
         prog="pulsar-perf", description="Puts load on a broker and measures it.", allow_abbrev=False
     )

@@ -1,4 +1,4 @@
-"""Time for the load generator: one clock, and a timer finer than the event loop's milliseconds."""
+"""Time for the load generator: a clock, and a timer that is finer than the event loop's milliseconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SECOND = 1_000_000_000
 
 
 class SharedClock:
-    """ns since 1970 that never go back, the same in all processes of a machine within microseconds."""
+    """Monotonic ns since 1970, the same in all processes of a machine within microseconds."""
 
     def __init__(self) -> None:
         self.offset = time.time_ns() - time.monotonic_ns()
@@ -33,7 +33,7 @@ class _TimerSetting(ctypes.Structure):
 
 
 class Alarm:
-    """Calls back at a moment; where the system has timers as files, within some 50 µs of it."""
+    """Calls back at a given time; within some 50 µs if the system has timers as files."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, clock: SharedClock, ring: Callable[[], object]
@@ -50,7 +50,7 @@ class Alarm:
             loop.add_reader(self._file, self._rung)
 
     def set(self, moment: int) -> None:
-        """The one next call, at ``moment`` of the clock; what is past is called at once."""
+        """Sets the next call to ``moment`` of the clock; a past time calls back immediately."""
         monotonic = max(1, moment - self._clock.offset)
         if self._file < 0:
             if self._handle is not None:
@@ -68,7 +68,7 @@ class Alarm:
         try:
             os.read(self._file, 8)
         except BlockingIOError:
-            # It was set anew between ringing and now.
+            # The timer was set again after it expired.
             return
         self._ring()
 

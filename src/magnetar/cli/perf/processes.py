@@ -1,4 +1,4 @@
-"""The same command in several processes that begin at the same moment."""
+"""Runs the same command in several processes that start at the same time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _START_SECONDS = 3.0
 
 
 def spread(given: Sequence[str], processes: int) -> list[dict[str, Any]]:
-    """What each of ``processes`` processes found.
+    """Returns the findings of each process.
 
     :param given: the arguments of the command
-    :raises InvalidConfiguration: one of them failed; it has said why
+    :raises InvalidConfiguration: a process failed; it has printed the reason
     """
     begin_at = SharedClock().now() + round(_START_SECONDS * 1e9)
     command = [sys.executable, "-m", "magnetar.cli.pulsar_perf", *given]

@@ -1,4 +1,4 @@
-"""Raw ends: frames from templates, and no object for each message."""
+"""Raw ends: frames from templates, without an object for each message."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def _connect(services: Services, topic: str) -> Connection:
 
 
 class RawProducer:
-    """Sends what :class:`RawSender` makes."""
+    """Sends the frames of :class:`RawSender`."""
 
     def __init__(
         self, services: Services, topic: str, number: int, settings: SendSettings, shared: Shared
@@ -53,7 +53,7 @@ class RawProducer:
         self.latencies = Histogram()
 
     async def open(self, on_room: Callable[[], object]) -> None:
-        """:raises PulsarException: why it cannot be"""
+        """:raises PulsarException: opening failed"""
         self._on_room = on_room
         settings = self._settings
         connection = await self._services.retrying(lambda: _connect(self._services, self._topic))
@@ -94,7 +94,7 @@ class RawProducer:
         self._connection.send(self._sender.make(count, due, interval, publish_ms))
 
     def flush(self) -> None:
-        """Nothing waits here."""
+        """Does nothing: nothing is collected."""
 
     def receipts(self, run: ReceiptRun) -> None:
         sender = self._sender
@@ -142,7 +142,7 @@ class RawConsumer:
         order: OrderCheck | None,
         start: MessageId | None = None,
     ) -> None:
-        """:param start: read from there on, without a durable subscription and without acknowledging"""
+        """:param start: read from there, without a durable subscription and without acknowledging"""
         self._services = services
         self._topic = topic
         self._settings = settings
@@ -185,7 +185,7 @@ class RawConsumer:
         return self._receiver.latencies
 
     async def open(self) -> None:
-        """:raises PulsarException: why it cannot be"""
+        """:raises PulsarException: opening failed"""
         connection = await self._services.retrying(lambda: _connect(self._services, self._topic))
         request_id = connection.wire.new_request_id()
         command = self._commands.subscribe(request_id, self._start)
@@ -241,7 +241,7 @@ class RawConsumer:
         self._shared.failed(f"{self._topic}: a message {what}")
 
     def active_changed(self, active: bool) -> None:
-        """Which consumer of a Failover subscription is served makes no difference here."""
+        """Does nothing: which consumer of a Failover subscription is active does not matter."""
 
     def end_of_topic(self) -> None:
         self._shared.failed(f"{self._topic}: the topic was terminated")

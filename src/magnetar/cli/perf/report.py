@@ -1,4 +1,4 @@
-"""What a run found, as JSON, as lines, and as a verdict."""
+"""The results of a run, as JSON, as lines, and as a verdict."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from magnetar.cli.perf.measure import (
 )
 
 VOID = 3
-"""The exit code of a run whose figures say nothing."""
+"""The exit code of a run whose figures are not valid."""
 
 _SUMS = ("published", "delivered", "published_in_window", "delivered_in_window", "bytes_in_window")
 
 
 def findings(load: Load, *, size: int, disorder_counts: bool) -> dict[str, Any]:
-    """Raw findings of one process; those of several can be added up.
+    """Returns the raw findings of one process, which can be added up over processes.
 
-    :param size: bytes of a content that is published
-    :param disorder_counts: whether order must be kept
+    :param size: bytes of a published content
+    :param disorder_counts: whether messages must be in order
     """
     first, last = load.first, load.last
     assert last is not None
@@ -69,7 +69,7 @@ def findings(load: Load, *, size: int, disorder_counts: bool) -> dict[str, Any]:
 
 
 def added_up(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The findings of several processes as one; they measured the same server at the same time."""
+    """Returns the sum of the findings of processes that measured the same server at the same time."""
     whole = dict(parts[0])
     whole["void"] = "; ".join(part["void"] for part in parts if part["void"]) or None
     whole["began"] = min(part["began"] for part in parts)
@@ -83,14 +83,14 @@ def added_up(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def figures(found: dict[str, Any], about: dict[str, Any], server_pids: Sequence[int]) -> dict[str, Any]:
-    """What findings mean.
+    """Returns the figures of findings.
 
-    :param about: what was asked for; kept as it is
+    :param about: description of the run; included unchanged
     """
     seconds = found["seconds"] or 1e-9
     published = found["published_in_window"]
     delivered = found["delivered_in_window"]
-    # A message that is published and delivered counts once.
+    # A message that is both published and delivered counts once.
     messages = max(published or delivered, 1)
     result: dict[str, Any] = {"void": found["void"], **about, "seconds": round(seconds, 3)}
     for name in ("published", "delivered", "duplicates", "lost", "out_of_order"):
@@ -110,7 +110,7 @@ def figures(found: dict[str, Any], about: dict[str, Any], server_pids: Sequence[
 
 
 def tell(result: dict[str, Any], json_file: str | None) -> int:
-    """Prints the figures and writes the file; the exit code.
+    """Prints the figures and writes the file; returns the exit code.
 
     :param json_file: ``-`` for standard output instead of lines
     """
@@ -148,7 +148,7 @@ def _lines(result: dict[str, Any]) -> list[str]:
 
 
 class Live:
-    """A line of rates every so often."""
+    """Prints a line of rates at intervals."""
 
     def __init__(self) -> None:
         self._published = 0

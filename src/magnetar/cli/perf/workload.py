@@ -1,4 +1,4 @@
-"""From flags to a load: which topics, which ends, which plan."""
+"""Creates a load from flags: topics, ends, and plan."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TYPES = {"Exclusive": 0, "Shared": 1, "Failover": 2, "Key_Shared": 3}
 
 @dataclass(frozen=True)
 class Share:
-    """Which part of the work this process does."""
+    """The part of the work for this process."""
 
     index: int = 0
     of: int = 1
@@ -46,9 +46,9 @@ class Share:
 
 
 def topic_names(parsed: argparse.Namespace) -> list[str]:
-    """All topics of the run.
+    """Returns all topics of the run.
 
-    :raises InvalidConfiguration: neither one name nor as many as -t says
+    :raises InvalidConfiguration: the number of names is neither one nor that of -t
     """
     names: list[str] = parsed.topics
     count = parsed.num_topic
@@ -61,7 +61,7 @@ def topic_names(parsed: argparse.Namespace) -> list[str]:
 
 
 def access_of(parsed: argparse.Namespace) -> ClusterAccess:
-    """:raises AccessRefused: something that is set cannot be honoured"""
+    """:raises AccessRefused: a setting cannot be honoured"""
     return cluster_access(
         {
             "brokerServiceUrl": parsed.service_url,
@@ -98,7 +98,7 @@ def new_shared() -> Shared:
 def send_settings(parsed: argparse.Namespace, producers: int) -> SendSettings:
     """:param producers: of this process
 
-    :raises InvalidConfiguration: --raw and something that it does not do
+    :raises InvalidConfiguration: --raw does not support another flag
     """
     contents = _contents(parsed)
     chunking = getattr(parsed, "chunking", False)
@@ -135,9 +135,9 @@ def _check_is_plain(parsed: argparse.Namespace, contents: tuple[bytes, ...]) -> 
 
 
 def _check_raw(refused: Mapping[str, object]) -> None:
-    """:param refused: what raw ends do not do, by flag
+    """:param refused: values that raw ends do not support, by flag
 
-    :raises InvalidConfiguration: one of them is wanted
+    :raises InvalidConfiguration: one of them is set
     """
     for flag, given in refused.items():
         if given:
@@ -145,9 +145,9 @@ def _check_raw(refused: Mapping[str, object]) -> None:
 
 
 def _chunks(parsed: argparse.Namespace) -> Mapping[str, Any]:
-    """What consumers are told of messages in chunks; 0 stands for what clients do by themselves.
+    """Returns consumer options for chunked messages; 0 means the client's default.
 
-    :raises InvalidConfiguration: --raw, which takes each chunk for a message
+    :raises InvalidConfiguration: with --raw, which would count each chunk as a message
     """
     if parsed.command != "consume":
         return {}
@@ -179,7 +179,7 @@ def receive_settings(
 ) -> ReceiveSettings:
     """:param consumers: of this process
 
-    :raises InvalidConfiguration: --raw and a bound of the rate
+    :raises InvalidConfiguration: --raw with a limit of the rate
     """
     queue = parsed.receiver_queue_size
     total = getattr(parsed, "receiver_queue_size_across_partitions", 0)
@@ -204,7 +204,7 @@ def receive_settings(
 def producers(
     parsed: argparse.Namespace, client: Client, shared: Shared, topics: Sequence[str]
 ) -> list[PerfSender]:
-    """The producers on ``topics``; their numbers go from 0 over these topics."""
+    """Returns the producers on ``topics``, numbered from 0."""
     settings = send_settings(parsed, len(topics) * parsed.num_producers)
     made: list[PerfSender] = []
     for topic in topics:
@@ -234,9 +234,9 @@ def consumers(
     earliest: bool,
     numbered: int,
 ) -> list[Receiver]:
-    """The consumers on ``topics``.
+    """Returns the consumers on ``topics``.
 
-    :param numbered: producers whose messages are checked for loss and order; 0 checks nothing
+    :param numbered: number of producers whose messages are checked for loss and order; 0: no checks
     """
     made: list[Receiver] = []
     ends = len(topics) * len(subscriptions) * parsed.num_consumers
@@ -284,7 +284,7 @@ def plan(
     :raises InvalidConfiguration: there are fewer messages than processes
     """
     if 0 < messages < share.of:
-        # 0, what the last ones would be left with, is no end.
+        # The last processes would get 0 messages, which means no limit.
         raise InvalidConfiguration(f"{share.of} processes need at least as many messages (-m)")
     behind = getattr(parsed, "max_behind", 0)
     return LoadPlan(
@@ -300,7 +300,7 @@ def plan(
 
 
 def check_is_checkable(parsed: argparse.Namespace) -> None:
-    """:raises InvalidConfiguration: contents are too small to say where they come from"""
+    """:raises InvalidConfiguration: contents are too small for the checks"""
     if parsed.size < HEADER_SIZE:
         raise InvalidConfiguration(
             f"-s {parsed.size} is too small: at least {HEADER_SIZE} bytes are needed to check each message"

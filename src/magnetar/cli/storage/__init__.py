@@ -1,4 +1,4 @@
-"""``magnetar storage report``: where the space goes, as text, JSON or a page with plots."""
+"""``magnetar storage report``: the use of disk space, as text, JSON or a page with plots."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHOWN_ORPHANS = 10
 
 
 def run_report(parsed: argparse.Namespace) -> int:
-    """Answers the exit code: 0 well, 1 no report could be had."""
+    """Returns the exit code: 0 success, 1 no report is available."""
     where = "the broker"
     try:
         access = cluster_access(access_values(parsed))
@@ -51,9 +51,9 @@ def run_report(parsed: argparse.Namespace) -> int:
 
 
 def text(report: dict[str, Any], top: int) -> str:
-    """The report for a terminal.
+    """Returns the report for a terminal.
 
-    :param top: how many topics; 0: all
+    :param top: number of topics; 0: all
     """
     disk, store = report["disk"], report["store"]
     until_full = disk["secondsUntilFull"]

@@ -1,4 +1,4 @@
-"""The storage report as a page that needs nothing but itself: plots in SVG, the same figures as tables."""
+"""The storage report as a self-contained page: plots in SVG, and the same figures as tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PARTS = (
 )
 _BAR, _ROW, _LABEL, _WIDTH = 18, 26, 360, 1080
 _NUMBERS = 170
-"""Pixels."""
+"""Width of numbers, in pixels."""
 _STYLE = """
 body{font:15px/1.45 system-ui,sans-serif;max-width:1120px;margin:24px auto;padding:0 16px;color:#1d2b36}
 h1{font-size:22px}h2{font-size:17px;margin-top:32px}
@@ -28,7 +28,7 @@ th:first-child,td:first-child{text-align:left;overflow-wrap:anywhere}
 
 
 def page(report: dict[str, Any], top: int) -> str:
-    """:param top: how many topics; 0: all"""
+    """:param top: number of topics; 0: all"""
     topics = report["topics"][: top or None]
     left = len(report["topics"]) - len(topics)
     more = f"<p>and {left} smaller topics</p>" if left else ""
@@ -92,7 +92,7 @@ def _orphaned(ledgers: list[dict[str, Any]]) -> str:
 
 
 def _stack(parts: list[tuple[str, int, str]], total: int) -> str:
-    """One bar for a whole, with a legend that has the figures."""
+    """Returns one bar for a total, with a legend of the figures."""
     shapes, x = [], 0.0
     for _, amount, colour in parts:
         width = _WIDTH * amount / total
@@ -112,7 +112,7 @@ def _legend(entries: list[tuple[str, str]], y: int) -> str:
 
 
 def _bars(what: str, rows: list[dict[str, Any]]) -> str:
-    """A bar for each row: what it takes now; a line: what it will take in a day."""
+    """Returns a bar for each row with its present size, and a line at its size in a day."""
     if not rows:
         return "<p>no topics are loaded</p>"
     room = _WIDTH - _LABEL - _NUMBERS

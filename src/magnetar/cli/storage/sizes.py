@@ -1,4 +1,4 @@
-"""Sizes and times as people read them."""
+"""Formats sizes and times for people."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def size(count: float) -> str:
-    """Bytes with three digits or so."""
+    """Returns a number of bytes with about three digits."""
     value, unit = float(count), 0
     while abs(value) >= 1024 and unit < len(_UNITS) - 1:
         value /= 1024
@@ -17,7 +17,7 @@ def size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """The two largest units of a time."""
+    """Returns a duration in its two largest units."""
     minutes = int(seconds) // 60
     if minutes < 1:
         return f"{int(seconds)} s"
@@ -31,7 +31,7 @@ def duration(seconds: float) -> str:
 
 
 def when(milliseconds: int) -> str:
-    """A moment, in UTC; ``-`` for 0."""
+    """Returns a time in UTC; ``-`` for 0."""
     if not milliseconds:
         return "-"
     moment = datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC)

@@ -1,1 +1,1 @@
-"""``magnetar top``: topics and what they wait for, as they change."""
+"""``magnetar top``: shows topics and what they wait for, live."""

@@ -1,4 +1,4 @@
-"""What is asked of a broker, and its answers."""
+"""Requests to a broker, and its answers."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from magnetar.naming.namespace_name import NamespaceName
 
 _EVENTS = "/dashboard/events/topics"
 TIMEOUT_SECONDS = 20.0
-"""Without a word; a broker says something every two seconds."""
+"""Timeout without data; a broker sends something every two seconds."""
 
 Shown = Mapping[str, Any]
-"""Topics from ``first`` on, of ``total``; of all namespaces also ``broker``."""
+"""Topics from ``first``, of ``total``; for all namespaces also ``broker``."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSelection:
-    """Which topics are wanted."""
+    """The selected topics."""
 
     order: str
     count: int
     first: int = 0
-    """Lines before the first."""
+    """Number of lines before the first."""
     words: str = ""
-    """Separated by blanks; the name has each of them."""
+    """Words separated by blanks; the name contains all of them."""
     namespace: str = ""
-    """Empty: all, with what the broker says of itself."""
+    """Empty: all, with the figures of the broker."""
 
     def path(self) -> str:
-        """:raises InvalidName: the namespace is none"""
+        """:raises InvalidName: the name is not a namespace's"""
         return f"{_EVENTS}/{NamespaceName.parse(self.namespace)}" if self.namespace else _EVENTS
 
     def query(self) -> dict[str, str]:
@@ -47,7 +47,7 @@ class TopicSelection:
 
 
 def opened(http: AdminHttp, asked: TopicSelection) -> EventStream:
-    """:raises AdminError: it is not to be had; the text says what is missing"""
+    """:raises AdminError: the topics are not available; the text says what is missing"""
     try:
         return http.events(asked.path(), asked.query())
     except NotFound as error:
@@ -60,9 +60,9 @@ def opened(http: AdminHttp, asked: TopicSelection) -> EventStream:
 
 
 def shown(stream: EventStream) -> Iterator[Shown | None]:
-    """What is to be seen, each time the broker says something; None: nothing has changed.
+    """Yields the topics at each event of the broker; None: nothing has changed.
 
-    :raises AdminError: the broker tells no more, and why
+    :raises AdminError: the broker ended the events; the text says why
     """
     for kind, data in stream:
         if not kind:
@@ -80,9 +80,9 @@ def shown(stream: EventStream) -> Iterator[Shown | None]:
 
 
 def first_shown(http: AdminHttp, asked: TopicSelection) -> Shown:
-    """As it is now.
+    """Returns the present topics.
 
-    :raises AdminError: it is not to be had
+    :raises AdminError: the topics are not available
     """
     with opened(http, asked) as stream:
         for told in shown(stream):

@@ -1,4 +1,4 @@
-"""What a broker tells, kept up in a thread: one connection at a time, begun again when it ends."""
+"""Follows the events of a broker in a thread, on one connection that is reopened when it ends."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ RETRY_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """The newest there is; it takes the place of what was told before."""
+    """The newest event, which replaces earlier ones."""
 
     asked: TopicSelection
     shown: Shown
     trouble: str = ""
-    """Why nothing newer comes; empty: it is alive."""
+    """Why no newer events arrive; empty: the connection works."""
 
 
 class Feed:
-    """The thread ends with the process."""
+    """The feed; its thread ends with the process."""
 
     def __init__(self, http: AdminHttp, first: Newest, changed: Callable[[], None]) -> None:
-        """:param first: what was told already
+        """:param first: the first event
 
-        :param changed: called in the thread when there is something new in :attr:`told`
+        :param changed: called in the thread when :attr:`told` has changed
         """
         self.told = first
         self._http = http
@@ -42,7 +42,7 @@ class Feed:
         threading.Thread(target=self._follow, name="top", daemon=True).start()
 
     def ask(self, asked: TopicSelection) -> None:
-        """From now on this is wanted. What was asked for before may still be in :attr:`told`."""
+        """Changes the selection. :attr:`told` may still have an event of the former one."""
         if asked == self._asked:
             return
         with self._lock:
@@ -66,7 +66,8 @@ class Feed:
                 self._asked_anew.wait(RETRY_SECONDS)
 
     def _listen(self, asked: TopicSelection) -> bool:
-        """Until it ends; whether anything was told. A broker ends it now and then, to see again who asks."""
+        """Follows events until the connection ends; returns whether there were any. A broker ends it at
+        intervals, to authenticate the client again."""
         heard = False
         with opened(self._http, asked) as stream:
             with self._lock:

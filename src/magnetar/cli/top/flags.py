@@ -8,7 +8,7 @@ from magnetar.cli.access_flags import add_access_flags
 
 ORDERS = ("name", "in", "out", "backlog", "waiting")
 MOST = 100
-"""Topics that a broker shows at once."""
+"""Largest number of topics in one answer."""
 
 
 def add_top(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

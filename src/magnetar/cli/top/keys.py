@@ -1,4 +1,4 @@
-"""Keys, as terminals send them."""
+"""Decodes the keys that a terminal sends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LETTERS = {"\r": "enter", "\n": "enter", "\x7f": "backspace", "\b": "backspace"
 
 
 class Keys:
-    """Puts together what arrives in pieces."""
+    """Decodes keys whose sequences may arrive in pieces."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("ignore")
@@ -31,13 +31,13 @@ class Keys:
 
     @property
     def begun(self) -> bool:
-        """Whether a sequence has begun whose end may still come."""
+        """Whether a sequence is incomplete."""
         return bool(self._rest)
 
     def of(self, data: bytes) -> list[str]:
-        """Letters, and names of other keys; those that nobody knows are left out.
+        """Returns letters, and names of other keys, without unknown ones.
 
-        :param data: empty: nothing more comes of what has begun, so it was the key Escape
+        :param data: empty: no more bytes follow, so an incomplete sequence was the key Escape
         """
         text = self._rest + self._decoder.decode(data)
         self._rest = ""

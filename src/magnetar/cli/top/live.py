@@ -1,4 +1,4 @@
-"""The screen, while somebody looks."""
+"""The interactive screen."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from magnetar.cli.top.table import head, place, table
 from magnetar.cli.top.view import View
 
 _ESCAPE_SECONDS = 0.05
-"""What begins like a key's sequence and has not gone on for so long is the key Escape."""
+"""After this time an incomplete sequence counts as the key Escape."""
 _FOOT = "i in  o out  b backlog  w waiting  n name   / filter  esc all   arrows scroll   q end"
 _READ_BYTES = 1024
 
 
 def watch(http: AdminHttp, view: View, first: Newest, most: int) -> int:
-    """Until somebody ends it; the exit code.
+    """Runs until the user ends it; returns the exit code.
 
-    :param most: lines with topics
+    :param most: limit of lines with topics
     """
     signals = Signals()
     live = _Live(view, Feed(http, first, signals.wake), signals, most)
@@ -39,10 +39,10 @@ def watch(http: AdminHttp, view: View, first: Newest, most: int) -> int:
                     ended_by = live.shown()
                 if ended_by != signal.SIGTSTP:
                     break
-                # With the terminal given back; it goes on with SIGCONT.
+                # The terminal is restored; SIGCONT continues.
                 os.kill(os.getpid(), signal.SIGSTOP)
     except OSError:
-        # The terminal is gone.
+        # The terminal was closed.
         discard_output()
         ended_by = signal.SIGHUP
     return 0 if ended_by in (None, signal.SIGINT) else 128 + ended_by
@@ -57,7 +57,7 @@ class _Live:
         self._keys = Keys()
 
     def shown(self) -> int | None:
-        """Draws until it is to end; the signal that says so, None: somebody does."""
+        """Draws until the end; returns the signal that ended it, None: the user did."""
         keyboard = sys.stdin.fileno()
         while True:
             self._draw()
@@ -78,7 +78,7 @@ class _Live:
         return min(screen.rows(), self._most)
 
     def _pressed(self, data: bytes) -> bool:
-        """Whether that was the end."""
+        """Processes keys; returns whether the user ended it."""
         for key in self._keys.of(data):
             if key == "q" and self._view.typed is None:
                 return True
@@ -86,7 +86,7 @@ class _Live:
         return False
 
     def _total(self, told: Newest) -> int:
-        """Topics that may be scrolled to."""
+        """Returns the number of topics for scrolling."""
         total = int(told.shown["total"])
         return total if self._most >= MOST else min(total, self._most)
 

@@ -1,4 +1,4 @@
-"""``magnetar top``: one table, or the screen."""
+"""``magnetar top``: prints one table, or runs the interactive screen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _COUNT = 20
 
 
 def run_top(parsed: argparse.Namespace) -> int:
-    """Answers the exit code: 0 well, also interrupted; 1 there is nothing to be seen; 128 and a signal."""
+    """Returns the exit code: 0 success, also after an interrupt; 1 topics are not available; 128 plus a
+    signal."""
     where = "the broker"
     try:
         access = cluster_access(access_values(parsed))

@@ -1,4 +1,4 @@
-"""The terminal: taken, drawn on, and given back as it was."""
+"""The terminal: switches it to full screen, draws, and restores it."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from contextlib import contextmanager, suppress
 from magnetar.cli.printable import fitted
 
 _TAKE = "\x1b[?1049h\x1b[?25l\x1b[?7l"
-"""The other screen, without a cursor; what is too long does not go on in the next line."""
+"""The alternate screen, without a cursor and without line wrap."""
 _GIVE_BACK = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 _BEGIN, _END = "\x1b[?2026h\x1b[H", "\x1b[?2026l"
-"""Around what is to be seen at once, from the upper left; other terminals draw as it comes."""
+"""Surrounds a synchronized update from the upper left; other terminals ignore it."""
 _BOLD, _REVERSED, _PLAIN = "\x1b[1m", "\x1b[7m", "\x1b[0m"
 
 
 def at_terminal() -> bool:
-    """Whether there is one that can be drawn on and typed at."""
+    """Whether input and output are a terminal that can draw."""
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 @contextmanager
 def taken() -> Iterator[None]:
-    """Keys come at once and are not shown; :kbd:`^S` stops nothing, or the end would wait as well."""
+    """Takes the terminal: keys arrive unbuffered, without echo; :kbd:`^S` is disabled, as it would also block
+    the end."""
     keyboard = sys.stdin.fileno()
     before = termios.tcgetattr(keyboard)
     changed = termios.tcgetattr(keyboard)
@@ -36,16 +37,16 @@ def taken() -> Iterator[None]:
         _write(_TAKE)
         yield
     finally:
-        # The terminal may be gone, which is why it ends: then there is nothing to give back.
+        # The terminal may be closed, so that there is nothing to restore.
         with suppress(OSError, termios.error):
             termios.tcsetattr(keyboard, termios.TCSANOW, before)
             _write(_GIVE_BACK)
 
 
 def drawn(head: str, status: str, lines: Sequence[str], foot: str) -> None:
-    """All of it at once; what is too much is cut.
+    """Draws the whole screen; cuts what does not fit.
 
-    :param lines: the first has the titles
+    :param lines: the first one has the titles
     """
     width, height = size()
     marked = [_BOLD + fitted(head, width) + _PLAIN, fitted(status, width)]
@@ -57,14 +58,14 @@ def drawn(head: str, status: str, lines: Sequence[str], foot: str) -> None:
 
 
 def size() -> tuple[int, int]:
-    """Columns and lines, as they are now."""
+    """Returns the present columns and lines."""
     found = os.get_terminal_size(sys.stdout.fileno())
-    # Terminals without a size say 0.
+    # Terminals without a size report 0.
     return found.columns or 80, found.lines or 24
 
 
 def rows() -> int:
-    """Lines for topics: what head, status, titles and foot leave."""
+    """Returns the number of lines for topics, without head, status, titles and foot."""
     return max(1, size()[1] - 4)
 
 

@@ -1,4 +1,4 @@
-"""Signals, noted and looked at when there is time for them: the terminal has to be given back first."""
+"""Records signals for later handling, because the terminal must be restored first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NOTED = (*ENDING, signal.SIGTSTP, signal.SIGWINCH)
 
 
 class Signals:
-    """Those that came, and an end to wait for them."""
+    """The recorded signals, and a file descriptor to wait for them."""
 
     def __init__(self) -> None:
         self.readable, self._writable = os.pipe()
@@ -22,7 +22,7 @@ class Signals:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """As long as this lasts they do nothing by themselves."""
+        """Records signals, in place of their usual effect, inside the ``with`` statement."""
         before = {each: signal.signal(each, lambda number, _: self._came.add(number)) for each in _NOTED}
         woken_before = signal.set_wakeup_fd(self._writable, warn_on_full_buffer=False)
         try:
@@ -33,13 +33,13 @@ class Signals:
                 signal.signal(number, handler)
 
     def wake(self) -> None:
-        """For other threads: whoever waits goes on."""
-        # What is full wakes as well.
+        """Wakes the waiting thread; may be called from other threads."""
+        # A full pipe wakes as well.
         with suppress(BlockingIOError):
             os.write(self._writable, b"\0")
 
     def take(self) -> set[int]:
-        """What came since it was asked last."""
+        """Returns the signals since the last call."""
         with suppress(BlockingIOError):
             while os.read(self.readable, 4096):
                 pass

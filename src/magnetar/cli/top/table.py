@@ -1,4 +1,4 @@
-"""Topics as lines of text."""
+"""Formats topics as lines of text."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from magnetar.cli.storage.sizes import size
 from magnetar.cli.top.asking import Shown
 
 _NARROW = 90
-"""Columns of a screen below which clients are not counted."""
+"""Width of a screen below which the numbers of clients are left out."""
 _NUMBERS = (("in/s", 9), ("out/s", 9), ("backlog", 10))
 _CLIENTS = (("prod", 5), ("cons", 5), ("subs", 5))
 _LEAST_NAME = 12
 _MOST_REPLICATION = 48
-"""Columns for the lag of replication on a screen; the largest lag comes first."""
+"""Columns for the replication lag on a screen; the largest lag comes first."""
 
 
 def place(shown: Shown, namespace: str) -> str:
-    """Which broker it is, or which namespace."""
+    """Returns the name of the broker or of the namespace."""
     broker = shown.get("broker")
     return printable(namespace if broker is None else f"{broker['cluster']} {broker['serviceUrl']}")
 
 
 def head(shown: Shown) -> str:
-    """The broker's totals, or how many topics of a namespace there are."""
+    """Returns the broker's totals, or the number of a namespace's topics."""
     if "broker" not in shown:
         return f"topics {_whole(shown['total'])}"
     totals = shown["broker"]["totals"]
@@ -43,9 +43,9 @@ def head(shown: Shown) -> str:
 
 
 def table(topics: Sequence[Mapping[str, Any]], width: int | None, now_ms: int) -> list[str]:
-    """A line of titles, and one for each topic.
+    """Returns a line of titles, and one for each topic.
 
-    :param width: columns; None: as many as it takes
+    :param width: columns; None: no limit
     :param now_ms: since 1970
     """
     numbers = _NUMBERS if width is not None and width < _NARROW else _NUMBERS + _CLIENTS
@@ -71,7 +71,7 @@ def table(topics: Sequence[Mapping[str, Any]], width: int | None, now_ms: int) -
 
 
 def _figures(topic: Mapping[str, Any]) -> Sequence[str]:
-    """In the order of the columns."""
+    """Returns the figures in the order of the columns."""
     if not topic.get("loaded", True):
         return ("-",) * len(_NUMBERS + _CLIENTS)
     counts = (topic[each] for each in ("backlog", "producers", "consumers", "subscriptions"))
@@ -79,7 +79,7 @@ def _figures(topic: Mapping[str, Any]) -> Sequence[str]:
 
 
 def waits_of(topic: Mapping[str, Any], now_ms: int) -> str:
-    """Of the subscriptions that are stuck the one with the largest backlog, with its reason; or nothing."""
+    """Returns the stuck subscription with the largest backlog, with its reason; or empty text."""
     waiting = topic.get("waiting")
     if waiting is None:
         return ""
@@ -92,7 +92,7 @@ def waits_of(topic: Mapping[str, Any], now_ms: int) -> str:
 
 
 def replication_of(topic: Mapping[str, Any]) -> str:
-    """How far each remote cluster is behind, in seconds and entries, the largest lag first; or nothing."""
+    """Returns the lag of each remote cluster, in seconds and entries, largest first; or empty text."""
     return "; ".join(
         f"{printable(each['cluster'])} {duration(each['lagSeconds'])}, {_whole(each['backlog'])}"
         + ("" if each["connected"] else " (disconnected)")
@@ -101,12 +101,12 @@ def replication_of(topic: Mapping[str, Any]) -> str:
 
 
 def name(topic: str) -> str:
-    """Without what goes without saying."""
+    """Returns a topic's name without default parts."""
     return printable(topic.removeprefix("persistent://"))
 
 
 def rate(per_second: float) -> str:
-    """With a digit behind the point where it is small."""
+    """Returns a rate, with one decimal if it is small."""
     return f"{per_second:.1f}" if per_second < 100 else f"{per_second:,.0f}"
 
 

@@ -1,4 +1,4 @@
-"""What somebody looks at, and what keys make of it."""
+"""The state of the view, and its changes by keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from magnetar.cli.top.flags import MOST
 
 ORDER_KEYS = {"n": "name", "i": "in", "o": "out", "b": "backlog", "w": "waiting"}
 _MOST_LETTERS = 200
-"""Of a filter."""
+"""Largest length of a filter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +18,14 @@ class View:
     namespace: str = ""
     words: str = ""
     top: int = 0
-    """Which line is the first on the screen."""
+    """Index of the first line on the screen."""
     typed: str | None = None
-    """A filter that is being typed."""
+    """The filter that is being typed."""
 
     def pressed(self, key: str, rows: int, total: int) -> View:
-        """:param key: a letter, or ``up``, ``enter`` and so on, as :mod:`magnetar.cli.top.keys` names them
+        """:param key: a letter, or a name of :mod:`magnetar.cli.top.keys`, such as ``up`` or ``enter``
 
-        :param rows: that the screen has for topics
+        :param rows: number of lines for topics on the screen
         """
         if self.typed is not None:
             return self._typing(self.typed, key)
@@ -47,7 +47,7 @@ class View:
         return self if wanted is None else replace(self, top=min(max(0, wanted), end))
 
     def within(self, rows: int, total: int) -> View:
-        """Without lines below the last topic."""
+        """Returns the view scrolled so that no lines after the last topic are empty."""
         return replace(self, top=min(self.top, max(0, total - rows)))
 
     def _typing(self, typed: str, key: str) -> View:
@@ -62,7 +62,7 @@ class View:
         return self
 
     def asked(self, rows: int) -> TopicSelection:
-        """More than is on the screen, so that not each line asks anew.
+        """Returns a selection with more topics than the screen shows, so that scrolling needs fewer requests.
 
         :param rows: 1 to :data:`MOST`
         """
