@@ -16,14 +16,14 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Makes ``format("pulsar")`` known to a session, and lets filters reach it.
+    """Registers ``format("pulsar")`` in a session, and enables filter push-down.
 
-    Spark runs the source in Python processes of its own, by the name ``python3`` unless ``PYSPARK_PYTHON`` or
-    ``spark.pyspark.python`` says another one. On a local master it runs in this interpreter instead:
-    that one has the source.
+    Spark runs the source in separate Python processes: ``python3``, unless ``PYSPARK_PYTHON`` or
+    ``spark.pyspark.python`` names another interpreter. With a local master this function selects the present
+    interpreter, which has the source.
 
-    Spark refuses to read from a source that takes filters over while
-    ``spark.sql.python.filterPushdown.enabled`` is false, as it is by default.
+    Spark refuses to read from a source with filter push-down while
+    ``spark.sql.python.filterPushdown.enabled`` is false, which is the default.
 
     :raises ImportError: PySpark is missing, or older than 4.2
     """
@@ -35,7 +35,7 @@ def register(spark: SparkSession) -> None:
 
 
 def _use_this_python(spark: SparkSession) -> None:
-    """Where nobody chose one, and workers run on this machine."""
+    """Selects this interpreter, unless one is configured or workers run on other machines."""
     context = getattr(spark, "_sc", None)
     if context is None or "PYSPARK_PYTHON" in os.environ:
         # A session of Spark Connect has no workers here.

@@ -1,7 +1,7 @@
-"""Options that say who asks, and what goes for TLS.
+"""Options for credentials and TLS.
 
-Spark prints options: in plans, in its UI, in its log of events. It masks a value in which ``token``,
-``password`` or ``secret`` can be read; a secret that it would not know for one is refused here.
+Spark prints options: in plans, in its UI, in its event log. It masks an option that contains ``token``,
+``password`` or ``secret``; a secret that it would not recognize is refused here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["ACCESS", "QueryAccess", "access_of", "is_of_access", "without_secret
 ACCESS = "access"
 _MASKED = re.compile(r"(?i)secret|password|token")
 _HELD = re.compile(r'(?i)^(file:|tlsCertFile:)|"tlsCertFile"|^\{(?!.*"data:)')
-"""What names files, or parameters of which none is a secret by itself."""
+"""Matches values with names of files, or with parameters that are not secrets themselves."""
 
 _NAMES = {
     "auth.plugin": "plugin",
@@ -50,7 +50,7 @@ class QueryAccess:
     tls: ClientTls = field(default_factory=ClientTls)
 
     def client_options(self) -> dict[str, Any]:
-        """Arguments of ``magnetar.client.blocking.Client``."""
+        """Returns arguments of ``magnetar.client.blocking.Client``."""
         return {
             "authentication": self.authentication,
             "tls_files": self.tls.files,
@@ -60,7 +60,7 @@ class QueryAccess:
 
 
 def without_secrets(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a configuration says, for people: with credentials masked, wherever they stand."""
+    """Returns a configuration for display, with credentials masked at any depth."""
     shown: dict[str, Any] = {}
     for name, value in given.items():
         if isinstance(value, Mapping):
@@ -73,10 +73,10 @@ def without_secrets(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_of_access(name: str, text: str, into: dict[str, tuple[str, str]]) -> bool:
-    """Takes an option into ``into``, with its name.
+    """Adds an option to ``into``, with its name.
 
-    :returns: whether it is of this kind; those behind ``pulsar.client.`` are the same
-    :raises InvalidOption: it is given twice, by two of its names
+    :returns: whether the option is of this kind; the prefix ``pulsar.client.`` is accepted, too
+    :raises InvalidOption: the option is given twice, by different names
     """
     kind = _NAMES.get(name.lower().removeprefix("pulsar.client."))
     if kind is None:
@@ -88,9 +88,9 @@ def is_of_access(name: str, text: str, into: dict[str, tuple[str, str]]) -> bool
 
 
 def access_of(given: Mapping[str, tuple[str, str]]) -> QueryAccess:
-    """From options, by kind, with their names.
+    """Returns the access of options, which are given by kind with their names.
 
-    :raises InvalidOption: one cannot be honoured; the text holds no secret
+    :raises InvalidOption: an option cannot be honoured; the text has no secrets
     """
     plugin, params = _text(given, "plugin"), _text(given, "params")
     if params and not _MASKED.search(params) and not _HELD.search(params):

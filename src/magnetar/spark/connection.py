@@ -1,4 +1,4 @@
-"""Clients of a task: blocking, opened when first needed, closed with the task."""
+"""Clients of a task: blocking, opened on demand, closed with the task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Connection"]
 
 
 class Connection:
-    """The two ways to a cluster: the binary protocol and the admin interface."""
+    """The two connections to a cluster: the binary protocol and the admin interface."""
 
     def __init__(self, options: QueryOptions) -> None:
         self.options = options
@@ -21,14 +21,14 @@ class Connection:
 
     @property
     def client(self) -> Client:
-        """:raises PulsarException: the service URL is none"""
+        """:raises PulsarException: the service URL is malformed"""
         if self._client is None:
             self._client = Client(self.options.service_url, **self.options.client)
         return self._client
 
     @property
     def admin(self) -> AdminClient:
-        """:raises AdminError: the admin URL is none"""
+        """:raises AdminError: the admin URL is malformed"""
         if self._admin is None:
             access = self.options.access
             self._admin = AdminClient(
@@ -37,7 +37,7 @@ class Connection:
         return self._admin
 
     def close(self) -> None:
-        """A second time does nothing."""
+        """Closes both. Idempotent."""
         client, self._client = self._client, None
         if client is not None:
             client.close()

@@ -1,4 +1,4 @@
-"""What can go wrong between Spark and a cluster; each says what to do about it."""
+"""Errors between Spark and a cluster; each says what to do about it."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ class InvalidOption(SparkSourceError, ValueError):
 
 
 class InvalidPlace(SparkSourceError, ValueError):
-    """A text or an offset that names no place in a topic."""
+    """A text or an offset that is not a position in a topic."""
 
 
 class DataLoss(SparkSourceError):
-    """Messages that were to be read are no longer there."""
+    """Messages to be read no longer exist."""
 
 
 class MalformedMessage(SparkSourceError):
-    """A message cannot be taken apart, and ``mode`` is FAILFAST."""
+    """A message cannot be decoded, and ``mode`` is FAILFAST."""
 
 
 class InvalidRows(SparkSourceError, ValueError):
-    """Rows that are to be written have columns, types or contents that cannot be."""
+    """Rows have columns, types or contents that cannot be written."""
 
 
 class StagingDamaged(SparkSourceError):
-    """Files that were staged are missing or are not what was written."""
+    """Staged files are missing or damaged."""
 
 
 class DeduplicationIsOff(SparkSourceError):
-    """A topic would take messages twice: it cannot be written exactly once."""
+    """A topic does not deduplicate messages, so it cannot be written exactly once."""
 
 
 class NotPublished(SparkSourceError):
-    """The cluster did not take what was to be written."""
+    """The cluster did not accept a message."""

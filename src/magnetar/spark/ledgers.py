@@ -1,4 +1,4 @@
-"""What a topic holds: its ledgers, as the admin interface tells them."""
+"""The ledgers of a topic, from the admin interface."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ __all__ = ["Layout", "Range", "entry_count", "layout_of", "ranges_between"]
 
 @dataclass(frozen=True)
 class Range:
-    """Messages of one ledger, from a message on and up to, not including, another."""
+    """Messages of one ledger, from one message to before another."""
 
     ledger: int
     first: int
     """The first entry."""
     first_index: int
-    """Where in its batch it begins."""
+    """Index of the first message in its batch."""
     end: int
-    """Behind the last whole entry."""
+    """The entry after the last whole one."""
     end_index: int = 0
-    """So many messages of entry ``end`` belong to it as well."""
+    """Number of messages of entry ``end`` that belong to the range as well."""
 
     @property
     def entries(self) -> int:
-        """Also those of which only a part belongs to it."""
+        """Number of entries, including partial ones."""
         return self.end - self.first + (1 if self.end_index else 0)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The ledgers of a topic, in order, when it was looked at."""
+    """The ledgers of a topic at one time, in order."""
 
     ledgers: tuple[tuple[int, int], ...]
-    """Ledger id and entries; also those without entries."""
+    """Ledger id and number of entries, including ledgers without entries."""
     cursors: dict[str, str]
     """Subscriptions and their mark-delete positions, ``ledger:entry``."""
 
     @property
     def first(self) -> Place:
-        """The place of the first message there is, or will be."""
+        """The position of the first existing or future message."""
         for ledger, entries in self.ledgers:
             if entries:
                 return Place(ledger, 0)
@@ -51,7 +51,7 @@ class Layout:
 
     @property
     def end(self) -> Place:
-        """Behind the last message."""
+        """The position after the last message."""
         for ledger, entries in reversed(self.ledgers):
             if entries:
                 return Place(ledger, entries)
@@ -61,13 +61,13 @@ class Layout:
         return any(each == ledger for each, _ in self.ledgers)
 
     def resolved(self, place: Place) -> Place:
-        """A place with its ledger, for the two that have none."""
+        """Replaces the two positions without a ledger by real ones."""
         if place == EARLIEST:
             return self.first
         return self.end if place == LATEST else place
 
     def entries_behind(self, place: Place) -> int:
-        """How many entries there are from a place on."""
+        """Returns the number of entries from a position."""
         return sum(
             max(0, count - (place.entry if ledger == place.ledger else 0))
             for ledger, count in self.ledgers
@@ -76,7 +76,7 @@ class Layout:
 
 
 def layout_of(admin: AdminClient, topic: str) -> Layout:
-    """:raises NotFound: there is no such topic"""
+    """:raises NotFound: the topic does not exist"""
     stats = admin.topic_internal_stats(topic)
     last_ledger, last_entry = _position(stats["lastConfirmedEntry"])
     ledgers = []
@@ -97,9 +97,9 @@ def _position(text: Any) -> tuple[int, int]:
 
 
 def ranges_between(layout: Layout, start: Place, end: Place) -> list[Range]:
-    """The messages in [start, end), by ledger.
+    """Returns the messages in [start, end), by ledger.
 
-    :raises DataLoss: the ledger that ``start`` lies in is gone
+    :raises DataLoss: the ledger of ``start`` no longer exists
     """
     if start >= end:
         return []

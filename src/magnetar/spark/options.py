@@ -1,7 +1,7 @@
-"""The options of ``format("pulsar")``: names of the JVM connector, whatever their case.
+"""The options of ``format("pulsar")``: names of the JVM connector, case-insensitive.
 
-All of them are in one table, ``_KNOWN``. What is not in it, contradicts something else or cannot be honoured
-is refused by name, before anything is asked of the cluster.
+All of them are in one table, ``_KNOWN``. An option that is unknown, contradicts another or cannot be honoured
+is refused by name, before any request to the cluster.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _MAX = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class QueryOptions:
-    """What a query asks for; made by :meth:`parse`."""
+    """The options of a query; created by :meth:`parse`."""
 
     service_url: str
     admin_url: str
     topic: str = ""
     """One topic; empty: see ``topics`` and ``topics_pattern``."""
     topics: tuple[str, ...] = ()
-    """All topics that are named, by ``topic`` or ``topics``, with their full names."""
+    """The full names of all topics of ``topic`` or ``topics``."""
     topics_pattern: str = ""
     """A regular expression over the full names of a namespace's topics."""
     starting_offsets: str = ""
@@ -39,23 +39,23 @@ class QueryOptions:
     ending_offsets: str = ""
     """As ``starting_offsets``; empty: latest."""
     starting_time: int | None = None
-    """ms since 1970, included."""
+    """ms since 1970, inclusive."""
     ending_time: int | None = None
-    """ms since 1970, not included."""
+    """ms since 1970, exclusive."""
     subscription_prefix: str = "spark-pulsar"
     predefined_subscription: str = ""
-    """A subscription that exists already and holds what is unread, in place of one of the query's own."""
+    """An existing subscription that retains unread messages, in place of the query's own."""
     max_bytes_per_trigger: int | None = None
-    """Bytes of entries as stored; one message at least."""
+    """Bytes of stored entries; at least one message is read."""
     max_rows_per_trigger: int | None = None
     max_entries_per_partition: int = 100_000
-    """Entries that one Spark partition reads at most."""
+    """Largest number of entries of one Spark partition."""
     poll_timeout_ms: int = 120_000
     """How long a task waits for the next entry before it fails."""
     fail_on_data_loss: bool = True
     allow_different_topic_schemas: bool = False
     waiting_for_non_existed_topic: bool = False
-    """Whether a topic that does not exist is waited for, instead of failing."""
+    """Whether to wait for a missing topic instead of failing."""
     read_mode: str = "broker"
     """``broker`` or ``segments``: from the files of an embedded store."""
     segments_directory: str = ""
@@ -63,29 +63,29 @@ class QueryOptions:
     value_format: str = "schema"
     """``schema``: columns by the topic's schema; ``bytes``: one column ``value``."""
     mode: str = "PERMISSIVE"
-    """What malformed messages do: PERMISSIVE puts them into ``quarantine_path``, FAILFAST fails the query."""
+    """For malformed messages: PERMISSIVE puts them into ``quarantine_path``, FAILFAST fails the query."""
     quarantine_path: str = ""
-    """A folder for malformed messages; empty: there is none, and a malformed message fails the query."""
+    """A folder for malformed messages; empty: a malformed message fails the query."""
     delivery: str = ""
     """``exactly-once`` or ``at-least-once``, of writing; empty: exactly once for streams and named writes."""
     staging_path: str = ""
-    """Where writing keeps what it is about to publish; empty: under the checkpoint."""
+    """The folder for messages before publishing; empty: below the checkpoint."""
     new_staging: bool = False
-    """Whether a query that has run before may begin with an empty staging folder."""
+    """Whether a query that has run before may start with an empty staging folder."""
     write_id: str = ""
-    """Names a batch write: it is done once, however often it is run."""
+    """The name of a batch write, which is carried out once, however often it runs."""
     deduplication: str = "auto"
-    """``auto`` switches it on for topics without it, ``require`` refuses them."""
+    """``auto`` enables it for topics without it, ``require`` refuses such topics."""
     value_encoding: str = ""
     """``bytes``, ``json``, ``avro`` or ``primitive``; empty: by the topic's schema, or by the columns."""
     value_schema: str = ""
-    """``register``: the producer declares a schema; ``none``; empty: where the encoding needs one."""
+    """``register``: the producer declares a schema; ``none``; empty: if the encoding needs one."""
     checkpoint_location: str = ""
-    """Spark's own; it hands it to streaming sinks."""
+    """Spark's own option, which it passes to streaming sinks."""
     path: str = ""
     """``load(path)`` and ``start(path)``: another way to name one topic."""
     access: QueryAccess = field(default_factory=QueryAccess)
-    """Who asks, and what goes for TLS."""
+    """Credentials and TLS settings."""
     client: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of ``magnetar.client.blocking.Client``: from ``pulsar.client.*``, and those of ``access``."""
     producer: Mapping[str, Any] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class QueryOptions:
 
     @staticmethod
     def parse(given: Mapping[str, str]) -> QueryOptions:
-        """Checks what holds for reading and writing.
+        """Parses the options, and checks what applies to both reading and writing.
 
         :raises InvalidOption: an option is unknown, out of range, missing, or contradicts another
         """
@@ -125,7 +125,7 @@ class QueryOptions:
         return options
 
     def check_reading(self) -> None:
-        """:raises InvalidOption: no topic is named to read from"""
+        """:raises InvalidOption: no topic to read is given"""
         if not self.topics and not self.topics_pattern:
             raise InvalidOption("one of the options 'topic', 'topics' and 'topicsPattern' is required")
 

@@ -1,7 +1,7 @@
-"""Options that go to the client as they are: ``pulsar.client.*``, ``pulsar.producer.*``, ``pulsar.reader.*``.
+"""Options that are passed to the client: ``pulsar.client.*``, ``pulsar.producer.*``, ``pulsar.reader.*``.
 
-Their names are those of the Java client's configuration. One that this client has no use for is refused: it
-would be ignored else.
+Their names are those of the Java client's configuration. An option that this client does not support is
+refused rather than ignored.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ _NAMES: dict[str, dict[str, tuple[str, _Parse]]] = {
 
 
 def passed_through(name: str, text: str, into: dict[str, Any]) -> bool:
-    """Takes one option into ``into[CLIENT]``, ``into[PRODUCER]`` or ``into[READER]``.
+    """Adds an option to ``into[CLIENT]``, ``into[PRODUCER]`` or ``into[READER]``.
 
-    :returns: whether it is of this kind
-    :raises InvalidOption: it is, but there is none of this name, or it has another value
+    :returns: whether the option is of this kind
+    :raises InvalidOption: the option is of this kind, but unknown, or its value is not valid
     """
     for kind, known in _NAMES.items():
         prefix = f"pulsar.{kind}."

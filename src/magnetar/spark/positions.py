@@ -1,12 +1,12 @@
-"""Places in topics, and how offsets of streams are written: JSON that people can read and edit.
+"""Positions in topics, and the JSON form of stream offsets, which people can read and edit.
 
     {"subscription": "spark-1f…", "turn": 3, "topics": {
         "persistent://public/default/orders-partition-0": {
             "from": "11:750:0", "next": "12:345:0", "splits": ["11:900:0"]}}}
 
-``next`` is the place of the next message to be read, ``from`` what it was before. ``splits`` lie between
-them: each is the end of a ledger, written down when the offset was made, so that a batch is planned from its
-offsets alone, whatever ledgers there are when it runs again.
+``next`` is the position of the next message to read, ``from`` that of the previous offset. ``splits`` are the
+ends of ledgers between them, recorded when the offset was created, so that a batch is planned only from its
+offsets, whatever ledgers exist when it runs again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["EARLIEST", "LATEST", "Offset", "Place", "TopicOffset", "parse_messag
 
 
 class Place(NamedTuple):
-    """The next message to read: ledger, entry, index in its batch; ordered as messages are."""
+    """The next message to read: ledger, entry, batch index; ordered like messages."""
 
     ledger: int
     entry: int
@@ -44,9 +44,9 @@ class Place(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> Place:
-        """From ``ledger:entry`` or ``ledger:entry:index``.
+        """Parses ``ledger:entry`` or ``ledger:entry:index``.
 
-        :raises InvalidPlace: it is neither
+        :raises InvalidPlace: the text has another form
         """
         parts = text.split(":")
         try:
@@ -61,15 +61,15 @@ class Place(NamedTuple):
 EARLIEST = Place(-1, -1, 0)
 """Before all messages of a topic."""
 LATEST = Place((1 << 63) - 1, 0, 0)
-"""Behind all messages that a topic has when it is looked at."""
+"""After all messages that a topic has at the time."""
 
 
 def parse_message_id(text: str) -> tuple[int, int, int]:
-    """Ledger, entry and batch index (-1: of the whole entry) of an id as users write it.
+    """Returns ledger, entry and batch index (-1: the whole entry) of an id in the form of users.
 
-    ``ledger:entry[:index]``, or the bytes of a serialized id in Base64.
+    ``ledger:entry[:index]``, or a serialized id in Base64.
 
-    :raises InvalidPlace: it is neither
+    :raises InvalidPlace: the text has another form
     """
     if ":" in text:
         place = Place.parse(text)
@@ -83,29 +83,29 @@ def parse_message_id(text: str) -> tuple[int, int, int]:
 
 @dataclass(frozen=True)
 class TopicOffset:
-    """How far one topic, or one partition of it, is read."""
+    """The progress of one topic, or of one partition."""
 
     next: Place
     splits: tuple[Place, ...] = ()
-    """Ends of ledgers between the offset before and this one, in order."""
+    """Ends of ledgers between the previous offset and this one, in order."""
     begin: Place | None = None
-    """Where the offset before was, or what is lost ended; None: not written down."""
+    """The position of the previous offset, or the end of lost messages; None: not recorded."""
 
 
 @dataclass(frozen=True)
 class Offset:
-    """How far a query is: what Spark keeps in its checkpoint."""
+    """The progress of a query, which Spark keeps in its checkpoint."""
 
     topics: Mapping[str, TopicOffset]
     subscription: str = ""
-    """Of the query; empty: it holds none."""
+    """The subscription of the query; empty: none."""
     turn: int = 0
-    """Which topic is served first where limits do not suffice for all."""
+    """Index of the topic that comes first if limits do not suffice for all."""
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """What is told with it, and not read back."""
+    """Additional data in the JSON, which are not read back."""
 
     def to_json(self) -> dict[str, Any]:
-        """As Spark keeps it; equal offsets give equal JSON."""
+        """Returns the form for Spark; equal offsets give equal JSON."""
         topics = {
             name: {
                 **({} if each.begin is None else {"from": str(each.begin)}),
@@ -118,9 +118,9 @@ class Offset:
 
     @staticmethod
     def from_json(value: Any) -> Offset:
-        """The inverse of :meth:`to_json`; also of its text. What is missing has its default.
+        """The inverse of :meth:`to_json`, also for its text. Missing fields have their defaults.
 
-        :raises InvalidPlace: it is no offset; says where
+        :raises InvalidPlace: the value is not an offset; the text says where
         """
         if isinstance(value, str):
             try:

@@ -1,4 +1,4 @@
-"""What Spark sees: ``format("pulsar")``."""
+"""The data source ``format("pulsar")``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["PulsarDataSource"]
 
 
 class PulsarDataSource(DataSource):
-    """Reads and writes topics; each method hands over to the module of its subject."""
+    """Reads and writes topics; each method delegates to its module."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         """:raises InvalidOption: an option is unknown, out of range, missing, or contradicts another"""

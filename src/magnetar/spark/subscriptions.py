@@ -1,7 +1,7 @@
-"""The durable subscription of a streaming query: it keeps what is unread from being trimmed.
+"""The durable subscription of a streaming query, which keeps unread messages from being trimmed.
 
-It stays one entry behind what has been read. So the ledger in which a query goes on is always there, also
-when the query has read all of it; one that is not there means that messages may be lost.
+It stays one entry before the read position. So the ledger at which a query continues always exists, even if
+the query has read all of it; a missing ledger means that messages may be lost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def hold(admin: AdminClient, topic: str, name: str, place: Place) -> None:
-    """Makes the subscription, so that everything from ``place`` on is kept.
+    """Creates the subscription, so that everything from ``place`` is retained.
 
     :raises AdminError: the broker refused
     """
@@ -25,15 +25,15 @@ def hold(admin: AdminClient, topic: str, name: str, place: Place) -> None:
     try:
         admin.create_subscription(topic, name, ledger, entry)
     except Conflict:
-        # Made meanwhile, by an earlier run of this query that was slow to end: it holds all that it needs.
+        # Created by an earlier run of this query that ended late: it retains everything that is needed.
         log.info("%s: subscription %s already exists", topic, name)
     except NotFound as error:
-        # Whoever reads it now finds out.
+        # The next read reports the missing topic.
         log.warning("%s: cannot create subscription %s: %s", topic, name, error)
 
 
 def move(admin: AdminClient, topic: str, name: str, place: Place) -> None:
-    """Lets go of what lies before ``place``.
+    """Releases messages before ``place``.
 
     :raises AdminError: the broker refused
     """
@@ -41,7 +41,7 @@ def move(admin: AdminClient, topic: str, name: str, place: Place) -> None:
     try:
         admin.reset_subscription(topic, name, ledger, entry)
     except NotFound as error:
-        # The next look at the topic finds out whether anything was lost, and makes it again.
+        # The next check of the topic finds out whether anything was lost, and creates it again.
         log.warning("%s: cannot move subscription %s: %s", topic, name, error)
 
 

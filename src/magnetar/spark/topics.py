@@ -1,4 +1,4 @@
-"""Which topics a query reads, and where in them it starts and ends."""
+"""The topics of a query, and its start and end in them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PARTITION = re.compile(r"-partition-\d+$")
 
 
 def topics_of(connection: Connection) -> list[str]:
-    """The full names of the topics to read: of each partition where a topic has some.
+    """Returns the full names of the topics to read, with each partition of partitioned topics.
 
     :raises NotFound: the namespace of a pattern does not exist
     """
@@ -39,13 +39,13 @@ def _matching(connection: Connection, pattern: str) -> list[str]:
     wanted = re.compile(local)
     there = connection.admin.partitioned_topics(f"{tenant}/{namespace}")
     there += connection.admin.topics(f"{tenant}/{namespace}")
-    # A partition is read as part of its topic, so that one that appears later is as well.
+    # Partitions are read as part of their topic, so that later ones are included.
     names = {_PARTITION.sub("", name) for name in there}
     return sorted(name for name in names if wanted.fullmatch(TopicName.parse(name).local))
 
 
 def layouts(connection: Connection, topics: list[str]) -> dict[str, Layout]:
-    """What each topic holds; without those that do not exist, where the options allow that.
+    """Returns the layout of each topic, without missing topics if the options permit that.
 
     :raises SparkSourceError: a topic does not exist
     """
@@ -63,14 +63,14 @@ def layouts(connection: Connection, topics: list[str]) -> dict[str, Layout]:
 
 @dataclass(frozen=True)
 class TopicPositions:
-    """Where each topic starts, or ends."""
+    """The start or end position of each topic."""
 
     default: Place | None
-    """For topics that ``by_topic`` does not name; None: there must be none."""
+    """For topics that are not in ``by_topic``; None: all must be."""
     by_topic: Mapping[str, Place]
 
     def of(self, topic: str) -> Place:
-        """:raises InvalidPlace: nothing is said about this topic"""
+        """:raises InvalidPlace: no position is given for this topic"""
         found = self.by_topic.get(topic, self.default)
         if found is None:
             raise InvalidPlace(f"the offsets have no topic {topic}")
@@ -78,10 +78,10 @@ class TopicPositions:
 
 
 def starting_places(connection: Connection, topics: list[str], default: Place) -> TopicPositions:
-    """From ``startingOffsets`` or ``startingTime``.
+    """Returns the positions of ``startingOffsets`` or ``startingTime``.
 
-    :param default: where neither is given
-    :raises InvalidPlace: they name no place, or another topic
+    :param default: if neither is given
+    :raises InvalidPlace: a position is malformed, or belongs to another topic
     """
     options = connection.options
     if options.starting_time is not None:
@@ -90,7 +90,7 @@ def starting_places(connection: Connection, topics: list[str], default: Place) -
 
 
 def ending_places(connection: Connection, topics: list[str]) -> TopicPositions:
-    """From ``endingOffsets`` or ``endingTime``; else behind all that is there now."""
+    """Returns the positions of ``endingOffsets`` or ``endingTime``; by default after all present messages."""
     options = connection.options
     if options.ending_time is not None:
         return _by_time(connection, topics, options.ending_time)
@@ -127,13 +127,13 @@ def _places(text: str, topics: list[str], default: Place, *, ends: bool) -> Topi
 
 
 def _place(text: str, ends: bool) -> Place:
-    """The connector's ids: the first message that is read, and the last one."""
+    """Parses an id in the connector's sense: the first message to read, or the last one."""
     if text in _WORDS:
         return _WORDS[text]
     ledger, entry, index = parse_message_id(text)
     if not ends:
         if ledger < 0 or ledger == LATEST.ledger:
-            # How clients serialize the two that are in no ledger.
+            # The serialized forms of the two ids without a ledger.
             return EARLIEST if ledger < 0 else LATEST
         return Place(ledger, max(0, entry), max(0, index))
     return Place(ledger, entry + 1) if index < 0 else Place(ledger, entry, index + 1)

@@ -13,7 +13,7 @@ _STATS = "/admin/v2/broker-stats"
 
 
 def _quota(call: Call) -> str:
-    """Returns the path, that of the default quota without names. :raises UsageError: only one name is given"""
+    """Returns the path; without names, that of the default quota. :raises UsageError: only one is given"""
     namespace, bundle = call["namespace"], call["bundle"]
     if not namespace and not bundle:
         return _QUOTAS

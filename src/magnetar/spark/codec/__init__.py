@@ -1,1 +1,1 @@
-"""Columns and bytes: what messages hold, as Spark's values and back."""
+"""Converts contents of messages to Spark's columns, and back."""

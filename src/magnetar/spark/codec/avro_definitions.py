@@ -1,6 +1,6 @@
-"""Avro definitions from columns, as official clients derive them from classes.
+"""Creates Avro definitions from columns, as official clients do from classes.
 
-What may be null is a union with null first, and null is its default.
+A nullable column is a union with null first, and null is its default.
 """
 
 from __future__ import annotations
@@ -55,23 +55,23 @@ _LOGICAL: dict[type[DataType], tuple[str, str]] = {
 
 
 def definition_for(name: str, fields: Sequence[StructField]) -> str:
-    """A record with a field for each column, as JSON.
+    """Returns a record with a field for each column, as JSON.
 
     :param name: see :func:`record_name`
-    :raises InvalidRows: a column's name or type has no form in Avro; names it
+    :raises InvalidRows: Avro cannot represent a column's name or type; the text names it
     """
     record = {"type": "record", "name": name, "fields": [field_for(each, name) for each in fields]}
     return json.dumps(record, separators=(",", ":"))
 
 
 def record_name(topic: str) -> str:
-    """The last part of a topic's name, as Avro lets it be written."""
+    """Returns the last part of a topic's name as a valid Avro name."""
     name = re.sub("[^A-Za-z0-9_]", "_", topic.rpartition("/")[2])
     return name if _NAME.fullmatch(name) else f"_{name}"
 
 
 def field_for(column: StructField, within: str) -> dict[str, Any]:
-    """:param within: the name of the record, for the names of those in it
+    """:param within: the name of the enclosing record, for nested names
 
     :raises InvalidRows: as :func:`definition_for`
     """

@@ -1,4 +1,4 @@
-"""Types of columns from Avro definitions, which is what JSON and AVRO schemas of topics are written in."""
+"""Column types for Avro definitions, in which JSON and AVRO schemas of topics are written."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ _LOGICAL: dict[str, DataType] = {
     "local-timestamp-micros": TimestampNTZType(),
 }
 _UNREAD = ("time-millis", "time-micros", "uuid", "duration")
-"""Logical types that have no column of their own: the type beneath is read."""
+"""Logical types without a column type: the underlying type is read."""
 
 
 def column_type(definition: Any, names: dict[str, Any] | None = None, at: str = "value") -> DataType:
-    """The type of a column for a definition.
+    """Returns the column type for a definition.
 
-    :param names: named types met so far
-    :raises SparkSourceError: it has a union of several types, or holds itself
+    :param names: named types so far
+    :raises SparkSourceError: the definition has a union of several types, or is recursive
     """
     names = {} if names is None else names
     if isinstance(definition, list):
@@ -101,9 +101,9 @@ def _names_of(definition: Any) -> tuple[str, ...]:
 
 
 def without_null(union: list[Any], at: str) -> Any:
-    """The one type of a union beside null.
+    """Returns the only type of a union besides null.
 
-    :raises SparkSourceError: there are several, or none
+    :raises SparkSourceError: the union has several, or none
     """
     others = [each for each in union if each != "null"]
     if len(others) != 1:
@@ -114,7 +114,7 @@ def without_null(union: list[Any], at: str) -> Any:
 
 
 def plain(definition: Any) -> Any:
-    """The definition without logical types that have no column of their own."""
+    """Returns the definition without logical types that have no column type."""
     if isinstance(definition, list):
         return [plain(each) for each in definition]
     if not isinstance(definition, dict):

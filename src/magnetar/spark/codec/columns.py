@@ -24,7 +24,7 @@ METADATA = (
     StructField("__eventTime", TimestampType()),
     StructField("__messageProperties", MapType(StringType(), StringType())),
 )
-"""What is told about each message, whatever its content."""
+"""Metadata columns of each message."""
 
 METADATA_NAMES = tuple(each.name for each in METADATA)
 
@@ -33,7 +33,7 @@ ORIGIN = (
     StructField("__replicateTo", ArrayType(StringType())),
     StructField("__replicatedFrom", StringType()),
 )
-"""Read only where the schema of a query names them: the JVM connector does not have them.
+"""Read only if the schema of a query names them, because the JVM connector does not have them.
 
 The producer; ``replicate_to``, empty: all clusters of the topic; ``replicated_from``, null: published here.
 """
@@ -41,4 +41,4 @@ The producer; ``replicate_to``, empty: all clusters of the topic; ``replicated_f
 ORIGIN_NAMES = tuple(each.name for each in ORIGIN)
 
 BYTES = StructType([StructField(VALUE, BinaryType()), *METADATA])
-"""All columns where the content is left as it is."""
+"""All columns, with unconverted content."""

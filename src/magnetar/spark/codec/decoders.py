@@ -1,4 +1,4 @@
-"""From the content of a message to a value, for each type of schema."""
+"""Decodes the content of a message to a value, for each type of schema."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["BAD_VALUES", "Decoder", "decoder_of"]
 
 
 def decoder_of(written: Definition, wanted: Definition) -> Decoder:
-    """:param written: the schema the message was written with; :param wanted: that of the columns"""
+    """:param written: the schema of the message; :param wanted: that of the columns"""
     if wanted.kind == "AVRO":
         return _avro(written if written.kind == "AVRO" else wanted, wanted)
     if wanted.kind == "JSON":
@@ -61,7 +61,7 @@ _Convert = Callable[[Any], Any]
 
 
 def _from_json(definition: Any, names: dict[str, _Convert | None]) -> _Convert | None:
-    """What has to be done to a parsed value; None: nothing, Arrow checks it."""
+    """Returns the conversion of a parsed value; None: none is needed, Arrow checks the value."""
     if isinstance(definition, list):
         inner = _from_json(without_null(definition, "value"), names)
         return None if inner is None else lambda value: None if value is None else inner(value)
@@ -105,7 +105,7 @@ def _record(definition: Any, names: dict[str, _Convert | None]) -> _Convert:
 
 
 def _a(kind: type[Any], value: Any) -> Any:
-    """:raises ValueError: it is of another kind"""
+    """:raises ValueError: the value has another type"""
     if not isinstance(value, kind):
         raise ValueError(f"the value is a {type(value).__name__}, not a {kind.__name__}")
     return value
@@ -127,4 +127,4 @@ _OF_PRIMITIVES: dict[str, _Convert] = {
     "float": float_of,
     "double": float_of,
 }
-"""What Arrow neither checks nor makes of parsed values."""
+"""Conversions and checks that Arrow does not make."""

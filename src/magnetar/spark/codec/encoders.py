@@ -1,4 +1,4 @@
-"""Contents of messages by a schema: AVRO and JSON records, and primitives as official clients write them."""
+"""Encodes contents with a schema: AVRO and JSON records, and primitives in the form of official clients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from magnetar.spark.errors import InvalidRows
 __all__ = ["Encode", "encoder_of"]
 
 Encode = Callable[[pa.RecordBatch], pa.Array]
-"""One content for each row; null where the message has none."""
+"""Returns one content for each row; null for a message without content."""
 
 _Convert = Callable[[Any], Any]
 _EPOCH = datetime.datetime(1970, 1, 1)
@@ -66,7 +66,7 @@ def _avro(text: str, names: Sequence[str]) -> Encode:
 
 
 def _refused(definition: Any, row: dict[str, Any], error: Exception) -> InvalidRows:
-    """Names the field that a row cannot have, as Avro's library does not always."""
+    """Returns an error with the name of the invalid field, which Avro's library does not always give."""
     for each in definition["fields"]:
         name, value = each["name"], row.get(each["name"])
         if name in row and not fastavro.validate(value, each["type"], raise_errors=False):
@@ -90,7 +90,7 @@ def _json(text: str, names: Sequence[str]) -> Encode:
 
 
 def _converter(definition: Any, names: dict[str, _Convert | None]) -> _Convert | None:
-    """What has to be done to a value before JSON can have it; None: nothing."""
+    """Returns the conversion of a value for JSON; None: none is needed."""
     if isinstance(definition, list):
         return _converter(without_null(definition, VALUE), names)
     if isinstance(definition, str):
@@ -195,7 +195,7 @@ def _packed(column: pa.Array, form: str, nulls: pa.Array) -> pa.Array:
 
 
 def _split(first: Any, second: Any, form: str | None, nulls: pa.Array) -> pa.Array:
-    """Numbers of eight bytes, each with another one behind it where there is a ``second``."""
+    """Returns numbers of eight bytes, each followed by another one if ``second`` is given."""
     fields = [("first", ">i8")] + ([("second", form)] if form else [])
     packed = np.empty(len(first), np.dtype(fields))
     packed["first"] = first
@@ -205,7 +205,7 @@ def _split(first: Any, second: Any, form: str | None, nulls: pa.Array) -> pa.Arr
 
 
 def _pieces(data: bytes, size: int, nulls: pa.Array) -> pa.Array:
-    """Contents of ``size`` bytes each, null where ``nulls`` is."""
+    """Returns contents of ``size`` bytes each, null where ``nulls`` is null."""
     offsets = np.arange(0, size * (len(nulls) + 1), size, dtype=np.int64)
     made = pa.Array.from_buffers(
         pa.large_binary(), len(nulls), [None, pa.py_buffer(offsets), pa.py_buffer(data)]

@@ -1,4 +1,4 @@
-"""Whether columns can be written by a schema that a topic has already, and what it must become if not."""
+"""Checks whether columns can be written with a topic's schema, and extends the schema if necessary."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _WIDER: dict[type[DataType], tuple[type[DataType], ...]] = {
     IntegerType: (LongType,),
     FloatType: (DoubleType,),
 }
-"""What a type can be written as without loss."""
+"""Types that a type can be converted to without loss."""
 
 
 def fitted(definition: str, columns: Sequence[StructField], topic: str) -> str:
-    """The definition by which rows are written: the topic's, with fields for columns that it does not have.
+    """Returns the definition for rows: that of the topic, with additional fields for further columns.
 
-    :raises InvalidRows: it has a field that the rows lack, or that has another type; names it
+    :raises InvalidRows: a field is missing in the rows, or has another type; the text names it
     """
     record = json.loads(definition)
     try:
@@ -59,7 +59,7 @@ def fitted(definition: str, columns: Sequence[StructField], topic: str) -> str:
     added = [each for each in columns if each.name not in known]
     if not added:
         return definition
-    # With a default, and so compatible whichever way the topic wants it.
+    # With a default, so that the schema is compatible in both directions.
     record["fields"] += [
         field_for(StructField(each.name, each.dataType, True), record["name"]) for each in added
     ]
@@ -67,7 +67,7 @@ def fitted(definition: str, columns: Sequence[StructField], topic: str) -> str:
 
 
 def _check_present(record: Any, given: Sequence[str], topic: str, at: str = "") -> None:
-    """:raises InvalidRows: a field without a default is not among those that are given"""
+    """:raises InvalidRows: a field without a default is missing"""
     for each in record["fields"]:
         may_be_null = isinstance(each["type"], list) and "null" in each["type"]
         if each["name"] not in given and "default" not in each and not may_be_null:
@@ -78,7 +78,7 @@ def _check_present(record: Any, given: Sequence[str], topic: str, at: str = "") 
 
 
 def fits(given: DataType, wanted: DataType) -> bool:
-    """Whether values of one type can be written as another without loss."""
+    """Whether values of one type can be converted to another without loss."""
     if isinstance(given, StructType) and isinstance(wanted, StructType):
         names = {each.name: each.dataType for each in wanted.fields}
         return {each.name for each in given.fields} == set(names) and all(

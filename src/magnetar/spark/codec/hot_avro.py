@@ -1,8 +1,8 @@
-"""Takes flat records of Avro apart into columns as Arrow keeps them, no object per value.
+"""Splits flat Avro records into columns in Arrow's form, without an object per value.
 
-A hot module: plain Python that also compiles, with the C types in ``hot_avro.pxd``. It knows the binary
-encoding (Avro's specification, "Binary Encoding") of primitive types and of their unions with null. It judges
-nothing: where anything does not fit it stops, and whoever called reads those messages in another way.
+A hot module: plain Python that also compiles, with the C types in ``hot_avro.pxd``. It reads the binary
+encoding (Avro's specification, "Binary Encoding") of primitive types and of their unions with null. It stops
+at the first unexpected value without reporting it, and the caller reads the messages in another way.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ KINDS = {
     "bytes": BYTES,
     "string": BYTES,
 }
-"""The code of each type that can be read."""
+"""The code of each supported type."""
 
 
 class Column:
     """One field of all records, in order.
 
-    ``valid`` is a bitmap. Numbers are in ``numbers``, 64 bits each; floats and doubles lie in ``data`` as
-    both Avro and Arrow write them; booleans are bytes of 0 and 1 there; bytes are found by ``offsets`` in it.
+    ``valid`` is a bitmap. Numbers are in ``numbers``, with 64 bits each. ``data`` has floats and doubles, in
+    the common form of Avro and Arrow, booleans as bytes 0 and 1, and bytes, whose ends are in ``offsets``.
     """
 
     def __init__(self, kind: int, rows: int, size: int) -> None:
-        """:param rows: at most; :param size: of all contents together, in bytes"""
+        """:param rows: limit of rows; :param size: of all contents together, in bytes"""
         self.kind = kind
         self.numbers = array("q", bytes(8 * rows if kind == INTEGER else 0))
         self.offsets = array("i", bytes(4 * (rows + 1) if kind == BYTES else 0))
         self.data = bytearray(size if kind == BYTES else 0 if kind == INTEGER else kind * rows)
         self.valid = bytearray((rows + 7) // 8)
         self.end = 0
-        # The same once more: when compiled these are views that cost nothing to take.
+        # The same objects again: when compiled, these are views without the cost of taking them.
         self._numbers = self.numbers
         self._offsets = self.offsets
         self._data = memoryview(self.data)
@@ -54,12 +54,12 @@ class Column:
 
 
 class FlatReader:
-    """Reads records whose fields are all primitive, or such a type or null."""
+    """Reads records whose fields are all primitive types, or unions of one with null."""
 
     def __init__(self, kinds: bytes, nulls: bytes) -> None:
-        """:param kinds: the code of each field's type, in the order they are written in
+        """:param kinds: the code of each field's type, in the order of the encoding
 
-        :param nulls: for each field 0: it is no union; 1: null is the union's first branch; 2: its second
+        :param nulls: for each field 0: not a union; 1: null is the union's first branch; 2: its second
         """
         self._kinds = kinds
         self._nulls = nulls
@@ -70,8 +70,8 @@ class FlatReader:
     def read(self, data: bytearray, offsets: array[int], count: int, columns: list[Column | None]) -> bool:
         """Fills columns with records ``data[offsets[i]:offsets[i + 1]]``.
 
-        :param columns: one for each field; None: the field is not wanted
-        :returns: False: a record does not fit, the columns say nothing
+        :param columns: one for each field; None: skip the field
+        :returns: False: a record does not match, and the columns are not valid
         """
         source = memoryview(data)
         places = offsets
@@ -135,7 +135,7 @@ class FlatReader:
         return True
 
     def _take_number(self, source: memoryview, end: int) -> bool:
-        """Reads a zigzag number into ``_number``; False: there is none of 64 bits."""
+        """Reads a zigzag number into ``_number``; False: it is incomplete, or has more than 64 bits."""
         position = self._position
         value = 0
         shift = 0
@@ -146,7 +146,7 @@ class FlatReader:
                 return False
             value |= (byte & 127) << shift
             if byte < 128:
-                # Compiled, the number is unsigned and of 64 bits: half of it is always below 2^63.
+                # When compiled, the number is unsigned with 64 bits: half of it is always below 2^63.
                 half = value >> 1
                 self._number = -half - 1 if value & 1 else half
                 self._position = position

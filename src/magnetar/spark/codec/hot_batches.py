@@ -1,4 +1,4 @@
-"""Rows to the payloads of batches: from the buffers of Arrow columns, without an object for a row.
+"""Encodes rows to payloads of batches, from the buffers of Arrow columns, without an object per row.
 
 A hot module: plain Python that also compiles, with the C types in ``hot_batches.pxd``.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 
-# More than one message of a batch can need, its key, properties and content aside.
+# Upper bound of the bytes of a message in a batch, without key, properties and content.
 _ROOM = 56
 # The same for a pair of properties.
 _PAIR_ROOM = 18
@@ -15,7 +15,7 @@ _PAIR_ROOM = 18
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _PAD = 61
 
-# Names, because larger literals would be objects in the compiled form.
+# Constants, because larger literals would be objects in the compiled form.
 _MASK = 0xFFFFFFFF
 _POSITIVE = 0x7FFFFFFF
 
@@ -23,9 +23,9 @@ _POSITIVE = 0x7FFFFFFF
 class Columns:
     """The buffers of one Arrow batch: content, key, event time and serialized properties of its rows.
 
-    Offsets have one more item than there are rows. ``nulls`` have a byte for each row, not 0 where it has
-    none; they may be empty: then all have one. Keys, event times and properties (``heads``) are empty as a
-    whole where there is no such column.
+    Offsets have one more item than rows. ``nulls`` have a byte for each row, which is not 0 for a null; if
+    they are empty, no row is null. Keys, event times and properties (``heads``) are empty without such a
+    column.
     """
 
     def __init__(
@@ -41,8 +41,8 @@ class Columns:
 
         :param keys: the same
         :param heads: offsets, bytes
-        :param event_times: ms since 1970; 0 where there is none
-        :param binary_keys: keys are bytes, which go out as base64, instead of text
+        :param event_times: ms since 1970; 0: not set
+        :param binary_keys: keys are bytes, sent as Base64, instead of text
         """
         self.count = count
         self._value_offsets = values[0]
@@ -63,7 +63,7 @@ class Columns:
 
 
 def cut(columns: Columns, first: int, max_messages: int, max_bytes: int) -> int:
-    """The row behind the last of a batch that begins with row ``first``; one row is always in it."""
+    """Returns the end of a batch that begins with row ``first``; it has at least one row."""
     size = _row_bound(columns, first)
     end = first + 1
     last = min(columns.count, first + max_messages)
@@ -76,7 +76,7 @@ def cut(columns: Columns, first: int, max_messages: int, max_bytes: int) -> int:
 
 
 def _row_bound(columns: Columns, row: int) -> int:
-    """At least as many bytes as the row takes in a batch."""
+    """Returns an upper bound of the row's bytes in a batch."""
     size = _ROOM + columns._value_offsets[row + 1] - columns._value_offsets[row]
     if columns._has_keys:
         key = columns._key_offsets[row + 1] - columns._key_offsets[row]
@@ -87,7 +87,7 @@ def _row_bound(columns: Columns, row: int) -> int:
 
 
 def encode(columns: Columns, first: int, end: int) -> bytearray:
-    """The uncompressed payload of a batch of rows ``[first, end)``."""
+    """Returns the uncompressed payload of a batch of rows ``[first, end)``."""
     bound = 0
     row = first
     while row < end:
@@ -109,7 +109,7 @@ def _put_rows(out: bytearray, columns: Columns, first: int, end: int) -> int:
 
 
 def _put_row(out: bytearray, start: int, columns: Columns, row: int) -> int:
-    """Writes one message with its size and metadata; the position behind it."""
+    """Writes one message with its size and metadata; returns the end position."""
     position = start + 4
     if columns._has_heads:
         at = columns._head_offsets[row]
@@ -179,7 +179,7 @@ def _put_base64(out: bytearray, position: int, columns: Columns, at: int, size: 
 
 
 def _put_varint(out: bytearray, position: int, value: int) -> int:
-    """Writes a number that is not negative; the position behind it."""
+    """Writes a non-negative number; returns the end position."""
     while value > 127:
         out[position] = (value & 127) | 128
         value >>= 7
@@ -195,13 +195,13 @@ def property_heads(
     values: tuple[memoryview, memoryview],
     ends: array[int],
 ) -> bytearray:
-    """The properties of each row as the beginning of its serialized metadata, one behind the other.
+    """Returns the properties of all rows, each as the beginning of its serialized metadata.
 
-    :param rows: offsets into the pairs, one more item than there are rows
-    :param nulls: a byte for each row, not 0 where it has no properties; or empty
+    :param rows: offsets into the pairs, with one more item than rows
+    :param nulls: a byte for each row, not 0 for a row without properties; or empty
     :param keys: offsets, bytes
     :param values: the same
-    :param ends: filled with the offsets into what is answered; one item more than there are rows, the first 0
+    :param ends: filled with the offsets into the result; one more item than rows, the first is 0
     """
     count = len(rows) - 1
     first = rows[0]
@@ -266,7 +266,7 @@ def _varint_size(value: int) -> int:
 
 
 def route(columns: Columns, partitions: int, out: array[int]) -> None:
-    """For each row the partition that its key belongs to, as official clients choose it; -1 without a key."""
+    """Fills ``out`` with the partition of each row's key, as in official clients; -1 without a key."""
     row = 0
     while row < columns.count:
         if columns._has_key_nulls and columns._key_nulls[row] != 0:
@@ -284,7 +284,7 @@ def route(columns: Columns, partitions: int, out: array[int]) -> None:
 
 
 def _hash(text: memoryview | bytearray, at: int, end: int) -> int:
-    """Java's ``String.hashCode`` of valid UTF-8, without the sign bit."""
+    """Returns Java's ``String.hashCode`` of valid UTF-8, without the sign bit."""
     value = 0
     while at < end:
         unit = text[at]

@@ -1,4 +1,4 @@
-"""Message ids as bytes that sort as the messages lie in their topic.
+"""Converts message ids to bytes that sort in the order of the messages.
 
 A hot module: plain Python that also compiles, with the C types in ``hot_ids.pxd``.
 """
@@ -12,11 +12,11 @@ _TOP = 63
 
 
 def sort_keys(offsets: memoryview, data: memoryview) -> bytearray:
-    """A key of :data:`KEY_SIZE` bytes for each id.
+    """Returns a key of :data:`KEY_SIZE` bytes for each id.
 
-    :param offsets: of serialized ids, one item more than there are ids
+    :param offsets: of serialized ids, with one more item than ids
     :param data: their bytes
-    :raises ValueError: one is no message id
+    :raises ValueError: an item is not a message id
     """
     count = len(offsets) - 1
     out = bytearray(KEY_SIZE * count)
@@ -62,7 +62,7 @@ def _put_key(out: bytearray, position: int, data: memoryview, at: int, end: int)
         elif tag == 0x10:
             entry = value
         elif tag == 0x20 and shift < 70:
-            # Ten bytes are a negative number: the message is no part of a batch.
+            # Ten bytes are a negative number: the message is not in a batch.
             index = value + 1
     if at != end:
         raise ValueError("no message id")

@@ -1,7 +1,7 @@
-"""Takes stored entries apart into columns: offsets and bytes as Arrow keeps them, no object per message.
+"""Splits stored entries into columns: offsets and bytes in Arrow's form, without an object per message.
 
-A hot module: plain Python that also compiles, with the C types in ``hot_rows.pxd``. The readers of numbers
-are here once more because compiled modules share no C functions.
+A hot module: plain Python that also compiles, with the C types in ``hot_rows.pxd``. The functions that read
+numbers are repeated here because compiled modules do not share C functions.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ REASONS = {
     KEY_DAMAGED: "the key is marked as Base64 but is not",
     TIME_BEYOND: "its publish or event time is outside the range of timestamps",
 }
-"""What :meth:`RowBuilder.add` may find, in words."""
+"""Texts of the problems that :meth:`RowBuilder.add` reports."""
 
 _NO_LIMIT = 0x7FFFFFFFFFFFFFFF
-# As milliseconds, of which microseconds have room in 64 bits.
+# In milliseconds; the largest time whose microseconds fit into 64 bits.
 _LAST_TIME = 9223372036854775
 
 
@@ -46,13 +46,13 @@ class Bytes:
         self.rows = rows
         self.size = size
         self.end = 0
-        # The same once more: when compiled these are views that cost nothing to take.
+        # The same objects again: when compiled, these are views without the cost of taking them.
         self._data = memoryview(self.data)
         self._offsets = self.offsets
         self._valid = self.valid
 
     def _need(self, more: int) -> None:
-        """Makes room for so many more bytes."""
+        """Makes room for ``more`` bytes."""
         if self.end + more > self.size:
             self.size = max(2 * self.size, self.end + more)
             grown = bytearray(self.size)
@@ -91,7 +91,7 @@ class Bytes:
         self._valid[row >> 3] &= 255 ^ (1 << (row & 7))
 
     def _put_number(self, tag: int, value: int) -> None:
-        """Appends a field of a protobuf message to the row that is next; there must be room for 11 bytes."""
+        """Appends a field of a protobuf message to the next row; there must be room for 11 bytes."""
         end = self.end
         self._data[end] = tag
         end += 1
@@ -108,12 +108,12 @@ class Bytes:
         self._valid[row >> 3] |= 1 << (row & 7)
 
     def _truncate(self, rows: int) -> None:
-        """Forgets all rows but the first ``rows``."""
+        """Drops all rows except the first ``rows``."""
         self.end = self._offsets[rows]
 
 
 class RowBuilder:
-    """Columns of messages; times are in microseconds since 1970, ``event_times`` is 0 where there is none."""
+    """Columns of messages; times are in microseconds since 1970, ``event_times`` is 0 if not set."""
 
     def __init__(
         self,
@@ -122,18 +122,18 @@ class RowBuilder:
         rows: int = 8192,
         size: int = 1 << 20,
     ) -> None:
-        """:param partition: of the topic, told in message ids; -1: it is none
+        """:param partition: index of the topic's partition, for message ids; -1: not a partition
 
-        :param decompress: codec, data, size → the data; its errors are let through
-        :param rows: for so many there is room at first; :param size: and for so many bytes of values
+        :param decompress: codec, data, size → the data; its errors are passed on
+        :param rows: initial room in rows; :param size: initial room for values, in bytes
         """
         self.partition = partition
         self._decompress = decompress
         self.rows = rows
         self.count = 0
-        """Rows so far."""
+        """Number of rows so far."""
         self.taken = 0
-        """Messages so far, with those that filters left out."""
+        """Number of messages so far, including those that filters left out."""
         self.values = Bytes(rows, size)
         self.keys = Bytes(rows, 1 << 16)
         self.ids = Bytes(rows, 1 << 18)
@@ -143,12 +143,12 @@ class RowBuilder:
         self.publish_times = array("q", bytes(8 * rows))
         self.event_times = array("q", bytes(8 * rows))
         self.versions = array("i", bytes(4 * rows))
-        """Of the schema of each row: an index into ``schema_versions``."""
+        """The schema version of each row, as an index into ``schema_versions``."""
         self.schema_versions: list[bytes] = [b""]
-        """Distinct versions that were met; the first stands for none."""
+        """Distinct versions so far; the first means no version."""
         self.times_from = 0
         self.times_to = _NO_LIMIT
-        """Publish times, in ms since 1970, of the messages that are wanted; the end is not."""
+        """Exclusive end of the wanted publish times, in ms since 1970."""
         self.wanted_keys: Bytes | None = None
         self.wanted_count = 0
         self._properties = self.properties
@@ -161,7 +161,7 @@ class RowBuilder:
         self._clear()
 
     def want_keys(self, keys: Sequence[bytes]) -> None:
-        """Leaves out messages with another key, or none."""
+        """Leaves out messages with another key, or without a key."""
         wanted = Bytes(len(keys), 1 << 10)
         for index, key in enumerate(keys):
             wanted._put(index, memoryview(key), 0, len(key))
@@ -171,8 +171,8 @@ class RowBuilder:
     def add(self, ledger_id: int, entry_id: int, data: bytes, first: int, end: int) -> int:
         """Adds the messages of a stored entry.
 
-        :param first: batch index of the first one wanted; :param end: behind the last one, -1: all
-        :returns: INTACT, or the first thing that is wrong; then nothing of the entry is added
+        :param first: batch index of the first wanted message; :param end: after the last one, -1: all
+        :returns: INTACT, or the first problem; then nothing of the entry is added
         """
         before = self.count
         entry = memoryview(data)
@@ -254,7 +254,7 @@ class RowBuilder:
         start: int,
         end: int,
     ) -> int:
-        """Adds one message: what was read of its metadata in ``head``, its content ``body[start:end]``."""
+        """Adds one message: the metadata read from ``head``, the content ``body[start:end]``."""
         row = self.count
         self.taken += 1
         if self._publish_time > _LAST_TIME or self._event_time > _LAST_TIME or self._event_time < -_LAST_TIME:
@@ -306,7 +306,7 @@ class RowBuilder:
         return False
 
     def _put_id(self, row: int, ledger_id: int, entry_id: int, index: int) -> None:
-        """The id as clients serialize it: a ``MessageIdData``."""
+        """Writes the id in the serialized form of clients: a ``MessageIdData``."""
         ids = self.ids
         if ids.end + 60 > ids.size:
             ids._need(60)
@@ -320,7 +320,7 @@ class RowBuilder:
         ids._close(row)
 
     def name_first_chunk(self, ledger_id: int, entry_id: int) -> None:
-        """Completes the id of the last row, whose message began with the chunk in this entry."""
+        """Completes the id of the last row, whose message starts with the chunk in this entry."""
         ids = self.ids
         if ids.end + 60 > ids.size:
             ids._need(60)
@@ -357,7 +357,7 @@ class RowBuilder:
         self.rows = rows
 
     def _cut(self, rows: int) -> None:
-        """Forgets all rows but the first ``rows``."""
+        """Drops all rows except the first ``rows``."""
         self.count = rows
         self.values._truncate(rows)
         self.keys._truncate(rows)
@@ -365,7 +365,7 @@ class RowBuilder:
         self._forget_properties()
 
     def _forget_properties(self) -> None:
-        """Those that were read and belong to no row."""
+        """Drops properties that were read and do not belong to a row."""
         self._property_count = self._properties[self.count]
         self.names._truncate(self._property_count)
         self.contents._truncate(self._property_count)
@@ -394,7 +394,7 @@ class RowBuilder:
         self._clear_own()
 
     def _clear_own(self) -> None:
-        """What belongs to one message."""
+        """Resets the fields of one message."""
         self._has_key = False
         self._key_start = 0
         self._key_end = 0
@@ -406,7 +406,7 @@ class RowBuilder:
         self._compacted_out = False
 
     def _read_metadata(self, entry: memoryview, position: int, end: int) -> bool:
-        """Reads the metadata of an entry; false when it is damaged."""
+        """Reads the metadata of an entry; false if it is damaged."""
         self._clear()
         while position < end:
             after = _varint_end(entry, position, end)
@@ -461,7 +461,7 @@ class RowBuilder:
         return True
 
     def _read_own(self, body: memoryview, position: int, end: int) -> bool:
-        """Reads the metadata of a message in a batch; false when it is damaged."""
+        """Reads the metadata of a message in a batch; false if it is damaged."""
         while position < end:
             after = _varint_end(body, position, end)
             if after < 0:
@@ -493,7 +493,7 @@ class RowBuilder:
         return True
 
     def _read_property(self, source: memoryview, position: int, end: int) -> bool:
-        """Reads a pair of texts; false when it is damaged."""
+        """Reads a pair of texts; false if it is damaged."""
         name = name_end = content = content_end = 0
         while position < end:
             after = _varint_end(source, position, end)
@@ -520,7 +520,7 @@ class RowBuilder:
 
 
 def _metadata_at(entry: memoryview, limit: int) -> int:
-    """Where the size of the metadata is, behind what brokers and producers put before it; -1: damaged."""
+    """Returns the position of the metadata's size, after broker entry metadata and checksum; -1: damaged."""
     start = 0
     if limit >= 6 and entry[0] == 0x0E and entry[1] == 0x02:
         start = 6 + _size_at(entry, 2)
@@ -537,7 +537,7 @@ def _size_at(buffer: memoryview, position: int) -> int:
 
 
 def _varint_end(buffer: memoryview, position: int, end: int) -> int:
-    """The position behind the varint at ``position``; -1 when it does not fit or exceeds 64 bits."""
+    """Returns the end of the varint at ``position``; -1 if it is incomplete or exceeds 64 bits."""
     index = position
     while index < end and index < position + 10:
         if buffer[index] < 128:
@@ -549,7 +549,7 @@ def _varint_end(buffer: memoryview, position: int, end: int) -> int:
 
 
 def _varint(buffer: memoryview, position: int, end: int) -> int:
-    """The varint in [position, end) as a signed number; ``end`` comes from ``_varint_end``."""
+    """Returns the varint in [position, end) as a signed number; ``end`` comes from ``_varint_end``."""
     value = 0
     shift = 0
     while position < end and shift < 63:
@@ -558,13 +558,13 @@ def _varint(buffer: memoryview, position: int, end: int) -> int:
         shift += 7
         position += 1
     if position < end and buffer[position] == 1:
-        # The 64th bit, taken in two halves so that no step leaves the signed range.
+        # The 64th bit, subtracted in two halves to stay within the signed range.
         value = value - 0x4000000000000000 - 0x4000000000000000
     return value
 
 
 def _skip(buffer: memoryview, position: int, end: int, tag: int) -> int:
-    """The position behind the value of a field with ``tag``; -1 when it does not fit."""
+    """Returns the end of the value of a field with ``tag``; -1 if it is incomplete."""
     wire = tag & 7
     if wire == 0:
         return _varint_end(buffer, position, end)

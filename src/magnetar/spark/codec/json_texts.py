@@ -1,6 +1,6 @@
-"""JSON as Java's clients and Spark's ``to_json`` have it, which both leave to Jackson.
+"""JSON in the form of Java's clients and of Spark's ``to_json``, which both use Jackson.
 
-Numbers that JSON has no form for are texts there.
+Numbers that JSON cannot represent are texts there.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def float_of(value: Any) -> Any:
-    """What a parsed value is where a schema has a floating-point number; what is none stays as it is."""
+    """Converts a parsed value to a floating-point number; other values stay as they are."""
     return _WORDS.get(value, value) if isinstance(value, str) else value
 
 
 def writer(default: Callable[[Any], Any] | None = None, *, ensure_ascii: bool = True) -> Callable[[Any], str]:
-    """Makes a text of a value.
+    """Returns a function that converts a value to text.
 
-    :param default: makes something else of what JSON has no form for
+    :param default: converts values that JSON cannot represent
     """
     write = json.JSONEncoder(
         default=default, separators=(",", ":"), ensure_ascii=ensure_ascii, allow_nan=False
@@ -33,7 +33,7 @@ def writer(default: Callable[[Any], Any] | None = None, *, ensure_ascii: bool = 
         try:
             return write(value)
         except ValueError:
-            # Looked for only now: nearly no row has such a number.
+            # Searched only after a failure, because hardly any row has such a number.
             return write(_with_words(value))
 
     return text_of

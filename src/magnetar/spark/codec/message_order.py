@@ -1,4 +1,4 @@
-"""The order of messages in their topic, for Spark to sort by."""
+"""The order of messages in their topic, for sorting in Spark."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["keys_of", "sort_key"]
 
 
 _udf: Any = arrow_udf
-"""Its stubs know no functions over Arrow arrays."""
+"""Untyped, because its stubs do not support functions over Arrow arrays."""
 
 
 def sort_key(message_id: Column) -> Column:
-    """Bytes that sort as messages of one topic lie in it, from ``__messageId``; null stays null."""
+    """Returns bytes that sort in the order of a topic's messages, from ``__messageId``; null stays null."""
     key: Column = _udf(keys_of, BinaryType())(message_id)
     return key
 
 
 def keys_of(ids: pa.Array) -> pa.Array:
-    """:raises ValueError: one of them is no message id"""
+    """:raises ValueError: an item is not a message id"""
     wide = ids.cast(pa.large_binary())
     _, offsets, data = wide.buffers()
     places = memoryview(offsets).cast("B").cast("q")[wide.offset : wide.offset + len(wide) + 1]

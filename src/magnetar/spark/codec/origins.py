@@ -1,6 +1,6 @@
-"""Where messages come from and where replication may send them, from the metadata of their entries.
+"""The origin and replication targets of messages, from the metadata of their entries.
 
-Only for queries whose schema names these columns: entries are parsed once more for them.
+Only for queries whose schema names these columns, because entries are parsed a second time for them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class OriginColumns:
         self._sources: list[str | None] = []
 
     def add(self, data: bytes, rows: int) -> None:
-        """Remembers the origin of ``rows`` messages of the entry ``data``, which could be parsed before.
+        """Adds the origin of ``rows`` messages of the entry ``data``, which was parsed before.
 
         :raises EntryError: the metadata cannot be parsed
         """
@@ -44,7 +44,7 @@ class OriginColumns:
         self._sources.append(metadata.replicated_from if metadata.HasField("replicated_from") else None)
 
     def taken(self, schema: pa.Schema) -> dict[str, pa.Array]:
-        """The columns of the messages since the last call, by name."""
+        """Returns the columns of the messages since the last call, by name."""
         by_name = {
             "__producerName": self._producers,
             "__replicateTo": self._destinations,

@@ -1,4 +1,4 @@
-"""Entries as Arrow's record batches, with the columns that a query wants."""
+"""Converts entries to Arrow record batches with the columns of a query."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["ColumnsOf", "EntryPart", "Malformed", "PutTogether", "RowSelection",
 
 BATCH_ROWS = 8192
 BATCH_BYTES = 2 << 20
-"""A record batch is handed on when it has as many rows, or bytes of values."""
+"""A record batch is emitted when it reaches either limit: of rows, or of bytes of values."""
 
 
 class EntryPart(NamedTuple):
-    """Messages ``[first, end)`` of an entry as it is stored; ``end`` is -1 for all from ``first`` on."""
+    """Messages ``[first, end)`` of a stored entry; with ``end`` -1, all from ``first``."""
 
     ledger_id: int
     entry_id: int
@@ -34,12 +34,12 @@ class EntryPart(NamedTuple):
     first: int = 0
     end: int = -1
     messages: int = 0
-    """In the whole entry; 0: not told."""
+    """Number of messages in the whole entry; 0: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """What cannot be taken apart: an entry, or one message."""
+    """An entry or a message that cannot be decoded."""
 
     topic: str
     ledger_id: int
@@ -52,31 +52,31 @@ class Malformed:
 
 @dataclass(frozen=True)
 class RowSelection:
-    """Which messages a query wants."""
+    """The messages that a query selects."""
 
     times_from: int = 0
-    """Publish time in ms since 1970, included."""
+    """Publish time in ms since 1970, inclusive."""
     times_to: int = (1 << 63) - 1
-    """Not included."""
+    """Exclusive."""
     keys: tuple[bytes, ...] | None = None
     """None: all."""
 
 
 class ColumnsOf(Protocol):
-    """Makes columns of the contents of messages."""
+    """Converts contents of messages to columns."""
 
     def columns(
         self, values: pa.Array, rows: RowBuilder, topic: str, malformed: Callable[[Malformed], object]
     ) -> tuple[dict[str, pa.Array], Sequence[bool] | None]:
-        """The columns by name, and which rows have them; None: all. The others were told to ``malformed``."""
+        """Returns the columns by name, and which rows have them; None: all. Others go to ``malformed``."""
         ...
 
 
 class PutTogether(Protocol):
-    """Makes messages of their chunks."""
+    """Assembles messages from chunks."""
 
     def add(self, rows: RowBuilder, part: EntryPart) -> str:
-        """Takes a chunk; adds the message when it is the last one. What is wrong; empty: nothing."""
+        """Takes a chunk; adds the message if it is the last one. Returns the problem; empty: none."""
         ...
 
 
@@ -90,12 +90,12 @@ def record_batches(
     malformed: Callable[[Malformed], object],
     chunks: PutTogether | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of entries.
+    """Yields the messages of entries.
 
-    :param partition: of the topic; -1: it is none
-    :param content: makes columns of the contents; None: they stay bytes
-    :param malformed: told of each entry or message that cannot be taken apart
-    :param chunks: makes messages of chunks; None: they are malformed
+    :param partition: index of the topic's partition; -1: not a partition
+    :param content: converts contents to columns; None: they stay bytes
+    :param malformed: called with each entry or message that cannot be decoded
+    :param chunks: assembles messages from chunks; None: chunks are malformed
     """
     keep_freed_buffers()
     arrow = to_arrow_schema(schema, timezone="UTC")
@@ -115,7 +115,7 @@ def record_batches(
             malformed(Malformed(topic, part.ledger_id, part.entry_id, -1, reason, part.data))
         if rows.count >= BATCH_ROWS or rows.values.end >= BATCH_BYTES:
             yield _batch(topic, rows, arrow, content, malformed, origins)
-            # As large as the last one, so that nothing has to grow.
+            # Slightly larger than the last one, so that it need not grow.
             rows = _builder(partition, wanted, rows.values.end + rows.values.end // 8)
     if rows.count:
         yield _batch(topic, rows, arrow, content, malformed, origins)

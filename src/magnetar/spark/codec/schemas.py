@@ -1,4 +1,4 @@
-"""Schemas of topics, as the registry tells them, and the columns they make."""
+"""Schemas of topics from the registry, and their columns."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ PRIMITIVES: dict[str, DataType] = {
 
 @dataclass(frozen=True)
 class Definition:
-    """A schema: its type, and what it is defined by; of a KEY_VALUE its two parts."""
+    """A schema: its type and definition; for KEY_VALUE its two parts."""
 
     kind: str
     text: str = ""
@@ -77,14 +77,14 @@ class Definition:
     key: Definition | None = None
     value: Definition | None = None
     separated: bool = False
-    """Of KEY_VALUE: whether the key is the message's own, and not part of its content."""
+    """For KEY_VALUE: whether the key is that of the message, and not part of the content."""
 
 
 NOTHING = Definition("BYTES")
 
 
 def definition_of(admin: AdminClient, topic: str, version: int | None = None) -> Definition:
-    """A topic's schema; bytes where it has none.
+    """Returns a topic's schema; bytes if it has none.
 
     :param version: None: the newest
     """
@@ -109,9 +109,9 @@ def _parsed(kind: str, text: Any, properties: Mapping[str, str]) -> Definition:
 
 
 def shared_definition(connection: Connection) -> Definition:
-    """The schema of all topics of a query; bytes where they differ and that is allowed.
+    """Returns the common schema of all topics of a query; bytes if they differ and that is permitted.
 
-    :raises SparkSourceError: they differ
+    :raises SparkSourceError: the schemas differ
     """
     options = connection.options
     if options.value_format == "bytes" or not (options.topics or options.topics_pattern):
@@ -130,9 +130,9 @@ def shared_definition(connection: Connection) -> Definition:
 
 
 def columns_of(definition: Definition) -> StructType:
-    """The columns for a schema, with those of the metadata.
+    """Returns the columns for a schema, with those of the metadata.
 
-    :raises SparkSourceError: it has no columns here; names the reason
+    :raises SparkSourceError: the schema is not supported; the text has the reason
     """
     if definition.kind in ("NONE", "BYTES"):
         return BYTES
@@ -153,7 +153,7 @@ def columns_of(definition: Definition) -> StructType:
 
 
 def type_of(definition: Definition) -> DataType:
-    """:raises SparkSourceError: there is no type for it here"""
+    """:raises SparkSourceError: the schema is not supported"""
     if definition.kind in RECORDS:
         return column_type(json.loads(definition.text))
     found = PRIMITIVES.get(definition.kind)

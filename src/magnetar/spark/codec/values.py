@@ -1,4 +1,4 @@
-"""Columns of the contents of messages by the topic's schema, each read by the version it was written with."""
+"""Converts contents to columns of the topic's schema, each with the schema version of its message."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BAD_COLUMNS = (*BAD_VALUES, pa.ArrowException)
 
 
 class ColumnBuilder:
-    """Makes columns; one for each task and topic."""
+    """Builds columns; one for each task and topic."""
 
     def __init__(self, admin: AdminClient, topic: str, wanted: Definition) -> None:
         self._admin = admin
@@ -41,7 +41,7 @@ class ColumnBuilder:
     def columns(
         self, values: pa.Array, rows: RowBuilder, topic: str, malformed: Callable[[Malformed], object]
     ) -> tuple[dict[str, pa.Array], Sequence[bool] | None]:
-        """The columns by name, and which rows have them; None: all. The others were told to ``malformed``."""
+        """Returns the columns by name, and which rows have them; None: all. Others go to ``malformed``."""
         whole = self._whole(values, rows)
         if whole is not None:
             return whole, None
@@ -69,7 +69,7 @@ class ColumnBuilder:
         return columns, [row not in bad for row in range(len(raw))] if bad else None
 
     def _whole(self, values: pa.Array, rows: RowBuilder) -> dict[str, pa.Array] | None:
-        """The columns without a look at single messages; None: there is something to look at."""
+        """Returns the columns without looking at single messages; None: that is necessary."""
         if self._wanted.kind == "KEY_VALUE" or values.null_count:
             return None
         versions = pc.unique(
@@ -86,7 +86,7 @@ class ColumnBuilder:
         return None if whole is None else whole(rows.values, values)
 
     def _keys(self, rows: RowBuilder) -> list[bytes | None] | None:
-        """Of messages whose key lies outside of their content; None: it does not."""
+        """Returns the keys of messages whose key is outside the content; None: it is not."""
         if not self._wanted.separated:
             return None
         offsets, data, valid = rows.keys.offsets, rows.keys.data, rows.keys.valid
@@ -113,7 +113,7 @@ class ColumnBuilder:
         return dict(zip(names, array.flatten(), strict=True))
 
     def _decoder(self, version: bytes) -> Decoder | str:
-        """For the messages of a version of the schema; a text says why there is none."""
+        """Returns the decoder of a schema version, or a text with the reason why there is none."""
         known = self._decoders.get(version)
         if known is None:
             known = self._decoders[version] = self._made(version)
@@ -128,7 +128,7 @@ class ColumnBuilder:
         return _pair(written if written.kind == "KEY_VALUE" else wanted, wanted)
 
     def _written(self, version: bytes) -> Definition | None:
-        """The schema of a version; None: the topic does not have it."""
+        """Returns the schema of a version; None: the topic does not have it."""
         if len(version) != 8:
             return self._wanted
         try:

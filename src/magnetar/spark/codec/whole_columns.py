@@ -1,8 +1,8 @@
-"""Columns of whole batches without an object per message, where the schema is simple and all messages fit it.
+"""Converts whole batches to columns without an object per message, for simple schemas.
 
-Everything here may decline: then, and for each batch in which anything does not fit, ``values`` reads the
-messages one by one and can say what is wrong with which. JSON always goes that way: Arrow's own reader of
-JSON crashes on some texts that are none.
+Everything here may decline: then, and for each batch with a message that does not match, ``values`` reads the
+messages one by one and can report the problem. JSON is always read that way, because Arrow's JSON reader
+crashes on some invalid texts.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ __all__ = ["Whole", "whole_of"]
 
 Columns = dict[str, pa.Array]
 Whole = Callable[[Bytes, pa.Array], Columns | None]
-"""From the contents, as built and as an array without nulls, to columns; None: they do not all fit."""
+"""Converts contents, as built and as an array without nulls, to columns; None: not all match."""
 
 _SCALED = {"timestamp-millis": 1000, "local-timestamp-millis": 1000}
 _AS_THEY_ARE = ("timestamp-micros", "local-timestamp-micros", "date")
 _DAYS = (-719_162, 2_932_896)
 _MICROSECONDS = (_DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1)
-"""The years 1 to 9999: what Python has dates for, and Spark."""
+"""The years 1 to 9999, the range of dates in Python and Spark."""
 _NUMBERS = {"INT8": ">i1", "INT16": ">i2", "INT32": ">i4", "INT64": ">i8", "FLOAT": ">f4", "DOUBLE": ">f8"}
 
 
 def whole_of(written: Definition, wanted: Definition, types: dict[str, pa.DataType]) -> Whole | None:
-    """None: messages of this schema are read one by one.
+    """Returns the conversion; None: messages of this schema are read one by one.
 
     :param types: of the columns
     """
@@ -68,10 +68,10 @@ def _numbers(form: np.dtype[Any]) -> Whole:
 
 
 class _Field:
-    """A field of a flat record: its type, where null is in its union, what its numbers stand for."""
+    """A field of a flat record: its type, the place of null in its union, its logical type."""
 
     def __init__(self, definition: Any) -> None:
-        """:raises KeyError: it is not flat"""
+        """:raises KeyError: the field is not flat"""
         self.null = 0
         if isinstance(definition, list):
             if len(definition) != 2 or "null" not in definition:
@@ -93,7 +93,7 @@ class _Field:
 
 
 def _fields(definition: Any) -> dict[str, _Field] | None:
-    """The fields of a flat record; None: it is none."""
+    """Returns the fields of a flat record; None: the record is not flat."""
     if not isinstance(definition, dict) or definition.get("type") != "record":
         return None
     try:
@@ -103,7 +103,7 @@ def _fields(definition: Any) -> dict[str, _Field] | None:
 
 
 class _Avro:
-    """Flat records, whose writers and readers agree about the fields that both have."""
+    """Flat records, with compatible types of the fields that writer and reader share."""
 
     def __init__(
         self, written: dict[str, _Field], missing: list[str], types: dict[str, pa.DataType], wanted: set[str]
@@ -151,14 +151,14 @@ class _Avro:
 
 
 def _alike(theirs: _Field, ours: _Field) -> bool:
-    """Whether what one writes is what the other reads, as it is; null may be missing from what is written."""
+    """Whether a written field can be read unchanged; the writer need not permit null."""
     if theirs.null and not ours.null:
         return False
     return (theirs.type, theirs.logical, theirs.symbols) == (ours.type, ours.logical, ours.symbols)
 
 
 def _array(field: _Field, column: Column, count: int, kind: pa.DataType) -> pa.Array:
-    """:raises pa.ArrowException: a value does not fit the column's type"""
+    """:raises pa.ArrowException: a value does not match the column's type"""
     valid = pa.py_buffer(column.valid) if field.null else None
     if field.type in ("bytes", "string"):
         buffers = [valid, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
@@ -179,7 +179,7 @@ def _converted(field: _Field, numbers: pa.Array, kind: pa.DataType) -> pa.Array:
     if field.symbols is not None:
         return pa.array(field.symbols, pa.string()).take(numbers)
     if field.type == "int":
-        # An int of Avro's has 32 bits, whatever it stands for.
+        # An Avro int has 32 bits, whatever its logical type.
         numbers = numbers.cast(pa.int32())
     if field.logical is None:
         return numbers

@@ -1,4 +1,4 @@
-"""Pipelines that every team around a messaging system writes, ready to run on Spark.
+"""Common pipelines around a messaging system, ready to run on Spark.
 
 ``magnetar pipeline NAME --config FILE`` runs one, by :func:`magnetar.spark.pipelines.run.run_pipeline`.
 """

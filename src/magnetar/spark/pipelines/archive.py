@@ -1,4 +1,4 @@
-"""``archive``: a topic becomes partitioned Parquet files, exactly once; run it again for what came since."""
+"""``archive``: writes a topic to partitioned Parquet files, exactly once; a further run adds new messages."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class ArchiveConfig:
     partition_by: Literal["date", "hour"] = "date"
     """``hour``: by date and hour."""
     time: Literal["publish", "event"] = "publish"
-    """Which time partitions are made by."""
+    """The time for partitions."""
     max_rows_per_batch: int = 1_000_000
     file_mb: int = 128
     """Smaller files of a partition are merged up to this size; 0: never."""
     options: dict[str, str] = field(default_factory=dict)
-    """More options of ``format("pulsar")``."""
+    """Additional options of ``format("pulsar")``."""
 
     def __post_init__(self) -> None:
         if self.max_rows_per_batch < 1:
@@ -68,7 +68,7 @@ def run(work: Work) -> None:
 
 
 def _check_columns(topic: str, columns: Sequence[str], partitions: Sequence[str]) -> None:
-    """:raises PipelineError: a column would be lost to a partition of the same name; Spark knows no case"""
+    """:raises PipelineError: a column has the name of a partition column; Spark ignores case"""
     for each in columns:
         if each.lower() in partitions:
             raise PipelineError(

@@ -1,4 +1,4 @@
-"""``capacity-report``: what each tenant stores and has not read, how that grows, and when a limit is reached.
+"""``capacity-report``: storage and backlog of each tenant, their growth, and when a limit is reached.
 
 Each run adds a sample to a file; growth is the slope of a line through the samples of the last days.
 """
@@ -46,12 +46,12 @@ _SAMPLE = StructType(
 @dataclass(frozen=True)
 class CapacityReportConfig:
     history: Path
-    """A file with a line of JSON for each sample and tenant."""
+    """A file with a JSON line for each sample and tenant."""
     capacity_gb: float = 0.0
-    """What a tenant may store; 0: no forecast of when it is reached."""
+    """Storage limit of a tenant; 0: no forecast."""
     forecast_days: int = 30
     growth_days: float = 14.0
-    """Samples of the last so many days say how fast it grows."""
+    """Days of samples for the growth."""
     tenants: tuple[str, ...] = ()
     """Empty: all."""
 
@@ -101,9 +101,9 @@ def _topics(work: Work, tenant: str, namespace: str) -> list[tuple[Any, ...]]:
         try:
             stats = work.admin.topic_stats(topic)
         except NotFound:
-            # Deleted since it was listed.
+            # The topic was deleted after listing.
             continue
-        # Entries, whatever its name says: a batch of messages counts once.
+        # Despite its name, this counts entries: a batch counts once.
         waiting = sum(int(each["msgBacklog"]) for each in stats["subscriptions"].values())
         whole = str(TopicName.parse(topic))
         figures = (int(stats["storageSize"]), int(stats["backlogSize"]), waiting, int(stats["msgInCounter"]))
@@ -113,7 +113,7 @@ def _topics(work: Work, tenant: str, namespace: str) -> list[tuple[Any, ...]]:
 
 
 def _by_tenant(topics: DataFrame) -> DataFrame:
-    """Tenant, topics, storage, backlog in bytes and entries; the largest first."""
+    """Returns tenant, topics, storage, and backlog in bytes and entries; largest first."""
     return (
         topics.groupBy("tenant")
         .agg(
@@ -134,7 +134,7 @@ def _remember(history: Path, samples: Sequence[tuple[str, int, int]]) -> None:
         if file.tell():
             file.seek(-1, os.SEEK_END)
             if file.read(1) != b"\n":
-                # A run was killed while it wrote: what it left is no sample, and must not swallow this one.
+                # A run was killed while writing: do not append to its partial line.
                 text = f"\n{text}"
         file.write(text.encode())
     sync(history)
@@ -143,7 +143,7 @@ def _remember(history: Path, samples: Sequence[tuple[str, int, int]]) -> None:
 def _growth(
     samples: DataFrame, now: int, config: CapacityReportConfig
 ) -> dict[str, tuple[float | None, list[tuple[float, float]]]]:
-    """Of each tenant its growth in bytes a second (None: there is one sample only) and its samples."""
+    """Returns each tenant's growth in bytes per second (None: only one sample) and its samples."""
     since = now - config.growth_days * _DAY
     kept = samples.where(f.col("time") >= since)
     rows = kept.groupBy("tenant").agg(

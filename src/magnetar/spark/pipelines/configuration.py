@@ -1,6 +1,6 @@
 """Configuration files of pipelines, TOML or JSON: sections become frozen dataclasses.
 
-All problems of a file are told at once.
+All problems of a file are reported together.
 
 A section's fields may be texts, numbers, truths, paths, choices (``Literal``), lists of texts
 (``tuple[str, ...]``) and maps of texts (``dict[str, str]``); each may be left out when it has a default.
@@ -25,18 +25,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where the messages are."""
+    """The cluster with the messages."""
 
     service_url: str = "pulsar://localhost:6650"
     admin_url: str = "http://localhost:8080"
     auth_plugin: str = ""
     auth_params: str = field(default="", repr=False)
     tls_trust_certs: str = ""
-    """PEM, a path that all of Spark's processes see; empty: whom the system trusts."""
+    """PEM, a path that all of Spark's processes can read; empty: issuers that the system trusts."""
     tls_hostname_verification: bool = True
 
     def options(self) -> dict[str, str]:
-        """As options of ``format("pulsar")``."""
+        """Returns the options for ``format("pulsar")``."""
         more = {
             "auth.plugin": self.auth_plugin,
             "auth.params": self.auth_params,
@@ -49,26 +49,26 @@ class Cluster:
 
 @dataclass(frozen=True)
 class SparkSection:
-    """Where Spark runs."""
+    """The Spark session."""
 
     master: str = "local[*]"
     """``local[N]``, ``spark://host:port``, or ``sc://host:port`` for Spark Connect."""
     conf: dict[str, str] = field(default_factory=dict)
-    """Settings of Spark, by name."""
+    """Spark settings by name."""
 
 
 class Document:
-    """A configuration file that was read; sections are taken out by type."""
+    """A configuration file; sections are read by type."""
 
     def __init__(self, values: Mapping[str, Any], directory: Path) -> None:
-        """:param directory: relative paths begin here"""
+        """:param directory: base of relative paths"""
         self._values = values
         self._directory = directory
         self._taken: set[str] = set()
         self._problems: list[str] = []
 
     def section(self, name: str, kind: type[T]) -> T | None:
-        """A section as ``kind``; None when something in it is wrong, which :meth:`check` raises."""
+        """Returns a section as ``kind``; None if it has an error, which :meth:`check` raises."""
         self._taken.add(name)
         value = self._values.get(name, {})
         if not isinstance(value, Mapping):
@@ -85,7 +85,7 @@ class Document:
             return None
 
     def check(self) -> None:
-        """:raises ConfigurationRefused: something was wrong, or nobody took a section; says all of it"""
+        """:raises ConfigurationRefused: there were errors or unknown sections; the text has all of them"""
         unknown = [name for name in self._values if name not in self._taken]
         for name in unknown:
             self._problems.append(f"{name}: unknown section; use {', '.join(sorted(self._taken))}")
@@ -112,7 +112,7 @@ class Document:
         return given
 
     def _value(self, hint: Any, value: Any) -> Any:
-        """:raises ValueError: it is of another type"""
+        """:raises ValueError: the value has another type"""
         if get_origin(hint) is UnionType:
             hint = next(each for each in get_args(hint) if each is not NoneType)
         if get_origin(hint) is Literal:
@@ -146,9 +146,9 @@ def _plain(hint: type[Any], value: Any) -> Any:
 
 
 def load_document(path: Path) -> Document:
-    """Reads a file that ends in ``.toml`` or ``.json``.
+    """Reads a ``.toml`` or ``.json`` file.
 
-    :raises ConfigurationRefused: it cannot be read
+    :raises ConfigurationRefused: the file cannot be read
     """
     try:
         text = path.read_text("utf-8")

@@ -1,4 +1,4 @@
-"""Dead letters as official clients leave them, with columns for where they came from and why."""
+"""Dead letters of official clients, with columns for their origin and cause."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyspark.sql import functions as f
 __all__ = ["CAUSES", "SYSTEM_PROPERTIES", "with_origin"]
 
 CAUSES = ("EXCEPTION", "exception", "error", "cause")
-"""Properties that may tell the cause, the first that is there counts."""
+"""Properties with the cause; the first present one counts."""
 
 SYSTEM_PROPERTIES = (
     "REAL_TOPIC",
@@ -19,7 +19,7 @@ SYSTEM_PROPERTIES = (
     "ORIGIN_MESSAGE_ID",
     "ORIGIN_MESSAGE_IDY_TIME",
 )
-"""What clients add on the way to a retry or dead letter topic."""
+"""Properties that clients add for a retry or dead letter topic."""
 
 
 def with_origin(frame: DataFrame, causes: tuple[str, ...]) -> DataFrame:

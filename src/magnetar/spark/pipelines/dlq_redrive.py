@@ -1,4 +1,4 @@
-"""``dlq-redrive``: chosen dead letters go back to where they came from, each once, however often it runs."""
+"""``dlq-redrive``: sends selected dead letters back to their origin, each once, however often it runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from magnetar.spark.pipelines.work import Work
 
 _OWN = ("cause", "origin_topic", "subscription", "attempts", "origin_id", "dead_letter_topic", "redriven")
 REDRIVEN = "REDRIVEN_FROM"
-"""The property that tells which dead letter a message was: the last one, where it has become one again."""
+"""The property with the id of the dead letter that a message was; the last one after several redrives."""
 
 
 @dataclass(frozen=True)
@@ -25,16 +25,16 @@ class DlqRedriveConfig:
     topic: str
     """The dead letter topic."""
     work: Path
-    """Remembers what was sent again: with another folder it would be sent again once more."""
+    """A folder that records what was sent; with another folder messages would be sent again."""
     target: str = ""
-    """Where to; empty: the topic that each dead letter names as its origin."""
+    """The target topic; empty: the origin of each dead letter."""
     where: str = ""
-    """An expression of Spark's SQL over cause, origin_topic, subscription, attempts, value, … ."""
+    """A Spark SQL expression over cause, origin_topic, subscription, attempts, value, … ."""
     most: int = 0
-    """Send so many at most in this run; 0: any number."""
+    """Limit of messages in this run; 0: no limit."""
     causes: tuple[str, ...] = CAUSES
     options: dict[str, str] = field(default_factory=dict)
-    """More options of ``format("pulsar")``."""
+    """Additional options of ``format("pulsar")``."""
 
     def __post_init__(self) -> None:
         if self.most < 0 or not self.causes:
@@ -76,7 +76,7 @@ def run(work: Work) -> None:
 
 
 def _can_be_sent(chosen: DataFrame) -> bool:
-    """Whether there is anything to send."""
+    """Whether there are messages to send."""
     found = chosen.agg(f.count("*"), f.count("__topic")).collect()[0]
     if found[0] != found[1]:
         raise PipelineError("some dead letters do not have their original topic: set 'target' or 'where'")
@@ -95,7 +95,7 @@ def _publish(work: Work, box: Outbox) -> None:
 
 
 def _chosen(work: Work) -> DataFrame:
-    """Those that are wanted and were not sent again before; ``__topic`` is where they go."""
+    """Returns selected dead letters that were not sent before; ``__topic`` is their target."""
     config: DlqRedriveConfig = work.config
     letters = with_origin(work.messages(config.topic), config.causes)
     letters = letters.withColumn("redriven", f.concat("__topic", f.lit("|"), f.hex("__messageId")))

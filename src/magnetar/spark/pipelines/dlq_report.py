@@ -1,4 +1,4 @@
-"""``dlq-report``: what lies in a dead letter topic, by cause, origin and time."""
+"""``dlq-report``: the contents of a dead letter topic, by cause, origin and time."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class DlqReportConfig:
     topic: str
     """The dead letter topic."""
     causes: tuple[str, ...] = CAUSES
-    """Properties that may tell the cause; the first that is there counts."""
+    """Properties with the cause; the first present one counts."""
     where: str = ""
-    """An expression of Spark's SQL: only such messages."""
+    """A Spark SQL expression that selects messages."""
     samples: int = 3
-    """Ids told of each group."""
+    """Number of ids per group."""
 
     def __post_init__(self) -> None:
         if not self.causes or self.samples < 0:
@@ -66,10 +66,10 @@ def run(work: Work) -> None:
 
 
 def _groups(letters: DataFrame, samples: int) -> DataFrame:
-    """The largest first.
+    """Returns the groups, largest first.
 
-    Samples are the smallest ids of many small parts of each group: to gather all ids of a group would take
-    as much memory as it has dead letters.
+    Samples are the smallest ids of many small parts of each group, because collecting all ids would take
+    memory for each dead letter.
     """
     names = ["cause", "origin_topic", "subscription"]
     parts = letters.groupBy(*names, f.pmod(f.hash("origin_id"), f.lit(_PARTS)).alias("part")).agg(

@@ -1,4 +1,4 @@
-"""What ends a pipeline."""
+"""Errors of pipelines."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ __all__ = ["ConfigurationRefused", "PipelineError"]
 
 
 class PipelineError(Exception):
-    """The pipeline cannot go on; ``str()`` says why, and what to do about it."""
+    """The pipeline cannot continue; ``str()`` returns why, and what to do about it."""
 
 
 class ConfigurationRefused(PipelineError):
-    """The configuration says something that cannot be meant; nothing was begun."""
+    """The configuration is not valid; nothing was started."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))

@@ -1,4 +1,4 @@
-"""Example messages: what they are follows from their number, so that results can be computed otherwise."""
+"""Example messages that are a function of their number, so that results can be computed independently."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class GenerateConfig:
     topic: str
     messages: int = 1_000_000
     kind: Literal["orders", "dead-letters"] = "orders"
-    """Orders: JSON with id, region, amount and a text; dead letters: such as official clients leave."""
+    """Orders: JSON with id, region, amount and a text; dead letters: in the form of official clients."""
     late_every: int = 97
-    """Every so many-th message is an hour late."""
+    """One message in this many is an hour late."""
     seconds: int = 86_400
-    """Over which event times are spread."""
+    """Time over which event times are spread."""
     origin: str = "persistent://public/default/orders"
-    """The topic that dead letters come from."""
+    """The origin of dead letters."""
     work: Path | None = None
-    """A folder that remembers what was published, so that each message comes once; none: at least once."""
+    """A folder that records what was published, so that each message comes once; None: at least once."""
 
     def __post_init__(self) -> None:
         if self.messages < 1 or self.late_every < 1 or self.seconds < 1:
@@ -60,7 +60,7 @@ def run(work: Work) -> None:
 
 
 def example(spark: SparkSession, config: GenerateConfig) -> DataFrame:
-    """The messages, as ``format("pulsar")`` writes them."""
+    """Returns the messages for ``format("pulsar")``."""
     number = f.col("id")
     region = f.element_at(f.array(*[f.lit(each) for each in REGIONS]), (number % 4 + 1).cast("int"))
     order = f.struct(
@@ -69,7 +69,7 @@ def example(spark: SparkSession, config: GenerateConfig) -> DataFrame:
         ((number * 37) % 10_000 / 100).alias("amount"),
         f.concat(f.lit("order "), number).alias("text"),
     )
-    # One partition: what is published later happened later, but for what is late on purpose.
+    # One partition, so that event times ascend, except for deliberately late messages.
     return spark.range(0, config.messages, 1, 1).select(
         f.to_json(order).cast("binary").alias("value"),
         f.concat(f.lit("customer-"), number % 1000).alias("__key"),

@@ -1,12 +1,12 @@
-"""A folder of Parquet files that grows by batches, each exactly once; a manifest says what belongs to it.
+"""A folder of Parquet files that grows by batches, each exactly once; manifests list its files.
 
     data/date=2024-05-01/batch-00000007-0.parquet
     _manifest/batch-00000007.json, _manifest/compaction-00000001.json
-    manifest.json                 all of it together, written anew at the end of a run
+    manifest.json                 all of them together, rewritten at the end of a run
 
-A batch is written aside, then decided by its manifest, then moved into ``data``. Whatever ends the process
-meanwhile: before the manifest nothing of the batch is in ``data``, after it :meth:`Lake.recover` moves the
-rest. Folders that begin with ``_`` are left out by Spark and others that read the folder.
+A batch is written to another folder, then committed by its manifest, then moved into ``data``. If the process
+ends before the manifest, nothing of the batch is in ``data``; after it, :meth:`Lake.recover` moves the rest.
+Spark and other readers ignore folders that begin with ``_``.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _DATA, _MANIFESTS, _STAGING, _SUMMARY = "data", "_manifest", "_staging", "manife
 @dataclass(frozen=True)
 class LakeFile:
     path: str
-    """Below the lake's folder."""
+    """Relative to the lake's folder."""
     rows: int
     bytes: int
 
     @property
     def partition(self) -> str:
-        """Like ``date=2024-05-01``."""
+        """The partition, such as ``date=2024-05-01``."""
         return str(Path(self.path).parent.relative_to(_DATA))
 
 
 class Lake:
-    """One process at a time writes to it."""
+    """A lake; only one process at a time may write to it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -52,7 +52,7 @@ class Lake:
     def check_goes_on(self, checkpoint: Path) -> None:
         """:param checkpoint: of the query whose batches are added
 
-        :raises PipelineError: it is gone: batches would be counted anew, and taken for those that are there
+        :raises PipelineError: the checkpoint is missing: new batches would count as existing ones
         """
         if not checkpoint.exists() and self.files():
             raise PipelineError(
@@ -61,7 +61,7 @@ class Lake:
             )
 
     def add(self, frame: DataFrame, batch: int, partition_by: Sequence[str]) -> None:
-        """Adds the rows of a batch; one that was added before is left as it is."""
+        """Adds the rows of a batch, unless it was added before."""
         name = f"batch-{batch:08d}"
         if self._decided(name):
             return
@@ -70,7 +70,8 @@ class Lake:
         self._decide(name, staging, [], more={"batch": batch})
 
     def compact(self, spark: SparkSession, target_bytes: int, order_by: str) -> int:
-        """Merges small files of each partition into files of about ``target_bytes``; how many went."""
+        """Merges small files of each partition into files of about ``target_bytes``; returns how many were
+        merged."""
         gone = 0
         small: dict[str, list[LakeFile]] = {}
         for file in self.files():
@@ -83,7 +84,7 @@ class Lake:
         return gone
 
     def files(self) -> list[LakeFile]:
-        """What belongs to the lake."""
+        """Returns the files of the lake."""
         found: dict[str, LakeFile] = {}
         for manifest in self._manifests():
             for path in manifest["replaces"]:
@@ -94,13 +95,13 @@ class Lake:
         return [found[path] for path in sorted(found)]
 
     def read(self, spark: SparkSession) -> DataFrame:
-        """All rows, with the columns of all versions of their schema."""
+        """Returns all rows, with the columns of all schema versions."""
         paths = [str(self.folder / file.path) for file in self.files()]
         base = str(self.folder / _DATA)
         return spark.read.option("mergeSchema", "true").option("basePath", base).parquet(*paths)
 
     def recover(self) -> None:
-        """Ends what a crash has interrupted."""
+        """Completes operations that a crash has interrupted."""
         for manifest in self._manifests():
             self._move(manifest)
         shutil.rmtree(self.folder / _STAGING, ignore_errors=True)
@@ -150,7 +151,7 @@ class Lake:
         return (self.folder / _MANIFESTS / f"{name}.json").exists()
 
     def _manifests(self) -> Iterator[dict[str, Any]]:
-        """Batches first, then compactions, in their order."""
+        """Yields the manifests of batches, then those of compactions, in order."""
         folder = self.folder / _MANIFESTS
         names: Iterable[Path] = sorted(folder.glob("*.json")) if folder.exists() else ()
         for path in names:
@@ -178,7 +179,7 @@ def _groups(files: list[LakeFile], target_bytes: int) -> Iterator[list[LakeFile]
 
 
 def _write_whole(path: Path, value: Any) -> None:
-    """All of it or nothing appears, and stays."""
+    """Writes a file atomically and durably."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_suffix(".tmp")
     aside.write_text(json.dumps(value, indent=1), "utf-8")

@@ -1,4 +1,4 @@
-"""Why messages of one side are missing on the other, where they lie, and whether producers' orders agree."""
+"""Explains which messages one side lacks, locates them, and compares the order of producers."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ __all__ = [
 
 FILTERED, IN_FLIGHT, EXPIRED, MISSING = "filtered", "in flight", "expired", "missing"
 KINDS = (FILTERED, IN_FLIGHT, EXPIRED, MISSING)
-"""The first that applies explains a message; the last one means that nothing does."""
+"""The first applicable kind explains a message; the last one means that no explanation applies."""
 
 
 @dataclass(frozen=True)
 class Explanations:
-    """What explains that messages of one side are not on the other."""
+    """Explanations of messages that are missing on the other side."""
 
     to: str
-    """The name of the other cluster; empty: unknown, then nothing is filtered or in flight."""
+    """The name of the other cluster; empty: unknown, so that nothing counts as filtered or in flight."""
     confirmed: Mapping[str, str]
-    """By topic: up to which position, ``ledger:entry``, the other cluster has confirmed it."""
+    """The position, ``ledger:entry``, up to which the other cluster has confirmed each topic."""
     times_to_live: Mapping[str, int]
-    """By pair: seconds after which messages expire on one of the sides."""
+    """Seconds after which messages of each pair expire on either side."""
     now_ms: int
-    """When the comparison began, in ms since 1970."""
+    """Start of the comparison, in ms since 1970."""
 
     def kind(self) -> Column:
-        """The kind of a message, of columns ``mark`` (sorts as ``place``) and ``seconds`` among others.
+        """Returns the kind of a message; uses columns such as ``mark`` (sorts like ``place``), ``seconds``.
 
-        What another cluster has sent here is not sent on, so that it is neither filtered nor in flight.
+        Messages from another cluster are not replicated further, so they are neither filtered nor in flight.
         """
         own = f.col("origin").isNull()
         filtered = own & (f.size("to") > 0) & ~f.array_contains("to", self.to) & f.lit(bool(self.to))
-        # The first 16 bytes of a place are its ledger and entry.
+        # The first 16 bytes of a place are ledger and entry.
         waiting = own & (f.substring("place", 1, 16) > f.col("mark"))
         old = f.col("published") + f.col("seconds") * 1000 <= f.lit(self.now_ms)
         kind = f.when(filtered, FILTERED).when(waiting, IN_FLIGHT).when(old, EXPIRED)
         return kind.otherwise(MISSING)
 
     def explained(self, spark: SparkSession, messages: DataFrame) -> DataFrame:
-        """``messages`` with their ``kind``."""
+        """Returns ``messages`` with their ``kind``."""
         marks = [(topic, mark_of(position)) for topic, position in self.confirmed.items()]
         marked = spark.createDataFrame(marks, "topic string, mark binary")
         lived = spark.createDataFrame(list(self.times_to_live.items()), "pair string, seconds long")
@@ -61,19 +61,19 @@ class Explanations:
 
 
 def mark_of(position: str) -> bytes:
-    """As the first 16 bytes of a place; before the first entry of a ledger, as the first 8."""
+    """Returns the first 16 bytes of a place; before the first entry of a ledger, the first 8."""
     ledger, entry = (int(number) for number in position.split(":"))
     start = max(0, ledger).to_bytes(8, "big")
     return start if entry < 0 else start + entry.to_bytes(8, "big")
 
 
 def missing(messages: DataFrame, both: DataFrame, own: str, other: str) -> DataFrame:
-    """The messages of side ``own`` that side ``other`` lacks, with ``kind`` and ``number`` in their topic.
+    """Returns the messages of ``own`` that ``other`` lacks, with ``kind`` and ``number`` in their topic.
 
-    Of equal messages those count as missing that something explains, then the last ones.
+    Of equal messages, those with an explanation count as missing, then the last ones.
 
     :param messages: of the side, with their kind
-    :param both: columns ``pair``, ``print`` and how many messages each side has, called as the side
+    :param both: columns ``pair``, ``print`` and the number of messages of each side, named after the side
     """
     in_topic = Window.partitionBy("topic").orderBy("place")
     numbered = messages.withColumn("number", f.row_number().over(in_topic))
@@ -87,7 +87,7 @@ def missing(messages: DataFrame, both: DataFrame, own: str, other: str) -> DataF
 
 
 def ranges(lacking: DataFrame) -> DataFrame:
-    """Messages of one kind that follow each other: topic, kind, first, last (places), messages."""
+    """Returns runs of consecutive messages of one kind: topic, kind, first, last (places), messages."""
     window = Window.partitionBy("topic", "kind").orderBy("number")
     islands = lacking.withColumn("island", f.col("number") - f.row_number().over(window))
     return (
@@ -98,11 +98,11 @@ def ranges(lacking: DataFrame) -> DataFrame:
 
 
 def order_breaks(left: DataFrame, right: DataFrame) -> DataFrame:
-    """Where a producer's messages follow each other in another order: topic, producer, place, other.
+    """Returns where a producer's messages are in another order: topic, producer, place, other.
 
-    ``place`` is that of a message on the left whose counterpart, ``other`` on the right, lies before the
-    counterpart of the message before it. Only messages that both sides have are compared. The n-th of
-    equal messages on the left belongs to the n-th on the right.
+    ``place`` is that of a message on the left whose counterpart on the right, ``other``, precedes the
+    counterpart of the previous message. Only messages of both sides are compared. The n-th of equal
+    messages on the left corresponds to the n-th on the right.
     """
     equal = Window.partitionBy("pair", "print", "producer").orderBy("topic", "place")
     columns = ("pair", "print", "producer", "nth")
@@ -116,12 +116,12 @@ def order_breaks(left: DataFrame, right: DataFrame) -> DataFrame:
 
 
 def id_of(place: bytes) -> str:
-    """``ledger:entry``, or ``ledger:entry:index`` of a message in a batch."""
+    """Returns ``ledger:entry``, or ``ledger:entry:index`` for a message in a batch."""
     ledger, entry, index = (int.from_bytes(place[a:b], "big") for a, b in ((0, 8), (8, 16), (16, 20)))
     return f"{ledger}:{entry}" + (f":{index - 1}" if index else "")
 
 
 def range_of(row: Row) -> str:
-    """A row of :func:`ranges` as text."""
+    """Returns a row of :func:`ranges` as text."""
     first, last = id_of(bytes(row["first"])), id_of(bytes(row["last"]))
     return first if first == last else f"{first} to {last}"

@@ -1,4 +1,4 @@
-"""What ``mirror-verify`` reads of each side: messages with fingerprints, and what their cluster says."""
+"""The data of each side for ``mirror-verify``: messages with fingerprints, and facts of their cluster."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _REPLICATOR = "pulsar.repl."
 
 
 def is_namespace(name: str) -> bool:
-    """Whether it is ``TENANT/NAMESPACE``; topics have one part or three."""
+    """Whether the name is ``TENANT/NAMESPACE``; topics have one part or three."""
     return re.fullmatch(r"[^/:]+/[^/:]+", name) is not None
 
 
 @dataclass(frozen=True)
 class TimesToLive:
-    """After how long messages of topics expire."""
+    """The times to live of topics."""
 
     seconds: dict[str, int]
-    """By :meth:`MirrorSide.pair_of`; only where they do."""
+    """By :meth:`MirrorSide.pair_of`; only topics whose messages expire."""
     unknown: list[str]
-    """Topics whose cluster does not tell: it has no policies of topics, or does not show them."""
+    """Topics without this information: their cluster has no topic policies, or does not show them."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ class MirrorSide:
     """The topics of one side."""
 
     work: Work
-    """With the cluster of this side."""
+    """The run, with the cluster of this side."""
     name: str
-    """A topic, or a namespace: all of its persistent topics but those of the system."""
+    """A topic, or a namespace, which means its persistent topics except system topics."""
     cluster: str
-    """What its messages' ``replicate_to`` and the other side's replicators call the cluster; may be empty."""
+    """The name of the cluster in ``replicate_to`` and in the other side's replicators; may be empty."""
 
     def _source(self) -> dict[str, str]:
         if not is_namespace(self.name):
@@ -61,14 +61,14 @@ class MirrorSide:
         return {"topicsPattern": rf"persistent://{self.name}/(?!__).+", "value.format": "bytes"}
 
     def topics(self) -> list[str]:
-        """Full names, of each partition where a topic has some."""
+        """Returns full names, with each partition of partitioned topics."""
         with Connection(QueryOptions.parse(self.work.cluster.options() | self._source())) as connection:
             return topics_of(connection)
 
     def confirmed(self, other: str) -> dict[str, str]:
-        """Up to which position, ``ledger:entry``, the cluster ``other`` has confirmed each topic.
+        """Returns the position, ``ledger:entry``, up to which the cluster ``other`` has confirmed each topic.
 
-        Topics without a replicator to it are left out.
+        Topics without a replicator to this cluster are left out.
         """
         found = {}
         for topic in self.topics() if other else ():
@@ -81,7 +81,7 @@ class MirrorSide:
         return found
 
     def times_to_live(self) -> TimesToLive:
-        """Of all topics."""
+        """Returns the times to live of all topics."""
         found = TimesToLive({}, [])
         for name in sorted({re.sub(_PARTITION, "", topic) for topic in self.topics()}):
             try:
@@ -96,16 +96,17 @@ class MirrorSide:
         return found
 
     def pair_of(self, topic: str) -> str:
-        """What a topic is called on both sides; empty where two single topics are compared."""
+        """Returns the common name of a topic on both sides; empty if two single topics are compared."""
         return re.sub(_PARTITION, "", TopicName.parse(topic).local) if is_namespace(self.name) else ""
 
     def prints(self, ignored: Sequence[str], before_ms: int) -> DataFrame:
-        """Messages: pair, print, sample, topic, place, published (ms since 1970), producer, to, origin.
+        """Returns messages: pair, print, sample, topic, place, published (ms), producer, to, origin.
 
-        ``place`` sorts as messages lie in their topic. What replication adds is not in the fingerprint.
+        ``place`` sorts in the order of a topic's messages. The fingerprint does not include what replication
+        adds.
 
-        :param ignored: properties that are not compared either
-        :param before_ms: only messages with an earlier publish time, which replication keeps
+        :param ignored: properties that are not compared
+        :param before_ms: exclusive end of publish times, which replication keeps
         """
         source = self._source()
         if is_namespace(self.name):
@@ -113,7 +114,7 @@ class MirrorSide:
         else:
             schema = self.work.read(source).schema
         frame = self.work.read(source, StructType([*schema.fields, *ORIGIN]))
-        # Both sides leave the same messages out, however much is published meanwhile.
+        # Both sides leave out the same messages, even if more are published meanwhile.
         frame = frame.where(f.col("__publishTime") < f.timestamp_millis(f.lit(before_ms)))
         pair: Column = f.lit("")
         if is_namespace(self.name):
@@ -146,7 +147,7 @@ def _content(fields: Sequence[str], ignored: Sequence[str]) -> Column:
 
 
 def shortest(*times: Mapping[str, int]) -> dict[str, int]:
-    """The shortest time of each pair."""
+    """Returns the shortest time of each pair."""
     found: dict[str, int] = {}
     for each in times:
         for pair, seconds in each.items():

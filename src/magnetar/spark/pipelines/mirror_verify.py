@@ -1,7 +1,7 @@
-"""``mirror-verify``: whether two topics or namespaces, perhaps of two clusters, hold the same messages.
+"""``mirror-verify``: compares the messages of two topics or namespaces, possibly of two clusters.
 
-Compared are key, content, event time and properties, how often each message is there, and on request the
-order of each producer's messages. What replication adds to messages is not compared.
+It compares key, content, event time and properties, the number of equal messages, and on request the order of
+each producer's messages. It ignores what replication adds to messages.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class MirrorVerifyConfig:
     left: str
     """A topic of the section ``cluster``, or a namespace, ``TENANT/NAMESPACE``."""
     right: str
-    """A topic or namespace of the cluster below; of the same one when nothing is said."""
+    """A topic or namespace of the cluster below; by default of the same cluster."""
     right_service_url: str = ""
     right_admin_url: str = ""
     right_auth_plugin: str = ""
@@ -44,13 +44,13 @@ class MirrorVerifyConfig:
     right_tls_hostname_verification: bool = True
     ignored_properties: tuple[str, ...] = ()
     samples: int = 20
-    """So many differing messages, ranges and places are shown."""
+    """Number of differing messages, ranges and places in the report."""
     left_name: str = ""
-    """The name of the left cluster, as ``replicate_to`` and replicators have it."""
+    """The name of the left cluster in ``replicate_to`` and in replicators."""
     right_name: str = ""
-    """Of the right one. Without it, what is in flight to it or filtered counts as missing."""
+    """The name of the right cluster. Without it, messages in flight or filtered count as missing."""
     order: bool = False
-    """Whether the order of each producer's messages is compared."""
+    """Whether to compare the order of each producer's messages."""
 
     def __post_init__(self) -> None:
         if is_namespace(self.left) != is_namespace(self.right):
@@ -65,7 +65,7 @@ class MirrorVerifyConfig:
             raise ValueError("the options for the right cluster require right_service_url")
 
     def right_cluster(self, left: Cluster) -> Cluster:
-        """What is shown to the left one is for that one alone."""
+        """Returns the right cluster, without the credentials of the left one."""
         if not self.right_service_url:
             return left
         return Cluster(
@@ -91,7 +91,7 @@ def run(work: Work) -> None:
     work.progress.step("looking at both sides")
     sides = _sides(work)
     now = _now_ms()
-    # Before messages are read: what is confirmed by now is on the other side when that is read.
+    # Before reading messages, so that everything confirmed exists on the other side when that is read.
     confirmed = _confirmed(sides)
     work.progress.step("comparing")
     left, right = (side.prints(config.ignored_properties, now) for side in sides)
@@ -125,7 +125,7 @@ def _sides(work: Work) -> tuple[MirrorSide, MirrorSide]:
 
 
 def _confirmed(sides: tuple[MirrorSide, MirrorSide]) -> tuple[dict[str, str], dict[str, str]]:
-    """Up to which position each topic of each side is confirmed by the other side's cluster."""
+    """Returns the position up to which the other side's cluster has confirmed each topic, for each side."""
     left, right = sides
     return left.confirmed(right.cluster), right.confirmed(left.cluster)
 
@@ -136,7 +136,7 @@ def _explanations(
     confirmed: tuple[dict[str, str], dict[str, str]],
     now: int,
 ) -> tuple[Explanations, Explanations]:
-    """Of what each side has and the other one lacks."""
+    """Returns the explanations for messages that only one side has, for each side."""
     left, right = sides
     times = [side.times_to_live() for side in sides]
     unknown = sum(len(each.unknown) for each in times)
@@ -150,7 +150,7 @@ def _explanations(
 
 
 def _counted(left: DataFrame, right: DataFrame) -> DataFrame:
-    """How often each side has each message: pair, print, sample, left, right."""
+    """Returns the number of each message on each side: pair, print, sample, left, right."""
 
     def counted(frame: DataFrame, sample: str, name: str) -> DataFrame:
         return frame.groupBy("pair", "print").agg(f.min("sample").alias(sample), f.count("*").alias(name))
@@ -177,7 +177,7 @@ def _show_messages(work: Work, both: DataFrame, kinds: int) -> None:
 def _explain(
     work: Work, both: DataFrame, frames: tuple[DataFrame, ...], explanations: tuple[Explanations, ...]
 ) -> None:
-    """Counts what each side lacks by its kind, and names the ranges that it has on the other side."""
+    """Counts the messages that each side lacks by kind, and reports their ranges on the other side."""
     config: MirrorVerifyConfig = work.config
     figures = work.report.figures
     rows: list[tuple[str, str, str, str, int]] = []

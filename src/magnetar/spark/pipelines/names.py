@@ -1,4 +1,4 @@
-"""The pipelines there are; nothing heavy is imported to list them."""
+"""The names of the pipelines; importing this module is cheap."""
 
 from __future__ import annotations
 

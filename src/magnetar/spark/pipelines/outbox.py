@@ -1,8 +1,8 @@
-"""Rows on their way to a topic, each once: first written aside, then published under a name that stays.
+"""Publishes rows to a topic exactly once: first writes them to files, then publishes under a permanent name.
 
-NAME/rows/*.parquet     appears as a whole, and is what is published, whatever happens later
-NAME/staging            of the writer: how far publishing is
-NAME/published          all of it is confirmed
+NAME/rows/*.parquet     appears atomically, and determines what is published
+NAME/staging            the writer's progress
+NAME/published          everything is confirmed
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COLUMNS = frozenset(("__key", "__eventTime", "__messageProperties", "__topic"))
 
 
 class Outbox:
-    """One parcel of messages for a topic."""
+    """A set of messages for a topic."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -31,7 +31,7 @@ class Outbox:
 
     @property
     def decided(self) -> bool:
-        """Whether it is fixed what it consists of."""
+        """Whether the contents are fixed."""
         return self._rows.exists()
 
     @property
@@ -43,10 +43,10 @@ class Outbox:
         return self.folder / "rows"
 
     def fill(self, frame: DataFrame, check: Callable[[DataFrame], bool] | None = None) -> bool:
-        """Decides, once, what it consists of; the files keep the order of the frame's partitions.
+        """Fixes the contents, once; the files keep the order of the frame's partitions.
 
-        :param check: looks at what it would be; when it answers False, or raises, nothing is decided
-        :returns: whether it is decided
+        :param check: examines the contents; if it returns False or raises, nothing is fixed
+        :returns: whether the contents are fixed
         """
         if self.decided:
             return True
@@ -64,21 +64,21 @@ class Outbox:
         return True
 
     def files(self) -> list[Path]:
-        """In the order of the partitions that filled it."""
+        """Returns the files in the order of the frame's partitions."""
         return sorted(self._rows.glob("*.parquet"))
 
     def rows(self, spark: SparkSession) -> DataFrame:
         return spark.read.parquet(str(self._rows))
 
     def has_text_keys(self, spark: SparkSession) -> bool:
-        """Whether all keys are text, as nearly all are: then they go out as text again, not as bytes."""
+        """Whether all keys are text, as usual; then they are published as text, not as bytes."""
         rows = self.rows(spark)
         if dict(rows.dtypes).get("__key") != "binary":
             return False
         return rows.where(~f.is_valid_utf8(f.col("__key").cast("string"))).isEmpty()
 
     def publish(self, frame: DataFrame, name: str, options: dict[str, str]) -> None:
-        """Publishes a part of it, known by ``name``; after whatever failure it goes on where it was."""
+        """Publishes a part of it, identified by ``name``; continues after any failure."""
         staging = str(self.folder / "staging")
         if self._text_keys is None:
             self._text_keys = self.has_text_keys(frame.sparkSession)
@@ -91,6 +91,6 @@ class Outbox:
         writer.mode("append").save()
 
     def close(self) -> None:
-        """All of it is published."""
+        """Notes that everything is published."""
         (self.folder / "published").touch()
         shutil.rmtree(self.folder / "staging", ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Plots as SVG, drawn without a library: a page that is opened years later needs nothing but itself."""
+"""Plots as SVG without a library, so that pages stay self-contained."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from math import ceil, floor, isfinite, log10
 __all__ = ["Plot", "Series", "svg_of"]
 
 _WIDTH, _HEIGHT = 760, 240
-"""The plot itself ends at this height; what is written below it comes to it."""
+"""Size of the plot area; texts below it are added."""
 _LEFT, _RIGHT, _TOP = 84, 24, 16
 _AXIS, _TITLE, _LEGEND = 30, 20, 22
-"""Below the plot: numbers or labels, the name of x, and the names of the series."""
+"""Heights below the plot: numbers or labels, the name of x, and the names of the series."""
 _COLOURS = ("#2a6f97", "#d1495b", "#5b8c5a", "#edae49", "#6a4c93", "#00798c", "#8d5524", "#555555")
 _TICKS = 5
 _SECONDS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
-"""Between two marks of a time axis; beyond these, whole days."""
+"""Steps between marks of a time axis; beyond these, whole days."""
 _DAYS = (2, 5, 7, 14, 30, 60, 90, 180, 365)
 _LETTER = 6.4
 _LABEL = 14
 _LABEL_WIDTH = 92
 _MOST_NUMBERED = 8
-"""With more bars than these, numbers above them would run into each other."""
+"""Number of bars above which their numbers would overlap."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """Points (x, y), x ascending; a dashed one has the colour of the one before it."""
+    """Points (x, y), x ascending; a dashed series has the colour of the previous one."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -38,7 +38,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Plot:
-    """Lines over numbers or times; bars where there are ``labels``, one for each point of a series."""
+    """Lines over numbers or times, or bars with ``labels``, one for each point of a series."""
 
     title: str
     series: Sequence[Series]
@@ -51,19 +51,19 @@ class Plot:
 
 @dataclass(frozen=True)
 class _Frame:
-    """Where things are: y from 0 to ``top``, which lies at ``_TOP``; 0 lies at ``bottom``."""
+    """The coordinates: y from 0, at ``bottom``, to ``top``, at ``_TOP``."""
 
     top: float
     bottom: float
     height: float
-    """Of all of it."""
+    """Height of the whole image."""
 
     def y(self, value: float) -> float:
         return self.bottom - (self.bottom - _TOP) * value / self.top
 
 
 def svg_of(plot: Plot) -> str:
-    """An ``<svg>`` element."""
+    """Returns an ``<svg>`` element."""
     values = [y for series in plot.series for _, y in series.points if isfinite(y)]
     below = _AXIS + (_TITLE if plot.x else 0) + (_LEGEND if _named(plot) else 0)
     frame = _Frame(_nice(max(values, default=1.0) or 1.0), _HEIGHT, _HEIGHT + below)
@@ -91,7 +91,7 @@ def svg_of(plot: Plot) -> str:
 
 
 def _colours(plot: Plot) -> list[str]:
-    """One for each series."""
+    """Returns the colour of each series."""
     found: list[str] = []
     used = 0
     for series in plot.series:
@@ -147,7 +147,7 @@ def _bars(plot: Plot, frame: _Frame) -> list[str]:
                 f'fill="{_COLOURS[number % len(_COLOURS)]}"><title>{_exact(y)}</title></rect>'
             )
             if numbered:
-                # One message among millions has no bar that can be seen.
+                # A small value among large ones has no visible bar.
                 pieces.append(
                     f'<text x="{left + bar / 2:.1f}" y="{at - 3:.1f}" text-anchor="middle">{_exact(y)}</text>'
                 )
@@ -164,7 +164,7 @@ def _bars(plot: Plot, frame: _Frame) -> list[str]:
 
 
 def _named(plot: Plot) -> bool:
-    """One series needs no name beside the title."""
+    """Whether to show names of series; a single one needs no name besides the title."""
     return len(plot.series) > 1 and any(series.name for series in plot.series)
 
 
@@ -190,7 +190,7 @@ def _legend(plot: Plot, frame: _Frame) -> list[str]:
 
 
 def _time_step(least: float) -> float:
-    """Seconds between two marks, at least so many."""
+    """Returns the seconds between two marks, at least ``least``."""
     for step in (*_SECONDS, *(86_400 * days for days in _DAYS)):
         if step >= least:
             return float(step)
@@ -198,7 +198,7 @@ def _time_step(least: float) -> float:
 
 
 def _nice(value: float) -> float:
-    """A round number at or above ``value``."""
+    """Returns a round number at or above ``value``."""
     power = float(10 ** floor(log10(value)))
     return next(
         step * power for step in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if step * power >= value * 0.9999
@@ -213,7 +213,7 @@ def _number(value: float) -> str:
 
 
 def _exact(value: float) -> str:
-    """A count with all of its digits, as long as it is a short one."""
+    """Returns a count with all its digits if it is short."""
     return f"{value:,.0f}" if value.is_integer() and abs(value) < 1e9 else _number(value)
 
 

@@ -1,4 +1,4 @@
-"""A line that tells how far a pipeline is."""
+"""A line with the progress of a pipeline."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["ProgressBar"]
 
 _WIDTH = 30
 _EVERY_SECONDS = {True: 0.1, False: 10.0}
-"""Between two lines: on a terminal the line is drawn anew, elsewhere one more is written."""
+"""Seconds between two updates: a terminal redraws the line, other outputs get another line."""
 
 
 class ProgressBar:
-    """Draws a bar on a terminal, and a line now and then where there is none."""
+    """Draws a bar on a terminal, and writes a line at intervals elsewhere."""
 
     def __init__(self, name: str, stream: TextIO | None = None, *, quiet: bool = False) -> None:
         self._name = name
@@ -26,13 +26,13 @@ class ProgressBar:
         self._open_line = False
 
     def step(self, text: str) -> None:
-        """What is done from now on."""
+        """Starts the next step."""
         self._step = text
         self._begun = time.monotonic()
         self._tell(f"{self._name}: {text}", final=not self._terminal)
 
     def update(self, done: int, total: int | None = None, unit: str = "messages") -> None:
-        """``done`` of ``total`` (None: nobody knows) since the step began."""
+        """Shows ``done`` of ``total`` (None: unknown) since the start of the step."""
         now = time.monotonic()
         if now - self._told < _EVERY_SECONDS[self._terminal]:
             return
@@ -40,7 +40,7 @@ class ProgressBar:
         self._tell(self._line(done, total, unit, now - self._begun), final=not self._terminal)
 
     def finish(self, text: str) -> None:
-        """The last line."""
+        """Writes the last line."""
         self._tell(f"{self._name}: {text}", final=True)
 
     def _line(self, done: int, total: int | None, unit: str, seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""``replay``: Parquet files become messages again, in order, at a rate, with times shifted, each once."""
+"""``replay``: publishes Parquet files as messages, in order, at a rate, with shifted times, each once."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ _PARTITIONS = ("date", "hour")
 @dataclass(frozen=True)
 class ReplayConfig:
     path: Path
-    """An archive, or a folder of Parquet files with a column ``value``, or with one for each field."""
+    """An archive, or a folder of Parquet files with a column ``value``, or with a column for each field."""
     topic: str
     work: Path
-    """Remembers how far this replay is; another replay wants another folder."""
+    """A folder with the progress of this replay; another replay needs another folder."""
     rate: float = 0.0
-    """Messages a second, on average over a few seconds; 0: as fast as possible."""
+    """Messages per second, on average over a few seconds; 0: as fast as possible."""
     shift_seconds: float = 0.0
     """Added to event times."""
     where: str = ""
-    """An expression of Spark's SQL; messages for which it is not true are left out."""
+    """A Spark SQL expression that selects messages."""
     options: dict[str, str] = field(default_factory=dict)
-    """More options of ``format("pulsar")``."""
+    """Additional options of ``format("pulsar")``."""
 
     def __post_init__(self) -> None:
         if self.rate < 0:
@@ -113,23 +113,23 @@ def _chosen(work: Work) -> DataFrame:
         micros = round(config.shift_seconds * 1e6)
         shifted = f.timestamp_micros(f.unix_micros("__eventTime") + f.lit(micros))
         frame = frame.withColumn("__eventTime", shifted)
-    # The topic they came from is not the one they go to.
+    # The source topic is not the target.
     return frame.drop("__topic")
 
 
 def _columns_of_folders(path: Path) -> list[str]:
-    """Those that an archive's folders are called by; in files such columns are what messages hold."""
+    """Returns the partition columns of an archive's folders; in files such columns belong to messages."""
     return [name for name in _PARTITIONS if any(path.glob(f"**/{name}=*"))]
 
 
 def _sliced(frame: DataFrame, rate: float) -> DataFrame:
-    """In the order of publish times and places, in partitions that are published one after the other."""
+    """Returns rows in the order of publish times and places, in partitions that are published one by one."""
     rows = frame.count()
     size = max(_LEAST_ROWS, round(rate * _SECONDS_A_SLICE)) if rate else _ROWS_A_SLICE
     frame = frame.withColumn("__order", f.monotonically_increasing_id())
     order = ["__order"]
     if "__messageId" in frame.columns:
-        # All messages of an entry, and often of many, have the same publish time.
+        # Messages of an entry, and often of many entries, have the same publish time.
         frame = frame.withColumn("__place", sort_key(f.col("__messageId")))
         order.insert(0, "__place")
     if "__publishTime" in frame.columns:

@@ -1,4 +1,4 @@
-"""What a run did, as JSON for programs and as a page of HTML for people."""
+"""The report of a run, as JSON for programs and as an HTML page for people."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Table:
 
 @dataclass
 class Report:
-    """Filled while a pipeline runs; written whether it ends well or not."""
+    """Filled while a pipeline runs; written also after a failure."""
 
     pipeline: str
     configuration: dict[str, Any]
@@ -52,14 +52,14 @@ class Report:
     """``finished``, ``differences`` or ``failed``."""
     error: str = ""
     figures: dict[str, Any] = field(default_factory=dict)
-    """What counts, by what it is called."""
+    """Figures by name."""
     tables: list[Table] = field(default_factory=list)
     plots: list[Plot] = field(default_factory=list)
 
     def write(self, directory: Path) -> Path:
-        """Writes ``NAME-TIME.json`` and ``NAME-TIME.html``; where the page is.
+        """Writes ``NAME-TIME.json`` and ``NAME-TIME.html``; returns the path of the page.
 
-        :raises OSError: the folder cannot be written
+        :raises OSError: the folder is not writable
         """
         directory.mkdir(parents=True, exist_ok=True)
         name = f"{self.pipeline}-{self.started:%Y%m%dT%H%M%S%f}Z"
@@ -132,7 +132,7 @@ def _cell(value: Any) -> str:
         shown = str(value)
         if len(shown) <= _SHORT:
             return f'<td class="s">{escape(shown)}</td>'
-        # Names of topics may be long: they break where their parts end.
+        # Long topic names may break between their parts.
         return f"<td>{escape(shown).replace('/', '/<wbr>')}</td>"
     text = f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
     return f'<td class="n">{text}</td>'

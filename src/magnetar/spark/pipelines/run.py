@@ -26,16 +26,16 @@ _EXIT_CODES: Mapping[str, int] = {"finished": FINISHED, "failed": FAILED, "diffe
 
 @dataclass(frozen=True)
 class ReportSection:
-    """Where reports go."""
+    """The folder of reports."""
 
     path: Path = Path("reports")
 
 
 def run_pipeline(name: str, config: Path, *, dry_run: bool = False, quiet: bool = False) -> int:
-    """Runs one; answers the exit code.
+    """Runs a pipeline; returns the exit code.
 
-    0: well; 1: failed, standard error says why; 2: the configuration is wrong; 3: ``mirror-verify`` has found
-    differences. A report is written in all cases but the third.
+    0: success; 1: failed, standard error has the reason; 2: the configuration is not valid; 3:
+    ``mirror-verify`` has found differences. A report is written in all cases except 2.
     """
     pipeline = cast(Pipeline, import_module(f"magnetar.spark.pipelines.{PIPELINES[name].module}"))
     section = name.replace("-", "_")
@@ -68,7 +68,7 @@ def run_pipeline(name: str, config: Path, *, dry_run: bool = False, quiet: bool 
             pipeline.run(work)
         if report.outcome == "failed":
             report.outcome = "finished"
-    # Whatever ends a run is told in its report, too.
+    # The report includes any error.
     except Exception as error:  # noqa: BLE001
         report.error = str(error).partition("JVM stacktrace")[0].strip()
         if not isinstance(error, PipelineError):

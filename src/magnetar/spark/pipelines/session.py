@@ -1,4 +1,4 @@
-"""A Spark session that has ``format("pulsar")``, whatever the master is."""
+"""A Spark session with ``format("pulsar")``, for any master."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _LOCAL_DEFAULTS = {
 
 @contextmanager
 def spark_session(name: str, section: SparkSection) -> Iterator[SparkSession]:
-    """Starts one, or uses the one of this process, which then stays.
+    """Starts a session, or uses the existing one of this process and leaves it open.
 
-    Times are UTC. Executors run this very interpreter, unless ``PYSPARK_PYTHON`` says which.
+    Times are UTC. Executors run this interpreter, unless ``PYSPARK_PYTHON`` names another.
 
-    :raises PipelineError: Spark does not start; says why
+    :raises PipelineError: Spark does not start; the text says why
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

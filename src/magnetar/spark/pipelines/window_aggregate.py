@@ -1,7 +1,7 @@
-"""``window-aggregate``: aggregates of a topic's messages over windows of event time, into Parquet files.
+"""``window-aggregate``: aggregates a topic's messages over windows of event time, into Parquet files.
 
-A window is written once, when the watermark has passed its end; messages that come later than that are left
-out, and counted. Run it again for what came since.
+A window is written once, when the watermark has passed its end; later messages are left out, and counted. A
+further run processes new messages.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _SHOWN = 50
 class WindowAggregateConfig:
     topic: str
     path: Path
-    """The folder of the results, and of what the query remembers."""
+    """The folder of the results, and of the query's state."""
     aggregates: dict[str, str] = field(default_factory=lambda: {"messages": "count(*)"})
-    """Name of a column → expression of Spark's SQL."""
+    """Column name → Spark SQL expression."""
     group_by: dict[str, str] = field(default_factory=dict)
-    """Name of a column → expression of Spark's SQL."""
+    """Column name → Spark SQL expression."""
     window: str = "1 minute"
     slide: str = ""
-    """Empty: windows follow each other."""
+    """Empty: windows do not overlap."""
     watermark: str = "10 minutes"
-    """How late a message may be."""
+    """Largest lateness of a message."""
     time: Literal["event", "publish"] = "event"
-    """``event``: the publish time counts for messages that have none."""
+    """``event``: messages without an event time use their publish time."""
     max_rows_per_batch: int = 1_000_000
     options: dict[str, str] = field(default_factory=dict)
-    """More options of ``format("pulsar")``."""
+    """Additional options of ``format("pulsar")``."""
 
     def __post_init__(self) -> None:
         if not self.aggregates:
@@ -82,7 +82,7 @@ def run(work: Work) -> None:
     told = follow(query, work.progress)
     late = sum(int(each["numRowsDroppedByWatermark"]) for one in told for each in one["stateOperators"])
     work.report.figures["messages read"] = sum(int(each["numInputRows"]) for each in told)
-    # Rows are merged before they come to the windows: of these, some were too late.
+    # Rows are pre-aggregated before the windows, so this counts groups, not messages.
     work.report.figures["late groups left out"] = late
     work.progress.step("merging small files")
     lake.compact(work.spark, _FILE_BYTES, "window_start")

@@ -1,4 +1,4 @@
-"""What a pipeline is given, and what it must offer."""
+"""The interface between a pipeline and its run."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Work:
         return AdminClient(self.cluster.admin_url, authentication=access.authentication, tls=access.tls)
 
     def messages(self, topic: str, **options: str) -> DataFrame:
-        """What a topic holds now."""
+        """Returns the present messages of a topic."""
         return self.read({"topic": topic, **options})
 
     def read(self, options: Mapping[str, str], schema: StructType | None = None) -> DataFrame:
-        """What the topics hold now that ``options`` name.
+        """Returns the present messages of the topics in ``options``.
 
-        :param schema: the columns that are read; None: all but those that must be asked for
+        :param schema: the columns to read; None: the default columns
         """
         reader = self.spark.read.format("pulsar").options(**self.cluster.options(), **options)
         return (reader if schema is None else reader.schema(schema)).load()
@@ -59,21 +59,21 @@ class Pipeline(Protocol):
     """The type of its section, a frozen dataclass."""
 
     def dry_run(self, work: Work) -> Sequence[str]:
-        """Looks at everything and changes nothing; lines that say what a run would do."""
+        """Checks everything without changes; returns lines that say what a run would do."""
         ...
 
     def run(self, work: Work) -> None:
-        """Does it; called again after a crash it goes on where it was.
+        """Runs the pipeline; a run after a crash continues.
 
-        :raises PipelineError: it cannot go on
+        :raises PipelineError: the pipeline cannot continue
         """
         ...
 
 
 def follow(query: StreamingQuery, progress: ProgressBar) -> list[dict[str, Any]]:
-    """Waits until a query has ended; what it told about each of its batches.
+    """Waits until a query has ended; returns its progress reports.
 
-    :raises Exception: what the query ended with
+    :raises Exception: the error of the query
     """
     told: dict[int, dict[str, Any]] = {}
     while query.isActive:
@@ -89,7 +89,7 @@ def _gather(query: StreamingQuery, told: dict[int, dict[str, Any]]) -> None:
     for each in query.recentProgress:
         found = dict(each if isinstance(each, dict) else each.jsonValue)
         for name in _TOTALS:
-            # Spark Connect tells them of each source alone.
+            # Spark Connect reports them only for each source.
             if found.get(name) is None:
                 found[name] = sum(source[name] or 0 for source in found["sources"])
         if int(found["numInputRows"]) or int(found["batchId"]) not in told:

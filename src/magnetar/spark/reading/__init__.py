@@ -1,1 +1,1 @@
-"""From topics to rows."""
+"""Reads topics as rows."""

@@ -1,4 +1,4 @@
-"""``spark.read``: the messages that topics hold when the query is planned."""
+"""``spark.read``: the messages of topics at the time of planning."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["BatchReader"]
 
 
 class BatchReader(DataSourceReader):
-    """Made for each query; sent to the tasks."""
+    """The reader of a query; it is sent to the tasks."""
 
     def __init__(self, options: QueryOptions, schema: StructType) -> None:
-        """:raises InvalidOption: no topic is named"""
+        """:raises InvalidOption: no topic is given"""
         options.check_reading()
         self._options = options
         self._schema = schema
@@ -38,7 +38,7 @@ class BatchReader(DataSourceReader):
         return self._pushed.push(filters)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """:raises DataLoss: what was to be read first is gone, and ``failOnDataLoss`` is set"""
+        """:raises DataLoss: the first messages no longer exist, and ``failOnDataLoss`` is set"""
         parts: list[TaskPart] = []
         with Connection(self._options) as connection:
             topics = topics_of(connection)

@@ -1,8 +1,8 @@
-"""Messages that were sent in several entries, put together again.
+"""Assembles chunked messages.
 
-A message is where its last chunk is: it belongs to the task that reads that one, and to no other. The
-chunks before it may lie before what the task reads, between entries of other producers; then the task reads
-back until it has found the first one. So it makes no difference where a topic is cut into parts or batches.
+The position of a message is that of its last chunk, so it belongs to the task that reads this one. Earlier
+chunks may precede the range of the task, between entries of other producers; then the task reads back until
+it has found the first chunk. So the result does not depend on how a topic is split into parts or batches.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from magnetar.spark.reading.entries import entries_of
 __all__ = ["TopicChunks"]
 
 MAX_MESSAGES = 1000
-"""Of which a task knows chunks at a time; those of older ones are read again where they are needed."""
+"""Limit of incomplete messages of a task; chunks of older ones are read again when they are needed."""
 FIRST_WINDOW = 16
 LARGEST_WINDOW = 1024
-"""Entries that are read back at once."""
+"""Entries that are read back in one step."""
 FARTHEST = 100_000
-"""Entries that are read back for one message before it is given up."""
+"""Limit of entries that are read back for one message."""
 
 
 class TopicChunks:
-    """The messages in chunks of one topic, in the order of its entries; one for each task."""
+    """The chunked messages of one topic, in the order of its entries; one for each task."""
 
     def __init__(self, connection: Connection, topic: str) -> None:
         self._connection = connection
@@ -40,11 +40,11 @@ class TopicChunks:
         self._open: OrderedDict[str, ChunkedMessage] = OrderedDict()
 
     def add(self, rows: RowBuilder, part: EntryPart) -> str:
-        """Takes a chunk, and adds its message to ``rows`` when it is the last one.
+        """Takes a chunk, and adds its message to ``rows`` if it is the last one.
 
-        :returns: what is wrong; empty: nothing
-        :raises CompressionError: the message cannot be decompressed
-        :raises DataLoss: chunks before it were trimmed while they were read
+        :returns: the problem; empty: none
+        :raises CompressionError: the message cannot be uncompressed
+        :raises DataLoss: earlier chunks were trimmed while they were read
         """
         chunk = _parsed(part.ledger_id, part.entry_id, part.data)
         if chunk is None:
@@ -63,14 +63,14 @@ class TopicChunks:
         return _too_large(chunk) or self._read_back(rows, part, chunk)
 
     def _known(self, chunk: Chunk) -> ChunkedMessage | None:
-        """The message of a chunk, when all before it may have been seen."""
+        """Returns the message of a chunk if all earlier chunks may have been seen."""
         uuid = chunk.metadata.uuid
         if chunk.metadata.chunk_id == 0 and uuid not in self._open:
             self._open[uuid] = ChunkedMessage()
         return self._open.get(uuid)
 
     def _bound(self) -> None:
-        """Forgets what is oldest while there is too much."""
+        """Drops the oldest messages while there are too many."""
         while len(self._open) > MAX_MESSAGES or sum(each.held for each in self._open.values()) > MAX_BYTES:
             self._open.popitem(last=False)
 
@@ -86,10 +86,10 @@ class TopicChunks:
             rows.name_first_chunk(*message.first)
         return REASONS[found] if found else ""
 
-    # What lies before
+    # Reading back
 
     def _read_back(self, rows: RowBuilder, part: EntryPart, last: Chunk) -> str:
-        """Looks for the chunks before a last one, as far back as the first of them."""
+        """Reads back from a last chunk to the first one."""
         total = last.metadata.num_chunks_from_msg
         found: list[Chunk] = []
         seen = held = 0
@@ -145,7 +145,7 @@ def _too_large(chunk: Chunk) -> str:
 
 
 def _parsed(ledger_id: int, entry_id: int, data: bytes) -> Chunk | None:
-    """None: it is no chunk, or damaged."""
+    """Returns the chunk; None: the entry is not a chunk, or damaged."""
     try:
         entry = parse_entry(data, verify_checksum=False)
     except EntryError:

@@ -1,7 +1,7 @@
-"""Entries of a topic through a broker: a reader without a durable subscription, entries as they are stored.
+"""Reads stored entries of a topic through a broker, with a non-durable subscription.
 
-Each range is known to have all of its entries, so what does not come is looked for: either the broker holds
-it back (markers of its own), or its ledger is gone.
+Each range is known to have all its entries, so missing ones are investigated: either the broker does not
+deliver them (its own markers), or their ledger no longer exists.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ log = logging.getLogger(__name__)
 
 _AT_ONCE = 500
 _PATIENCE_MS = 2000
-"""How long nothing may come before it is looked whether anything is left."""
+"""Time without entries after which it is checked whether any are left."""
 _QUEUE = 50
-"""Messages that are asked for before anything is known of their size."""
+"""Receiver queue before the size of messages is known."""
 _QUEUE_BYTES = 4 << 20
 _QUEUE_MESSAGES = 100_000
 
 
 def partition_of(topic: str) -> int:
-    """The number of a partition; -1: the topic is none."""
+    """Returns the index of a partition; -1: the topic is not a partition."""
     return TopicName.parse(topic).partition_index
 
 
 def entries_of(
     connection: Connection, topic: str, ranges: Sequence[Range], ahead: int = 0
 ) -> Generator[EntryPart]:
-    """The entries of ranges that follow each other.
+    """Yields the entries of consecutive ranges.
 
-    :param ahead: messages that are asked for at once; 0: as many as fit into a few MiB
+    :param ahead: messages requested ahead; 0: as many as fit into a few MiB
 
-    :raises DataLoss: some are gone, and ``failOnDataLoss`` is set; names them
-    :raises SparkSourceError: nothing came within ``pollTimeoutMs``
+    :raises DataLoss: entries no longer exist, and ``failOnDataLoss`` is set; the text names them
+    :raises SparkSourceError: nothing arrived within ``pollTimeoutMs``
     :raises PulsarException: the broker refused
     """
     if not ranges:
@@ -66,9 +66,9 @@ def entries_of(
 
 
 def _received(connection: Connection, reader: Reader, topic: str, fixed: bool) -> Iterator[RawEntry | None]:
-    """Entries as they come; None when nothing came for a while and nothing is left.
+    """Yields entries as they arrive; None if nothing arrived for some time and nothing is left.
 
-    :param fixed: leave the size of the queue as it is
+    :param fixed: do not change the size of the queue
     """
     messages = size = 0
     while True:
@@ -87,7 +87,7 @@ def _received(connection: Connection, reader: Reader, topic: str, fixed: bool) -
                     yield None
         yield from entries
         if not fixed:
-            # Ahead by bytes, not by messages: as many as fit into a few MiB, as far as is known by now.
+            # Size the queue in bytes: as many messages as fit into a few MiB, by their average size so far.
             messages += sum(each.num_messages for each in entries)
             size += sum(len(each.data) for each in entries)
             reader.widen_queue(min(_QUEUE_MESSAGES, _QUEUE_BYTES * messages // max(1, size)))
@@ -97,12 +97,12 @@ def _nothing_left(reader: Reader) -> bool:
     try:
         return not reader.has_message_available()
     except (NotConnected, Timeout):
-        # It is being connected again, and goes on where it was.
+        # The reader is reconnecting, and continues.
         return False
 
 
 class _Ranges:
-    """Takes out of what comes what is wanted, and finds out what does not come."""
+    """Selects the wanted entries, and detects missing ones."""
 
     def __init__(self, connection: Connection, topic: str, ranges: Sequence[Range]) -> None:
         self._connection = connection
@@ -140,7 +140,7 @@ class _Ranges:
                 self._missing(each, expected, last)
 
     def _missing(self, where: Range, first: int, end: int) -> None:
-        """Entries that did not come: held back by the broker while their ledger is there, else lost."""
+        """Handles missing entries: not delivered by the broker if their ledger exists, otherwise lost."""
         try:
             if layout_of(self._connection.admin, self._topic).has(where.ledger):
                 return

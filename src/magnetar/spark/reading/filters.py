@@ -1,4 +1,4 @@
-"""Filters that the source takes over from Spark: on publish time, key and topic."""
+"""Filters that Spark pushes down to the source: on publish time, key and topic."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from magnetar.spark.codec.rows import RowSelection
 __all__ = ["Pushed"]
 
 _MAX_KEYS = 32
-"""More than so many keys are compared by Spark."""
+"""Above this number of keys, Spark compares them."""
 _MAX_MS = (1 << 63) - 1
 
 
 @dataclass
 class Pushed:
-    """What the filters that were taken over leave."""
+    """The result of the pushed filters."""
 
     times_from: int = 0
     times_to: int = _MAX_MS
@@ -45,7 +45,7 @@ class Pushed:
         return self.topics is None or topic in self.topics
 
     def push(self, filters: Iterable[Filter]) -> list[Filter]:
-        """Takes over what it can; returns the others."""
+        """Accepts supported filters; returns the others."""
         left = []
         for each in filters:
             if self._take(each):

@@ -1,7 +1,7 @@
-"""How much one batch of a stream takes: rows and bytes are counted before the batch is planned.
+"""Limits of one batch of a stream: rows and bytes are counted before the batch is planned.
 
-What is counted is what a broker tells with each entry, so the driver reads the entries that a limited batch
-will hold once itself, without taking them apart.
+The counts come with each entry from the broker, so the driver itself reads the entries of a limited batch
+once, without decoding them.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ __all__ = ["Budget", "shared_out"]
 
 @dataclass
 class Budget:
-    """What is left of the limits; None: there is none."""
+    """The rest of the limits; None: no limit."""
 
     rows: int | None
     size: int | None
-    """Bytes of entries as they are stored."""
+    """Bytes of stored entries."""
     is_untouched: bool = True
-    """Nothing was taken yet: then one message goes through whatever its size, or streams would stop."""
+    """Nothing was taken yet: then one message of any size is accepted, or streams would stop."""
 
     @property
     def is_spent(self) -> bool:
         return self.rows == 0 or (self.size is not None and self.size <= 0)
 
     def part(self, shares: int) -> Budget:
-        """One of so many equal shares; at least one row."""
+        """Returns one of ``shares`` equal shares, with at least one row."""
         rows = None if self.rows is None else min(self.rows, max(1, self.rows // shares))
         return Budget(rows, None if self.size is None else self.size // shares, self.is_untouched)
 
@@ -41,7 +41,7 @@ class Budget:
         self.is_untouched = self.is_untouched and rows == 0
 
     def fitting(self, messages: int, size: int) -> int:
-        """How many messages of an entry of ``size`` bytes may still be taken."""
+        """Returns how many messages of an entry of ``size`` bytes can still be taken."""
         fit = messages if self.rows is None else min(messages, self.rows)
         if self.size is not None and size * fit > self.size * messages:
             fit = self.size * messages // size
@@ -51,10 +51,10 @@ class Budget:
 def shared_out(
     connection: Connection, wanted: dict[str, list[Range]], rows: int | None, size: int | None, turn: int
 ) -> dict[str, list[Range]]:
-    """As much of each topic's ranges as the limits allow for all together.
+    """Returns as much of each topic's ranges as the common limits allow.
 
-    Topics with little come first, so that what they leave goes to the others; where there are fewer rows than
-    topics, they take turns.
+    Topics with few messages come first, so that the others get the rest of their shares; with fewer rows than
+    topics, the topics take turns.
     """
     order = sorted(wanted, key=lambda topic: (sum(each.entries for each in wanted[topic]), topic))
     if order and rows is not None and rows < len(order):

@@ -1,4 +1,4 @@
-"""What tasks read: a topic's messages between two places, cut into parts."""
+"""Splits a topic's messages between two positions into parts for tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["TaskPart", "parts_of", "ranges_from_splits", "splits_of"]
 
 @dataclass
 class TaskPart(InputPartition):
-    """What one task reads of one topic, in order."""
+    """The part of a topic that one task reads, in order."""
 
     topic: str
     ranges: tuple[Range, ...]
@@ -25,7 +25,7 @@ class TaskPart(InputPartition):
 
 
 def parts_of(topic: str, ranges: Iterable[Range], max_entries: int) -> list[TaskPart]:
-    """Cuts ranges into parts of at most ``max_entries`` entries, evenly; short ones stay together."""
+    """Splits ranges evenly into parts of at most ``max_entries`` entries; short ranges stay together."""
     parts: list[TaskPart] = []
     gathered: list[Range] = []
     room = max_entries
@@ -52,12 +52,12 @@ def _cut(ranges: Iterable[Range], max_entries: int) -> Iterable[Range]:
 
 
 def splits_of(ranges: Sequence[Range]) -> tuple[Place, ...]:
-    """The ends of all ledgers but the last: with start and end they give the ranges again."""
+    """Returns the ends of all ledgers except the last; with start and end, they determine the ranges."""
     return tuple(Place(each.ledger, each.end) for each in ranges[:-1])
 
 
 def ranges_from_splits(start: Place, end: TopicOffset) -> list[Range]:
-    """What lies between an offset and the next one; a function of nothing else."""
+    """Returns the ranges between an offset and the next one, which depend on nothing else."""
     ranges = []
     place = start
     for split in (*end.splits, end.next):

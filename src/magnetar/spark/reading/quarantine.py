@@ -1,6 +1,6 @@
-"""Messages that cannot be taken apart: kept in a table of their own, or the end of the query.
+"""Handles messages that cannot be decoded: stores them in a separate table, or fails the query.
 
-Each task writes one Parquet file, named by what it reads: one that runs again replaces it with the same.
+Each task writes one Parquet file, named after what it reads; a repeated task replaces it with the same file.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ SCHEMA = pa.schema(
         pa.field("data", pa.binary(), nullable=False),
     ]
 )
-"""``batch_index`` is -1 for an entry as a whole, of which ``data`` has all as stored; else the content."""
+"""``batch_index`` is -1 for a whole entry, in its stored form in ``data``; else ``data`` is the content."""
 
 
 _HELD_BYTES = 16 << 20
-"""Of messages in memory: all messages of a topic may be malformed, as where they are encrypted."""
+"""Bytes of messages in memory: all messages of a topic may be malformed, for example if encrypted."""
 
 
 class Quarantine:
-    """Takes what is malformed in one part; its file is there when the part is read to its end."""
+    """Collects the malformed messages of one part; the file appears when the part is read to its end."""
 
     def __init__(self, options: QueryOptions, part: TaskPart) -> None:
         self._path = options.quarantine_path
@@ -52,7 +52,7 @@ class Quarantine:
         self._file: _File | None = None
 
     def add(self, found: Malformed) -> None:
-        """:raises MalformedMessage: ``mode`` is FAILFAST, or there is no ``quarantine.path``"""
+        """:raises MalformedMessage: ``mode`` is FAILFAST, or ``quarantine.path`` is not set"""
         if self._fails or not self._path:
             place = f"{found.ledger_id}:{found.entry_id}:{found.batch_index}".removesuffix(":-1")
             advice = "" if self._fails else "; use quarantine.path=FOLDER to put such messages aside"
@@ -90,13 +90,13 @@ class Quarantine:
 
 
 class _File:
-    """A file of a folder, which has its name when it is whole."""
+    """A file that gets its name when it is complete."""
 
     def __init__(self, path: str, name: str) -> None:
         self._system, folder = fs.FileSystem.from_uri(path) if "://" in path else _local(path)
         self._system.create_dir(folder, recursive=True)
         self._name = f"{folder}/part-{name}.parquet"
-        # Another attempt of the task may write meanwhile: each has a file of its own until it is whole.
+        # Another attempt of the task may write at the same time, so each has its own temporary file.
         self._temporary = f"{folder}/_{name}-{os.urandom(4).hex()}.tmp"
         self._stream = self._system.open_output_stream(self._temporary)
         self._writer = pq.ParquetWriter(self._stream, SCHEMA)
@@ -108,14 +108,14 @@ class _File:
         self.rows += len(found)
 
     def finish(self) -> str:
-        """Its name."""
+        """Completes the file; returns its name."""
         self._writer.close()
         self._stream.close()
         self._system.move(self._temporary, self._name)
         return self._name
 
     def give_up(self) -> None:
-        """Nothing is left of it."""
+        """Removes the file."""
         self._writer.close()
         self._stream.close()
         self._system.delete_file(self._temporary)

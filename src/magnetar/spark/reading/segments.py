@@ -1,8 +1,8 @@
-"""Entries of a topic straight from the files of an embedded store: ``read.mode=segments``.
+"""Reads entries of a topic directly from the files of an embedded store: ``read.mode=segments``.
 
-The broker is asked for a read plan: which files hold which entries, kept for us until we release it. What no
-file holds yet (the open end of the log) comes through the broker, entry after entry in the same order: a
-range has each entry exactly once, wherever it lies.
+The broker makes a read plan, which lists the files of the entries and retains them until its release. Entries
+that are not in a file yet (the open end of the log) come through the broker, in the same order: a range has
+each entry exactly once, wherever it is.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ log = logging.getLogger(__name__)
 _HELD_SECONDS = 600
 _PROLONG_AFTER = 200
 _LOOK_EVERY = 1000
-"""Entries between two looks at the clock."""
+"""Entries between two checks of the time."""
 
 
 def entries_of(connection: Connection, topic: str, ranges: Sequence[Range]) -> Generator[EntryPart]:
-    """The entries of ranges that follow each other; see :func:`magnetar.spark.reading.entries.entries_of`.
+    """Yields the entries of consecutive ranges; see :func:`magnetar.spark.reading.entries.entries_of`.
 
-    :raises EntriesDamaged: a file does not carry its checksums
-    :raises AdminError: the broker gives no read plans: it has another store, or they are switched off
+    :raises EntriesDamaged: a checksum of a file is wrong
+    :raises AdminError: the broker does not make read plans: it has another store, or they are disabled
     :raises FileNotFoundError: ``segments.directory`` is not the broker's data directory
     """
     if not ranges:
@@ -52,7 +52,7 @@ def entries_of(connection: Connection, topic: str, ranges: Sequence[Range]) -> G
 
 
 class _Plan:
-    """A read plan, prolonged while it is used."""
+    """A read plan that is prolonged while it is used."""
 
     def __init__(self, connection: Connection, topic: str, ranges: Sequence[Range]) -> None:
         self._admin = connection.admin
@@ -67,7 +67,7 @@ class _Plan:
         self._held_since = monotonic()
 
     def parts_of(self, wanted: Range) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
-        """First entry, end and file (None: the broker) of what makes up a range, in order."""
+        """Yields first entry, end and file (None: the broker) of the parts of a range, in order."""
         at, end = wanted.first, wanted.first + wanted.entries
         for each in self._ranges:
             first = max(at, int(each["firstEntryId"]))
@@ -82,7 +82,7 @@ class _Plan:
             yield at, end, None
 
     def keep(self, parts: Iterator[EntryPart]) -> Iterator[EntryPart]:
-        """Passes on what comes, and holds on to the plan meanwhile."""
+        """Passes parts on, and prolongs the plan meanwhile."""
         for number, part in enumerate(parts):
             if number % _LOOK_EVERY == 0 and monotonic() - self._held_since > _PROLONG_AFTER:
                 self._admin.prolong_read_plan(self._id, _HELD_SECONDS)
@@ -131,13 +131,13 @@ def _cut(wanted: Range, entry: int, data: bytes) -> EntryPart:
 
 @contextmanager
 def _opened(directory: Path, file: dict[str, Any]) -> Iterator[tuple[SegmentReader, Any]]:
-    """A segment under a shared lock, and a way to read its index.
+    """Opens a segment under a shared lock; returns it with its index.
 
-    :raises FileNotFoundError: it is not there
+    :raises FileNotFoundError: the file does not exist
     """
     segment = os.open(directory / file["segmentFile"], os.O_RDONLY | os.O_CLOEXEC)
     try:
-        # Whoever uses a file again takes an exclusive lock without waiting, and leaves it when it gets none.
+        # The store reuses a file only if it gets an exclusive lock without waiting.
         fcntl.flock(segment, fcntl.LOCK_SH)
         index = os.open(directory / file["indexFile"], os.O_RDONLY | os.O_CLOEXEC)
         try:

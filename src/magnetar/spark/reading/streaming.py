@@ -1,4 +1,4 @@
-"""``spark.readStream``: the messages of topics as they come, in batches that can be read again."""
+"""``spark.readStream``: the messages of topics as they arrive, in repeatable batches."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ log = logging.getLogger(__name__)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One lives in the driver for each run of a query; copies of it read in the tasks."""
+    """The reader in the driver for a run of a query; its copies read in the tasks."""
 
     def __init__(self, options: QueryOptions, schema: StructType) -> None:
-        """:raises InvalidOption: no topic is named"""
+        """:raises InvalidOption: no topic is given"""
         options.check_reading()
         self._options = options
         self._schema = schema
@@ -51,9 +51,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned: dict[str, Place] = {}
         self._committed: dict[str, Place] = {}
         self._unwritten: set[str] = set()
-        """Names of subscriptions that were made up here, and are in no checkpoint yet as far as is known."""
+        """Generated names of subscriptions that may not be in a checkpoint yet."""
         self._held: set[str] = set()
-        """Topics that have the query's subscription."""
+        """Topics with the query's subscription."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_connection": None, "_seen": {}}
@@ -71,10 +71,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Offsets
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query starts that has no checkpoint yet.
+        """Returns the start of a query without a checkpoint.
 
-        Spark may ask again before its first batch is done: then what is answered now does not count, because
-        the end of that batch says itself where it starts.
+        Spark may call this again before its first batch is done; that answer has no effect, because the end
+        of the batch contains its start.
         """
         found = self._look()
         starts = starting_places(self._connected(), list(found), LATEST)
@@ -94,9 +94,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Up to where the next batch reads.
+        """Returns the end of the next batch.
 
-        :raises DataLoss: what is to be read next is gone, and ``failOnDataLoss`` is set
+        :raises DataLoss: the next messages no longer exist, and ``failOnDataLoss`` is set
         """
         before = Offset.from_json(start)
         found = self._look()
@@ -112,8 +112,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if ranges:
                 wanted[topic] = ranges
         self._planned = places
-        # Spark writes down what it is told now. Before that nothing is made under this name: a query that is
-        # killed in between makes up another one, and nobody would remove what the first one holds.
+        # Spark records this offset now. Before that no subscription is created under the name: a query that
+        # is killed in between generates another name, and the first subscription would stay for ever.
         self._unwritten.discard(name)
         rows, size = self._limits(limit)
         if rows is not None or size is not None:
@@ -121,7 +121,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wanted = {topic: ranges for topic, ranges in wanted.items() if ranges}
         if not wanted:
             return start
-        # A topic that cannot be looked at now keeps its place.
+        # A topic that is not accessible now keeps its position.
         topics = {topic: TopicOffset(each.next, (), each.next) for topic, each in before.topics.items()}
         for topic, place in list(places.items()):
             ranges = wanted.get(topic, [])
@@ -136,9 +136,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._held.add(topic)
 
     def _existing(self, topic: str, layout: Layout, place: Place, subscription: str) -> Place:
-        """Where to go on: the place itself, or behind what is lost where that is allowed."""
+        """Returns where to continue: at the position, or after lost messages if that is permitted."""
         if place[1:] == (0, 0) and not layout.has(place.ledger) and _is_unmoved(layout, subscription, place):
-            # A ledger that never got an entry: such are dropped when their topic is opened again.
+            # A ledger without entries; such ledgers are dropped when their topic is opened again.
             return layout.first
         try:
             ranges_between(layout, place, LATEST)
@@ -155,7 +155,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._target.get(topic, layout.first)
 
     def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
-        """Rows and bytes."""
+        """Returns the limits of rows and bytes."""
         if isinstance(limit, ReadAllAvailable):
             return None, None
         rows, size = self._options.max_rows_per_trigger, self._options.max_bytes_per_trigger
@@ -166,11 +166,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return rows, size
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What comes from now on is left to the next run."""
+        """Leaves later messages to the next run."""
         self._target = {topic: layout.end for topic, layout in self._look().items()}
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """For Spark's progress reports: ends of the topics, and entries behind the newest batch."""
+        """Returns, for Spark's progress reports, the ends of topics, and entries after the newest batch."""
         topics = {
             topic: {
                 "next": str(layout.end),
@@ -183,7 +183,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Batches
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """A function of the two offsets and the options, whatever the topics hold by now."""
+        """Plans a batch only from the two offsets and the options, whatever the topics contain by now."""
         before, after = Offset.from_json(start), Offset.from_json(end)
         parts: list[TaskPart] = []
         for topic, each in after.topics.items():
@@ -202,7 +202,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_part(self._options, self._schema, self._definition, self._wanted, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Lets go of what has been read."""
+        """Moves the subscription past the messages that were read."""
         offset = Offset.from_json(end)
         for topic, each in offset.topics.items():
             if self._committed.get(topic) != each.next:
@@ -216,6 +216,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _is_unmoved(layout: Layout, subscription: str, place: Place) -> bool:
-    """Whether a subscription is where its query put it; else messages came, and were passed over."""
+    """Whether a subscription is where its query has moved it; otherwise messages were skipped."""
     ledger, _, entry = layout.cursors.get(subscription, "").partition(":")
     return bool(ledger) and (int(entry) < 0 or (int(ledger), int(entry)) < place.position)

@@ -1,4 +1,4 @@
-"""What runs in a task: one part of a topic becomes record batches."""
+"""Reads one part of a topic as record batches, in a task."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = ["definition_for", "read_part"]
 def read_part(
     options: QueryOptions, schema: StructType, definition: Definition, wanted: RowSelection, part: TaskPart
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of a part.
+    """Yields the messages of a part.
 
-    :param definition: the schema of the topic's messages; bytes leave them as they are
+    :param definition: the schema of the topic's messages; bytes: contents are not decoded
 
-    :raises DataLoss: some are gone, and ``failOnDataLoss`` is set
-    :raises MalformedMessage: one cannot be taken apart, and there is nowhere to put it
+    :raises DataLoss: messages no longer exist, and ``failOnDataLoss`` is set
+    :raises MalformedMessage: a message cannot be decoded, and there is no quarantine
     :raises PulsarException: the broker refused
     """
     if not part.ranges:
@@ -50,10 +50,10 @@ def read_part(
 
 
 def definition_for(options: QueryOptions, schema: StructType) -> Definition:
-    """The schema that the wanted columns come from; bytes where they do not need it.
+    """Returns the schema for the columns; bytes if they do not need one.
 
-    :raises SparkSourceError: the topics have different ones
-    :raises InvalidOption: a column is wanted that it does not have
+    :raises SparkSourceError: the topics have different schemas
+    :raises InvalidOption: the schema does not have a column
     """
     contents = [each for each in schema.fields if each.name not in (*METADATA_NAMES, *ORIGIN_NAMES)]
     if all(each.name == VALUE and isinstance(each.dataType, BinaryType) for each in contents):

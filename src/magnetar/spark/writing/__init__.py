@@ -1,1 +1,1 @@
-"""From rows to topics."""
+"""Writes rows to topics."""

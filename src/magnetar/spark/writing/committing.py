@@ -1,4 +1,4 @@
-"""Publishing a batch exactly once: first it is decided what it consists of, then all of that is published."""
+"""Publishes a batch exactly once: first its contents are fixed, then all of them are published."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from magnetar.spark.writing.staging import Manifest, StagedFile, Staging
 __all__ = ["commit"]
 
 _SEQUENCE_BITS = 32
-"""Of a sequence id's 63 bits, those that count the messages of one batch; the others are the batch id."""
+"""The bits of a sequence id's 63 that count the messages of a batch; the others are the batch id."""
 _READ_MILLIS = 30_000
 
 
 def commit(options: QueryOptions, staging: Staging, batch_id: int, files: Sequence[StagedFile]) -> None:
-    """Publishes a batch; when it returns all of it is in its topics, once.
+    """Publishes a batch; when it returns, all messages are in their topics, once.
 
-    May be called again for the same batch, after any failure, with any files: those of the first call count.
+    Can be called again for the same batch, after any failure, with any files: those of the first call count.
 
-    :raises StagingDamaged: what was staged is not there any more
-    :raises DeduplicationIsOff: a topic would take messages twice
-    :raises NotPublished: the cluster does not take it; called again it goes on where this ended
-    :raises DataLoss: it cannot be known what of an earlier attempt was published
+    :raises StagingDamaged: staged files are missing or damaged
+    :raises DeduplicationIsOff: a topic does not deduplicate messages
+    :raises NotPublished: the cluster does not accept messages; another call continues
+    :raises DataLoss: it cannot be determined what an earlier attempt has published
     """
     if staging.published(batch_id):
         return
     decided = staging.manifest(batch_id)
     if decided is None and not files:
         if _may_begin(options, batch_id):
-            # The first batch may have no rows: those behind it find that the query has begun here.
+            # The first batch may have no rows; later ones must find that the query has started here.
             staging.producer(may_begin=True)
         return
     with Connection(options) as connection:
@@ -48,7 +48,7 @@ def commit(options: QueryOptions, staging: Staging, batch_id: int, files: Sequen
 
 
 def _may_begin(options: QueryOptions, batch_id: int) -> bool:
-    """Whether nothing can have been published under a name that the staging folder does not know."""
+    """Whether nothing can have been published under another name than that of the staging folder."""
     return batch_id == 0 or options.new_staging
 
 
@@ -77,7 +77,7 @@ class _Commit:
             self._staging.check(wanted)
             decided, is_new = self._staging.decide(wanted)
             if not is_new:
-                # Somebody else decided meanwhile, and perhaps publishes now.
+                # Another process has fixed the batch, and may be publishing it.
                 raise NotPublished(f"batch {batch_id} was decided by another run of this query")
         else:
             self._staging.check(decided)
@@ -97,7 +97,7 @@ class _Commit:
     async def _producers(
         self, client: Client, topics: Mapping[str, Definition], name: str
     ) -> dict[str, Producer]:
-        """Producers that know what the broker has of them, on topics that deduplicate."""
+        """Returns producers with their last stored sequence ids, on topics with deduplication."""
         opening = [
             open_producer(client, self._options, topic, name, schema) for topic, schema in topics.items()
         ]
@@ -109,7 +109,7 @@ class _Commit:
         return producers
 
     async def _found(self, client: Client, topic: str, manifest: Manifest, base: int) -> int:
-        """The highest sequence id of the batch that is in a topic whose broker has forgotten the producer."""
+        """Returns the highest sequence id of the batch in a topic whose broker has forgotten the producer."""
         ledger_id, entry_id = manifest.behind[topic]
         kept = [int(each["ledgerId"]) for each in self._admin.topic_internal_stats(topic)["ledgers"]]
         if ledger_id >= 0 and (not kept or ledger_id < min(kept)):
@@ -133,7 +133,7 @@ class _Commit:
 
 
 def _schemas(files: Sequence[StagedFile]) -> dict[str, Definition]:
-    """What is declared to each topic.
+    """Returns the declared schema of each topic.
 
     :raises NotPublished: a topic's schema has changed between two tasks
     """
@@ -148,7 +148,7 @@ def _schemas(files: Sequence[StagedFile]) -> dict[str, Definition]:
 
 
 def _check_sizes(producers: dict[str, Producer], files: Sequence[StagedFile]) -> None:
-    """Before anything is decided: a batch that can never be published must be able to be made anew."""
+    """Checks sizes before the batch is fixed: one that can never be published must stay replaceable."""
     for each in files:
         for topic in each.topics:
             limit = producers[topic].max_message_size

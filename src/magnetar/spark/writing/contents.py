@@ -1,4 +1,4 @@
-"""The content of a message from the columns of a row: bytes, fields as JSON, or what a schema says."""
+"""Encodes the content of a message from the columns of a row: as bytes, as JSON, or with a schema."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _KINDS: dict[type[DataType], str] = {
     TimestampType: "INSTANT",
     TimestampNTZType: "LOCAL_DATE_TIME",
 }
-"""The schema of a topic that has none, by the type of the column: none of them loses anything."""
+"""Lossless schemas for a topic without a schema, by the type of the column."""
 _WORDS = {"AVRO": "avro", "JSON": "json"}
 _TEXT = writer(lambda value: _plain(value))
 
@@ -85,18 +85,18 @@ def _same(found: Any, wanted: Any) -> bool:
 
 @dataclass(frozen=True)
 class TopicContent:
-    """How the rows for one topic are written."""
+    """The encoding of rows for one topic."""
 
     encoded: Encode
     schema: Definition
-    """What their producer declares; bytes: nothing."""
+    """The schema that the producer declares; bytes: none."""
 
 
 class Content:
-    """Makes the contents of messages; ``__messageId`` and ``__publishTime`` come from the broker: ignored."""
+    """Encodes contents; ignores ``__messageId`` and ``__publishTime``, which come from the broker."""
 
     def __init__(self, schema: StructType, options: QueryOptions) -> None:
-        """:raises InvalidRows: there is no content, or it cannot be encoded so"""
+        """:raises InvalidRows: the rows have no content, or it cannot be encoded in this way"""
         fields = [field for field in schema.fields if field.name not in METADATA_NAMES]
         self._fields = fields
         self._names = [field.name for field in fields]
@@ -106,7 +106,7 @@ class Content:
         plain = self._single and fields[0].dataType in (BinaryType(), StringType())
         self._asked = options.value_encoding
         self.by_schema = options.value_schema == "register"
-        """Whether it depends on the topic, and its producer declares a schema."""
+        """Whether the encoding depends on the topic, and the producer declares a schema."""
         found = ", ".join(field.simpleString() for field in fields)
         if self._asked == "bytes" and not plain:
             raise InvalidRows(
@@ -118,13 +118,13 @@ class Content:
             )
         self._bytes = self._asked == "bytes" or (plain and not self._asked)
         if self.by_schema:
-            # Without a topic, what is wrong with the columns themselves.
+            # Checks the columns themselves, without a topic.
             self.for_topic("topic", NOTHING)
 
     def for_topic(self, topic: str, found: Definition) -> TopicContent:
         """:param found: the topic's schema
 
-        :raises InvalidRows: the rows cannot be written by it; says why
+        :raises InvalidRows: the rows cannot be written with the schema; the text says why
         """
         if not self.by_schema:
             return TopicContent(self._free, NOTHING)
@@ -145,7 +145,7 @@ class Content:
         return self._known_primitive(topic, found)
 
     def _new(self, topic: str) -> Definition:
-        """For a topic without a schema."""
+        """Returns the schema for a topic without one."""
         column = self._fields[0].dataType
         if self._asked == "primitive" or (not self._asked and self._single and type(column) in _KINDS):
             return Definition(_KINDS[type(column)])
@@ -173,7 +173,7 @@ class Content:
         return Definition(found.kind)
 
     def _free(self, rows: pa.RecordBatch) -> pa.Array:
-        """Without a schema."""
+        """Encodes rows without a schema."""
         if self._bytes:
             return rows.column(VALUE)
         found = rows.select(self._names).to_pylist(maps_as_pydicts="strict")
@@ -181,7 +181,7 @@ class Content:
 
 
 def _plain(value: object) -> object:
-    """What JSON has no form for, as Spark's ``to_json`` writes it."""
+    """Converts values that JSON cannot represent, like Spark's ``to_json``."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, datetime.datetime):

@@ -1,4 +1,4 @@
-"""Rows to entries: which topic a row goes to, and where one batch of messages ends and the next begins."""
+"""Splits rows into entries: selects the topic of each row, and the bounds of batches."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ _Buffers = tuple[memoryview, memoryview, memoryview]
 
 @dataclass(frozen=True, slots=True)
 class CutEntry:
-    """An entry with fixed boundaries that has no sequence id yet."""
+    """An entry with fixed bounds and without a sequence id."""
 
     topic: str
-    """With its partition where the topic has partitions."""
+    """The topic, with its partition if it has partitions."""
     count: int
-    """Messages in it."""
+    """Number of messages."""
     metadata: bytes
     """Serialized, without producer name, sequence ids, publish time and schema version."""
     payload: bytes
     schema: Definition = NOTHING
-    """What its producer declares."""
+    """The schema that the producer declares."""
 
 
 class RowCutter:
-    """Cuts the rows of one task."""
+    """Splits the rows of one task."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class RowCutter:
         partitions: Callable[[str], int],
         definition: Callable[[str], Definition],
     ) -> None:
-        """:param partitions: how many a topic has; 0: it is not partitioned
+        """:param partitions: returns the number of a topic's partitions; 0: not partitioned
 
-        :param definition: the schema of a topic; only asked where rows are written by it
+        :param definition: returns the schema of a topic; only called if rows are written with it
         :raises InvalidRows: these columns cannot be written
         """
         self._content = Content(schema, options)
@@ -67,7 +67,7 @@ class RowCutter:
         self._ask_definition = definition
         self._contents: dict[str, TopicContent] = {}
         self._partitions: dict[str, int] = {}
-        # Each task begins anywhere: all that have few entries would write to the same partition.
+        # A random start, because tasks with few entries would otherwise all write to the same partition.
         self._turn = secrets.randbelow(1 << 16)
         producer = options.producer
         self._codec = int(producer.get("compression_type", CompressionType.NONE))
@@ -77,9 +77,9 @@ class RowCutter:
             self._max_messages = 1
 
     def entries(self, batch: pa.RecordBatch) -> Iterator[CutEntry]:
-        """The entries of the rows, in their order for each topic.
+        """Yields the entries of the rows, in order for each topic.
 
-        :raises InvalidRows: a row names no topic, or its content cannot be encoded
+        :raises InvalidRows: a row has no topic, or its content cannot be encoded
         """
         if not batch.num_rows:
             return
@@ -132,8 +132,8 @@ class RowCutter:
     def _cut(
         self, topic: str, rows: pa.RecordBatch, columns: Columns, content: TopicContent
     ) -> Iterator[CutEntry]:
-        """:param columns: those of the rows"""
-        # Entries of one message say themselves which key they have: Key_Shared subscriptions go by that.
+        """:param columns: the columns of the rows"""
+        # An entry with one message has the key in its own metadata, which Key_Shared subscriptions use.
         keys = rows.column(KEY) if self._max_messages == 1 and KEY in rows.schema.names else None
         first = 0
         while first < columns.count:
@@ -182,7 +182,7 @@ def _full_name(text: str) -> str:
 
 
 def _buffers(column: pa.Array) -> _Buffers:
-    """Offsets, bytes and nulls of texts or bytes; no nulls where there are none."""
+    """Returns offsets, bytes and nulls of texts or bytes; nulls are empty if there are none."""
     if pa.types.is_string(column.type):
         column = column.cast(pa.large_string())
     wide = column.cast(pa.large_binary())
@@ -197,9 +197,9 @@ def _buffers(column: pa.Array) -> _Buffers:
 
 
 def _event_times(column: pa.Array) -> memoryview:
-    """ms since 1970; 0 where there is none.
+    """Returns ms since 1970; 0: not set.
 
-    :raises InvalidRows: one is before 1970
+    :raises InvalidRows: a time is before 1970
     """
     moments = column.cast(pa.timestamp("us")).cast(pa.int64())
     times = pc.fill_null(pc.divide(moments, 1000), 0)
@@ -210,7 +210,7 @@ def _event_times(column: pa.Array) -> memoryview:
 
 
 def _properties(column: pa.MapArray) -> tuple[memoryview, memoryview]:
-    """Each row's properties as the beginning of its serialized metadata: offsets and bytes."""
+    """Returns each row's properties as the beginning of its serialized metadata: offsets and bytes."""
     offsets = column.offsets
     rows = memoryview(offsets.buffers()[1]).cast("B").cast("i")[offsets.offset :][: len(column) + 1]
     nulls = _NOTHING

@@ -1,4 +1,4 @@
-"""Whether the broker drops what it has already: without that nothing can be written exactly once."""
+"""Deduplication by the broker, which exactly-once writing requires."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _LOOK_AGAIN_SECONDS = 0.1
 
 
 def switch_on(admin: AdminClient, topic: str, mode: str) -> bool:
-    """Sees to it that a topic, which somebody has open, deduplicates; True when it did not before.
+    """Ensures that an open topic deduplicates; returns True if it did not before.
 
     :param mode: ``auto`` or ``require``
-    :raises DeduplicationIsOff: it does not, and it may not or could not be switched on
+    :raises DeduplicationIsOff: deduplication is off, and must not or could not be enabled
     """
     if _is_on(admin, topic):
         return False
@@ -51,6 +51,6 @@ def _is_on(admin: AdminClient, topic: str) -> bool:
 
 
 def last_entry(internal_stats: dict[str, Any]) -> tuple[int, int]:
-    """(ledger id, entry id) of a topic's last entry; the entry id is -1 when its last ledger has none."""
+    """Returns (ledger id, entry id) of a topic's last entry; entry id -1 if its last ledger is empty."""
     ledger, _, entry = str(internal_stats["lastConfirmedEntry"]).partition(":")
     return int(ledger), int(entry)

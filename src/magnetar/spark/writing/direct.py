@@ -1,4 +1,4 @@
-"""Publishing from the tasks themselves, at least once: a task that is tried again sends all of it again."""
+"""Publishes from the tasks themselves, at least once: a repeated task sends everything again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["DirectPublisher"]
 
 
 class DirectPublisher:
-    """Blocking; its connections live in a thread of their own, so that slow rows do not end them."""
+    """A blocking publisher; its connections run in a separate thread, so that slow rows do not end them."""
 
     def __init__(self, options: QueryOptions) -> None:
         self._options = options
@@ -25,20 +25,20 @@ class DirectPublisher:
         self._client: core.Client | None = None
 
     def partitions(self, topic: str) -> int:
-        """How many a topic has; 0: it is not partitioned."""
+        """Returns the number of a topic's partitions; 0: not partitioned."""
         return self._thread.run(self._partitions(topic))
 
     def publish(self, entries: Iterable[CutEntry]) -> None:
-        """Returns when they are on their way, and all but a window of them confirmed.
+        """Publishes entries; returns when all are sent, and all except a window of them are confirmed.
 
-        :raises NotPublished: the cluster does not take one
+        :raises NotPublished: the cluster does not accept an entry
         """
         self._thread.run(self._publish(entries))
 
     def finish(self) -> None:
-        """Returns when all is confirmed.
+        """Returns when all entries are confirmed.
 
-        :raises NotPublished: the cluster does not take one
+        :raises NotPublished: the cluster does not accept an entry
         """
         self._thread.run(self._finish())
 

@@ -1,4 +1,4 @@
-"""Publishing entries whose boundaries are fixed: pipelined, in order, with sequence ids that are given."""
+"""Publishes entries with fixed bounds: pipelined, in order, with given sequence ids."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from magnetar.spark.writing.cutting import CutEntry
 __all__ = ["TopicPublisher", "open_producer"]
 
 WINDOW_BYTES = 8 << 20
-"""Of payloads without a receipt, for each topic."""
+"""Limit of payload bytes without a receipt, for each topic."""
 _PENDING_ENTRIES = 1000
 
 _PRODUCER_ARGUMENTS = ("send_timeout_millis",)
@@ -31,11 +31,11 @@ _PRODUCER_ARGUMENTS = ("send_timeout_millis",)
 async def open_producer(
     client: core.Client, options: QueryOptions, topic: str, name: str | None, schema: Definition
 ) -> Producer:
-    """A producer on a topic without partitions, or on one partition.
+    """Opens a producer on a topic without partitions, or on one partition.
 
-    :param schema: what it declares; bytes: nothing
-    :raises InvalidRows: the topic's schema does not let it declare that
-    :raises NotPublished: the broker does not let it
+    :param schema: the declared schema; bytes: none
+    :raises InvalidRows: the declared schema is not compatible with that of the topic
+    :raises NotPublished: the broker refused the producer
     """
     arguments: dict[str, Any] = {
         key: options.producer[key] for key in _PRODUCER_ARGUMENTS if key in options.producer
@@ -57,12 +57,12 @@ async def open_producer(
 
 
 class TopicPublisher:
-    """Gives entries of one topic their sequence ids, and waits for their receipts."""
+    """Assigns sequence ids to entries of one topic, and waits for their receipts."""
 
     def __init__(self, producer: Producer, first_sequence_id: int, known: int) -> None:
-        """:param first_sequence_id: of the first message that is put
+        """:param first_sequence_id: sequence id of the first message
 
-        :param known: the highest sequence id that is known to be published; what it covers is left out
+        :param known: the highest published sequence id; messages up to it are skipped
         """
         self._producer = producer
         self._next = first_sequence_id
@@ -72,12 +72,12 @@ class TopicPublisher:
         self._error: PulsarException | None = None
         self._moved: asyncio.Event = asyncio.Event()
         self.left_out = 0
-        """Messages that had been published before."""
+        """Number of messages that were published before."""
 
     async def put(self, entry: CutEntry) -> None:
-        """Publishes an entry; waits while too much has no receipt.
+        """Publishes an entry; waits while too many bytes have no receipt.
 
-        :raises NotPublished: this one, or one before it, was not taken
+        :raises NotPublished: this entry or an earlier one was not accepted
         """
         first = self._next
         highest = first + entry.count - 1
@@ -116,7 +116,7 @@ class TopicPublisher:
     async def finish(self) -> None:
         """Waits for all receipts.
 
-        :raises NotPublished: something was not taken
+        :raises NotPublished: an entry was not accepted
         """
         while self._pending:
             await self._wait()
@@ -133,7 +133,7 @@ class TopicPublisher:
 
 
 async def gather(work: Sequence[Awaitable[Any]]) -> list[Any]:
-    """All results; the first failure after all have ended."""
+    """Returns all results; raises the first failure after all have ended."""
     results = await asyncio.gather(*work, return_exceptions=True)
     for each in results:
         if isinstance(each, BaseException):
@@ -142,7 +142,7 @@ async def gather(work: Sequence[Awaitable[Any]]) -> list[Any]:
 
 
 def run(options: QueryOptions, work: Callable[[Client], Awaitable[None]]) -> None:
-    """Runs ``work`` with a client, in a loop of its own; blocks."""
+    """Runs ``work`` with a client, in a new event loop; blocks."""
 
     async def all_of_it() -> None:
         client = Client(options.service_url, **options.client)

@@ -1,4 +1,4 @@
-"""What Spark gives rows to: writers of batches and of streams."""
+"""The writers of batches and of streams for Spark."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ _FOLDER = "magnetar-staging"
 
 @dataclass
 class TaskDone(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The message of a task to the driver."""
 
     rows: int
     staged: StagedFile | None = None
-    """None: it published its rows, had none, or its batch had been decided before."""
+    """None: the task published its rows, had none, or its batch was fixed before."""
     query: str = ""
-    """Which query it is of, as its checkpoint says; empty: none, or Spark does not tell."""
+    """The id of the query, from its checkpoint; empty: not a query, or unknown."""
 
 
 class BatchSink(DataSourceArrowWriter):
-    """``df.write``: at least once, or exactly once where the write has a ``writeId`` and a place to stage."""
+    """``df.write``: at least once, or exactly once with a ``writeId`` and a staging folder."""
 
     def __init__(self, schema: StructType, options: QueryOptions, overwrite: bool) -> None:
         """:raises InvalidOption: an option is missing, or cannot be honoured
@@ -112,7 +112,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 
 def _check(schema: StructType, options: QueryOptions) -> None:
-    """:raises InvalidRows: rows of this schema cannot be written, or not by the schema of their topic"""
+    """:raises InvalidRows: rows of this schema cannot be written, or not with the schema of their topic"""
     content = check_columns(schema, options)
     if content.by_schema and options.topic:
         with Connection(options) as connection:
@@ -143,7 +143,7 @@ def _stream_folder(options: QueryOptions) -> Path:
 
 
 def _told(name: str) -> str | None:
-    """What Spark tells its tasks under a name."""
+    """Returns a property that Spark sets for its tasks."""
     context = TaskContext.get()
     return context.getLocalProperty(name) if context is not None else None
 
@@ -159,7 +159,7 @@ def _batch_id() -> int:
 
 
 def _files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
-    """In the order of the tasks' partitions."""
+    """Returns the files in the order of the tasks' partitions."""
     return [each.staged for each in messages if isinstance(each, TaskDone) and each.staged is not None]
 
 
@@ -170,7 +170,7 @@ def _staged(
     batch_id: int,
     batches: Iterator[pa.RecordBatch],
 ) -> TaskDone:
-    """Stages the rows of a task; without looking at them when the batch has been decided."""
+    """Stages the rows of a task; does not read them if the batch is fixed already."""
     if staging.manifest(batch_id) is not None:
         return TaskDone(0)
     context = TaskContext.get()

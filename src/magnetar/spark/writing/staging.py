@@ -1,10 +1,9 @@
-"""What is about to be published, on a disk that driver and executors share.
+"""Staged entries before publishing, on a disk that driver and executors share.
 
-A task stages its rows as entries whose boundaries are fixed, in a file of its own. When all tasks of a
-batch are done, one *manifest* names their files. It appears by a hard link: whoever is first decides, for
-ever, what the batch consists of; nothing is ever renamed over it. Publishing reads what the manifest names
-and nothing else, so that running a batch again publishes the same entries, however its rows were computed
-the second time.
+A task stages its rows as entries with fixed bounds, in its own file. When all tasks of a batch are done, a
+*manifest* names their files. It is created by a hard link: the first process fixes the contents of the batch
+for ever, and the manifest is never replaced. Publishing reads only the files of the manifest, so that a
+repeated batch publishes the same entries, even if its rows were computed differently.
 """
 
 from __future__ import annotations
@@ -34,37 +33,37 @@ _NO_SCHEMA = (NOTHING.kind, NOTHING.text)
 
 @dataclass(frozen=True)
 class StagedFile:
-    """One task's rows."""
+    """The rows of one task."""
 
     name: str
     size: int
-    """Bytes."""
+    """Size in bytes."""
     checksum: int
-    """CRC-32C of all of it."""
+    """CRC-32C of the whole file."""
     rows: int
     largest: int
-    """Bytes of the largest payload."""
+    """Size of the largest payload in bytes."""
     topics: tuple[str, ...]
-    """Entries name their topic by its place here."""
+    """Entries refer to their topic by its index here."""
     schemas: tuple[tuple[str, str], ...] = ()
-    """Of each topic type and definition of what its producer declares; empty: none declares anything."""
+    """Type and definition of the declared schema of each topic; empty: no declared schemas."""
 
     def definitions(self) -> dict[str, Definition]:
-        """What producers declare, by topic; only those that do."""
+        """Returns declared schemas by topic, without topics that have none."""
         found = zip(self.topics, self.schemas, strict=False)
         return {topic: Definition(*schema) for topic, schema in found if schema != _NO_SCHEMA}
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a batch consists of."""
+    """The contents of a batch."""
 
     batch_id: int
     producer: str
     files: tuple[StagedFile, ...]
     """In the order of publishing."""
     behind: dict[str, tuple[int, int]]
-    """Of each topic (ledger id, entry id) of its last entry before anything of this batch was published."""
+    """(ledger id, entry id) of each topic's last entry before this batch was published."""
 
     @property
     def rows(self) -> int:
@@ -72,10 +71,10 @@ class Manifest:
 
 
 def staging_folder(option: str, given: str) -> Path:
-    """A folder that all machines see under the same path.
+    """Returns a folder that all machines can access by the same path.
 
-    :param option: what the user calls it
-    :raises InvalidOption: it is no path of a file system
+    :param option: name of the option, for errors
+    :raises InvalidOption: the text is not a path of a file system
     """
     parts = urlsplit(given)
     if parts.scheme not in ("", "file") or parts.netloc:
@@ -87,7 +86,7 @@ def staging_folder(option: str, given: str) -> Path:
 
 
 class FileWriter:
-    """A staged file as it grows; nobody reads it before :meth:`finish`."""
+    """A staged file during writing; it is not read before :meth:`finish`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -112,7 +111,7 @@ class FileWriter:
         self._largest = max(self._largest, len(entry.payload))
 
     def finish(self) -> StagedFile:
-        """Makes it durable."""
+        """Makes the file durable."""
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
@@ -124,7 +123,7 @@ class FileWriter:
         )
 
     def give_up(self) -> None:
-        """Removes it."""
+        """Removes the file."""
         self._file.close()
         self._path.unlink(missing_ok=True)
 
@@ -136,15 +135,15 @@ class Staging:
         self.folder = folder
 
     def writer(self, batch_id: int, partition_id: int) -> FileWriter:
-        """A file for one attempt of a task."""
+        """Returns a new file for one attempt of a task."""
         self.folder.mkdir(parents=True, exist_ok=True)
         return FileWriter(self.folder / f"{batch_id}-{partition_id}-{os.urandom(8).hex()}.rows")
 
     def producer(self, *, may_begin: bool) -> str:
-        """The producers' name, made up once and kept here.
+        """Returns the producers' name, which is generated once and kept in the folder.
 
         :param may_begin: whether nothing can have been published under an earlier name
-        :raises StagingDamaged: there is none, and there should be
+        :raises StagingDamaged: the name is missing, although the query has run before
         """
         path = self.folder / "producer"
         if not path.exists():
@@ -159,12 +158,12 @@ class Staging:
         return path.read_text()
 
     def claim(self, query: str) -> None:
-        """Makes the folder that of one query, for ever.
+        """Assigns the folder permanently to one query.
 
-        Another query counts its batches anew: its first ones would be taken for those that are published.
+        Another query numbers its batches from the start, so that its first ones would count as published.
 
-        :param query: its id, which its checkpoint keeps
-        :raises InvalidOption: the folder is another query's
+        :param query: its id, from the checkpoint
+        :raises InvalidOption: the folder belongs to another query
         """
         path = self.folder / "query"
         if not path.exists():
@@ -178,9 +177,9 @@ class Staging:
             )
 
     def manifest(self, batch_id: int) -> Manifest | None:
-        """What the batch was decided to be; None while it is not.
+        """Returns the fixed contents of the batch; None: not fixed yet.
 
-        :raises StagingDamaged: it cannot be understood
+        :raises StagingDamaged: the manifest is malformed
         """
         path = self._manifest_path(batch_id)
         try:
@@ -190,7 +189,7 @@ class Staging:
         return _parsed_manifest(path, text)
 
     def decide(self, manifest: Manifest) -> tuple[Manifest, bool]:
-        """What the batch is, and whether it was this that decided it."""
+        """Fixes the contents of the batch; returns them, and whether this call fixed them."""
         path = self._manifest_path(manifest.batch_id)
         body = json.dumps({"version": _VERSION, **asdict(manifest)}).encode()
         first = self._appear(path, b"%08x\n%s\n" % (crc32c(body), body))
@@ -202,9 +201,9 @@ class Staging:
         return found, False
 
     def check(self, manifest: Manifest) -> None:
-        """Reads every staged file once.
+        """Reads and checks every staged file.
 
-        :raises StagingDamaged: one is missing or is not what was written, by its name
+        :raises StagingDamaged: a file is missing or damaged; the text names it
         """
         for staged in manifest.files:
             path = self.folder / staged.name
@@ -224,7 +223,7 @@ class Staging:
                 )
 
     def entries(self, manifest: Manifest) -> Iterator[CutEntry]:
-        """What is to be published, in order; see :meth:`check`."""
+        """Yields the entries to publish, in order; see :meth:`check`."""
         for staged in manifest.files:
             with (self.folder / staged.name).open("rb") as file:
                 while header := file.read(_HEADER.size):
@@ -233,22 +232,22 @@ class Staging:
                     yield CutEntry(staged.topics[topic], count, metadata, file.read(payload_size))
 
     def published(self, batch_id: int) -> bool:
-        """Whether all of the batch was confirmed."""
+        """Whether the whole batch was confirmed."""
         return self._published_path(batch_id).exists()
 
     def publish_is_done(self, manifest: Manifest) -> None:
-        """Remembers it, and removes staged files of this and of earlier batches."""
+        """Records that the batch is published, and removes staged files of this and of earlier batches."""
         self._appear(self._published_path(manifest.batch_id), b"")
         for path in sorted(self.folder.iterdir()):
             batch, separator, rest = path.name.partition("-")
             if batch == "draft":
-                # Of a process that was killed while it decided something.
+                # Left by a process that was killed while it wrote a manifest.
                 path.unlink(missing_ok=True)
             elif separator and batch.isdigit() and _is_past(int(batch), rest, manifest.batch_id):
                 path.unlink(missing_ok=True)
 
     def forget(self, batch_id: int, files: Iterable[StagedFile]) -> None:
-        """Removes what an attempt that failed has staged, unless the batch was decided to be it."""
+        """Removes the staged files of a failed attempt, unless the manifest of the batch names them."""
         decided = self.manifest(batch_id)
         kept = {each.name for each in decided.files} if decided is not None else set()
         for each in files:
@@ -262,7 +261,7 @@ class Staging:
         return self.folder / f"{batch_id}-published"
 
     def _appear(self, path: Path, content: bytes) -> bool:
-        """Makes a file with all of its content at once, durably; False when there is one already."""
+        """Creates a file atomically and durably; False: it exists already."""
         draft = path.with_name(f"draft-{os.urandom(8).hex()}")
         with draft.open("xb") as file:
             file.write(content)
@@ -279,7 +278,8 @@ class Staging:
 
 
 def _is_past(batch_id: int, rest: str, published: int) -> bool:
-    """The last batch's manifest stays: it may be run again until Spark knows that it is done."""
+    """Whether a file belongs to an earlier batch. The last batch's manifest stays, because Spark may run the
+    batch again until it has recorded it as done."""
     return batch_id < published or (batch_id == published and rest.endswith(".rows"))
 
 
