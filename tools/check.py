@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Lint, types, and the unit tests that a change touches: what to run before each commit.
+"""Runs lint, type checks, and the unit tests that a change affects, before a commit.
 
     tools/check.py [BASE]
 
-The change is what differs from BASE (HEAD: what is not committed yet), files that git does not know included.
-A test is touched when it changed, or when it imports, over whatever modules, one that did. A table, a page or
-another file that is no module counts as the module of its name, else as all modules of its package, and it
-touches the tests that name it. When a test's helpers or the project's settings changed, all unit tests are.
+The change is the difference from BASE (HEAD: uncommitted changes), including untracked files. A test is
+affected if it changed, or if it imports a changed module, directly or indirectly. A table, a page or another
+file that is not a module counts as the module of its name, else as all modules of its package, and it affects
+the tests that name it. If test helpers or the project's settings changed, all unit tests are affected.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ import grimp
 
 ROOT = Path(__file__).resolve().parents[1]
 _ALL = ("pyproject.toml", "tests/conftest.py", "tests/harness/")
-"""A change of these may touch every test."""
+"""Changes of these affect every test."""
 
 
 def changed(base: str) -> list[str]:
-    """Paths of what differs from ``base``."""
+    """Returns the paths of files that differ from ``base``."""
     known = subprocess.run(
         ["git", "diff", "--name-only", base], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -42,12 +42,12 @@ def changed(base: str) -> list[str]:
 
 
 def module_of(path: str) -> str:
-    """The module in a file below src."""
+    """Returns the module of a file below src."""
     return ".".join(Path(path).with_suffix("").parts[1:]).removesuffix(".__init__")
 
 
 def modules_of(path: str, known: Collection[str]) -> set[str]:
-    """The modules that a file below src is, or that read it.
+    """Returns the modules of a file below src, or those that read it.
 
     :param known: all modules
     """
@@ -75,7 +75,7 @@ def _imports(path: Path) -> frozenset[str]:
 
 
 def imported(test: Path) -> set[str]:
-    """Modules of Magnetar that a test names, itself or over helpers beside it or in the harness."""
+    """Returns the modules of Magnetar that a test imports, itself or through helpers."""
     names, read, waiting = set[str](), set[Path](), [test]
     while waiting:
         path = waiting.pop()
@@ -90,12 +90,12 @@ def imported(test: Path) -> set[str]:
 
 
 def _folder_of_tests(path: Path) -> Path:
-    """The innermost folder around a file that has tests."""
+    """Returns the innermost folder around a file that has tests."""
     return next(folder for folder in path.parents if any(folder.glob("test_*.py")) or folder == ROOT)
 
 
 def touched(paths: list[str]) -> list[str]:
-    """The unit tests that a change of these files touches."""
+    """Returns the unit tests that a change of these files affects."""
     if any(path.startswith(_ALL) for path in paths):
         return ["tests/unit"]
     graph = grimp.build_graph("magnetar")
@@ -118,7 +118,7 @@ def touched(paths: list[str]) -> list[str]:
 
 
 def run(*command: str) -> bool:
-    """Whether it succeeds; it prints for itself."""
+    """Runs a command, which prints its output; returns whether it succeeded."""
     began = time.monotonic()
     good = subprocess.run(command, cwd=ROOT, check=False).returncode == 0
     print(
@@ -129,7 +129,7 @@ def run(*command: str) -> bool:
 
 
 def main() -> int:
-    """0 when all is well."""
+    """Returns 0 on success."""
     tests = touched(changed(sys.argv[1] if len(sys.argv) > 1 else "HEAD"))
     commands = [("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",), ("lint-imports",)]
     if tests:

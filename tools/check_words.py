@@ -1,6 +1,6 @@
 """Finds words that docs/glossary.md replaces, in code and docs: ``python tools/check_words.py``.
 
-The last column of the glossary's table has them. A word counts wherever it stands in a name: ``door`` also in
+The last column of the glossary's table lists them. A word counts also as part of a name: ``door`` also in
 ``open_doors`` and ``DoorTls``.
 """
 
@@ -20,7 +20,7 @@ _PIECES = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 def replaced(text: str) -> Mapping[str, str]:
-    """The words of the table's last column, and the terms to use."""
+    """Returns the words of the table's last column, with the terms to use."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
@@ -31,7 +31,7 @@ def replaced(text: str) -> Mapping[str, str]:
 
 
 def words(line: str) -> Iterator[str]:
-    """The words of a line in the singular and in lower case, those inside of names too."""
+    """Yields the words of a line in singular and lower case, including those inside names."""
     for piece in _PIECES.findall(line):
         word = piece.lower()
         yield word

@@ -29,17 +29,17 @@ from java_servers import JavaServer, free_port  # noqa: E402
 READY_SECONDS = 180.0
 STOP_SECONDS = 30.0
 _SESSION_MS = 8000
-"""So long topics of a broker that is lost are served by nobody, at most."""
+"""The longest time for which topics of a lost broker are not served."""
 _NOTE = "cluster.json"
 _MARK = "Magnetar proxy is serving"
 
 
 class Trouble(Exception):
-    """The cluster cannot be started, or ended; the text says why."""
+    """The cluster cannot be started or stopped; the text says why."""
 
 
 class Running:
-    """The processes of a cluster, noted in its folder."""
+    """The processes of a cluster, recorded in its folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -49,7 +49,7 @@ class Running:
         )
 
     def start(self, name: str, command: Sequence[str], folder: Path) -> None:
-        """Starts one that goes on when this process has ended; what it says goes to ``out`` in its folder."""
+        """Starts a process that outlives this one; its output goes to ``out`` in its folder."""
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "out").open("ab") as out:
             process = subprocess.Popen(
@@ -65,14 +65,14 @@ class Running:
         return [each for each in self._known if each["born"] and born(int(str(each["pid"]))) == each["born"]]
 
     def check(self) -> None:
-        """:raises Trouble: one has ended"""
+        """:raises Trouble: a process has ended"""
         gone = [each for each in self._known if each not in self.alive]
         if gone:
             said = Path(str(gone[0]["out"])).read_text(errors="replace")[-2000:]
             raise Trouble(f"{gone[0]['name']} has ended:\n{said}")
 
     def end(self) -> None:
-        """Ends all, the last one first."""
+        """Stops all processes, the last one first."""
         for each in reversed(self._known):
             pid = int(str(each["pid"]))
             for number in (signal.SIGTERM, signal.SIGKILL):
@@ -84,7 +84,7 @@ class Running:
 
 
 def born(pid: int) -> str:
-    """When a process began, in the kernel's ticks; empty: there is none, or it has ended."""
+    """Returns the start time of a process, in the kernel's ticks; empty: it does not exist, or has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -93,13 +93,13 @@ def born(pid: int) -> str:
 
 
 def wait(done: Callable[[], bool], seconds: float) -> bool:
-    """Whether it is done in time."""
+    """Waits; returns whether ``done`` became true in time."""
     deadline = time.monotonic() + seconds
     while not done():
         if time.monotonic() > deadline:
             return False
         with suppress(ChildProcessError):
-            # What this process has started itself.
+            # Collects children of this process.
             os.waitpid(-1, os.WNOHANG)
         time.sleep(0.1)
     return True
@@ -199,7 +199,7 @@ def launch(running: Running, servers: Sequence[JavaServer]) -> None:
 
 
 def wait_for(running: Running, ready: Callable[[], bool], what: str) -> None:
-    """:raises Trouble: it does not come, or something else has ended"""
+    """:raises Trouble: it is not ready in time, or a process has ended"""
 
     def looked() -> bool:
         running.check()

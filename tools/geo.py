@@ -31,11 +31,11 @@ _LOOK_SECONDS = 0.2
 
 
 class Stopped(Exception):
-    """A signal asked for the end."""
+    """A signal has requested the end."""
 
 
 class Stop:
-    """Whether a signal has asked for the end; looked at between steps, so that no process is forgotten."""
+    """Whether a signal has requested the end; checked between steps, so that no process is left behind."""
 
     def __init__(self) -> None:
         self._asked = False
@@ -46,7 +46,7 @@ class Stop:
         self._asked = True
 
     def check(self) -> None:
-        """:raises Stopped: the end was asked for"""
+        """:raises Stopped: a signal has requested the end"""
         if self._asked:
             raise Stopped
 
@@ -67,7 +67,7 @@ class Cluster:
 
 
 def start(running: Running, stop: Stop, clusters: Sequence[Cluster]) -> None:
-    """:raises Trouble: a port is taken, or a broker does not come up"""
+    """:raises Trouble: a port is in use, or a broker does not start"""
     for port in [port for each in clusters for port in (each.binary_port, each.http_port)]:
         check_free(port)
     for each in clusters:
@@ -85,7 +85,7 @@ def start(running: Running, stop: Stop, clusters: Sequence[Cluster]) -> None:
 
 
 def check_free(port: int) -> None:
-    """:raises Trouble: somebody listens there"""
+    """:raises Trouble: the port is in use"""
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -98,7 +98,7 @@ def check_free(port: int) -> None:
 
 
 def commands(clusters: Sequence[Cluster]) -> Iterator[list[str]]:
-    """What makes a mesh of them: each cluster has a record of every other one."""
+    """Yields the commands for a mesh, in which each cluster has a record of every other one."""
     names = ",".join(each.name for each in clusters)
     tenant = NAMESPACE.partition("/")[0]
     for each in clusters:
@@ -112,7 +112,7 @@ def commands(clusters: Sequence[Cluster]) -> Iterator[list[str]]:
 
 
 def connect(stop: Stop, clusters: Sequence[Cluster]) -> None:
-    """Runs the commands and prints them. :raises Trouble: one fails"""
+    """Runs the commands and prints them. :raises Trouble: a command fails"""
     environment = {**os.environ}
     environment.pop("PULSAR_CLIENT_CONF", None)
     for words in commands(clusters):
@@ -152,7 +152,7 @@ def say(text: str) -> None:
 
 
 def run(folder: Path, clusters: Sequence[Cluster]) -> None:
-    """Until a signal. :raises Trouble: a broker does not start, or ends by itself"""
+    """Runs until a signal. :raises Trouble: a broker does not start, or ends by itself"""
     stop = Stop()
     running = Running(folder)
     try:

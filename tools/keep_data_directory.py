@@ -1,8 +1,8 @@
-"""Makes a data directory with this release and keeps it for the tests of all later ones.
+"""Creates a data directory with this release and keeps it for the tests of later releases.
 
     python tools/keep_data_directory.py VERSION
 
-Writes ``tests/integration/data_directories/VERSION.tar.gz``. Run once a release, before its tag.
+Writes ``tests/integration/data_directories/VERSION.tar.gz``. Run it once per release, before the tag.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Order(pulsar.schema.Record):  # type: ignore[misc]
 
 
 def fill(client: pulsar.Client) -> None:
-    """What tests/integration/test_data_directories.py expects to find."""
+    """Publishes what tests/integration/test_data_directories.py expects."""
     for topic in ("persistent://public/default/kept", "persistent://sample/standalone/ns1/kept"):
         consumer = client.subscribe(topic, "half", initial_position=pulsar.InitialPosition.Earliest)
         client.subscribe(topic, "none", initial_position=pulsar.InitialPosition.Earliest).close()
@@ -49,7 +49,7 @@ def main(version: str) -> None:
         server.start()
         client = pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
         fill(client)
-        # Killed, not stopped: the tail of the log is to be replayed, too.
+        # Killed, not stopped, so that the tail of the log must be replayed.
         server.kill()
         client.shutdown()
         target = ROOT / "tests" / "integration" / "data_directories" / f"{version}.tar.gz"

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Counts what makes the source hard to read, and a start slow; fails where a figure exceeds its bound in
-``pyproject.toml``.
+"""Counts properties that make the source hard to read, or a start slow; fails if a figure exceeds its bound
+in ``pyproject.toml``.
 
     tools/measure_source.py [--list FIGURE]
 
 Prints one line for each figure: its value and its bound (``[tool.magnetar.bounds]``). ``--list`` prints the
-places that a figure counts. Generated modules (``*_pb2.py``) are left aside.
+places that a figure counts. Generated modules (``*_pb2.py``) are ignored.
 """
 
 from __future__ import annotations
@@ -83,12 +83,12 @@ class Module:
 
 
 def modules() -> list[Module]:
-    """All files of the source that somebody wrote."""
+    """Returns all files of the source that are not generated."""
     return [Module(path) for path in sorted(SOURCE.rglob("*.py")) if not path.stem.endswith("_pb2")]
 
 
 def measure(source: list[Module]) -> Found:
-    """The places that each figure counts."""
+    """Returns the places that each figure counts."""
     found: Found = {name: [] for name in TITLES}
     for module in source:
         _measure_file(module, found)
@@ -101,7 +101,7 @@ def measure(source: list[Module]) -> Found:
 
 
 def started() -> list[str]:
-    """The modules that a broker has imported when it serves, without those of the bare interpreter."""
+    """Returns the modules that a serving broker has imported, without those of the bare interpreter."""
     environment = {**os.environ, "PYTHONPATH": str(SOURCE.parent)}
     with tempfile.TemporaryDirectory() as folder:
         process = subprocess.run(
@@ -143,7 +143,7 @@ def _measure_node(module: Module, node: ast.AST, found: Found) -> None:
 
 
 def _is_import_or_text(node: ast.stmt) -> bool:
-    """An import, or a docstring of whatever it stands in or behind."""
+    """Whether a statement is an import, or a docstring."""
     return isinstance(node, ast.Import | ast.ImportFrom) or (
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)
@@ -176,7 +176,7 @@ def _ignores(path: Path) -> Iterator[int]:
 
 
 def _measure_classes(source: list[Module], found: Found) -> None:
-    """Counts Protocols and names that several classes have."""
+    """Counts Protocols, and names that several classes have."""
     places: dict[str, list[str]] = defaultdict(list)
     protocols: list[tuple[str, str, frozenset[str]]] = []
     methods: list[frozenset[str]] = []
@@ -203,7 +203,7 @@ def _without_index(node: ast.expr) -> ast.expr:
 
 
 def _members(node: ast.ClassDef) -> frozenset[str]:
-    """Names of methods, and of attributes that the class or its constructor assigns."""
+    """Returns the names of methods, and of attributes that the class or its constructor assigns."""
     found = set()
     for each in ast.walk(node):
         if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lists the names and defaults that users and their programs rely on, one to a line.
+"""Lists the names and defaults that users and their programs rely on, one per line.
 
     tools/outside_names.py [--record]
 
@@ -51,7 +51,7 @@ _VARIABLE = re.compile(r"(MAGNETAR|PULSAR)_[A-Z][A-Z_]+")
 
 
 def names() -> list[str]:
-    """All lines, sorted."""
+    """Returns all lines, sorted."""
     found = [
         *_settings(),
         *_commands(),
@@ -116,7 +116,7 @@ def _metrics() -> Iterator[str]:
 
 
 def _telemetry() -> Iterator[str]:
-    """Instruments with kind and unit, and the names of attributes."""
+    """Yields instruments with kind and unit, and the names of attributes."""
     for value in vars(instruments).values():
         for each in value if isinstance(value, tuple | list) else (value,):
             if isinstance(each, instruments.Instrument):
@@ -128,7 +128,7 @@ def _telemetry() -> Iterator[str]:
 
 
 def _of_source() -> Iterator[str]:
-    """What only the text of the source tells: environment variables, log events, and tables of SQLite."""
+    """Yields names that are only in the source text: environment variables, log events, and SQLite tables."""
     for path in sorted(SOURCE.rglob("*.py")):
         if path.stem.endswith("_pb2"):
             continue
@@ -143,7 +143,7 @@ def _of_source() -> Iterator[str]:
 
 
 def _of_log(call: ast.Call) -> Iterator[str]:
-    """The event of a call of a logger, with its fields."""
+    """Yields the event of a logger call, with its fields."""
     if not (
         isinstance(call.func, ast.Attribute)
         and call.func.attr in ("debug", "info", "warning", "error", "exception", "critical")

@@ -1,9 +1,8 @@
-"""Records what Apache ZooKeeper answers, for the test of its model: `python tools/record_zookeeper.py FILE`.
+"""Records answers of Apache ZooKeeper for the test of its model: `python tools/record_zookeeper.py FILE`.
 
-Each line of the file is of one connection: ``connect NAME``, ``cut NAME``, ``wait MILLISECONDS``,
-``ask NAME what packet``, and ``told NAME packet`` or ``ended NAME`` for all that comes of it. Packets are
-hexadecimal, without their length. Where a session is taken up again its number and password are those that
-the server gave.
+Each line of the file belongs to one connection: ``connect NAME``, ``cut NAME``, ``wait MILLISECONDS``,
+``ask NAME what packet``, and ``told NAME packet`` or ``ended NAME`` for the results. Packets are hexadecimal,
+without their length. When a session is resumed, its number and password are those from the server.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from magnetar.metadata.zookeeper.multi import multi
 
 _ANSWER_SECONDS = 30.0
 _QUIET_SECONDS = 0.1
-"""After an answer, what others are told of it has come, too."""
+"""Time after an answer in which its events on other connections arrive."""
 _TICK_MS = 2000
 _SESSION_MS = 30_000
 _PERSISTENT, _RECURSIVE = 0, 1
 
 
 class Recorder:
-    """Talks with one server over named connections."""
+    """Records named connections to one server."""
 
     def __init__(self, port: int) -> None:
         self.lines: list[str] = []
@@ -43,7 +42,7 @@ class Recorder:
         self._xid = 0
 
     def connect(self, name: str, greeting: bytes, what: str) -> messages.Greeting | None:
-        """None: the server ended the connection without a word."""
+        """Connects; None: the server closed the connection without an answer."""
         self.lines.append(f"connect\t{name}")
         self._sockets[name] = socket.create_connection(("127.0.0.1", self._port))
         self._received[name] = b""
@@ -71,7 +70,7 @@ class Recorder:
         return self._listen().get(name, [])
 
     def _listen(self) -> dict[str, list[bytes]]:
-        """What comes on each connection until nothing comes any more."""
+        """Returns the packets of each connection until no more arrive."""
         ended = set()
         while ready := select.select(list(self._sockets.values()), [], [], _QUIET_SECONDS)[0]:
             for name in [name for name, each in self._sockets.items() if each in ready]:
@@ -99,7 +98,7 @@ class Recorder:
 
 
 def watching(path: str) -> bytes:
-    """A read that leaves a watch which ends with its first event."""
+    """Returns a read with a one-time watch."""
     into = bytearray()
     put_text(into, path)
     put_bool(into, True)
@@ -114,7 +113,7 @@ def add_watch(path: str, mode: int) -> bytes:
 
 
 def set_watches(last_zxid: int, *kinds: list[str]) -> bytes:
-    """Of data, of nodes that are not there, of children, persistent, recursive."""
+    """Returns a request that sets watches: of data, missing nodes, children, persistent, recursive."""
     into = bytearray()
     put_long(into, last_zxid)
     for paths in kinds:

@@ -1,8 +1,8 @@
-"""The Spark source's tests against Apache Pulsar standalone: ``tools/spark_on_pulsar.py [PYTEST ARGUMENTS]``.
+"""Runs the Spark tests against Apache Pulsar standalone: ``tools/spark_on_pulsar.py [PYTEST ARGUMENTS]``.
 
-Maven fetches Apache Pulsar (230 MB) the first time, into ``.bench``, where the benchmarks keep it too. A
-server of its own is started on free ports and ended again. Tests of what is Magnetar's own are skipped, each
-with its reason.
+Maven fetches Apache Pulsar (230 MB) the first time, into ``.bench``, which the benchmarks use, too. The tool
+starts a server on free ports and stops it again. Tests of Magnetar's own features are skipped, with the
+reason.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from bench.servers import ApachePulsar  # noqa: E402
 
 MEMORY = ["-Xms768m", "-Xmx768m", "-XX:MaxDirectMemorySize=768m"]
 SETTINGS = {
-    # Ledgers as short as those of Magnetar in the same tests: they roll, and are trimmed, all the time.
+    # Ledgers as short as those of Magnetar in the same tests, so that they roll and are trimmed often.
     "managedLedgerMaxEntriesPerLedger": "50",
     "managedLedgerMinLedgerRolloverTimeMinutes": "0",
 }
 
 
 def main() -> int:
-    """Exit code of pytest."""
+    """Returns the exit code of pytest."""
     jars = fetch_jars()
     with tempfile.TemporaryDirectory(prefix="pulsar-") as folder:
         server = ApachePulsar(
