@@ -1,1 +1,1 @@
-"""Benchmarks beside real peers: ``python -m bench`` measures, ``docs/benchmarks.md`` is what it writes."""
+"""Benchmarks with real peers: ``python -m bench`` measures and writes ``docs/benchmarks.md``."""

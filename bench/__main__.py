@@ -2,9 +2,9 @@
 
     python -m bench [--rounds 3] [--seconds 6] [--only NAME,...] [--servers NAME,...] [--page-only]
 
-The servers run at the same time and are idle but for the one that is measured; each workload goes round all
-of them before it comes to the first again, so that a change of the machine's mood meets all. The figures of
-every single run are kept in ``docs/benchmarks/results.json``. ``PEERS=redis,nats`` adds those.
+The servers run at the same time, and all except the measured one are idle. Each round of a workload measures
+all servers, so that changes of the machine's load affect all of them. The figures of every run are kept in
+``docs/benchmarks/results.json``. ``PEERS=redis,nats`` adds these servers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RESULTS = ROOT / "docs" / "benchmarks" / "results.json"
 
 
 def servers(folder: Path, jars: Path | None) -> list[Server]:
-    """All servers that are compared."""
+    """Returns all compared servers."""
     found: list[Server] = [
         Magnetar("magnetar", "Magnetar", "magnetar", folder / "magnetar"),
         Magnetar("magnetar-pure", "Magnetar, interpreted", "pure", folder / "magnetar-pure", pure=True),
@@ -56,7 +56,7 @@ def servers(folder: Path, jars: Path | None) -> list[Server]:
 
 
 def machine() -> dict[str, str]:
-    """What this was measured on."""
+    """Returns a description of the machine."""
     cpu = next(
         (
             line.partition(":")[2].strip()
@@ -81,13 +81,13 @@ def machine() -> dict[str, str]:
 
 
 def warm_up(bench: Bench, server: Server) -> None:
-    """A JVM is fast only when it has compiled what is hot."""
+    """Warms up a server, because a JVM is fast only after compiling hot code."""
     longer = Bench(bench.seconds * 2, bench.java, count=1_000_000)
     next(each for each in WORKLOADS if each.name == "unbatched").measure(longer, server)
 
 
 def measure(workload: Workload, bench: Bench, server: Server) -> dict[str, Any]:
-    """One run; a void one is tried once more."""
+    """Measures one run; repeats a void one once."""
     for last in (False, True):
         try:
             return dict(workload.measure(bench, server))
@@ -114,7 +114,7 @@ def main() -> int:
 
 
 def collect(arguments: argparse.Namespace, results: dict[str, Any]) -> None:
-    """Runs what is asked for and keeps the figures as they come."""
+    """Runs the requested workloads and records the figures of each run."""
     only = [name for name in arguments.only.split(",") if name]
     unknown = set(only) - {workload.name for workload in WORKLOADS}
     if unknown:
@@ -155,7 +155,7 @@ def collect(arguments: argparse.Namespace, results: dict[str, Any]) -> None:
 def _rounds(
     rounds: int, workload: Workload, bench: Bench, running: list[Server], kept: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """All rounds of one workload; figures of servers that do not run now stay as they were."""
+    """Runs all rounds of one workload; figures of servers that do not run stay unchanged."""
     found: dict[str, Any] = dict(kept or {})
     taking_part = [s for s in running if not workload.servers or s.name in workload.servers]
     for server in taking_part:

@@ -38,13 +38,13 @@ _STRATEGIES = (
 
 @dataclass(frozen=True)
 class Given:
-    """Load, and who has it at first."""
+    """Load and its initial distribution."""
 
     brokers: Sequence[str]
     stats: dict[str, BundleStats]
     owners: dict[str, str]
     capacity: float
-    """Bytes a second that fill a broker."""
+    """Capacity of a broker in bytes per second."""
 
 
 @dataclass(frozen=True)
@@ -52,17 +52,17 @@ class Round:
     moves: int
     micros: float
     usage: Sequence[float]
-    """Of each broker afterwards, as a share."""
+    """Usage of each broker after the round, as a fraction."""
 
 
 def scattered(random: Random) -> Given:
-    """Bundles of very different load, spread without looking at it."""
+    """Returns bundles of very different load, distributed regardless of it."""
     brokers = [f"broker-{number:03}:8080" for number in range(BROKERS)]
     return _given(random, brokers, brokers)
 
 
 def joined(random: Random) -> Given:
-    """The same on nine tenths of the brokers; the others have just come."""
+    """Returns the same on nine tenths of the brokers; the others are new."""
     brokers = [f"broker-{number:03}:8080" for number in range(BROKERS)]
     return _given(random, brokers, brokers[: BROKERS * 9 // 10])
 
@@ -140,7 +140,7 @@ def apaches(given: Given, shedder: str, placement: str, jars: Path) -> list[Roun
 
 
 def row(what: str, who: str, given: Given, rounds: Sequence[Round]) -> str:
-    """What Java measures of itself holds this program's own work around the decisions, so it is left out."""
+    """Returns a row without Java's own times, which include the work of this program around the decisions."""
     before, after = _usage(given, given.owners), rounds[-1].usage
     moves = [each.moves for each in rounds]
     last = max((number + 1 for number, count in enumerate(moves) if count), default=0)
@@ -159,7 +159,7 @@ def row(what: str, who: str, given: Given, rounds: Sequence[Round]) -> str:
 
 
 def costs() -> None:
-    """What a leader does for each report and for each bundle that is placed, and how large a report is."""
+    """Prints a leader's work for each report and each placed bundle, and the size of a report."""
     given = scattered(Random(7))
     load = ClusterLoad()
     _report(load, given, given.owners, 0)
@@ -180,7 +180,7 @@ def _take(load: ClusterLoad, text: str, number: int) -> None:
 
 
 def _micros(work: Callable[[int], object]) -> float:
-    """The median of many."""
+    """Returns the median of many runs in microseconds."""
     times = []
     for number in range(300):
         began = time.perf_counter()

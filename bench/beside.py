@@ -1,4 +1,4 @@
-"""Measuring one thing on Magnetar and on Apache Pulsar, one after the other."""
+"""Measures Magnetar and Apache Pulsar, one after the other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Figures = dict[str, Any]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Those that :func:`side_by_side` goes by."""
+    """Adds the options of :func:`side_by_side`."""
     parser.add_argument("--servers", default="magnetar,pulsar")
     add_jars(parser)
 
@@ -24,10 +24,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def side_by_side(
     options: argparse.Namespace, measure: Callable[[Server], Figures], settings: dict[str, str] | None = None
 ) -> Figures:
-    """The machine, and what was measured on each server, by its name.
+    """Returns the machine, and the figures of each server, by its name.
 
-    :param settings: of Apache Pulsar's
-    :raises Void: a run says nothing
+    :param settings: of Apache Pulsar
+    :raises Void: a run is void
     """
     found: Figures = {
         **conditions(),

@@ -1,4 +1,4 @@
-"""A certificate for this machine, which the servers that are compared show on their ports with TLS."""
+"""A certificate for this machine, which the compared servers use on their TLS ports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DAYS = 30
 
 
 def make_certificate(folder: Path) -> tuple[Path, Path]:
-    """Writes a certificate for 127.0.0.1 that stands for itself, and its key (RSA of 2048 bits)."""
+    """Writes a self-signed certificate for 127.0.0.1, and its key (RSA with 2048 bits)."""
     key = rsa.generate_private_key(65537, 2048)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.datetime.now(datetime.UTC)

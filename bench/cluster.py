@@ -48,7 +48,7 @@ class Run:
         return f"persistent://public/default/bench-{self._topics}"
 
     def warm_up(self) -> None:
-        """A JVM is fast only when it has compiled what is hot; bookies are JVMs."""
+        """Warms up, because a JVM is fast only after compiling hot code, and bookies are JVMs."""
         flags = ("-s", "100", "-db", "-q", "10000", "-time", str(self._seconds * 3), "--warmup-time", "0")
         perf(self._server, "run", self.topic(), *flags)
 
@@ -56,7 +56,7 @@ class Run:
         topic = self.topic()
         duration = ("-time", str(self._seconds), "--warmup-time", "2")
         found = self._with_bookies(lambda: perf(self._server, "run", topic, "--keep", *duration, *flags))
-        # Brokers are compared by the message, and have their work with entries: how they are filled counts.
+        # Brokers are compared per message, but work per entry, so the number of messages in an entry matters.
         admin = AdminClient(self._server.admin_url)
         entries = admin.topic_internal_stats(topic)["entriesAddedCounter"]
         admin.delete_topic(topic, force=True)
@@ -67,9 +67,9 @@ class Run:
         topic = self.topic()
         count = str(int(60_000 * self._seconds))
         perf(self._server, "produce", topic, "-m", count, "-r", "0", "-s", "100", "-db", "--warmup-time", "0")
-        # Without it the broker would delete them: nobody had come for them.
+        # Without a subscription the broker would delete the messages.
         AdminClient(self._server.admin_url).create_subscription(topic, "sub", -1, -1)
-        # What is in memory of the broker would be read from there.
+        # Restart, so that messages are not read from the broker's memory.
         self._server.stop()
         self._server.start()
         flags = ("-sp", "Earliest", "-m", count, "-q", "10000")

@@ -1,4 +1,4 @@
-"""Apache ZooKeeper, three Apache bookies, and a broker on them: ours, or Apache Pulsar's."""
+"""Apache ZooKeeper, three Apache bookies, and a broker on them: Magnetar's or Apache Pulsar's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BOOKIE_MEMORY = ["-Xms96m", "-Xmx256m", "-XX:MaxDirectMemorySize=256m", "-XX:+U
 
 @dataclass
 class BookKeeper:
-    """One ZooKeeper and three bookies, with journals that are synced."""
+    """One ZooKeeper and three bookies with synced journals."""
 
     folder: Path
     jars: Path
@@ -110,7 +110,7 @@ class BookKeeper:
             time.sleep(0.05)
 
     async def session(self) -> ZooKeeperMetadataStore:
-        """A session of one's own with ZooKeeper, on the loop that runs."""
+        """Returns a new ZooKeeper session on the running loop."""
         io = real_io(asyncio.get_running_loop(), Path("/"))
         return await ZooKeeperMetadataStore.open_store(
             Outside(io.loop, io.clock, io.randomness, io.network),
@@ -119,11 +119,11 @@ class BookKeeper:
         )
 
     def cpu_seconds(self) -> float:
-        """Of the bookies."""
+        """Processor time of the bookies."""
         return cpu_seconds([each.pid for name, each in self.processes.items() if name != "zookeeper"])
 
     def resident_mb(self) -> float:
-        """Of ZooKeeper and the bookies."""
+        """Memory of ZooKeeper and the bookies."""
         return resident_megabytes([each.pid for each in self.processes.values()])
 
     def stop(self) -> None:
@@ -141,12 +141,12 @@ def _listens(port: int) -> bool:
 
 @dataclass
 class ClusterBroker(Server):
-    """A broker on servers of its own: entries go to three bookies, two have them before the receipt."""
+    """A broker with its own servers: entries go to three bookies, and two store them before the receipt."""
 
     jars: Path = Path()
     bookkeeper: BookKeeper | None = None
     further: dict[str, str] = field(default_factory=dict)
-    """Settings that count before all others."""
+    """Settings that override all others."""
 
     def settings(self) -> dict[str, str]:
         assert self.bookkeeper is not None
@@ -171,20 +171,20 @@ class ClusterBroker(Server):
         return str(path)
 
     def start(self) -> float:
-        """Seconds that the broker alone took."""
+        """Starts everything; returns the seconds of the broker alone."""
         if self.bookkeeper is None:
             self.bookkeeper = BookKeeper(self.folder / "bookkeeper", self.jars)
             self.bookkeeper.start()
         return super().start()
 
     def stop_all(self) -> None:
-        """The broker, and what it stands on."""
+        """Stops the broker and its servers."""
         super().stop()
         if self.bookkeeper is not None:
             self.bookkeeper.stop()
 
     def healthy(self) -> bool:
-        """Whether it has published something and read it again."""
+        """Whether the health check succeeds."""
         connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=60)
         try:
             connection.request("GET", "/admin/v2/brokers/health")
@@ -229,11 +229,11 @@ def several(
     settings: Mapping[str, str],
     started: int | None = None,
 ) -> Iterator[list[ClusterBroker]]:
-    """So many brokers of a kind, on one ZooKeeper and three bookies; killed in the end.
+    """Starts brokers of one kind, on one ZooKeeper and three bookies; kills them at the end.
 
-    :param started: how many of them are started; None: all
+    :param started: number of brokers to start; None: all
 
-    :raises ServerFailed: one of them does not start
+    :raises ServerFailed: a server does not start
     """
     kind, title = KINDS[name]
     bookkeeper = BookKeeper(folder / "bookkeeper", jars)
@@ -263,5 +263,5 @@ def several(
 
 
 def url_of(brokers: list[ClusterBroker]) -> str:
-    """Of all of them."""
+    """Returns the service URL of all brokers."""
     return "pulsar://" + ",".join(f"127.0.0.1:{broker.port}" for broker in brokers)

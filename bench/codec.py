@@ -1,4 +1,4 @@
-"""Nanoseconds per entry of the hand-written codec; one JSON object on standard output.
+"""Measures nanoseconds per entry of the hand-written codec; prints one JSON object.
 
 Run twice, once with MAGNETAR_PURE=1, to compare the compiled and the interpreted form.
 """
@@ -28,7 +28,7 @@ MAX_FRAME = max_frame_size(DEFAULT_MAX_MESSAGE_SIZE)
 
 
 def sends(first_sequence_id: int, payload: bytes) -> bytes:
-    """Frames of ``ENTRIES`` unbatched messages."""
+    """Returns frames of ``ENTRIES`` unbatched messages."""
     frames = []
     for sequence_id in range(first_sequence_id, first_sequence_id + ENTRIES):
         metadata = MessageMetadata(
@@ -44,7 +44,7 @@ def sends(first_sequence_id: int, payload: bytes) -> bytes:
 
 
 def acks(first_entry_id: int) -> bytes:
-    """``ENTRIES`` frames that acknowledge one entry each."""
+    """Returns ``ENTRIES`` frames that acknowledge one entry each."""
     frames = []
     for entry_id in range(first_entry_id, first_entry_id + ENTRIES):
         command = BaseCommand(type=BaseCommand.ACK)
@@ -56,7 +56,7 @@ def acks(first_entry_id: int) -> bytes:
 
 
 def nanoseconds(work: Callable[[], object], rounds: int = 30) -> float:
-    """The best of several rounds, an entry."""
+    """Returns the nanoseconds per entry of the best round."""
     best = None
     for _ in range(rounds):
         begin = perf_counter_ns()

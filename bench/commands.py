@@ -42,7 +42,7 @@ _LINES: Sequence[tuple[tuple[str, str], Sequence[str]]] = (
 
 
 def run(command: Sequence[str], environment: dict[str, str]) -> tuple[float, float]:
-    """Wall and processor seconds. :raises CalledProcessError: it failed"""
+    """Returns wall and processor seconds. :raises CalledProcessError: the command failed"""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     subprocess.run(command, check=True, env=environment, capture_output=True)
     took, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)

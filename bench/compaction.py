@@ -27,7 +27,7 @@ _KEPT = "persistent://public/default/compaction-kept"
 _DROPPED = "persistent://public/default/compaction-dropped"
 _ENTRY_BYTES = 4096
 _BURST = 32
-"""Entries to one topic, then to the other: runs are long, so that nothing is rewritten for its order."""
+"""Entries to one topic, then to the other: long runs, so that segments are not rewritten for their order."""
 _LOOK_SECONDS = 0.5
 _SETTLE_SECONDS = 60.0
 _CONFIG = """gcWaitTime=1000
@@ -41,7 +41,7 @@ Figures = dict[str, Any]
 
 @dataclass
 class Configured(Magnetar):
-    """With compactions every second."""
+    """A server with compactions every second."""
 
     def command(self) -> list[str]:
         config = self.folder / "broker.conf"
@@ -51,7 +51,7 @@ class Configured(Magnetar):
 
 @dataclass
 class Watch:
-    """Looks at compactions while something else runs."""
+    """Watches compactions during a run."""
 
     server: Magnetar
     running: int = 0
@@ -93,7 +93,7 @@ def compactions(server: Magnetar) -> dict[str, Any]:
 
 
 def fill(server: Magnetar, total: int) -> None:
-    """Segments of which two topics have a half each."""
+    """Creates segments that are half-filled by each of two topics."""
     client = ScaleClient(server.port)
     for number, name in enumerate((_KEPT, _DROPPED)):
         client.request("PRODUCER", "producer", topic=name, producer_id=number)
@@ -110,7 +110,7 @@ def fill(server: Magnetar, total: int) -> None:
 
 
 def settle(server: Magnetar) -> None:
-    """:raises Void: segments are rewritten on and on"""
+    """:raises Void: segments are still being rewritten after a long time"""
     end, quiet = time.monotonic() + _SETTLE_SECONDS, 0
     while quiet < 4:
         if time.monotonic() > end:
@@ -120,7 +120,7 @@ def settle(server: Magnetar) -> None:
 
 
 def paced(server: Magnetar, name: str, rate: int, seconds: float) -> Figures:
-    """Latencies in ms of messages of 1 KB on a fixed schedule."""
+    """Returns latencies in ms of messages of 1 KB on a fixed schedule."""
     flags = ("-s", "1024", "-db", "-r", str(rate), "--acks-delay-millis", "100", "--warmup-time", "2")
     topic = f"persistent://public/default/{name}"
     with Watch(server) as watch:
@@ -135,7 +135,7 @@ def paced(server: Magnetar, name: str, rate: int, seconds: float) -> Figures:
 
 
 def measure(server: Magnetar, options: argparse.Namespace) -> Figures:
-    """:raises Void: segments were rewritten when they should not, or were not when they should"""
+    """:raises Void: segments were rewritten in the idle run, or not rewritten in the other"""
     fill(server, int(options.bytes))
     settle(server)
     idle = paced(server, "idle", options.rate, options.seconds)

@@ -27,14 +27,14 @@ from bench.topic_compaction import LOOK_SECONDS, TOPIC, compact, compact_again, 
 from magnetar.admin_client import AdminClient
 
 _REST_SECONDS = 1.0
-"""Between two windows: what one has left over must not count for the next."""
+"""Between two windows, so that the rest of one does not affect the next."""
 
 Figures = dict[str, Any]
 Window = tuple[float, float]
 
 
 class Publisher:
-    """Publishes from when it is made until :meth:`end`."""
+    """Publishes from its creation until :meth:`end`."""
 
     def __init__(self, server: Server, options: argparse.Namespace) -> None:
         self._out = server.folder / "latencies"
@@ -44,7 +44,7 @@ class Publisher:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=root)
 
     def end(self) -> tuple[array[float], array[float]]:
-        """When each message was due, in monotonic seconds, and how many seconds later it was stored."""
+        """Returns the due time of each message, in monotonic seconds, and its latency in seconds."""
         self._process.communicate()
         found = array("d")
         found.frombytes(self._out.read_bytes())
@@ -53,7 +53,7 @@ class Publisher:
 
 
 def alone(server: Server, seconds: float) -> Window:
-    """The broker is asked as often as while it compacts: what is published meanwhile waits for its answer."""
+    """Sends the status requests of a compaction, because publishing waits for their answers."""
     admin = AdminClient(server.admin_url)
     began = time.monotonic()
     while time.monotonic() - began < seconds:
@@ -63,7 +63,7 @@ def alone(server: Server, seconds: float) -> Window:
 
 
 def once(server: Server) -> Window:
-    """Everything is compacted anew."""
+    """Compacts everything again."""
     AdminClient(server.admin_url).delete_subscription(TOPIC, "__compaction", force=True)
     time.sleep(_REST_SECONDS)
     began = time.monotonic()
@@ -72,14 +72,14 @@ def once(server: Server) -> Window:
 
 
 def again_and_again(server: Server, seconds: float) -> tuple[Window, int]:
-    """What was compacted, and a message more, is compacted as often as can be; how often that was."""
+    """Compacts the topic with one more message, again and again; returns how often."""
     began = time.monotonic()
     runs = compact_again(server, lambda: time.monotonic() - began > seconds)
     return (began, time.monotonic()), runs
 
 
 def quantiles(due: array[float], took: array[float], windows: Sequence[Window]) -> dict[str, float]:
-    """Of the messages that were due in any of these windows, in ms."""
+    """Returns latencies of messages that were due in the windows, in ms."""
     inside: list[float] = []
     for began, ended in windows:
         inside += took[bisect_left(due, began) : bisect_left(due, ended)]

@@ -26,12 +26,12 @@ from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
 
 _CHUNK = 1000
 _CHUNKS = 100
-"""So many different frames are made; they are sent again and again."""
+"""Number of different chunks, which are sent repeatedly."""
 _IN_FLIGHT = 20
 """Chunks without receipts."""
 _DAYS = 30
 _DUE = 100
-"""Messages that become due while the broker is away."""
+"""Messages that become due while the broker is stopped."""
 _AWAY_SECONDS = 10
 _SHARED = 1
 
@@ -39,7 +39,7 @@ Figures = dict[str, Any]
 
 
 def frames(number: int, after_ms: tuple[int, int] | None) -> bytes:
-    """A chunk of SENDs; ``after_ms``: due so long from now, drawn between these. None: at once."""
+    """Returns a chunk of SENDs, with random delays in the range ``after_ms``. None: without delay."""
     random = Random(number)
     now = int(time.time() * 1000)
     made = []
@@ -55,7 +55,7 @@ def frames(number: int, after_ms: tuple[int, int] | None) -> bytes:
 
 
 class Publisher:
-    """Sends chunks as fast as they are stored."""
+    """Sends chunks as fast as the broker stores them."""
 
     def __init__(self, port: int, topic: str) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=120)
@@ -73,7 +73,7 @@ class Publisher:
             pass
 
     def _arrived(self) -> int:
-        """How many frames have come."""
+        """Returns the number of received frames."""
         self._left += self._socket.recv(1 << 18)
         count = behind = 0
         for _kind, _start, end in split(self._left, 1 << 20):
@@ -95,7 +95,7 @@ class Publisher:
 
 
 def publishing(server: ScaleServer, messages: int) -> Figures:
-    """CPU of the broker for each message, plain and delayed; nobody is subscribed, and two turns each."""
+    """Returns the broker's CPU per message, plain and delayed, without subscriptions, in two turns each."""
     figures: Figures = {}
     for turn in range(2):
         for name, after in (("plain", None), ("delayed", (3_600_000, 2_592_000_000))):
@@ -130,7 +130,7 @@ def subscribe(server: ScaleServer, topic: str, permits: int) -> ScaleClient:
 
 
 def stays(client: ScaleClient) -> None:
-    """Answers what the broker asks, in a thread, until the connection is closed."""
+    """Answers the broker's PINGs, in a thread, until the connection is closed."""
 
     def answer() -> None:
         with suppress(Refused, OSError):
@@ -146,7 +146,7 @@ def delayed(server: ScaleServer, topic: str) -> Figures:
 
 
 def settled(server: ScaleServer, topic: str, messages: int) -> float:
-    """Seconds until the broker knows of all that wait."""
+    """Returns the seconds until the broker knows all waiting messages."""
     began = time.perf_counter()
     while delayed(server, topic)["msgDelayed"] < messages:
         time.sleep(0.2)
@@ -154,7 +154,7 @@ def settled(server: ScaleServer, topic: str, messages: int) -> float:
 
 
 def waiting(server: ScaleServer, messages: int) -> Figures:
-    """Memory for so many that wait, spread over a month; then a kill, and what is due when it is back."""
+    """Returns the memory of waiting messages, spread over a month, and figures of a restart after a kill."""
     topic = "persistent://public/default/month"
     consumer = subscribe(server, topic, 1000)
     stays(consumer)
@@ -179,7 +179,7 @@ def waiting(server: ScaleServer, messages: int) -> Figures:
     settled(server, topic, messages + _CHUNK)
     publisher.close()
     consumer.close()
-    # What of it is in memory alone is read again; the rest is known.
+    # Messages that are only in memory are read again; the others are in the index.
     server.kill()
     time.sleep(max(0.0, due_at / 1000 - time.time()))
     serving = server.start()

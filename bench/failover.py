@@ -39,13 +39,13 @@ _SESSION_MS = 6000
 _RECORDS = "/loadbalance/brokers"
 _NAMESPACE = "public/failover"
 _TOGETHER = 50
-"""Producers that are made at once."""
+"""Producers that are created concurrently."""
 _PATIENCE = 300.0
 
 
 @dataclass
 class Departures:
-    """When records of brokers went, as a session of its own is told."""
+    """The times at which records of brokers disappeared, from a separate ZooKeeper session."""
 
     gone: dict[str, float] = field(default_factory=dict)
 
@@ -55,7 +55,7 @@ class Departures:
 
 
 async def until(true: Callable[[], bool], what: str) -> None:
-    """:raises ServerFailed: it did not come about in time"""
+    """:raises ServerFailed: the condition did not become true in time"""
     deadline = time.monotonic() + _PATIENCE
     while not true():
         if time.monotonic() > deadline:
@@ -64,7 +64,7 @@ async def until(true: Callable[[], bool], what: str) -> None:
 
 
 async def opened(client: Client, topics: int) -> list[Producer]:
-    """A producer for each topic, each of which has published."""
+    """Returns a producer for each topic, after publishing with each."""
     room = asyncio.Semaphore(_TOGETHER)
 
     async def one(number: int) -> Producer:
@@ -97,7 +97,7 @@ async def measured(brokers: list[ClusterBroker], topics: int, back_off: float) -
         figures: Figures = {"topics": topics, "opened_seconds": round(time.monotonic() - began, 1)}
         return figures | await _killed(brokers, producers, departures)
     finally:
-        # A client that cannot say good-bye to all of its brokers is not waited for.
+        # Bounded, because the client cannot close its producers at a killed broker.
         await asyncio.wait([asyncio.ensure_future(client.close())], timeout=20)
         await store.close()
 

@@ -21,16 +21,16 @@ _JAVA_CONSUMER_SECONDS = 60.0
 
 
 class Void(Exception):
-    """A run that says nothing: it lost, doubled or left messages, or did not end."""
+    """A run without valid figures: it lost, duplicated or left messages, or did not end."""
 
 
 def perf(
     server: Server, command: str, topic: str, *flags: str, tls: bool = False, timeout: float = 300
 ) -> dict[str, Any]:
-    """Runs this project's ``pulsar-perf``; its figures.
+    """Runs this project's ``pulsar-perf``; returns its figures.
 
-    :param tls: whether it goes through the port with TLS
-    :raises Void: it says so itself, or failed
+    :param tls: use the TLS port
+    :raises Void: the tool reported a void run, or failed
     """
     arguments = [sys.executable, "-m", "magnetar.cli.pulsar_perf", command, topic, "--raw", *flags]
     through = ["-u", server.tls_url, "--trust-cert-file", str(server.certificate)]
@@ -45,16 +45,16 @@ def perf(
 
 
 def start_perf(server: Server, command: str, topic: str, *flags: str) -> subprocess.Popen[bytes]:
-    """``pulsar-perf`` beside something else; whoever starts it ends it."""
+    """Starts ``pulsar-perf`` in the background; the caller ends it."""
     arguments = [sys.executable, "-m", "magnetar.cli.pulsar_perf", command, topic, "--raw", *flags]
     quiet = subprocess.DEVNULL
     return subprocess.Popen([*arguments, "-u", server.url], stdout=quiet, stderr=quiet)
 
 
 def _wait_for_consumer(server: Server, topic: str) -> None:
-    """What is published before is lost.
+    """Waits for a consumer, because earlier messages would be lost.
 
-    :raises Void: none came
+    :raises Void: no consumer connected
     """
     admin, end = AdminClient(server.admin_url), time.monotonic() + _JAVA_CONSUMER_SECONDS
     while time.monotonic() < end:
@@ -86,13 +86,13 @@ class JavaPerf:
     def run(
         self, server: Server, topic: str, seconds: float, *flags: str, lossy: bool = False
     ) -> dict[str, Any]:
-        """Publishes, as fast as receipts allow if there is no ``-r``, and consumes.
+        """Publishes and consumes; without ``-r`` as fast as receipts allow.
 
         Server CPU is that of the whole run.
 
-        :param lossy: whether messages may be lost: a figure says how many
+        :param lossy: whether messages may be lost, which a figure counts
 
-        :raises Void: not everything that was sent came, and it is not lossy
+        :raises Void: messages were lost, and it is not lossy
         """
         whole = str(int(seconds))
         consuming = str(int(seconds + _JAVA_START_SECONDS + 6))
@@ -130,7 +130,7 @@ class JavaPerf:
 
 
 def python_client(server: Server, mode: str, *arguments: str, timeout: float = 300) -> dict[str, Any]:
-    """Drives the official Python client in a process of its own; see :mod:`bench.python_client`."""
+    """Runs the official Python client in a separate process; see :mod:`bench.python_client`."""
     command = [sys.executable, "-m", "bench.python_client", mode, server.url, "--server-pid", str(server.pid)]
     ended = subprocess.run(
         [*command, *arguments],

@@ -29,7 +29,7 @@ _FEW, _MORE = 2, 6
 
 
 def instructions(path: str, turns: int) -> int:
-    """Of a whole process that makes so many turns."""
+    """Returns the instructions of a process with this number of turns."""
     with tempfile.TemporaryDirectory() as folder:
         command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/out"]
         command += [sys.executable, "-m", "bench.paths", path, str(turns)]
@@ -44,12 +44,12 @@ def instructions(path: str, turns: int) -> int:
 
 
 def an_entry(path: str) -> float:
-    """Instructions of one entry."""
+    """Returns the instructions per entry."""
     return (instructions(path, _MORE) - instructions(path, _FEW)) / ((_MORE - _FEW) * ENTRIES)
 
 
 def record(figures: dict[str, float]) -> None:
-    """Adds a line to the file; its columns are the paths."""
+    """Adds a line to the file, whose columns are the paths."""
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=ROOT, check=True
     ).stdout.strip()

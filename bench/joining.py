@@ -32,9 +32,9 @@ Figures = dict[str, Any]
 _NAMESPACE = "public/joining"
 _TOPICS, _BUNDLES = 48, 24
 _RATE = 50
-"""Messages a second to each topic."""
+"""Messages per second to each topic."""
 _SETTLED_SECONDS = 135.0
-"""Two rounds of shedding without a move are the end."""
+"""Time without a move, two rounds of shedding, after which the division is stable."""
 _LONGEST_SECONDS = 600.0
 _SETTINGS = {
     "loadBalancerSheddingIntervalMinutes": "1",
@@ -50,13 +50,13 @@ _SETTINGS = {
 
 @dataclass
 class Division:
-    """Who has which bundle, as ZooKeeper says, again and again."""
+    """The owners of bundles, polled from ZooKeeper."""
 
     store: ZooKeeperMetadataStore
     owners: dict[str, str] = field(default_factory=dict)
-    """By the text of its range, an address."""
+    """Addresses by the text of a bundle's range."""
     moves: list[float] = field(default_factory=list)
-    """When a bundle was seen with another owner than before."""
+    """The times at which a bundle had a new owner."""
 
     async def look(self) -> None:
         path = f"/namespace/{_NAMESPACE}"
@@ -85,12 +85,12 @@ def topic(number: int) -> str:
 
 @dataclass
 class Publishing:
-    """The same rate to all topics, without end."""
+    """Publishes to all topics at the same rate, without end."""
 
     producers: list[Producer]
     errors: Counter[str] = field(default_factory=Counter)
     skipped: int = 0
-    """Messages that were not published: too many were waiting for receipts."""
+    """Number of messages that were not published because too many waited for receipts."""
 
     async def run(self) -> None:
         due = time.monotonic()
@@ -109,7 +109,7 @@ class Publishing:
 
 
 async def measured(brokers: list[ClusterBroker]) -> Figures:
-    """:param brokers: the last of them is not started"""
+    """:param brokers: the last one is not started yet"""
     *there, joining = brokers
     assert joining.bookkeeper is not None
     store = await joining.bookkeeper.session()
@@ -122,7 +122,7 @@ async def measured(brokers: list[ClusterBroker]) -> Figures:
     work = asyncio.create_task(publishing.run())
     division = Division(store)
     try:
-        # The two have told of the load before the third one comes.
+        # The first two report their load before the third one starts.
         await asyncio.sleep(30)
         await division.look()
         before = division.imbalance(len(brokers))

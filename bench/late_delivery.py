@@ -43,7 +43,7 @@ def publish(client: pulsar.Client, topic: str, options: argparse.Namespace, firs
 
 
 def receive(consumer: pulsar.Consumer, count: int) -> list[int]:
-    """How late each came, in ms. :raises Void: one came early, twice or not at all"""
+    """Returns the lateness of each message in ms. :raises Void: a message was early, duplicate or lost"""
     late, seen = [], set()
     for _ in range(count):
         message = consumer.receive(_PATIENCE_MS)

@@ -1,8 +1,8 @@
-"""A data directory of many sealed ledgers, made in seconds: what no client reads is a hole in its file.
+"""Creates a data directory with many sealed ledgers in seconds, with sparse files.
 
-Headers, indexes, checkpoint and metadata are written by the project's own code and are what a broker
-would have left. Of the entries only the first ledger of the first topics is there; the rest of the segments
-is sparse.
+Headers, indexes, checkpoint and metadata are written by the project's own code, as a broker would have left
+them. Of the entries only those of the first ledger of the first topics exist; the rest of the segments are
+holes.
 """
 
 from __future__ import annotations
@@ -72,15 +72,15 @@ def topic(number: int) -> str:
 
 @dataclass(frozen=True)
 class Shape:
-    """What is made."""
+    """The size of the fixture."""
 
     topics: int
     ledgers: int
-    """Of all topics together; each has as many."""
+    """Number of ledgers in all, the same for each topic."""
     bytes: int
-    """Of all segments together."""
+    """Bytes of all segments."""
     real: int
-    """So many topics have a first ledger whose entries are really there."""
+    """Number of topics whose first ledger has real entries."""
 
     @property
     def per_topic(self) -> int:
@@ -88,13 +88,13 @@ class Shape:
 
     @property
     def per_ledger(self) -> int:
-        """Bytes of its entries."""
+        """Bytes of a ledger's entries."""
         return self.bytes // self.ledgers
 
 
 @dataclass
 class _Place:
-    """Where the next group goes."""
+    """The position of the next group."""
 
     segment_id: int
     end: int = SEGMENT_HEADER_BYTES
@@ -125,7 +125,7 @@ class LedgerFixture:
         self._entry = build_entry(metadata, b"x" * ENTRY_BYTES)
 
     def make(self) -> int:
-        """Writes everything; how many segments there are."""
+        """Writes everything; returns the number of segments."""
         rows = [self._add_ledger(number) for number in range(self._shape.ledgers)]
         self._seal()
         self._write_checkpoint(rows)
@@ -147,7 +147,7 @@ class LedgerFixture:
         return row
 
     def _runs(self) -> Iterator[tuple[int, int]]:
-        """Entries and bytes of each run of a ledger of the wanted size."""
+        """Yields entries and bytes of each run of a ledger."""
         each = LENGTH_BYTES + ENTRY_BYTES
         left = max(1, self._shape.per_ledger // each)
         full = self._settings.run_bytes // each
@@ -170,7 +170,7 @@ class LedgerFixture:
         place.end += _OVERHEAD + length
 
     def _add_real(self, row: LedgerRow) -> None:
-        """A ledger of one entry, which is there."""
+        """Adds a ledger with one real entry."""
         entry = self._entry
         body = list(gather(entry, array("q", [0]), array("q", [len(entry)]), 0, 1))
         length = sum(map(len, body))
@@ -182,7 +182,7 @@ class LedgerFixture:
         self._add_run(row, 1, length, int(crc32c(b"".join(body))))
 
     def _seal(self) -> None:
-        """Writes the segment that is under way, and its index."""
+        """Writes the current segment, and its index."""
         if not self._parts.parts:
             return
         place, parts = self._place, self._parts.parts
@@ -238,7 +238,7 @@ class LedgerFixture:
             nodes.put(path, record, None, False, False, self._now_ms)
             cursor = CursorRecord(-1, AcknowledgedState((own[0].ledger_id, -1)))
             nodes.put(f"{path}/{SUBSCRIPTION}", encode_cursor(cursor, 0, 0), None, False, False, self._now_ms)
-        # The next start finds that its copy in the ledgers is older, and makes a new one.
+        # The next start finds that the copy in the ledgers is older, and writes a new one.
         nodes.write_progress(progress._replace(generation=progress.generation + 1, tally=nodes.tally))
         connection.execute("COMMIT")
         connection.close()

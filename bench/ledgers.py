@@ -27,13 +27,13 @@ _IN_FLIGHT = 100
 _STEPS = (1, 100, 1000)
 _QUIET_SECONDS = 1.0
 _SEALING_MESSAGES = 40
-"""Of a megabyte: the log's first segments, of 1, 2, 4 ... MiB, get full."""
+"""Messages of a megabyte that fill the log's first segments, of 1, 2, 4 ... MiB."""
 
 Figures = dict[str, Any]
 
 
 def settle(server: ScaleServer) -> None:
-    """Until the process has nothing to do: what goes on behind a start has ended."""
+    """Waits until the process is idle, after the background work of a start."""
     used = -1.0
     while (now := server.cpu_seconds()) - used > 0.02 * _QUIET_SECONDS:
         used = now
@@ -41,7 +41,7 @@ def settle(server: ScaleServer) -> None:
 
 
 def starts(server: ScaleServer, runs: int) -> tuple[list[float], int, int]:
-    """Seconds of each start until it serves; memory of the last, which is left running, and its peak."""
+    """Returns the seconds of each start; memory and peak of the last one, which is left running."""
     taken = []
     for number in range(runs):
         taken.append(server.start())
@@ -52,7 +52,7 @@ def starts(server: ScaleServer, runs: int) -> tuple[list[float], int, int]:
 
 
 def each_topic(numbers: Sequence[int], send: Callable[[int], None], take: Callable[[], Any]) -> None:
-    """A request to each, so many in flight, and as many answers."""
+    """Sends a request to each, with a limit of requests in flight, and takes the answers."""
     asked = 0
     for answered in range(len(numbers)):
         while asked < len(numbers) and asked - answered < _IN_FLIGHT:
@@ -62,7 +62,7 @@ def each_topic(numbers: Sequence[int], send: Callable[[int], None], take: Callab
 
 
 def read_first(client: ScaleClient, numbers: Sequence[int]) -> None:
-    """Looks topics up, subscribes and gets the first message of each, from its first sealed ledger."""
+    """Looks up topics, subscribes, and reads the first message of each from its first sealed ledger."""
 
     def lookup(number: int) -> None:
         client.request("LOOKUP", "lookupTopic", topic=topic(number))
@@ -82,7 +82,7 @@ def read_first(client: ScaleClient, numbers: Sequence[int]) -> None:
 
 
 def open_topics(server: ScaleServer, shape: Shape) -> Figures:
-    """Seconds until so many topics are open and each has given a message; then all are loaded."""
+    """Returns the seconds until topics are open and have delivered a message; then loads all."""
     found: Figures = {}
     client = ScaleClient(server.port)
     begin = 0
@@ -111,7 +111,7 @@ def open_topics(server: ScaleServer, shape: Shape) -> Figures:
 
 
 def seal(server: ScaleServer, folder: Path) -> Figures:
-    """Fills segments, so that checkpoints are written: how long publishes took meanwhile, and slices."""
+    """Fills segments, so that checkpoints are written; returns publish latencies and slices meanwhile."""
     client = ScaleClient(server.port)
     client.request("PRODUCER", "producer", topic=topic(0) + "-sealing", producer_id=1)
     client.take("PRODUCER_SUCCESS")
@@ -136,7 +136,7 @@ def seal(server: ScaleServer, folder: Path) -> Figures:
 
 
 def answers(server: ScaleServer) -> Figures:
-    """What goes over everything."""
+    """Returns the durations of requests over all topics."""
     found = {}
     for name, path in (("storage report", "/admin/v2/magnetar/storage"), ("metrics", "/metrics")):
         began = time.perf_counter()

@@ -28,15 +28,15 @@ _READ_BYTES = 256 << 10
 
 
 class Work(NamedTuple):
-    """What is carried."""
+    """The load."""
 
     size: int
-    """Bytes of an entry."""
+    """Size of an entry in bytes."""
     count: int
     in_flight: int = 10
-    """Entries that may be without an answer."""
+    """Limit of entries without an answer."""
     rate: float = 0
-    """Entries a second; 0: as fast as answers come."""
+    """Entries per second; 0: as fast as answers arrive."""
 
 
 WORKLOADS = {
@@ -47,7 +47,7 @@ WORKLOADS = {
 
 
 def _send_entries(port: int, work: Work) -> None:
-    """A producer."""
+    """Acts as a producer."""
     entry, began = bytes(work.size), time.monotonic()
     sent = answered = 0
     with socket.create_connection(("127.0.0.1", port)) as relay:
@@ -63,7 +63,7 @@ def _send_entries(port: int, work: Work) -> None:
 
 
 def _take_entries(port: int, work: Work) -> None:
-    """A bookie, or a consumer."""
+    """Acts as a bookie, or as a consumer."""
     with socket.create_connection(("127.0.0.1", port)) as relay:
         relay.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         space, held = bytearray(_READ_BYTES), 0
@@ -74,7 +74,7 @@ def _take_entries(port: int, work: Work) -> None:
 
 
 def _relay(source: socket.socket, sinks: dict[int, socket.socket], work: Work) -> None:
-    """What a broker cannot do without."""
+    """Does the necessary work of a broker."""
     entry, told = memoryview(bytearray(work.size)), 0
     answers = dict.fromkeys(sinks, 0)
     source.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, work.size)
@@ -95,7 +95,7 @@ def _relay(source: socket.socket, sinks: dict[int, socket.socket], work: Work) -
 
 
 def _connected(stack: ExitStack, work: Work, act: Callable[[int, Work], None]) -> socket.socket:
-    """A connection with a process that acts, until the stack ends."""
+    """Returns a connection to a process that runs ``act``, until the stack ends."""
     listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
     port = listening.getsockname()[1]
     process = multiprocessing.get_context("fork").Process(target=act, args=(port, work), daemon=True)
@@ -112,7 +112,7 @@ def _ended(process: BaseProcess) -> None:
 
 
 def measure(work: Work) -> dict[str, float]:
-    """µs of the processor an entry, and entries a second."""
+    """Returns processor µs per entry, and entries per second."""
     with ExitStack() as stack:
         sinks = [_connected(stack, work, _take_entries) for _ in range(_COPIES)]
         source = _connected(stack, work, _send_entries)

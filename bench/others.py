@@ -1,6 +1,6 @@
-"""Peers that do not speak Pulsar's protocol: Redis streams and NATS JetStream, both syncing each write.
+"""Peers with other protocols: Redis streams and NATS JetStream, both with a sync for each write.
 
-Each is driven over its own protocol by a generator as raw as ours: frames made beforehand, replies counted.
+Each has a generator for its own protocol, as raw as Magnetar's: prepared frames, counted replies.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Talk:
         self._socket.sendall(data)
 
     def receive(self) -> bytes:
-        """:raises ConnectionError: the server has gone"""
+        """:raises ConnectionError: the server has closed the connection"""
         data = self._socket.recv(_CHUNK)
         if not data:
             raise ConnectionError("the server closed the connection")
@@ -60,7 +60,7 @@ class Talk:
 
 
 class Counts:
-    """What publisher and consumer have done; each writes its own."""
+    """Counts of publisher and consumer; each writes its own."""
 
     def __init__(self) -> None:
         self.sent = 0
@@ -71,10 +71,10 @@ class Counts:
 
 @dataclass
 class Other(Server):
-    """Publishes, delivers and acknowledges 100 B messages, one by one."""
+    """A server that publishes, delivers and acknowledges 100 B messages, one by one."""
 
     def prepare(self) -> None:
-        """Makes stream and consumer anew."""
+        """Creates stream and consumer again."""
         raise NotImplementedError
 
     def publisher(self, counts: Counts) -> Callable[[], None]:
@@ -84,7 +84,7 @@ class Other(Server):
         raise NotImplementedError
 
     def one(self) -> Callable[[], None]:
-        """Something that publishes one message and waits for its confirmation."""
+        """Returns a function that publishes one message and waits for its confirmation."""
         raise NotImplementedError
 
     def as_fast_as_it_goes(self, seconds: float) -> Figures:
@@ -110,7 +110,7 @@ class Other(Server):
         }
 
     def paced(self, seconds: float) -> Figures:
-        """1,000 messages a second; latency from the moment a message was due."""
+        """Measures 1,000 messages per second; latency from the time at which a message was due."""
         self.prepare()
         publish = self.one()
         for _ in range(_PACED_RATE):
@@ -134,7 +134,7 @@ class Other(Server):
 
 
 def _bulk(*parts: bytes) -> bytes:
-    """A command of Redis' protocol (RESP)."""
+    """Returns a command of Redis' protocol (RESP)."""
     lines = [b"*%d\r\n" % len(parts)]
     lines += [b"$%d\r\n%s\r\n" % (len(part), part) for part in parts]
     return b"".join(lines)
@@ -145,7 +145,7 @@ _REDIS_ID = re.compile(rb"\$\d+\r\n(\d+-\d+)\r\n")
 
 @dataclass
 class Redis(Other):
-    """Debian's Redis with an append-only file that is synced before each answer."""
+    """Debian's Redis with an append-only file, synced before each answer."""
 
     root: Path = Path()
 
@@ -200,7 +200,7 @@ class Redis(Other):
             while not counts.ending or counts.received < counts.sent:
                 talk.send(read)
                 data = talk.until(b"\r\n")
-                # A whole answer holds as many contents as ids, and ends with the last content.
+                # A complete answer has as many contents as ids, and ends with the last content.
                 while data.startswith(b"*1\r\n") and data.count(b"x\r\n") < _announced(data):
                     data += talk.receive()
                 ids = _REDIS_ID.findall(data)
@@ -226,13 +226,13 @@ _REDIS_COUNT = re.compile(rb"\*1\r\n\*2\r\n\$1\r\ns\r\n\*(\d+)\r\n")
 
 
 def _announced(answer: bytes) -> int:
-    """How many messages an answer to XREADGROUP says it holds."""
+    """Returns the number of messages that an answer to XREADGROUP announces."""
     found = _REDIS_COUNT.match(answer)
     return int(found[1]) if found is not None else 1 << 30
 
 
 def fetch_redis(cache: Path) -> Path:
-    """Debian's packages, unpacked below ``cache``; nothing is installed."""
+    """Unpacks Debian's packages below ``cache``; installs nothing."""
     root = cache / "redis"
     if not (root / "usr" / "bin" / "redis-server").exists():
         packages = cache / "redis-packages"
@@ -307,7 +307,7 @@ class Nats(Other):
                     counts.sent += room
                     talk.send(add * room)
                 data = talk.receive()
-                # Only whole answers: what is counted must not be cut in two.
+                # Read until complete answers, so that counted parts are not split.
                 while not data.endswith(b"\r\n"):
                     data += talk.receive()
                 counts.confirmed += data.count(b'"seq":')
@@ -365,7 +365,7 @@ class Nats(Other):
 
 
 def fetch_nats(cache: Path) -> Path:
-    """The server, built by Go from its module."""
+    """Builds the server from its Go module."""
     binary = cache / "go" / "nats-server"
     if not binary.exists():
         if shutil.which("go") is None:
@@ -378,9 +378,9 @@ def fetch_nats(cache: Path) -> Path:
 
 
 def others(names: list[str], cache: Path, folder: Path) -> list[Server]:
-    """The servers that ``PEERS`` names.
+    """Returns the servers of ``PEERS``.
 
-    :raises ValueError: it names another
+    :raises ValueError: a name is unknown
     """
     found: list[Server] = []
     for name in names:

@@ -1,8 +1,7 @@
-"""Publishes messages on a fixed schedule until its standard input ends; writes down how late each was stored.
+"""Publishes messages on a fixed schedule until its standard input ends, and records their latencies.
 
-A process of its own: what measures must not wait for what else the bench does. The latency of a message
-counts from the moment at which it was due, so a broker that stands still is charged for all that it keeps
-from being sent.
+A separate process, so that measuring does not wait for other work of the benchmark. Latency counts from the
+time at which a message was due, so a pause of the broker counts for all messages that it delays.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from bench.scale_client import ScaleClient
 
 
 def publish(port: int, topic: str, rate: int, payload: bytes) -> tuple[array[float], array[float]]:
-    """When each message was due (monotonic seconds), and how many seconds later its receipt came."""
+    """Returns the due time of each message (monotonic seconds), and the seconds until its receipt."""
     client = ScaleClient(port)
     client.request("PRODUCER", "producer", topic=topic, producer_id=0)
     client.take("PRODUCER_SUCCESS")

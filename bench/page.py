@@ -29,13 +29,13 @@ class Sample:
 
 
 def sample(runs: dict[str, Any], server: str, figure: str) -> Sample | None:
-    """None when there is no run of that server that is worth something."""
+    """Returns the sample; None without valid runs of that server."""
     values = [run[figure] for run in runs.get(server, []) if figure in run]
     return Sample(values) if values else None
 
 
 def best(runs: dict[str, Any], servers: dict[str, Any], group: str, row: Row) -> tuple[str, Sample] | None:
-    """The server of a group that does best."""
+    """Returns the best server of a group."""
     found = []
     for name, (_title, its_group) in servers.items():
         its = sample(runs, name, row.figure)
@@ -47,7 +47,7 @@ def best(runs: dict[str, Any], servers: dict[str, Any], group: str, row: Row) ->
 
 
 def verdict(row: Row, own: Sample, peer: Sample | None) -> tuple[str, str]:
-    """What is wanted, and whether it is so."""
+    """Returns the target, and whether it is met."""
     if row.bound is not None:
         return f"≤ {row.bound:g} {row.unit}", "yes" if own.median <= row.bound else "**no**"
     if row.ratio is None or peer is None or not peer.median:
@@ -59,7 +59,7 @@ def verdict(row: Row, own: Sample, peer: Sample | None) -> tuple[str, str]:
 
 
 def ratio_text(own: Sample, peer: Sample) -> str:
-    """The ratio of the medians, and the least and the most that single runs allow."""
+    """Returns the ratio of the medians, with the range of single runs."""
     if not peer.lowest or not peer.median:
         return ""
     digits = 2 if own.median < peer.median else 1
@@ -102,7 +102,7 @@ def _beside(
     own: Sample,
     about: str,
 ) -> list[str]:
-    """A line that compares with a certain group, if it was there."""
+    """Returns a line that compares with a group, if it was measured."""
     peer = best(runs, results["servers"], group, row)
     if peer is None:
         return []
@@ -115,7 +115,7 @@ def _beside(
 
 
 def _others(results: dict[str, Any], workload: Workload) -> list[str]:
-    """Every other server, a line each."""
+    """Returns a line for each other server."""
     runs, servers = results["runs"].get(workload.name, {}), results["servers"]
     lines = []
     for name, (title, _group) in servers.items():
@@ -144,7 +144,7 @@ configuration that does best in that row. Ratios are Magnetar's figure divided b
 
 
 def write_page(results: dict[str, Any], docs: Path) -> None:
-    """Writes page and plots below ``docs``; sentences of ``benchmarks/notes.md`` close the page."""
+    """Writes page and plots below ``docs``; the page ends with ``benchmarks/notes.md``."""
     machine, conditions = results["machine"], results["conditions"]
     lines = [_HEAD]
     lines.append("Measured on " + "; ".join(f"{name}: {value}" for name, value in machine.items()) + ".")
@@ -180,7 +180,7 @@ def _never(*_: object) -> dict[str, float]:
 
 
 def plot(results: dict[str, Any], folder: Path) -> bool:
-    """Draws the figures that have a ratio; False where there is no matplotlib."""
+    """Draws the figures with a ratio; False without matplotlib."""
     try:
         import matplotlib
     except ImportError:

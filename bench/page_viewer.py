@@ -32,7 +32,7 @@ _SETTLE_SECONDS = 6.0
 
 
 class Viewer:
-    """Reads events as a page does, and counts what comes."""
+    """Reads events like a page, and counts bytes."""
 
     def __init__(self, port: int, path: str) -> None:
         self.bytes = 0
@@ -56,7 +56,7 @@ class Viewer:
 
 
 def make_topics(server: ScaleServer, topics: int) -> None:
-    """Topics with a subscription each, over one connection."""
+    """Creates topics with a subscription each, over one connection."""
     connection = HTTPConnection("127.0.0.1", server.http_port, timeout=120)
     for number in range(topics):
         path = f"/admin/v2/persistent/public/default/page-{number}/subscription/s"
@@ -69,7 +69,7 @@ def make_topics(server: ScaleServer, topics: int) -> None:
 
 
 class Publisher:
-    """A message a second to each topic of a page."""
+    """Publishes a message per second to each topic of a page."""
 
     def __init__(self, port: int) -> None:
         logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
@@ -90,7 +90,7 @@ class Publisher:
         self._stopped.set()
         self._thread.join()
         for producer in self._producers:
-            # Receipts of producers that are closed already are complained of on standard output.
+            # The client reports receipts of closed producers on standard output, so flush first.
             producer.flush()
         self._client.close()
 
@@ -102,7 +102,7 @@ def _cpu_percent(server: ScaleServer, seconds: float) -> float:
 
 
 def _measured(server: ScaleServer, seconds: float, paths: Sequence[str]) -> tuple[float, float]:
-    """Percent of a core, and bytes a second of all pages."""
+    """Returns percent of a core, and bytes per second of all pages."""
     viewers = [Viewer(server.http_port, path) for path in paths]
     time.sleep(_SETTLE_SECONDS)
     before = sum(each.bytes for each in viewers)

@@ -1,7 +1,7 @@
-"""The paths whose instructions are counted, each run a given number of times; see :mod:`bench.instructions`.
+"""Code paths for counting instructions, run a given number of times; see :mod:`bench.instructions`.
 
-All of it is repeatable: the broker runs on a simulated loop and disk, its client is a transport in memory.
-To add a path: a function that prepares and returns what one turn does, in ``PATHS``.
+They are repeatable: the broker runs on a simulated loop and disk, and its client is a transport in memory.
+A new path is a function in ``PATHS`` that prepares and returns the work of one turn.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def log_group() -> Turn:
 
 
 class _Transport:
-    """A client's end in memory: counts the bytes that come."""
+    """A client's end in memory, which counts received bytes."""
 
     def __init__(self) -> None:
         self.received = 0

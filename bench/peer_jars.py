@@ -1,4 +1,4 @@
-"""Apache Pulsar's jars, those that ``peers/pom.xml`` names: given by the user, or fetched by Maven once."""
+"""Apache Pulsar's jars according to ``peers/pom.xml``: given by the user, or fetched by Maven once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _POM = Path(__file__).resolve().parent / "peers" / "pom.xml"
 
 
 def add_jars(parser: argparse.ArgumentParser) -> None:
-    """The flag that names a folder: made absolute, since servers have working folders of their own."""
+    """Adds the flag for a folder, which is made absolute because servers have their own working folders."""
     parser.add_argument(
         "--jars",
         metavar="JARS",
@@ -22,15 +22,15 @@ def add_jars(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_jars(options: argparse.Namespace) -> Path:
-    """The folder of :func:`add_jars`, or the one they are fetched to."""
+    """Returns the folder of :func:`add_jars`, or the one that Maven fetches to."""
     given: Path | None = options.jars
     return given or fetch_jars()
 
 
 def fetch_jars() -> Path:
-    """The folder with the jars, fetched when they are missing or when other ones are named now.
+    """Returns the folder with the jars; fetches them if they are missing or ``pom.xml`` has changed.
 
-    :raises subprocess.CalledProcessError: Maven says no
+    :raises subprocess.CalledProcessError: Maven failed
     """
     jars = CACHE / "pulsar-jars"
     complete = CACHE / "pulsar-jars.complete"

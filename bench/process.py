@@ -1,4 +1,4 @@
-"""Free ports for processes under measurement, and their end."""
+"""Free ports for measured processes, and stopping them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def free_port() -> int:
 
 
 def end(process: subprocess.Popen[bytes], seconds: float = 60) -> None:
-    """SIGTERM, and SIGKILL for whoever does not listen."""
+    """Sends SIGTERM, and SIGKILL after the time."""
     if process.poll() is not None:
         return
     process.send_signal(signal.SIGTERM)

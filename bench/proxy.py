@@ -29,7 +29,7 @@ _LOADS: dict[str, list[str]] = {
 
 @dataclass
 class Proxy(Server):
-    """Before one broker."""
+    """A proxy in front of one broker."""
 
     broker: Server = field(kw_only=True)
 
@@ -65,7 +65,7 @@ class ApacheProxy(Proxy):
 
 
 def measured(server: Server, options: list[str], seconds: int) -> tuple[dict[str, Any], float]:
-    """What pulsar-perf tells, and the processor's microseconds a message that ``server`` used."""
+    """Returns the figures of pulsar-perf, and the processor µs per message of ``server``."""
     before = server.cpu_seconds()
     command = [sys.executable, "-m", "magnetar.cli.pulsar_perf", "produce", "--raw", "--json", "-"]
     command += ["--service-url", server.url, "--admin-url", server.admin_url, "--test-duration", str(seconds)]

@@ -1,7 +1,7 @@
-"""Drives a server with the official Python client; one JSON object on standard output.
+"""Runs the official Python client; prints one JSON object.
 
 ``e2e URL``: one producer, one consumer, unbatched, every message checked. ``topics URL``: a
-producer on each of so many new topics, 16 at once.
+producer on each of a number of new topics, 16 at a time.
 """
 
 from __future__ import annotations

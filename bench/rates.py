@@ -23,13 +23,13 @@ from magnetar.admin_client import AdminClient
 
 _WARM_UP_SECONDS = 2.5
 _SPARE_SECONDS = 5.0
-"""Of backlog beyond what is sent while it is measured."""
+"""Seconds of backlog beyond what is sent during the measurement."""
 
 Figures = dict[str, Any]
 
 
 def sent(admin: AdminClient, topic: str) -> int:
-    """Messages that the topic's consumers were sent."""
+    """Returns the number of messages sent to the topic's consumers."""
     found: int = admin.topic_stats(topic)["msgOutCounter"]
     return found
 
@@ -49,7 +49,7 @@ def bound(server: Magnetar, topic: str, rate: int) -> None:
 
 
 def fill(server: Magnetar, topic: str, count: int) -> None:
-    """:raises Void: not all was stored"""
+    """:raises Void: not all messages were stored"""
     producer = start_perf(server, "produce", topic, "-m", str(count), "-db", "-s", "100", "-r", "0")
     try:
         producer.wait(600)
@@ -61,7 +61,7 @@ def fill(server: Magnetar, topic: str, count: int) -> None:
 
 
 def measure(server: Magnetar, rate: int, seconds: float, kind: str) -> Figures:
-    """:raises Void: there was too little to send"""
+    """:raises Void: the backlog was too small"""
     admin = AdminClient(server.admin_url)
     topic = f"persistent://public/default/rate-{rate}-{kind.lower()}"
     count = int(rate * (seconds + _WARM_UP_SECONDS + _SPARE_SECONDS))

@@ -25,9 +25,9 @@ CLUSTERS = ("east", "west")
 
 
 def ask(server: Server, method: str, path: str, body: object = None) -> Any:
-    """What the admin interface answers below ``/admin/v2``; None if that is empty.
+    """Returns the answer of the admin interface below ``/admin/v2``; None if it is empty.
 
-    :raises Void: it refused
+    :raises Void: the server refused
     """
     connection = HTTPConnection("127.0.0.1", server.http_port, timeout=120)
     try:
@@ -53,7 +53,7 @@ class Pair:
         self._namespaces = 0
 
     def connect(self) -> None:
-        """Each server learns of the other's cluster."""
+        """Creates the record of the other cluster in each server."""
         servers = (self.east, self.west)
         for server, other, cluster in zip(servers, servers[::-1], CLUSTERS[::-1], strict=True):
             record = {"serviceUrl": other.admin_url, "brokerServiceUrl": other.url}
@@ -61,7 +61,7 @@ class Pair:
             ask(server, "PUT", f"/tenants/{_TENANT}", {"allowedClusters": CLUSTERS})
 
     def namespace(self, *, replicated: bool) -> str:
-        """A new namespace that keeps all messages; unless it is replicated, the east sends nothing."""
+        """Creates a namespace that retains all messages; unless it is replicated, the east sends nothing."""
         self._namespaces += 1
         name = f"{_TENANT}/n{self._namespaces}"
         here = CLUSTERS if replicated else CLUSTERS[:1]
@@ -71,10 +71,10 @@ class Pair:
         return name
 
     def fill(self, topic: str, count: int, flags: Sequence[str]) -> int:
-        """Publishes messages in the east as fast as it goes; how many entries they are.
+        """Publishes messages in the east as fast as possible; returns the number of entries.
 
         :param flags: of ``pulsar-perf``
-        :raises Void: not all was stored
+        :raises Void: not all messages were stored
         """
         arguments = ("-m", str(count), "-r", "0", *flags)
         producer = start_perf(self.east, "produce", f"persistent://{topic}", *arguments)
@@ -88,15 +88,15 @@ class Pair:
         return entries(self.east, topic)
 
     def replicate(self, namespace: str) -> None:
-        """From now on the east sends everything to the west, what is stored already first."""
+        """Starts replication from the east to the west, beginning with stored messages."""
         ask(self.east, "POST", f"/namespaces/{namespace}/replication", CLUSTERS)
 
     def cpu_seconds(self) -> tuple[float, float]:
-        """Of the sender and of the receiver, since they were started."""
+        """Returns the CPU time of the sender and of the receiver since their start."""
         return self.east.cpu_seconds(), self.west.cpu_seconds()
 
     def backlog(self, topic: str) -> int:
-        """Entries that the west has not confirmed yet, or -1 while no replicator runs."""
+        """Returns the number of entries that the west has not confirmed yet, or -1 without a replicator."""
         stats = ask(self.east, "GET", f"/persistent/{topic}/stats")
         found: int = stats["replication"].get(CLUSTERS[1], {}).get("replicationBacklog", -1)
         return found
@@ -110,7 +110,7 @@ class Pair:
             time.sleep(_LOOK_SECONDS)
 
     def delete(self, topic: str) -> None:
-        """Frees what the topic takes in both clusters."""
+        """Deletes the topic in both clusters."""
         namespace = topic.rpartition("/")[0]
         for server, cluster in zip((self.east, self.west), CLUSTERS, strict=True):
             ask(server, "POST", f"/namespaces/{namespace}/replication", [cluster])
@@ -123,7 +123,7 @@ class Pair:
 
 
 def entries(server: Server, topic: str) -> int:
-    """Entries that a topic has stored; 0 if there is no such topic."""
+    """Returns the number of entries of a topic; 0 if it does not exist."""
     try:
         found: int = ask(server, "GET", f"/persistent/{topic}/internalStats")["numberOfEntries"]
     except Void:

@@ -1,4 +1,4 @@
-"""Many topics with one remote cluster: what an idle one takes, and the lag beside a backlog of another."""
+"""Many topics with one remote cluster: memory of an idle one, and lag during a backlog of another."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PATIENCE_SECONDS = 600.0
 
 
 def create(pair: Pair, namespace: str, count: int) -> None:
-    """Makes topics in the east."""
+    """Creates topics in the east."""
     client = ScaleClient(pair.east.port)
     asked = answered = 0
     while answered < count:
@@ -32,7 +32,7 @@ def create(pair: Pair, namespace: str, count: int) -> None:
 
 
 def wait_until_connected(pair: Pair, namespace: str, count: int) -> None:
-    """:raises Void: some topics are not in the west after a long time"""
+    """:raises Void: topics are missing in the west after a long time"""
     patience = time.monotonic() + _PATIENCE_SECONDS
     while len(ask(pair.west, "GET", f"/persistent/{namespace}")) < count:
         if time.monotonic() > patience:
@@ -43,7 +43,7 @@ def wait_until_connected(pair: Pair, namespace: str, count: int) -> None:
 def memory_of_idle_topics(
     pair: Pair, count: int, settle_seconds: float = 5.0
 ) -> tuple[str, dict[str, float]]:
-    """The namespace of the replicated topics, and the KB that each takes beyond a plain topic."""
+    """Returns the namespace of the replicated topics, and their additional KB compared with plain topics."""
     namespaces = [pair.namespace(replicated=replicated) for replicated in (False, True)]
     megabytes = [pair.east.resident_mb()]
     for namespace in namespaces:
@@ -60,7 +60,7 @@ def memory_of_idle_topics(
 
 
 def many_topics(pair: Pair, topics: int, noise: int) -> dict[str, float]:
-    """Memory of each, and the lag of some of them without and with a backlog that is being sent."""
+    """Returns the memory of each topic, and the lag of some without and with a backlog in progress."""
     namespace, found = memory_of_idle_topics(pair, topics)
     noisy = f"{pair.namespace(replicated=False)}/noisy"
     stored = pair.fill(noisy, noise, ("-db", "-s", "100"))

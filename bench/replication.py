@@ -36,13 +36,13 @@ _WARM_UP = 200_000
 
 
 def catch_up(pair: Pair, count: int, flags: tuple[str, ...]) -> Figures:
-    """A backlog that the receiver does not know anything of is sent to it."""
+    """Measures the replication of a backlog of a topic that the receiver does not have."""
     topic = f"{pair.namespace(replicated=False)}/backlog"
     ask(pair.east, "PUT", f"/persistent/{topic}")
     stored = pair.fill(topic, count, flags)
     before = pair.cpu_seconds()
     pair.replicate(topic.rpartition("/")[0])
-    # Until the first entries have arrived the topic is made and connections are.
+    # Before the first entries arrive, the topic is created and connections are opened.
     while not (there := entries(pair.west, topic)):
         time.sleep(_LOOK_SECONDS)
     began, first = time.monotonic(), there
@@ -62,7 +62,7 @@ def catch_up(pair: Pair, count: int, flags: tuple[str, ...]) -> Figures:
 
 
 def steady(pair: Pair, rate: int, seconds: float, flags: tuple[str, ...]) -> Figures:
-    """Messages go on to the west as they are published; the CPU time of the sender includes publishing."""
+    """Measures replication during publishing; the CPU time of the sender includes publishing."""
     topic = f"{pair.namespace(replicated=True)}/steady"
     ask(pair.east, "PUT", f"/persistent/{topic}")
     pair.wait_until_replicated(topic)
@@ -81,9 +81,9 @@ def steady(pair: Pair, rate: int, seconds: float, flags: tuple[str, ...]) -> Fig
 
 
 def lag(pair: Pair, seconds: float) -> Figures:
-    """From the publisher's receipt to a consumer in the west, at 1,000 messages a second."""
+    """Measures the time from the publisher's receipt to a consumer in the west, at 1,000 messages per s."""
     prefix = f"{pair.namespace(replicated=True)}/lag"
-    # Apache's brokers refuse a producer before anything has made them serve its bundle.
+    # Apache's brokers refuse a producer until a request has made them own its bundle.
     ask(pair.east, "PUT", f"/persistent/{prefix}-0")
     pair.wait_until_replicated(f"{prefix}-0")
     listening = Listening(pair, prefix, 1, 1000)
@@ -94,7 +94,7 @@ def lag(pair: Pair, seconds: float) -> Figures:
 
 @dataclass(frozen=True)
 class Workload:
-    """What is measured on one pair after the other."""
+    """A workload that is measured on one pair after the other."""
 
     name: str
     title: str
@@ -126,7 +126,7 @@ WORKLOADS = (
 
 
 def measured(workload: Workload, pair: Pair, options: argparse.Namespace) -> Figures:
-    """One run; a void one is tried once more."""
+    """Measures one run; repeats a void one once."""
     try:
         return workload.measure(pair, options)
     except Void as reason:
@@ -135,7 +135,7 @@ def measured(workload: Workload, pair: Pair, options: argparse.Namespace) -> Fig
 
 
 def table(runs: dict[str, dict[str, list[Figures]]], pairs: list[Pair]) -> str:
-    """Medians, each with the lowest and the highest run."""
+    """Returns medians, each with the lowest and the highest run."""
     lines = []
     for workload in WORKLOADS:
         of_pairs = runs.get(workload.name)
@@ -177,7 +177,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="replication-bench-") as folder, ExitStack() as stack:
         pairs = [stack.enter_context(started_pair(name, Path(folder) / name, jars)) for name in servers]
         for pair in pairs:
-            # A JVM is fast only when it has compiled what is hot.
+            # A JVM is fast only after compiling hot code.
             catch_up(pair, _WARM_UP, _SINGLE)
         for workload in (each for each in WORKLOADS if each.name in only):
             taking_part = [pair for pair in pairs if pair.name == "magnetar" or not workload.only_magnetar]

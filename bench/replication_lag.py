@@ -1,8 +1,7 @@
-"""How much later than the publisher's receipt a message reaches a consumer in the other cluster.
+"""Measures the time from the publisher's receipt to a consumer in the other cluster.
 
-A process of its own, so that what measures does not wait for what else the benchmark does. Messages are
-published in turn to topics ``PREFIX-0`` … ``PREFIX-N`` on a fixed schedule. A consumer of each waits in the
-other cluster.
+A separate process, so that measuring does not wait for other work of the benchmark. Messages are published in
+turn to topics ``PREFIX-0`` … ``PREFIX-N`` on a fixed schedule. A consumer of each waits in the other cluster.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _PAYLOAD = bytes(100)
 
 
 class Listening:
-    """The process that measures; it publishes from when it is made, and measures from :meth:`begin` on."""
+    """The measuring process; it publishes from its creation, and measures from :meth:`begin`."""
 
     def __init__(self, pair: Pair, prefix: str, topics: int, rate: int) -> None:
         """:raises Void: nothing arrives"""
@@ -47,7 +46,7 @@ class Listening:
         self._process.stdin.flush()
 
     def end(self) -> dict[str, float]:
-        """The lag of all messages since then, in ms."""
+        """Returns the lag of all messages since then, in ms."""
         out, _ = self._process.communicate()
         if self._process.returncode:
             raise Void("not everything that was published has arrived")
@@ -56,7 +55,7 @@ class Listening:
 
 
 class Lag:
-    """Of messages that go from one port to another; each topic keeps its messages in order."""
+    """The lag of messages from one port to another; each topic keeps its messages in order."""
 
     def __init__(self, port: int, other_port: int, topics: list[str]) -> None:
         self._source, self._target = ScaleClient(port), ScaleClient(other_port)
@@ -67,7 +66,7 @@ class Lag:
         for number, topic in enumerate(topics):
             self._source.request("PRODUCER", "producer", topic=topic, producer_id=number)
             self._source.take("PRODUCER_SUCCESS")
-            # What was published before it does not count, nor does anything wait for it when it has gone.
+            # A non-durable subscription: earlier messages do not count, and it leaves no backlog.
             new = {"topic": topic, "subscription": "lag", "consumer_id": number, "subType": 0}
             self._target.request("SUBSCRIBE", "subscribe", **new, durable=False)
             self._target.take("SUCCESS")
@@ -75,9 +74,9 @@ class Lag:
             self._target.send("FLOW", "flow", consumer_id=number, messagePermits=_PERMITS)
 
     def run(self, rate: int, goes_on: Callable[[float], bool]) -> None:
-        """Publishes while it goes on, which is asked with the seconds so far, and waits for the rest.
+        """Publishes while ``goes_on`` returns true for the seconds so far, and waits for all messages.
 
-        :raises TimeoutError: something does not arrive
+        :raises TimeoutError: a message does not arrive
         """
         topics, sent, began, ended = len(self._published), 0, time.monotonic(), 0.0
         arrived = len(self.lags)
@@ -113,7 +112,7 @@ class Lag:
 
 
 def quantiles(lags: list[float]) -> dict[str, float]:
-    """In ms."""
+    """Returns quantiles in ms."""
     ordered = sorted(lags)
     places = {"p50": 0.5, "p99": 0.99, "max": 1.0}
     return {name: round(1000 * ordered[int(share * (len(ordered) - 1))], 3) for name, share in places.items()}
@@ -122,7 +121,7 @@ def quantiles(lags: list[float]) -> dict[str, float]:
 def main() -> int:
     port, other_port, prefix, topics, rate = sys.argv[1:]
     lag = Lag(int(port), int(other_port), [f"{prefix}-{number}" for number in range(int(topics))])
-    # Replicators connect, and whatever compiles as it runs does so.
+    # Warm-up: replicators connect, and JVMs compile hot code.
     lag.run(int(rate), lambda seconds: seconds < _WARM_UP_SECONDS)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
@@ -130,7 +129,7 @@ def main() -> int:
     told.register(sys.stdin, select.POLLIN)
     sys.stdin.readline()
     lag.lags.clear()
-    # Until there is no more input.
+    # Runs until the end of the input.
     lag.run(int(rate), lambda _: not told.poll(0))
     sys.stdout.write(json.dumps(quantiles(lag.lags)) + "\n")
     return 0

@@ -33,7 +33,7 @@ def topic(number: int) -> str:
 
 
 def create(client: ScaleClient, count: int) -> Figures:
-    """Topics by producers that come and go; how long the first and the last thousand took."""
+    """Creates topics by short-lived producers; returns the time of the first and the last thousand."""
     marks = [time.perf_counter()]
     asked = answered = 0
     while answered < count:
@@ -53,7 +53,7 @@ def create(client: ScaleClient, count: int) -> Figures:
 
 
 def timed(samples: int, work: Callable[[int], Any]) -> float:
-    """The median of so many, in ms."""
+    """Returns the median of samples, in ms."""
     found = []
     for number in range(samples):
         began = time.perf_counter()
@@ -63,7 +63,7 @@ def timed(samples: int, work: Callable[[int], Any]) -> float:
 
 
 def operations(server: ScaleServer, count: int) -> Figures:
-    """One operation of each kind at a time, on topics that nobody has used since the start."""
+    """Measures single operations of each kind, on topics that were not used since the start."""
     client = ScaleClient(server.port)
     step = max(1, count // (4 * _SAMPLES))
 
@@ -111,7 +111,7 @@ def operations(server: ScaleServer, count: int) -> Figures:
 
 
 def measure(count: int, folder: Path) -> Figures:
-    """Everything about one number of topics."""
+    """Measures everything for one number of topics."""
     server = ScaleServer(folder)
     found: Figures = {"start, nothing on disk (s)": server.start()}
     before = server.resident_bytes()
@@ -132,7 +132,7 @@ def measure(count: int, folder: Path) -> Figures:
 
 
 def traffic(count: int, rounds: int, folder: Path) -> Figures:
-    """A message to each topic in turn, received and acknowledged."""
+    """Publishes a message to each topic in turn, receives and acknowledges it."""
     server = ScaleServer(folder)
     server.start()
     client = ScaleClient(server.port)

@@ -1,4 +1,4 @@
-"""Frames over one blocking socket, with many requests in flight: as little client as measuring needs."""
+"""A minimal client for measurements: frames over one blocking socket, with many requests in flight."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Refused(Exception):
 
 
 class ScaleClient:
-    """Connected when made. Not for more than one thread."""
+    """A connection; for a single thread."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=_SECONDS)
@@ -47,7 +47,7 @@ class ScaleClient:
         self.send(kind, field, request_id=self._requests, **fields)
 
     def publish(self, producer_ids: Iterable[int], sequence_id: int, payload: bytes) -> int:
-        """One message to each; how many."""
+        """Publishes one message with each producer; returns their number."""
         metadata = MessageMetadata(producer_name="scale", sequence_id=sequence_id, publish_time=1)
         entry = build_entry(metadata, payload)
         frames = [
@@ -71,9 +71,9 @@ class ScaleClient:
         self._socket.sendall(b"".join(frames))
 
     def take(self, *kinds: str) -> BaseCommand:
-        """The next frame, which is one of these.
+        """Returns the next frame, which must be of one of these kinds.
 
-        :raises Refused: it is another one
+        :raises Refused: it is of another kind
         """
         for command in self._frames():
             if command.type == BaseCommand.PING:
@@ -85,13 +85,13 @@ class ScaleClient:
         raise Refused("the broker closed the connection")
 
     def fileno(self) -> int:
-        """For those who wait for several things."""
+        """Returns the file descriptor, for waiting."""
         return self._socket.fileno()
 
     def receipts(self) -> int:
-        """Waits for frames; how many of those that came at once are receipts.
+        """Waits for frames; returns the number of received receipts.
 
-        :raises Refused: there are others
+        :raises Refused: other frames arrived
         """
         count = 0
         while not count or self._arrived:
@@ -100,9 +100,9 @@ class ScaleClient:
         return count
 
     def arrived(self, *kinds: str) -> list[BaseCommand]:
-        """Waits for frames; those that came at once, each of which is one of these.
+        """Waits for frames; returns the received ones, which must be of these kinds.
 
-        :raises Refused: there are others
+        :raises Refused: other frames arrived
         """
         found = [self.take(*kinds)]
         while self._arrived:

@@ -1,4 +1,4 @@
-"""docs/scale.md and its curves, from what was measured."""
+"""Writes docs/scale.md and its curves from the measurements."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CURVES = {
 
 
 def exponent(found: Mapping[int, Figures], name: str) -> float | None:
-    """k where time grows as n to the k, from the smallest to the largest number of topics."""
+    """Returns the exponent k of growth as n to the k, from the smallest to the largest number of topics."""
     sizes = sorted(found)
     low, high = found[sizes[0]][name], found[sizes[-1]][name]
     if len(sizes) < 2 or low <= 0 or high <= 0:
@@ -46,7 +46,7 @@ def exponent(found: Mapping[int, Figures], name: str) -> float | None:
 
 
 def bound(found: Mapping[int, Figures]) -> float:
-    """The exponent of n log n over the sizes that were measured."""
+    """Returns the exponent of n log n over the measured sizes."""
     low, high = min(found), max(found)
     return log(high * log2(high) / (low * log2(low))) / log(high / low)
 
@@ -93,11 +93,11 @@ def _verdict(found: Mapping[int, Figures]) -> str:
 
 
 def draw(folder: Path, found: Mapping[int, Figures]) -> list[tuple[str, str]]:
-    """The curves; file names and titles."""
+    """Draws the curves; returns file names and titles."""
     import matplotlib
 
     matplotlib.use("svg")
-    # Else every run makes other files of the same figures.
+    # Otherwise every run would write different files for the same figures.
     matplotlib.rcParams["svg.hashsalt"] = "scale"
     from matplotlib import pyplot
 

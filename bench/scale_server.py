@@ -1,4 +1,4 @@
-"""``magnetar standalone`` as a process that is measured from outside."""
+"""``magnetar standalone`` as a measured process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SERVING = re.compile(r"is serving pulsar://\S+:(\d+) and http://\S+:(\d+)")
 
 
 class ScaleServer:
-    """Keeps its data from start to start."""
+    """A server that keeps its data over restarts."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -25,7 +25,7 @@ class ScaleServer:
         self.http_port = 0
 
     def start(self) -> float:
-        """Seconds until it serves."""
+        """Starts it; returns the seconds until it serves."""
         command = [sys.executable, "-m", "magnetar", "standalone", "--data-dir", str(self._folder / "data")]
         command += ["--binary-port", "0", "--http-port", "0", "--log-level", "warning"]
         began = time.perf_counter()
@@ -41,7 +41,7 @@ class ScaleServer:
         raise RuntimeError(f"the server did not start: see {self._folder / 'log'}")
 
     def stop(self) -> float:
-        """Seconds until it has ended, cleanly."""
+        """Stops it; returns the seconds until its clean end."""
         began = time.perf_counter()
         self._end(signal.SIGTERM)
         return time.perf_counter() - began
@@ -61,7 +61,7 @@ class ScaleServer:
         return self._status("VmRSS") * 1024
 
     def peak_bytes(self) -> int:
-        """The most that was resident since the process began."""
+        """Returns the peak of resident memory since the start of the process."""
         return self._status("VmHWM") * 1024
 
     def _status(self, name: str) -> int:
@@ -70,7 +70,7 @@ class ScaleServer:
         return int(next(line for line in text.splitlines() if line.startswith(name)).split()[1])
 
     def cpu_seconds(self) -> float:
-        """Of user and system, since its start."""
+        """Returns user and system time since its start."""
         assert self._process is not None
         return cpu_seconds([self._process.pid])
 

@@ -1,4 +1,4 @@
-"""The servers that are compared, each started from nothing with fsync on."""
+"""The compared servers, each started without data and with fsync enabled."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class Server:
 
     @property
     def certificate(self) -> Path:
-        """Whom clients trust on the port with TLS; made anew with each folder."""
+        """Returns the certificate for the TLS port; created for each folder."""
         if not (self.folder / "server.pem").exists():
             make_certificate(self.folder)
         return self.folder / "server.pem"
 
     def tls_settings(self) -> dict[str, str]:
-        """Those of Pulsar for a port with TLS beside the plain one."""
+        """Returns Pulsar's settings for a TLS port in addition to the plain one."""
         return {
             "brokerServicePortTls": str(self.tls_port),
             "tlsCertificateFilePath": str(self.certificate),
@@ -77,7 +77,7 @@ class Server:
         return self.process.pid
 
     def pids(self) -> list[int]:
-        """Of its process, and of those that it has started."""
+        """Returns the ids of its process and of child processes."""
         found = [self.pid]
         for thread in Path(f"/proc/{self.pid}/task").iterdir():
             try:
@@ -93,9 +93,9 @@ class Server:
         return resident_megabytes(self.pids())
 
     def start(self) -> float:
-        """Starts it; seconds until the namespace public/default was served.
+        """Starts it; returns the seconds until it served the namespace public/default.
 
-        :raises ServerFailed: it ended, or took longer than ``START_SECONDS``
+        :raises ServerFailed: the server ended, or took longer than ``START_SECONDS``
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         command = self.command()
@@ -118,7 +118,7 @@ class Server:
         return self._answers("/admin/v2/namespaces/public", b"public/default")
 
     def _answers(self, path: str, wanted: bytes = b"") -> bool:
-        """Whether it answers 200 there, with some bytes."""
+        """Whether the path answers 200, with the wanted bytes."""
         connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=5)
         try:
             connection.request("GET", path)
@@ -136,7 +136,7 @@ class Server:
 
 @dataclass
 class Magnetar(Server):
-    """This checkout, its hot modules compiled or interpreted."""
+    """This checkout, with compiled or interpreted hot modules."""
 
     pure: bool = False
     settings: dict[str, str] = field(default_factory=dict)
@@ -178,7 +178,7 @@ _LOG4J = """<Configuration status="WARN">
 
 
 def java_command(jars: Path, folder: Path, memory: list[str], level: str) -> list[str]:
-    """The beginning of a command line for a class of Pulsar's; its log goes to standard output."""
+    """Returns the beginning of a command line for a class of Pulsar, with its log on standard output."""
     log = folder / "log4j2.xml"
     log.write_text(_LOG4J.format(level=level))
     command = ["java", *memory]
@@ -237,7 +237,7 @@ class ApachePulsar(Server):
             "nettyMaxFrameSizeBytes": "5253120",
             "flushInterval": "60000",
             "journalMaxGroupWaitMSec": "1",
-            # Shipped as false; without it an acknowledged message may be lost with the power.
+            # The default is false; without it a power failure may lose acknowledged messages.
             "journalSyncData": "true",
             "diskUsageThreshold": "0.99",
             "diskUsageWarnThreshold": "0.99",

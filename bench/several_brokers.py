@@ -29,7 +29,7 @@ _LOAD = ("-s", "100", "-db", "-q", "10000", "-t", str(_TOPICS))
 
 
 def perf(brokers: list[ClusterBroker], topic: str, seconds: float, warm_up: float) -> Figures:
-    """:raises Void: messages were lost, or it failed"""
+    """:raises Void: messages were lost, or the run failed"""
     command = [sys.executable, "-m", "magnetar.cli.pulsar_perf", "run", topic, "--raw", *_LOAD]
     command += ["-u", url_of(brokers), "-au", brokers[0].admin_url, "--json", "-"]
     command += ["--server-pid", ",".join(str(broker.pid) for broker in brokers)]
@@ -44,7 +44,7 @@ def perf(brokers: list[ClusterBroker], topic: str, seconds: float, warm_up: floa
 def measured(brokers: list[ClusterBroker], seconds: float) -> Figures:
     AdminClient(brokers[0].admin_url).create_namespace(_NAMESPACE, {"bundles": {"numBundles": 24}})
     topic = f"persistent://{_NAMESPACE}/t"
-    # A JVM is fast only when it has compiled what is hot; bookies are JVMs.
+    # A JVM is fast only after compiling hot code, and bookies are JVMs.
     perf(brokers, topic, seconds * 2, 0)
     bookkeeper = brokers[0].bookkeeper
     assert bookkeeper is not None

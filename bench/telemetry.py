@@ -25,7 +25,7 @@ _SETTLE_SECONDS = 15.0
 
 
 class Sink:
-    """Takes what is sent and keeps nothing."""
+    """A collector that discards everything."""
 
     def __init__(self) -> None:
         sink = self
@@ -74,7 +74,7 @@ def _measured(environment: Mapping[str, str], topics: int, seconds: float, sink:
         try:
             make_topics(server, topics)
             time.sleep(_SETTLE_SECONDS)
-            # What was longest is forgotten when it has been asked for.
+            # Reading the metric resets its maximum.
             server.metric("magnetar_loop_delay_seconds")
             used, delivered = server.cpu_seconds(), server.metric("magnetar_telemetry_delivered")
             sent, delays = sink.bytes, []

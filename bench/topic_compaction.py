@@ -25,12 +25,12 @@ from magnetar.admin_client import AdminClient, Conflict
 TOPIC = "persistent://public/default/compacted"
 LOOK_SECONDS = 0.05
 _STEP = 7_919
-"""Between the keys of two messages: a prime, so that all keys come, in an order that is not theirs."""
+"""Step between the keys of two messages: a prime, so that all keys occur, in another order."""
 
 
 @dataclass
 class Watch:
-    """The most memory that a server has meanwhile."""
+    """Records the peak memory of a server during a run."""
 
     server: Server
     most_mb: float = 0.0
@@ -53,7 +53,7 @@ class Watch:
 
 
 def fill(server: Server, first: int, options: argparse.Namespace) -> None:
-    """Publishes messages number ``first`` and so on; a message's content begins with its number."""
+    """Publishes messages from number ``first``; a message's content begins with its number."""
     client = pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     producer = client.create_producer(
         TOPIC,
@@ -72,7 +72,7 @@ def fill(server: Server, first: int, options: argparse.Namespace) -> None:
 
 
 def compact(server: Server) -> float:
-    """Seconds that it took. :raises Void: it failed"""
+    """Compacts; returns the seconds. :raises Void: it failed"""
     admin = AdminClient(server.admin_url)
     began = time.monotonic()
     admin.compact_topic(TOPIC)
@@ -84,7 +84,7 @@ def compact(server: Server) -> float:
 
 
 def check(server: Server, end: int, options: argparse.Namespace) -> None:
-    """:raises Void: what is read compacted is not the newest message of each key"""
+    """:raises Void: the compacted topic does not have exactly the newest message of each key"""
     newest = {f"key-{number * _STEP % options.keys}": number for number in range(end - options.keys, end)}
     client = pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     reader = client.create_reader(TOPIC, pulsar.MessageId.earliest, is_read_compacted=True)
@@ -101,14 +101,14 @@ def check(server: Server, end: int, options: argparse.Namespace) -> None:
 
 
 def paced(server: Server, name: str, rate: int, seconds: float) -> Figures:
-    """Latencies in ms of publishing to another topic on a fixed schedule."""
+    """Returns latencies in ms of publishing to another topic on a fixed schedule."""
     flags = ("-s", "100", "-db", "-r", str(rate), "--acks-delay-millis", "100", "--warmup-time", "2")
     found = perf(server, "run", f"persistent://public/default/{name}", "-time", str(seconds), *flags)
     return {quantile: found["publish_latency_ms"][quantile] for quantile in ("p50", "p99")}
 
 
 def compact_again(server: Server, ended: Callable[[], bool]) -> int:
-    """A message more, and a compaction, until it has ended; how many there were."""
+    """Publishes a message and compacts, repeatedly until ``ended``; returns the number of compactions."""
     client = pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     producer = client.create_producer(TOPIC)
     runs = 0
@@ -124,7 +124,7 @@ def compact_again(server: Server, ended: Callable[[], bool]) -> int:
 
 
 def beside(server: Server, options: argparse.Namespace) -> Figures:
-    """Publishing alone, then while the topic is compacted again and again."""
+    """Measures publishing alone, then during repeated compactions of the topic."""
     alone = paced(server, "alone", options.rate, options.seconds)
     stop = threading.Event()
     with ThreadPoolExecutor(1) as one:
@@ -137,9 +137,9 @@ def beside(server: Server, options: argparse.Namespace) -> Figures:
 
 
 def measure(server: Server, options: argparse.Namespace) -> Figures:
-    """:raises Void: what is read compacted is not the newest message of each key"""
+    """:raises Void: the compacted topic does not have exactly the newest message of each key"""
     AdminClient(server.admin_url).create_topic(TOPIC)
-    # From here on nothing is trimmed that was not compacted.
+    # From here on, only compacted messages are trimmed.
     compact(server)
     fill(server, 0, options)
     before_mb, before = server.resident_mb(), server.cpu_seconds()

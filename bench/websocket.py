@@ -28,7 +28,7 @@ from bench.servers import SHIPPED, SMALL, ApachePulsar, Magnetar, Server, java_c
 
 @dataclass
 class Before(Server):
-    """WebSockets before one broker."""
+    """A WebSocket process in front of one broker."""
 
     broker: Server = field(kw_only=True)
 

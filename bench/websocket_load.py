@@ -1,7 +1,7 @@
-"""Publishes over one WebSocket at a fixed rate and consumes over another; prints what came of it as JSON.
+"""Publishes over one WebSocket at a fixed rate and consumes over another; prints the results as JSON.
 
-A process of its own, so that the servers' processor time is theirs alone. Frames are masked with zeros, which
-leaves them as they are: what is measured is the other side.
+A separate process, so that the servers' processor time does not include it. Frames are masked with zeros,
+which leaves them unchanged, because only the other side is measured.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 
 class WebSocket:
-    """As much of one as a load needs: text messages in single frames."""
+    """A minimal WebSocket: text messages in single frames."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -51,7 +51,7 @@ class WebSocket:
         self._socket.sendall(b"\x81" + length + bytes(4) + text)
 
     def messages(self) -> list[bytes]:
-        """Waits for some bytes; the messages that are whole by then."""
+        """Waits for bytes; returns the complete messages."""
         self._take()
         found, at, data = [], 0, self._received
         while len(data) - at >= 4:
@@ -71,7 +71,7 @@ class WebSocket:
 
 
 def quantile(of: list[float], share: float) -> float:
-    """In milliseconds."""
+    """Returns a quantile in milliseconds."""
     return round(1000 * sorted(of)[int(share * (len(of) - 1))], 2)
 
 

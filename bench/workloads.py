@@ -1,6 +1,6 @@
-"""The work that is measured, and the rows of the report that come of it.
+"""The measured workloads, and their rows of the report.
 
-To add a workload: a function from a :class:`Bench` and a server to figures, and its rows, in ``WORKLOADS``.
+A new workload is a function from a :class:`Bench` and a server to figures, with its rows, in ``WORKLOADS``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LATENCIES = ("publish", "end_to_end")
 
 @dataclass
 class Bench:
-    """What workloads share."""
+    """The common objects of workloads."""
 
     seconds: float
     java: JavaPerf | None
@@ -40,8 +40,8 @@ class Row:
     :ivar figure: a key of the workload's figures
     :ivar less: whether less is better
     :ivar ratio: the target: Magnetar's figure over the peer's, at most or at least
-    :ivar beside: other groups of servers, each with a target of its own
-    :ivar bound: the target as a figure of Magnetar's own, at most
+    :ivar beside: other groups of servers, each with its own target
+    :ivar bound: the target as an upper limit of Magnetar's figure
     """
 
     title: str
@@ -56,9 +56,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Workload:
-    """:ivar servers: names of servers it is for; empty: all
+    """:ivar servers: names of its servers; empty: all
 
-    :ivar most_rounds: of a workload that takes long
+    :ivar most_rounds: limit of rounds, for a slow workload
     """
 
     name: str
@@ -70,7 +70,7 @@ class Workload:
 
 
 def _flat(found: dict[str, Any]) -> Figures:
-    """The figures of ``pulsar-perf`` without the rest."""
+    """Returns only the figures of ``pulsar-perf``."""
     names = ("publish_rate", "deliver_rate", "own_cpu_us_per_message", "own_cores")
     flat = {name: float(found[name]) for name in names}
     for name in ("server_cpu_us_per_message", "server_cores", "server_rss_mb"):
@@ -108,7 +108,7 @@ def _lost(figures: Figures, lost: float, sent: float) -> Figures:
 
 
 def _run_non_persistent(*flags: str) -> Callable[[Bench, Server], Figures]:
-    """Of a topic that stores nothing: what is lost is a figure."""
+    """Returns a run on a non-persistent topic, with lost messages as a figure."""
 
     def measure(bench: Bench, server: Server) -> Figures:
         duration = ("-time", str(bench.seconds), "--warmup-time", "2")
@@ -157,14 +157,14 @@ _CAUGHT_UP = 100
 
 
 def _catch_up_among_many(bench: Bench, server: Server) -> Figures:
-    """Reads 100 of 1,000 topics from their beginning while somebody publishes to all of them.
+    """Reads 100 of 1,000 topics from their beginning during publishing to all of them.
 
-    One topic alone would be read before a clock could tell.
+    Reading a single topic would be too short to measure.
     """
     prefix = bench.topic()
     each = int(100 * bench.seconds)
     all_topics = ("-t", str(_TOPICS), "-s", "1024", "-db", "-c", "4")
-    # Few on their way for each topic, so that all get their share.
+    # Few messages in flight for each topic, so that all get their share.
     unhurried = ("-r", "0", "-o", "20", "--warmup-time", "0")
     perf(server, "produce", prefix, *all_topics, "-m", str(each * _TOPICS), *unhurried)
     writer = start_perf(server, "produce", prefix, *all_topics, "-r", "5000", "-time", "600")
@@ -179,7 +179,7 @@ def _catch_up_among_many(bench: Bench, server: Server) -> Figures:
 
 
 def _idle(bench: Bench, server: Server) -> Figures:
-    """Memory and processor time of a server that was left alone."""
+    """Returns memory and processor time of an idle server."""
     before, began = server.cpu_seconds(), time.monotonic()
     time.sleep(max(10.0, 3 * bench.seconds))
     cores = (server.cpu_seconds() - before) / (time.monotonic() - began)

@@ -1,1 +1,1 @@
-"""The Spark source and sink, measured beside the connector that runs in the JVM."""
+"""Benchmarks of the Spark source and sink, compared with the JVM connector."""

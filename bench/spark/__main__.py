@@ -31,7 +31,7 @@ CORES = [1, 2]
 
 
 def systems(work: Path) -> tuple[list[Server], list[System]]:
-    """The servers, and the ways of using Spark with them."""
+    """Returns the servers, and the ways of using Spark with them."""
     own = Magnetar("magnetar", "Magnetar", "magnetar", work / "magnetar")
     apache = ApachePulsar("pulsar", "Apache Pulsar", "pulsar", work / "pulsar")
     apache.jars, apache.memory = fetch_jars(), list(SMALL)
@@ -55,7 +55,7 @@ def systems(work: Path) -> tuple[list[Server], list[System]]:
 
 
 class Measuring:
-    """Runs, and the results as they come."""
+    """The runs and their results."""
 
     def __init__(self, results: dict[str, Any], work: Path, rounds: int, rows: int, only: list[str]) -> None:
         self._results, self._work, self._rounds, self._rows = results, work, rounds, rows
@@ -91,7 +91,7 @@ class Measuring:
         with ExitStack() as stack:
             folder = self._work / f"{way.name}-{cores}"
             session = stack.enter_context(way.open(f"local[{cores}]", folder))
-            # The first query of a session compiles what the others run.
+            # The first query of a session compiles code for the others.
             for round_number in range(-1, self._rounds):
                 if way.reads:
                     for kind, size in READS:

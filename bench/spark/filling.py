@@ -1,4 +1,4 @@
-"""Topics with something to read."""
+"""Creates topics with messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PARTITIONS = 2
 
 
 def content(kind: str, size: int) -> bytes:
-    """One message of about this size."""
+    """Returns the content of one message of about this size."""
     if kind == "bytes":
         return b"x" * size
     stream = io.BytesIO()
@@ -37,7 +37,7 @@ def content(kind: str, size: int) -> bytes:
 
 
 def make_topic(admin_url: str, topic: str, kind: str = "bytes") -> None:
-    """A topic with ``PARTITIONS`` partitions, and the schema where it has one."""
+    """Creates a topic with ``PARTITIONS`` partitions, and with the schema of its kind."""
     AdminClient(admin_url).create_partitioned_topic(topic, PARTITIONS)
     if kind == "avro":
         _upload_schema(admin_url, topic)
@@ -57,7 +57,7 @@ def _upload_schema(admin_url: str, topic: str) -> None:
 
 
 def fill(service_url: str, topic: str, kind: str, size: int, rows: int) -> None:
-    """Publishes ``rows`` messages in batches of 1,000; a subscription keeps them."""
+    """Publishes ``rows`` messages in batches of 1,000; a subscription retains them."""
     data = content(kind, size)
     failed: list[object] = []
 
@@ -84,7 +84,7 @@ def fill(service_url: str, topic: str, kind: str, size: int, rows: int) -> None:
 
 
 def messages_in(service_url: str, admin_url: str, topic: str) -> int:
-    """How many messages the partitions took in."""
+    """Returns the number of messages published to the partitions."""
     admin = AdminClient(admin_url)
     return sum(
         int(admin.topic_stats(f"{topic}-partition-{number}")["msgInCounter"]) for number in range(PARTITIONS)

@@ -1,7 +1,7 @@
-"""A Spark session that is told on standard input what to do, and answers with what it took.
+"""A Spark session that reads queries from standard input, and answers with their durations.
 
-Run as a program by any Python with PySpark 3.1 or later: the same lines measure both connectors. The first
-line of standard input is a JSON object ``{"master", "conf", "magnetar"}``; each one after it is a query:
+A program for any Python with PySpark 3.1 or later, so that the same code measures both connectors. The first
+line of standard input is a JSON object ``{"master", "conf", "magnetar"}``; each further line is a query:
 
 * ``{"do": "read", "options": {...}, "columns": [...]}``: counts the rows and sums the lengths of the columns
   as text, so that every value is looked at
@@ -26,7 +26,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def tree_cpu(root: int) -> float:
-    """CPU seconds of a process and all that came from it, with those that have ended."""
+    """Returns the CPU seconds of a process and its descendants, including those that have ended."""
     parents: dict[int, tuple[int, int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -56,7 +56,7 @@ def start(master: str, conf: dict[str, str], magnetar: bool) -> SparkSession:
 
 
 class Queries:
-    """What can be asked for."""
+    """The supported queries."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark

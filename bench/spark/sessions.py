@@ -1,4 +1,4 @@
-"""Spark sessions in processes of their own: with this Python, and with what the JVM connector needs."""
+"""Spark sessions in separate processes: with this Python, and in the environment of the JVM connector."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class QueryFailed(Exception):
 
 @dataclass(frozen=True)
 class Took:
-    """What a query found, and its seconds: on the clock, and of CPU (driver, JVM, Python workers)."""
+    """The result of a query, and its seconds: wall-clock, and CPU (driver, JVM, Python workers)."""
 
     found: Any
     wall: float
@@ -51,7 +51,7 @@ class Took:
 
 
 class Session:
-    """One session; a context that ends it."""
+    """One session, as a context manager."""
 
     def __init__(self, python: Path, master: str, conf: dict[str, str], magnetar: bool, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -80,9 +80,9 @@ class Session:
         self._process.stdin.flush()
 
     def ask(self, do: str, **what: Any) -> Took:
-        """One query, to its end.
+        """Runs one query.
 
-        :raises QueryFailed: the session ended; its log is named
+        :raises QueryFailed: the session ended; the text names its log
         """
         self._say({"do": do, **what})
         answer = self._answers.readline()
@@ -103,12 +103,12 @@ class Session:
 
 
 def own_session(master: str, folder: Path) -> Session:
-    """With ``magnetar.spark``, in this Python."""
+    """Starts a session with ``magnetar.spark``, in this Python."""
     return Session(Path(sys.executable), master, {}, True, folder)
 
 
 def connector_session(master: str, folder: Path, cache: Path) -> Session:
-    """With the JVM connector, which is fetched when it is missing."""
+    """Starts a session with the JVM connector, which is fetched if it is missing."""
     python, jars = fetch_connector(cache)
     scala = next(jars.glob("scala-library-*.jar"))
     connector = next(jars.glob("pulsar-spark-connector*.jar"))
@@ -117,7 +117,7 @@ def connector_session(master: str, folder: Path, cache: Path) -> Session:
 
 
 def fetch_connector(cache: Path) -> tuple[Path, Path]:
-    """A Python with the PySpark that the connector needs, and the folder of its jars."""
+    """Returns a Python with the connector's PySpark, and the folder of its jars."""
     environment, jars = cache / "spark-connector", cache / "spark-connector-jars"
     python, complete = environment / "bin" / "python", cache / "spark-connector.complete"
     if not complete.exists():

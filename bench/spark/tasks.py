@@ -36,7 +36,7 @@ from magnetar.spark.writing.staging import Staging
 
 _ROWS_OF_A_BATCH = 10_000
 Took = tuple[float, float]
-"""Seconds by the clock, and of CPU."""
+"""Seconds: wall-clock, and CPU."""
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def read(options: dict[str, str], rows: int) -> dict[str, Took]:
 
 
 def write(options: dict[str, str], rows: int, size: int) -> dict[str, Took]:
-    """Cuts and stages rows of Arrow, then publishes them as a driver does."""
+    """Splits and stages rows of Arrow, then publishes them like a driver."""
     parsed = QueryOptions.parse(options)
     batch = pa.record_batch([pa.array([os.urandom(size) for _ in range(_ROWS_OF_A_BATCH)])], ["value"])
     with tempfile.TemporaryDirectory() as folder:
@@ -83,7 +83,7 @@ def write(options: dict[str, str], rows: int, size: int) -> dict[str, Took]:
 
 
 def in_process(call: Callable[..., Any], *arguments: Any) -> Any:
-    """What a call answers in a fresh process."""
+    """Returns the result of a call in a new process."""
     with get_context("spawn").Pool(1) as pool:
         return pool.apply(call, arguments)
 

@@ -1,4 +1,4 @@
-"""What is asked of each system, and the figures that come of it."""
+"""The workloads of each system, and their figures."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _topics = itertools.count()
 
 
 class Void(Exception):
-    """A run that says nothing: the rows are not those that were published."""
+    """A run without valid figures: the rows are not those that were published."""
 
 
 @dataclass
 class System:
     """A way to use Spark with a server.
 
-    :ivar options: what a query of this way is given besides the topic
-    :ivar reads: whether it takes part in reading; :ivar writes: and in writing
+    :ivar options: options of a query besides the topic
+    :ivar reads: whether it takes part in reading; :ivar writes: in writing
     """
 
     name: str
@@ -43,7 +43,7 @@ class System:
 
 
 def read_topic(server: Server, kind: str, size: int, rows: int) -> str:
-    """A topic with ``rows`` messages of a kind."""
+    """Creates a topic with ``rows`` messages of a kind."""
     topic = f"persistent://public/default/read-{kind}-{size}"
     make_topic(server.admin_url, topic, kind)
     fill(server.url, topic, kind, size, rows)
@@ -51,9 +51,9 @@ def read_topic(server: Server, kind: str, size: int, rows: int) -> str:
 
 
 def read(system: System, session: Session, topic: str, kind: str, size: int, rows: int) -> dict[str, Any]:
-    """One query over a whole topic.
+    """Runs one query over a whole topic.
 
-    :raises Void: it found other rows
+    :raises Void: the query found other rows
     """
     before = system.server.cpu_seconds()
     took = session.ask("read", options=system.of(topic), columns=COLUMNS[kind])
@@ -66,7 +66,7 @@ def read(system: System, session: Session, topic: str, kind: str, size: int, row
 def write(system: System, session: Session, size: int, rows: int, staging: Path) -> dict[str, Any]:
     """Writes rows that Spark holds in memory to a new topic.
 
-    :raises Void: the topic took in another number of messages
+    :raises Void: the topic has another number of messages
     """
     number = next(_topics)
     topic = f"persistent://public/default/write-{number}"
