@@ -181,7 +181,7 @@ def _epoch(
 async def _replicate(subscription: Subscription, *, enabled: bool) -> None:
     if not enabled:
         log.warning(
-            "subscription not replicated, as its consumer requests: enableReplicatedSubscriptions is false",
+            "subscription not replicated although requested: enableReplicatedSubscriptions is false",
             extra={"topic": subscription.topic.full_name, "subscription": subscription.name},
         )
     elif subscription.durable and not subscription.replicated:
