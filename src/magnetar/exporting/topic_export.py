@@ -199,7 +199,7 @@ class TopicExport:
         await self._put_record(topic, places, {each.old: each.new for each in moved})
 
     async def _only_compacted(self, topic: ExportedTopic) -> set[int]:
-        """Returns deleted ledgers of a topic from which the compacted ledger has messages."""
+        """Returns a topic's ledgers from which a compacted ledger has messages, including deleted ones."""
         found: set[int] = set()
         for cursor in topic.cursors:
             ledger_id = cursor.compacted_ledger

@@ -17,7 +17,7 @@ from magnetar.security.operations import (
 _FORBIDDEN: frozenset[Operation] = frozenset(
     {TopicOperation.CREATE_TOPIC, TopicOperation.DELETE_TOPIC, TopicOperation.GET_BUNDLE_RANGE}
 )
-"""Of operations on topics; the others have the other status."""
+"""Operations on topics with status 403; the others have 401."""
 
 _UNAUTHORIZED: frozenset[Operation] = frozenset(
     {
@@ -39,7 +39,7 @@ _UNAUTHORIZED: frozenset[Operation] = frozenset(
         ),
     }
 )
-"""Of operations on namespaces and policies; the others have the other status."""
+"""Operations on namespaces and policies with status 401; the others have 403."""
 
 _SETS_DELAYS = PolicyOperation(PolicyName.DELAYED_DELIVERY, write=True)
 

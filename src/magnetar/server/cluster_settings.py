@@ -133,7 +133,7 @@ def _names(text: str) -> frozenset[str]:
 
 
 def in_cluster(known: BrokerSettings, settings: ClusterSettings) -> BrokerSettings:
-    """Returns the settings with what differs in a broker whose ledgers are in BookKeeper."""
+    """Returns the settings adapted to a broker whose ledgers are in BookKeeper."""
     copies, policies = quorums(settings), known.policies
     persistence = replace(
         policies.persistence,
