@@ -218,7 +218,7 @@ class AdminClient:
     def namespaces(self, tenant: str) -> list[str]:
         return list(self._http.ask("GET", f"/admin/v2/namespaces/{quote(tenant, safe='')}"))
 
-    def create_namespace(self, namespace: str, policies: dict[str, Any] | None = None) -> None:
+    def create_namespace(self, namespace: str, policies: dict[str, object] | None = None) -> None:
         self._http.ask("PUT", _namespace_path(namespace), body=json.dumps(policies or {}))
 
     def delete_namespace(self, namespace: str) -> None:

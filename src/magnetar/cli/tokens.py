@@ -166,7 +166,7 @@ def _create_key_pair(parsed: argparse.Namespace) -> None:
     )
 
     algorithm: str = parsed.signature_algorithm
-    key: Any
+    key: object
     if algorithm in _CURVES:
         key = ec.generate_private_key(getattr(ec, _CURVES[algorithm])())
     else:
@@ -215,7 +215,7 @@ def _create(parsed: argparse.Namespace) -> None:
     sys.stdout.write(f"{made}\n")
 
 
-def _private_key(text: str, algorithm: str) -> Any:
+def _private_key(text: str, algorithm: str) -> object:
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey

@@ -133,7 +133,7 @@ class Producer:
         return self._thread.run(self._producer.send(content, **options))
 
     def send_async(
-        self, content: bytes, callback: Callable[[Result, MessageId | None], object], **options: Any
+        self, content: bytes, callback: Callable[[Result, MessageId | None], object], **options: object
     ) -> None:
         """Publishes one message; ``callback(result, message id)`` is called in the client's thread.
 

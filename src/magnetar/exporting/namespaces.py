@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any
 
 from magnetar.broker.policies.namespaces import new_policies
 from magnetar.broker.policies.records import Record, encode, read
@@ -140,7 +139,7 @@ class NamespaceExport:
         return found
 
 
-def _comparable(record: Record) -> dict[str, Any]:
+def _comparable(record: Record) -> dict[str, object]:
     """Returns the policies that differ from those of a new namespace."""
     usual = new_policies((), {})
     return {
@@ -150,6 +149,6 @@ def _comparable(record: Record) -> dict[str, Any]:
     }
 
 
-async def _put(side: OpenStores, path: str, record: Mapping[str, Any]) -> None:
+async def _put(side: OpenStores, path: str, record: Mapping[str, object]) -> None:
     node = await side.metadata.get(path)
     await side.metadata.put(path, encode(record), MUST_NOT_EXIST if node is None else node.version)

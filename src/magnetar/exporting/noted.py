@@ -144,7 +144,7 @@ class NotedLedgers:
         await self._note(old, replace(self.copies[old], contents=contents, gone=contents is None))
 
     async def _note(self, old: int, ledger: NotedLedger) -> None:
-        record: dict[str, Any] = {"new": ledger.new, "topic": ledger.topic}
+        record: dict[str, object] = {"new": ledger.new, "topic": ledger.topic}
         if ledger.contents is not None:
             record |= {"contents": list(ledger.contents)}
         if ledger.gone:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from magnetar.broker.policies.store import CHANGE_EVENTS
 from magnetar.broker.system_topics import change_events
@@ -18,14 +17,14 @@ from magnetar.protocol.errors import ProtocolError
 
 _READ_BYTES = 1 << 20
 
-_NOTHING_SET: dict[str, Any] = {
+_NOTHING_SET: dict[str, object] = {
     "backLogQuotaMap": {},
     "subscriptionTypesEnabled": [],
     "subscriptionPolicies": {},
 }
 """Fields of every record."""
 
-Records = dict[str, dict[str, Any]]
+Records = dict[str, dict[str, object]]
 """Policies by record key."""
 
 
@@ -98,14 +97,14 @@ async def carry_policies(source: OpenStores, target: OpenStores, topic: TopicNam
                 "(systemTopicEnabled=false)"
             )
 
-        def work(record: dict[str, Any], wanted: dict[str, Any] = wanted) -> None:
+        def work(record: dict[str, object], wanted: dict[str, object] = wanted) -> None:
             record.clear()
             record.update(_NOTHING_SET | wanted)
 
         await policies.change(topic, work, everywhere=everywhere)
 
 
-def _without_place(policies: Mapping[str, Any]) -> dict[str, Any]:
+def _without_place(policies: Mapping[str, object]) -> dict[str, object]:
     return {key: value for key, value in policies.items() if value not in ({}, []) and key != "isGlobal"}
 
 

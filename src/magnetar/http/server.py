@@ -6,7 +6,6 @@ import logging
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
-from typing import Any
 
 from magnetar.broker.stats.figures import MetricsSnapshot
 from magnetar.errors import InvalidRequest
@@ -155,9 +154,9 @@ async def _carry_out(application: Application, endpoint: Endpoint, request: Requ
     return warned(answer, sentences)
 
 
-def _raise(error: Exception, _body: object) -> Any:
+def _raise(error: Exception, _body: object) -> object:
     raise error
 
 
-def _give(value: Any, _body: object) -> Any:
+def _give(value: object, _body: object) -> object:
     return value

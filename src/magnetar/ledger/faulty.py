@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from magnetar.io.interfaces import Loop
 from magnetar.ledger.interface import (
@@ -77,7 +76,7 @@ class FaultyWriter:
         """Callback of the inner store."""
         self._tell_later(self._tell_failed, first_entry_id, reason)
 
-    def _tell_later(self, tell: Callable[..., None], *args: Any) -> None:
+    def _tell_later(self, tell: Callable[..., None], *args: object) -> None:
         delay = self._store.durability_delay
         now = self._store.loop.time()
         if delay <= 0 and not self._waiting:
@@ -88,7 +87,7 @@ class FaultyWriter:
         self._waiting += 1
         self._store.loop.call_at(self._told_at, self._tell_now, tell, args)
 
-    def _tell_now(self, tell: Callable[..., None], args: tuple[Any, ...]) -> None:
+    def _tell_now(self, tell: Callable[..., None], args: tuple[object, ...]) -> None:
         self._waiting -= 1
         tell(*args)
 

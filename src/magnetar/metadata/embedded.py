@@ -424,7 +424,7 @@ class EmbeddedMetadataStore:
         nodes.write_progress(progress)
         return Edits(progress, nodes.edits)
 
-    def _run(self, operations: list[Callable[[SqliteNodes], Any]], next_ledger_id: int) -> Transacted:
+    def _run(self, operations: list[Callable[[SqliteNodes], object]], next_ledger_id: int) -> Transacted:
         """Runs all operations as one transaction; if there is no space for it none of them takes effect."""
         if self._transactions % _TRANSACTIONS_A_LOOK == 0:
             self._reserve.grow(self._nodes.database_bytes())
@@ -444,7 +444,7 @@ class EmbeddedMetadataStore:
                     return [(None, failure, []) for _ in operations], None
                 self._reserve.give_up(max(self._reserve.held // 2, _LEAST_BYTES))
 
-    def _transact(self, operations: list[Callable[[SqliteNodes], Any]], next_ledger_id: int) -> Transacted:
+    def _transact(self, operations: list[Callable[[SqliteNodes], object]], next_ledger_id: int) -> Transacted:
         """Runs each operation in its own savepoint."""
         connection, nodes = self._connection, self._nodes
         outcomes: list[Outcome] = []

@@ -153,7 +153,7 @@ def _secured(
     loop: asyncio.AbstractEventLoop,
     files: TlsFiles,
     authentication: Authentication | None,
-    record: Mapping[str, Any],
+    record: Mapping[str, object],
 ) -> TlsClientNetwork:
     """:raises SettingsContradict: files cannot be used"""
     insecure = bool(record.get("tlsAllowInsecureConnection"))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from magnetar.broker.namespaces.bootstrap import bootstrap
 from magnetar.broker.policies.namespaces import divided, new_policies
@@ -130,7 +129,7 @@ class Salvage:
         await self._put_new(f"/admin/local-policies/{namespace}", {"bundles": division, "migrated": False})
         await self._put_new(f"/admin/policies/{namespace}", new_policies([cluster], division))
 
-    async def _put_new(self, path: str, value: Mapping[str, Any]) -> None:
+    async def _put_new(self, path: str, value: Mapping[str, object]) -> None:
         node = await self._metadata.get(path)
         if node is None or not node.value:
             data = json.dumps(value, separators=(",", ":")).encode()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from magnetar import __version__
 from magnetar.broker.load.bundle_stats import bundle_stats
@@ -104,7 +103,7 @@ class LoadBalancing:
         for manager in self._managers:
             manager.stop()
 
-    def _content(self, broker: BrokerSettings) -> Mapping[str, Any]:
+    def _content(self, broker: BrokerSettings) -> Mapping[str, object]:
         urls = {
             "webServiceUrl": broker.http_url,
             "webServiceUrlTls": broker.http_url_tls,

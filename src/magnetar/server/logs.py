@@ -11,7 +11,7 @@ import logging
 import re
 import sys
 from datetime import UTC, datetime
-from typing import Any, Literal, TextIO
+from typing import Literal, TextIO
 
 from magnetar.lazy_dataclass import dataclass
 
@@ -91,7 +91,7 @@ def _time(record: logging.LogRecord) -> str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _fields(record: logging.LogRecord) -> dict[str, Any]:
+def _fields(record: logging.LogRecord) -> dict[str, object]:
     """Returns the fields of an event."""
     return {key: value for key, value in vars(record).items() if key not in _OWN}
 
@@ -111,7 +111,7 @@ class JsonLines(logging.Formatter):
     """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        event: dict[str, Any] = {
+        event: dict[str, object] = {
             "time": _time(record),
             "level": record.levelname,
             "logger": record.name,
@@ -145,7 +145,7 @@ def _cut(text: str, most: int = _MOST_OF_TEXT // 2) -> str:
     return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
 
 
-def _bounded(value: Any) -> Any:
+def _bounded(value: object) -> object:
     """Returns a value for JSON, with long texts cut; a long list or object becomes cut text."""
     if value is None or isinstance(value, (bool, int, float)):
         return value
@@ -165,6 +165,6 @@ def _in_text(letter: str) -> str:
     return f"\\x{ord(letter):02x}" if ord(letter) < 256 else f"\\u{ord(letter):04x}"
 
 
-def _quoted(value: Any) -> str:
+def _quoted(value: object) -> str:
     text = _cut(str(value))
     return text if _PLAIN.fullmatch(text) and text.isprintable() else json.dumps(text)

@@ -28,7 +28,7 @@ _LOOK_SECONDS = 0.25
 MODULAR = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
 EXTENSIBLE = "ExtensibleLoadManagerImpl"
 
-Content = Callable[[BrokerSettings], Mapping[str, Any]]
+Content = Callable[[BrokerSettings], Mapping[str, object]]
 """Returns ``LocalBrokerData``, a broker's description of itself."""
 
 
@@ -131,7 +131,7 @@ class Registration:
         except NodeMissing:
             return
 
-    def without_load(self, broker: BrokerSettings) -> dict[str, Any]:
+    def without_load(self, broker: BrokerSettings) -> dict[str, object]:
         """Returns the ``LocalBrokerData`` of a broker without load."""
         nothing = {"usage": 0.0, "limit": 100.0}
         urls = {
@@ -165,7 +165,7 @@ class Registration:
         }
 
 
-def _encoded(record: Mapping[str, Any]) -> bytes:
+def _encoded(record: Mapping[str, object]) -> bytes:
     return json.dumps(record, separators=(",", ":")).encode()
 
 

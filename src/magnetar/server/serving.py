@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from magnetar.broker.admin.all import Admin
 from magnetar.broker.connections.connection import Connection
@@ -46,7 +46,7 @@ Announce = Callable[[BrokerSettings], Awaitable[None]]
 class Storage(Protocol):
     """Figures of the storage of entries: of the embedded store, or of bookies."""
 
-    async def report(self, namespace: str | None = None) -> Mapping[str, Any]: ...
+    async def report(self, namespace: str | None = None) -> Mapping[str, object]: ...
 
     def metrics(self) -> Mapping[str, float]: ...
 
@@ -165,7 +165,7 @@ class ServingBroker:
         self._collector.start()
         return broker
 
-    def _reach(self, name: str, record: Mapping[str, Any]) -> Way:
+    def _reach(self, name: str, record: Mapping[str, object]) -> Way:
         # Imported late, to save memory: a broker without other clusters needs no client.
         from magnetar.server.broker_client import way_to
 

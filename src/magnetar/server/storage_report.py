@@ -15,7 +15,7 @@ from magnetar.ledger.embedded.disk_guard import DiskGuard, DiskState
 from magnetar.managed_ledger.set_aside import OrphanedLedgers
 from magnetar.server.embedded_stores import EmbeddedStores
 
-Json = Mapping[str, Any]
+Json = Mapping[str, object]
 
 _DAY_SECONDS = 86_400
 
@@ -32,7 +32,7 @@ class StorageReport:
         self._guard = guard
         self._orphans = orphans
 
-    def disk(self) -> dict[str, Any]:
+    def disk(self) -> dict[str, object]:
         """Returns figures of the device; ``secondsUntilFull`` is None unless it fills."""
         use, gate = self._guard.use, self._broker.storage_gate
         return {
@@ -44,7 +44,7 @@ class StorageReport:
             "refusedProducers": gate.refused,
         }
 
-    def store(self) -> dict[str, Any]:
+    def store(self) -> dict[str, object]:
         """Returns figures of the ledger store's files; compaction frees ``reclaimableBytes``."""
         space = self._store.space()
         done = space.compactions
@@ -65,7 +65,7 @@ class StorageReport:
             },
         }
 
-    def orphaned(self) -> list[dict[str, Any]]:
+    def orphaned(self) -> list[dict[str, object]]:
         """Returns the orphaned ledgers in the order of their detection; each is deleted at ``deletedMs``."""
         retention = self._orphans.retention_ms
         return [
@@ -140,7 +140,7 @@ class StorageReport:
         return sum([len(await self._broker.topic_names(name, system=True)) for name in names])
 
 
-def _row(topic: Topic) -> dict[str, Any]:
+def _row(topic: Topic) -> dict[str, object]:
     space = space_of(topic)
     return {
         "topic": topic.full_name,

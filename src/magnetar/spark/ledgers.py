@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from magnetar.admin_client import AdminClient
 from magnetar.spark.errors import DataLoss
@@ -91,7 +90,7 @@ def layout_of(admin: AdminClient, topic: str) -> Layout:
     return Layout(tuple(sorted(ledgers)), cursors)
 
 
-def _position(text: Any) -> tuple[int, int]:
+def _position(text: object) -> tuple[int, int]:
     ledger, _, entry = str(text).partition(":")
     return int(ledger), int(entry)
 

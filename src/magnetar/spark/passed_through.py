@@ -16,7 +16,7 @@ __all__ = ["CLIENT", "PRODUCER", "READER", "passed_through"]
 
 CLIENT, PRODUCER, READER = "client", "producer", "reader"
 
-_Parse = Callable[[str], Any]
+_Parse = Callable[[str], object]
 
 
 def _positive(text: str) -> int:

@@ -16,7 +16,7 @@ import binascii
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from magnetar.client.exceptions import InvalidMessage
 from magnetar.client.message_id import MessageId
@@ -101,10 +101,10 @@ class Offset:
     """The subscription of the query; empty: none."""
     turn: int = 0
     """Index of the topic that comes first if limits do not suffice for all."""
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, object] = field(default_factory=dict)
     """Additional data in the JSON, which are not read back."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Returns the form for Spark; equal offsets give equal JSON."""
         topics = {
             name: {
@@ -117,7 +117,7 @@ class Offset:
         return {"subscription": self.subscription, "turn": self.turn, "topics": topics, **self.extra}
 
     @staticmethod
-    def from_json(value: Any) -> Offset:
+    def from_json(value: object) -> Offset:
         """The inverse of :meth:`to_json`, also for its text. Missing fields have their defaults.
 
         :raises InvalidPlace: the value is not an offset; the text says where
@@ -143,7 +143,7 @@ def _topic(name: str) -> str:
         raise InvalidPlace(f"the offset of {name!r} is invalid: {error}") from error
 
 
-def _topic_offset(name: str, value: Any) -> TopicOffset:
+def _topic_offset(name: str, value: object) -> TopicOffset:
     if isinstance(value, str):
         value = {"next": value}
     if not isinstance(value, dict) or not isinstance(value.get("next"), str):

@@ -68,7 +68,7 @@ class Option:
             )
         return text
 
-    def initial(self) -> Any:
+    def initial(self) -> object:
         """Returns the value of an absent option."""
         if self.type == "flag":
             return self.default in _TRUE
@@ -136,7 +136,7 @@ class AdminCommand:
             raise UsageError(f"Missing required option: '{missing[0]}'")
         return values
 
-    def _take_operands(self, values: dict[str, Any], rest: list[str]) -> None:
+    def _take_operands(self, values: dict[str, object], rest: list[str]) -> None:
         wanted = [operand for operand in self.operands if operand.required]
         if len(rest) < len(wanted):
             raise UsageError(f"Missing required parameter: '{wanted[len(rest)].names[0]}'")

@@ -24,7 +24,7 @@ def _expire(call: Call) -> Any:
     return call.send("POST", f"{call.subscription}/expireMessages", None, body)
 
 
-def _expire_all(call: Call) -> Any:
+def _expire_all(call: Call) -> object:
     return call.send("POST", f"{call.topic}/all_subscription/expireMessages/{call['expireTime']}")
 
 

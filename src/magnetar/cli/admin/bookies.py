@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from magnetar.cli.admin.arguments import UsageError
 from magnetar.cli.admin.call import Action, Call, piece
 
@@ -14,7 +12,7 @@ def _rack(call: Call) -> str:
     return f"{_RACKS}/{piece(call['bookie'])}"
 
 
-def _set_rack(call: Call) -> Any:
+def _set_rack(call: Call) -> object:
     if not call["group"]:
         raise UsageError("--group is empty")
     given = {"rack": call["rack"], "hostname": call["hostname"]}

@@ -117,10 +117,10 @@ class Call:
         return on
 
 
-Action = Callable[[Call], Any]
+Action = Callable[[Call], object]
 
 
-def written(call: Call, value: Any) -> Rows:
+def written(call: Call, value: object) -> Rows:
     """Returns JSON on one line, or indented with ``--indent``, as Pulsar's tool does for long answers."""
     separators = None if call["indent"] else (",", ":")
     return Rows(

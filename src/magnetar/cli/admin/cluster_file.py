@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 from magnetar.cli.admin.arguments import UsageError, advice
 
@@ -15,7 +14,7 @@ _COMMENT = re.compile(r"\s+#.*$")
 _TRUTHS = {"true": True, "false": False}
 
 
-def read_cluster_file(file: str, known: Collection[str]) -> dict[str, Any]:
+def read_cluster_file(file: str, known: Collection[str]) -> dict[str, object]:
     """Returns the fields of a file.
 
     :param known: names of known fields
@@ -32,17 +31,17 @@ def read_cluster_file(file: str, known: Collection[str]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _object(file: str, text: str) -> dict[str, Any]:
+def _object(file: str, text: str) -> dict[str, object]:
     try:
-        value: dict[str, Any] = json.loads(text)
+        value: dict[str, object] = json.loads(text)
     except ValueError as error:
         raise UsageError(f"{file} is not JSON: {error}") from error
     return value
 
 
-def _lines(file: str, text: str) -> dict[str, Any]:
+def _lines(file: str, text: str) -> dict[str, object]:
     """Parses YAML of one level; fields of a cluster are not nested."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#") or line.strip() == "---":
             continue
@@ -53,7 +52,7 @@ def _lines(file: str, text: str) -> dict[str, Any]:
     return found
 
 
-def _value(text: str) -> Any:
+def _value(text: str) -> object:
     quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
     if quoted:
         return text[1:-1]

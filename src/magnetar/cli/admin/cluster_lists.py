@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from magnetar.admin_client.errors import NotFound
 from magnetar.cli.admin.backlogs import agreed
@@ -15,14 +14,14 @@ _OWN = "magnetar-cluster"
 """A header with the broker's cluster; brokers of Apache Pulsar do not send it."""
 
 
-def _set_of_namespace(call: Call) -> Any:
+def _set_of_namespace(call: Call) -> object:
     wanted = _wanted(call)
     if not _confirmed(call, call.namespace, wanted, f"All topics of {call.named} in cluster"):
         return SILENT
     return call.send("POST", f"{call.namespace}/replication", None, wanted)
 
 
-def _set_of_topic(call: Call) -> Any:
+def _set_of_topic(call: Call) -> object:
     wanted, everywhere = _wanted(call), call.get("global")
     if everywhere:
         namespace = _path_of(TopicName.parse(call.named).namespace_name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, cast
+from typing import cast
 
 from magnetar import left_out
 from magnetar.admin_client.errors import AdminError
@@ -119,7 +119,7 @@ def _topics(current: str, ask: Ask) -> Iterable[str]:
 
 def _asked(root: Root, path: str) -> Sequence[str]:
     try:
-        answer: Any = cluster_access(root.flags).http(timeout_seconds=_SECONDS).ask("GET", path)
+        answer: object = cluster_access(root.flags).http(timeout_seconds=_SECONDS).ask("GET", path)
     except (AccessRefused, AdminError):
         # Offer nothing, because there is no place for an error while a line is typed.
         return ()

@@ -23,7 +23,7 @@ def _quota(call: Call) -> str:
     return f"{version}/resource-quotas/{namespace}/{bundle}"
 
 
-def _set_quota(call: Call) -> Any:
+def _set_quota(call: Call) -> object:
     names = ("msgRateIn", "msgRateOut", "bandwidthIn", "bandwidthOut", "memory")
     quota = {name: call[name] for name in names} | {"dynamic": bool(call["dynamic"])}
     return call.send("POST", _quota(call), None, quota)

@@ -77,7 +77,7 @@ class _Message:
         ]
         return "".join(f"{line}\n" for line in lines)
 
-    def value(self) -> Mapping[str, Any]:
+    def value(self) -> Mapping[str, object]:
         """Returns the message for JSON, with the content as Base64, and also as text if it is valid text."""
         try:
             text = self.data.decode()
@@ -128,7 +128,9 @@ def _peek(call: Call) -> Any:
     return Rows([f"{_RULE}\n\n".join(texts)], [each.value() for each in found])
 
 
-def _shown(call: Call, path: str, query: dict[str, str] | None = None, *, redelivered: bool = False) -> Any:
+def _shown(
+    call: Call, path: str, query: dict[str, str] | None = None, *, redelivered: bool = False
+) -> object:
     headers, data = call.fetch(path, query)
     found = list(_messages(headers, data))
     return Rows((each.text(redelivered=redelivered) for each in found), [each.value() for each in found])
@@ -139,7 +141,7 @@ def _examine(call: Call) -> Any:
     return _shown(call, f"{call.topic}/examinemessage", query)
 
 
-def _by_id(call: Call) -> Any:
+def _by_id(call: Call) -> object:
     path = f"{call.topic}/ledger/{call['ledgerId']}/entry/{call['entryId']}"
     return _shown(call, path, redelivered=True)
 

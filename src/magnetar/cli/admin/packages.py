@@ -8,7 +8,6 @@ import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from magnetar.admin_client.errors import AdminError
 from magnetar.admin_client.http import Sent
@@ -35,7 +34,7 @@ def _place(name: PackageName) -> str:
     return f"{_above(name)}/{piece(name.version)}"
 
 
-def _metadata(call: Call) -> dict[str, Any]:
+def _metadata(call: Call) -> dict[str, object]:
     """Returns the ``PackageMetadata`` of the options."""
     contact = {} if call["contact"] is None else {"contact": call["contact"]}
     return {"description": call["description"], **contact, "properties": call["properties"] or {}}
@@ -110,7 +109,7 @@ def _delete(call: Call) -> str:
     return f"The package '{name}' deleted successfully"
 
 
-def _list(call: Call) -> Any:
+def _list(call: Call) -> object:
     return call.ask("GET", f"{_ROOT}/{call['type']}/{NamespaceName.parse(call.named)}")
 
 

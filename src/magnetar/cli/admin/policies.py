@@ -12,7 +12,7 @@ from magnetar.cli.admin.three_parts import or_topic
 
 _MIB = 1 << 20
 
-Body = Callable[[Call], Any]
+Body = Callable[[Call], object]
 
 
 class PolicyCommand(NamedTuple):
@@ -33,7 +33,7 @@ def _retention(call: Call) -> Any:
     }
 
 
-def _dispatch_rate(call: Call) -> Any:
+def _dispatch_rate(call: Call) -> object:
     return {
         "dispatchThrottlingRateInMsg": call["msg-dispatch-rate"],
         "dispatchThrottlingRateInByte": call["byte-dispatch-rate"],
@@ -42,21 +42,21 @@ def _dispatch_rate(call: Call) -> Any:
     }
 
 
-def _publish_rate(call: Call) -> Any:
+def _publish_rate(call: Call) -> object:
     return {
         "publishThrottlingRateInMsg": call["msg-publish-rate"],
         "publishThrottlingRateInByte": call["byte-publish-rate"],
     }
 
 
-def _subscribe_rate(call: Call) -> Any:
+def _subscribe_rate(call: Call) -> object:
     return {
         "subscribeThrottlingRatePerConsumer": call["subscribe-rate"],
         "ratePeriodInSecond": call["subscribe-rate-period"],
     }
 
 
-def _persistence(call: Call) -> Any:
+def _persistence(call: Call) -> object:
     body = {
         "bookkeeperEnsemble": call["bookkeeper-ensemble"],
         "bookkeeperWriteQuorum": call["bookkeeper-write-quorum"],
@@ -67,7 +67,7 @@ def _persistence(call: Call) -> Any:
     return {**body, "managedLedgerStorageClassName": storage} if storage else body
 
 
-def _inactive_topics(call: Call) -> Any:
+def _inactive_topics(call: Call) -> object:
     on = bool(call["enable-delete-while-inactive"])
     if on == bool(call["disable-delete-while-inactive"]):
         raise UsageError(
@@ -80,7 +80,7 @@ def _inactive_topics(call: Call) -> Any:
     }
 
 
-def _delayed_delivery(call: Call) -> Any:
+def _delayed_delivery(call: Call) -> object:
     return {
         "tickTime": call["time"],
         "active": call.switched(),
@@ -88,13 +88,13 @@ def _delayed_delivery(call: Call) -> Any:
     }
 
 
-def _auto_topics(call: Call) -> Any:
+def _auto_topics(call: Call) -> object:
     body = {"allowAutoTopicCreation": call.switched(), "topicType": call["type"]}
     count = call["num-partitions"]
     return {**body, "defaultNumPartitions": count} if count is not None else body
 
 
-def _auto_subscriptions(call: Call) -> Any:
+def _auto_subscriptions(call: Call) -> object:
     return {"allowAutoSubscriptionCreation": bool(call["enable"])}
 
 
@@ -110,13 +110,13 @@ def _auto_update(call: Call) -> str:
     return "AutoUpdateDisabled" if call["disabled"] else str(call["compatibility"] or "Full")
 
 
-def _bookie_groups(call: Call) -> Any:
+def _bookie_groups(call: Call) -> object:
     further = call["secondary-group"]
     body = {"bookkeeperAffinityGroupPrimary": call["primary-group"]}
     return body if further is None else {**body, "bookkeeperAffinityGroupSecondary": further}
 
 
-def _filters(call: Call) -> Any:
+def _filters(call: Call) -> object:
     return {"entryFilterNames": call["entry-filters-name"]}
 
 
@@ -209,7 +209,7 @@ _SET_TO = {"deduplication-snapshot-interval": None}
 """Namespace policies that are removed by setting this value."""
 
 
-def _query(call: Call) -> dict[str, Any]:
+def _query(call: Call) -> dict[str, object]:
     return {"applied": call.get("applied"), "isGlobal": call.get("global")}
 
 
@@ -258,7 +258,7 @@ def _actions() -> dict[str, Action]:
 # Policies that are not one value
 
 
-def _quota(call: Call) -> Any:
+def _quota(call: Call) -> object:
     if call["limit"] is None and call["limitTime"] is None:
         raise UsageError("Need to specify a limit or a limitTime")
     size = -1 if call["limit"] is None else call["limit"]
@@ -266,7 +266,7 @@ def _quota(call: Call) -> Any:
     return {"limit": size, "limitSize": size, "limitTime": time, "policy": call["policy"]}
 
 
-def _quota_query(call: Call) -> dict[str, Any]:
+def _quota_query(call: Call) -> dict[str, object]:
     return {"backlogQuotaType": call["type"], "isGlobal": call.get("global")}
 
 
@@ -286,7 +286,7 @@ def _quota_actions(groups: tuple[str, ...], base: Callable[[Call], str]) -> dict
     return found
 
 
-def _ttl_query(call: Call) -> dict[str, Any]:
+def _ttl_query(call: Call) -> dict[str, object]:
     return {"messageTTL": str(call["ttl"]), "isGlobal": call.get("global")}
 
 
@@ -326,7 +326,7 @@ def _offload_policies() -> dict[str, Action]:
     return found
 
 
-def _offload_lag(call: Call) -> Any:
+def _offload_lag(call: Call) -> object:
     lag = call.ask("GET", f"{call.namespace}/offloadDeletionLagMs")
     return "Unset for namespace. Defaulting to broker setting." if lag is None else lag
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from magnetar.cli.admin.call import Action, Call, written
 
 
-def _connections(call: Call) -> Any:
+def _connections(call: Call) -> object:
     return written(call, call.ask("GET", "/proxy-stats/connections"))
 
 
-def _topics(call: Call) -> Any:
+def _topics(call: Call) -> object:
     return written(call, call.ask("GET", "/proxy-stats/topics"))
 
 

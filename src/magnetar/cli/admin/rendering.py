@@ -10,7 +10,7 @@ TEXT, JSON, TABLE = FORMS = ("text", "json", "table")
 _GAP = "  "
 
 
-def render(answer: Any, form: str = TEXT) -> str:
+def render(answer: object, form: str = TEXT) -> str:
     """Returns the text of an answer, with its line end.
 
     As text: a list of texts with one per line, nothing as ``null``, objects as JSON with Pulsar's spacing.
@@ -44,16 +44,16 @@ def rows(answer: Any) -> Any:
     return Rows((f"{key}    {_plain(value)}\n" for key, value in (answer or {}).items()), answer or {})
 
 
-def objects(answer: Any) -> Any:
+def objects(answer: object) -> object:
     """Prints a list as JSON, as Pulsar does for some."""
     return Rows([f"{_json(answer, '')}\n"], answer)
 
 
-def _value(answer: Any) -> Any:
+def _value(answer: object) -> object:
     return answer.value if isinstance(answer, Rows) else answer
 
 
-def _plain(value: Any) -> str:
+def _plain(value: object) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(str, value))}]"
     if isinstance(value, dict):
@@ -62,7 +62,7 @@ def _plain(value: Any) -> str:
     return json.dumps(value) if isinstance(value, bool) else str(value)
 
 
-def _json(value: Any, indent: str) -> str:
+def _json(value: object, indent: str) -> str:
     if isinstance(value, dict):
         if not value:
             return "{ }"
@@ -85,7 +85,7 @@ def _table(value: Any) -> str:
     return "".join(f"{_cell(item)}\n" for item in (value if isinstance(value, list) else [value]))
 
 
-def _records(records: Sequence[tuple[str, dict[str, Any]]]) -> str:
+def _records(records: Sequence[tuple[str, dict[str, object]]]) -> str:
     """:param records: objects by name; an empty name: unnamed"""
     fields = dict.fromkeys(name for _, record in records for name in record)
     named = any(name for name, _ in records)
@@ -102,7 +102,7 @@ def _aligned(lines: Sequence[Sequence[str]]) -> str:
     return "".join(f"{line.rstrip()}\n" for line in padded)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if value is None:
         return "-"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

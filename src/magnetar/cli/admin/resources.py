@@ -64,7 +64,7 @@ def _list_clusters(call: Call) -> Any:
     return [f"{name}(*)" if name == current else name for name in names]
 
 
-def _delete_cluster(call: Call) -> Any:
+def _delete_cluster(call: Call) -> object:
     if call["all"]:
         _delete_everything(call)
     return call.send("DELETE", _cluster(call))
@@ -92,7 +92,7 @@ _MIGRATION_FIELDS = {
 }
 
 
-def _update_migration(call: Call) -> Any:
+def _update_migration(call: Call) -> object:
     url = {field: call[option] for option, field in _MIGRATION_FIELDS.items() if call[option] is not None}
     return call.send("POST", f"{_cluster(call)}/migrate", {"migrated": call["migrated"]}, url)
 
@@ -101,7 +101,7 @@ def _tenant(call: Call) -> str:
     return f"/admin/v2/tenants/{piece(call['tenant'])}"
 
 
-def _create_tenant(call: Call) -> Any:
+def _create_tenant(call: Call) -> object:
     clusters = call["allowed-clusters"] or call.ask("GET", "/admin/v2/clusters")
     return call.send(
         "PUT", _tenant(call), None, {"adminRoles": call["admin-roles"] or [], "allowedClusters": clusters}
@@ -117,8 +117,8 @@ def _update_tenant(call: Call) -> Any:
     return call.send("POST", _tenant(call), None, {"adminRoles": roles, "allowedClusters": clusters})
 
 
-def _create_namespace(call: Call) -> Any:
-    policies: dict[str, Any] = {}
+def _create_namespace(call: Call) -> object:
+    policies: dict[str, object] = {}
     if call["clusters"]:
         policies["replication_clusters"] = call["clusters"]
     if call["bundles"]:
@@ -138,7 +138,7 @@ _GROUP_FIELDS = {
 }
 
 
-def _put_group(call: Call) -> Any:
+def _put_group(call: Call) -> object:
     given = {field: call[option] for option, field in _GROUP_FIELDS.items() if call[option] is not None}
     return call.send("PUT", _group(call), None, given)
 
@@ -148,14 +148,14 @@ def _of_bundle(call: Call) -> str:
     return f"{call.namespace}/{bundle}" if bundle else call.namespace
 
 
-def _unload(call: Call) -> Any:
+def _unload(call: Call) -> object:
     if call["destinationBroker"] and not call["bundle"]:
         raise UsageError("--destinationBroker goes with --bundle")
     query = {"destinationBroker": call["destinationBroker"]} if call["destinationBroker"] else None
     return call.send("PUT", f"{_of_bundle(call)}/unload", query)
 
 
-def _split(call: Call) -> Any:
+def _split(call: Call) -> object:
     bundle, kind = call["bundle"], call["bundle-type"]
     if bool(bundle) == bool(kind):
         raise UsageError("no bundle given; use --bundle or --bundle-type")

@@ -71,7 +71,7 @@ def _get(call: Call) -> Any:
     return _shown({"version": latest["version"], "schemaInfo": _info(name, latest)})
 
 
-def _shown(*answers: Any) -> Rows:
+def _shown(*answers: object) -> Rows:
     """Prints schemas with Pulsar's spacing, which differs from all other answers."""
     lines = (f"{json.dumps(answer, indent=2)}\n" for answer in answers)
     return Rows(lines, list(answers) if len(answers) > 1 else answers[0])
@@ -87,11 +87,11 @@ def _payload(call: Call) -> Any:
         raise UsageError(f"{call['filename']} is not JSON: {error}") from error
 
 
-def _check(call: Call) -> Any:
+def _check(call: Call) -> object:
     return call.ask("POST", _path(call, "compatibility"), None, _payload(call))
 
 
-def _delete(call: Call) -> Any:
+def _delete(call: Call) -> object:
     call.ask("DELETE", _path(call, "schema"), {"force": call["force"]})
     return SILENT
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any
 
 from magnetar.admin_client.client import topic_path
 from magnetar.admin_client.errors import NotFound
@@ -28,7 +27,7 @@ def or_topic(name: str, action: Action, topics: Mapping[str, Action]) -> Action:
     :param topics: commands for topic policies, by name without the group
     """
 
-    def run(call: Call) -> Any:
+    def run(call: Call) -> object:
         if not _means_topic(call, create=name.startswith("set-") and name in topics):
             return action(call)
         if name not in topics:

@@ -119,14 +119,14 @@ def _create_subscription(call: Call) -> Any:
     return call.send("PUT", call.subscription, {"replicated": call.get("replicated")}, body)
 
 
-def _update_subscription_properties(call: Call) -> Any:
+def _update_subscription_properties(call: Call) -> object:
     properties = {} if call["clear"] else call["property"]
     if properties is None:
         raise UsageError("no properties given; use --property or --clear")
     return call.send("PUT", f"{call.subscription}/properties", None, properties)
 
 
-def _replicate(call: Call) -> Any:
+def _replicate(call: Call) -> object:
     wanted = bool(call["enable"])
     if wanted == bool(call["disable"]):
         raise UsageError("Need to specify either --enable or --disable")
@@ -154,7 +154,7 @@ def _terminate_partitions(call: Call) -> Any:
     return Rows((f"{index} - {end['ledgerId']}:{end['entryId']}\n" for index, end in ends.items()), ends)
 
 
-def _compact(call: Call) -> Any:
+def _compact(call: Call) -> object:
     call.send("PUT", f"{call.topic}/compaction")
     return f"Topic compaction requested for {TopicName.parse(call.named)}"
 
@@ -206,7 +206,7 @@ def _partitioned_lookup(call: Call) -> Any:
     return rows(brokers)
 
 
-def _stats(call: Call) -> Any:
+def _stats(call: Call) -> object:
     query = {
         "getPreciseBacklog": call.get("get-precise-backlog"),
         "subscriptionBacklogSize": "true" if call.get("get-subscription-backlog-size") else "false",
@@ -215,7 +215,7 @@ def _stats(call: Call) -> Any:
     return call.ask("GET", f"{call.topic}/stats", query)
 
 
-def _partitioned_stats(call: Call) -> Any:
+def _partitioned_stats(call: Call) -> object:
     query = {
         "perPartition": "true" if call.get("per-partition") else "false",
         "getPreciseBacklog": call.get("get-precise-backlog"),

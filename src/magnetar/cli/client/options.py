@@ -73,7 +73,7 @@ def _command(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
     return made
 
 
-def _produce(commands: Any) -> None:
+def _produce(commands: object) -> None:
     made = _command(commands, "produce", "send messages")
     add = made.add_argument
     add(
@@ -162,7 +162,7 @@ def _add_keys(made: argparse.ArgumentParser) -> None:
     add("--key-schema", "-ks", metavar="SCHEMA", help="schema of that key, like --value-schema (string)")
 
 
-def _consume(commands: Any) -> None:
+def _consume(commands: object) -> None:
     made = _command(commands, "consume", "receive messages")
     add = made.add_argument
     add("--subscription-name", "-s", required=True, metavar="NAME")
@@ -212,7 +212,7 @@ def _consume(commands: Any) -> None:
     )
 
 
-def _read(commands: Any) -> None:
+def _read(commands: object) -> None:
     made = _command(commands, "read", "read messages without a durable subscription")
     add = made.add_argument
     add(

@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from magnetar.cli.client.schemas import SchemaFlag, declared
 from magnetar.cli.pace import paced
@@ -21,9 +20,9 @@ class Prepared:
     """A command that was checked without a broker."""
 
     contents: Sequence[bytes]
-    message: dict[str, Any]
+    message: dict[str, object]
     """The options of each message."""
-    producer: dict[str, Any]
+    producer: dict[str, object]
 
 
 def prepared(parsed: argparse.Namespace) -> Prepared:
@@ -33,7 +32,7 @@ def prepared(parsed: argparse.Namespace) -> Prepared:
     """
     value = declared("--value-schema", parsed.value_schema)
     contents = [value.encoded(each, f"content {number}") for number, each in enumerate(_given(parsed), 1)]
-    message: dict[str, Any] = {"properties": _properties(parsed.properties)}
+    message: dict[str, object] = {"properties": _properties(parsed.properties)}
     if parsed.disable_replication:
         message["disable_replication"] = True
     schema: ProducerSchema | None = value.schema
@@ -68,13 +67,15 @@ def produce(client: Client, parsed: argparse.Namespace, given: Prepared) -> str:
     return f"{parsed.num_produce * len(given.contents)} messages successfully produced"
 
 
-def _options(parsed: argparse.Namespace, value: SchemaFlag, schema: ProducerSchema | None) -> dict[str, Any]:
+def _options(
+    parsed: argparse.Namespace, value: SchemaFlag, schema: ProducerSchema | None
+) -> dict[str, object]:
     if (parsed.encryption_key_name is None) != (parsed.encryption_key_value is None):
         raise Refused(
             "--encryption-key-name and --encryption-key-value must be used together: with one of "
             "them, messages would be sent unencrypted"
         )
-    options: dict[str, Any] = {
+    options: dict[str, object] = {
         "batching_enabled": not (parsed.disable_batching or parsed.chunking),
         "batching_max_publish_delay_ms": 1,
         "chunking_enabled": parsed.chunking,

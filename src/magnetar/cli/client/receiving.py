@@ -27,7 +27,7 @@ _POLL_MS = 5_000
 _ID = re.compile(r"(\d{1,18}):(\d{1,18})")
 
 
-def prepared(parsed: argparse.Namespace) -> dict[str, Any]:
+def prepared(parsed: argparse.Namespace) -> dict[str, object]:
     """Returns the common options of consumers and readers.
 
     :raises Refused: options contradict each other
@@ -38,7 +38,7 @@ def prepared(parsed: argparse.Namespace) -> dict[str, Any]:
             "--start-timestamp and --end-timestamp must be ms since 1970, and the end must be "
             "later than the start"
         )
-    options: dict[str, Any] = {
+    options: dict[str, object] = {
         "crypto_failure_action": CryptoFailureAction[parsed.crypto_failure_action],
         "crypto_key_reader": private_key("--encryption-key-value", parsed.encryption_key_value),
         "auto_ack_oldest_chunked_message_on_queue_full": parsed.auto_ack_chunk_q_full,
@@ -53,7 +53,7 @@ def prepared(parsed: argparse.Namespace) -> dict[str, Any]:
     return options
 
 
-def consume(client: Client, parsed: argparse.Namespace, options: dict[str, Any]) -> str:
+def consume(client: Client, parsed: argparse.Namespace, options: dict[str, object]) -> str:
     """Prints and acknowledges messages; returns a summary."""
     subscribe = client.subscribe_to_pattern if parsed.regex else client.subscribe
     consumer = subscribe(

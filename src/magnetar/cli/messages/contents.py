@@ -33,7 +33,7 @@ class SchemaDecoders:
         self._warn = warn
         self._known: dict[tuple[str, bytes], tuple[str, DecodeMessage] | None] = {}
 
-    def decoded(self, message: Message) -> tuple[str, Any] | None:
+    def decoded(self, message: Message) -> tuple[str, object] | None:
         """Returns schema type and value; None: no schema, or the content does not match it."""
         if message.has_null_value() or message.encryption() is not None:
             return None
@@ -86,7 +86,7 @@ def _of_pairs(schema: TopicSchema) -> DecodeMessage | None:
             return None
         decoders.append(decode)
 
-    def decode_pair(message: Message) -> Any:
+    def decode_pair(message: Message) -> object:
         content = message.data()
         parts = (message.partition_key_bytes(), content) if schema.is_separated else split(content)
         return {
@@ -133,7 +133,7 @@ def _avro(definition: Any) -> Decoder:
     return decode
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """Returns a value for JSON: bytes in hexadecimal, times in ISO 8601, others as text."""
     if value is None or isinstance(value, (bool, int, str)):
         return value

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from magnetar.cli.messages.contents import SchemaDecoders
 from magnetar.cli.printable import printable
@@ -33,7 +32,7 @@ def json_line(message: Message, contents: SchemaDecoders) -> str:
 
     ``key`` is as stored: bytes are in Base64, which ``base64EncodedKey`` indicates; a key may also be null.
     """
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         "id": id_text(message.message_id()),
         "topic": message.topic_name(),
         "publishTime": message.publish_timestamp(),

@@ -95,8 +95,8 @@ def _replayed(text: bytes) -> Outgoing:
     return content, _options(found)
 
 
-def _options(found: dict[str, Any]) -> dict[str, Any]:
-    options: dict[str, Any] = _key(found)
+def _options(found: dict[str, object]) -> dict[str, object]:
+    options: dict[str, object] = _key(found)
     if "orderingKey" in found:
         if not isinstance(found["orderingKey"], str):
             raise Refused("orderingKey is not a string")
@@ -114,7 +114,7 @@ def _options(found: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _key(found: dict[str, Any]) -> dict[str, Any]:
+def _key(found: dict[str, object]) -> dict[str, object]:
     match found:
         case {"key": None}:
             return {"null_partition_key": True}

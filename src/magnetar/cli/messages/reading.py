@@ -6,7 +6,6 @@ import heapq
 import secrets
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from magnetar.cli.messages.filters import MessageFilter
 from magnetar.cli.messages.places import Start
@@ -17,7 +16,7 @@ from magnetar.client.message import Message
 
 _MORE = 4
 """Factor by which the number of entries grows if the last ones had too few messages."""
-_AS_IT_IS: dict[str, Any] = {"crypto_failure_action": CryptoFailureAction.CONSUME}
+_AS_IT_IS: dict[str, object] = {"crypto_failure_action": CryptoFailureAction.CONSUME}
 
 
 def to_the_end(ends: Ends, partitions: Sequence[str], start: Start) -> Iterator[Message]:

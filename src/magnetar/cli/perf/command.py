@@ -60,7 +60,7 @@ def perform(parsed: argparse.Namespace, given: Sequence[str]) -> int:
     return tell(figures(found, _about(parsed), parsed.server_pid), parsed.json)
 
 
-def _about(parsed: argparse.Namespace) -> dict[str, Any]:
+def _about(parsed: argparse.Namespace) -> dict[str, object]:
     """Returns a description of the run, for the figures."""
     names = (
         "command",

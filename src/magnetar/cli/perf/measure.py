@@ -50,7 +50,7 @@ def merged(histograms: Iterable[Histogram]) -> Histogram:
     return result
 
 
-def sparse(histogram: Histogram) -> dict[str, Any]:
+def sparse(histogram: Histogram) -> dict[str, object]:
     """Returns the counts that are not 0, for another process."""
     counts = [[index, count] for index, count in enumerate(histogram.counts) if count]
     return {"maximum": histogram.maximum, "counts": counts}

@@ -330,7 +330,7 @@ def _consume(made: argparse.ArgumentParser) -> None:
     _chunks(add)
 
 
-def _chunks(add: Callable[..., Any]) -> None:
+def _chunks(add: Callable[..., object]) -> None:
     text = "maximum number of incomplete messages in chunks; 0: 10 (0)"
     add("--max_chunked_msg", "-mc", type=count, default=0, metavar="N", help=text)
     text = "acknowledge the oldest incomplete message when there are more"

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from magnetar.cli.perf.pacing import SharedClock
 from magnetar.client.exceptions import InvalidConfiguration
@@ -14,7 +13,7 @@ from magnetar.client.exceptions import InvalidConfiguration
 _START_SECONDS = 3.0
 
 
-def spread(given: Sequence[str], processes: int) -> list[dict[str, Any]]:
+def spread(given: Sequence[str], processes: int) -> list[dict[str, object]]:
     """Returns the findings of each process.
 
     :param given: the arguments of the command

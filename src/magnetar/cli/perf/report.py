@@ -25,7 +25,7 @@ VOID = 3
 _SUMS = ("published", "delivered", "published_in_window", "delivered_in_window", "bytes_in_window")
 
 
-def findings(load: Load, *, size: int, disorder_counts: bool) -> dict[str, Any]:
+def findings(load: Load, *, size: int, disorder_counts: bool) -> dict[str, object]:
     """Returns the raw findings of one process, which can be added up over processes.
 
     :param size: bytes of a published content

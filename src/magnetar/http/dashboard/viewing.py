@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
 
 from magnetar.broker.stats.topic_board import MOST_WATCHERS, TopicBoard
 from magnetar.errors import BrokerError
@@ -15,7 +14,7 @@ from magnetar.io.waiting import settle
 MOST_TICKS = 15
 """After half a minute a page reconnects, and its user is authenticated and authorized again."""
 
-Show = Callable[[], Awaitable[Mapping[str, Any]]]
+Show = Callable[[], Awaitable[Mapping[str, object]]]
 
 
 class Shown:
@@ -84,6 +83,6 @@ class Viewing:
             settle(self._tick)
 
 
-def encoded(value: Mapping[str, Any]) -> bytes:
+def encoded(value: Mapping[str, object]) -> bytes:
     """Returns JSON on one line."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

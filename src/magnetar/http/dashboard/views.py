@@ -35,7 +35,7 @@ class Views:
     async def overview(self, application: Application, _request: Request) -> Response:
         board = _board(application)
 
-        async def show() -> Mapping[str, Any]:
+        async def show() -> Mapping[str, object]:
             stuck = board.page(Listed(order=TopicOrder.WAITING, stuck=True), 0, _STUCK_LINES)
             return {**_broker(application, board), "history": board.history(), "stuck": stuck}
 
@@ -74,7 +74,7 @@ class Views:
             url = (error.http_url_tls if request.secure else error.http_url) or error.http_url
             return json_response({"reason": str(error), "url": url}, HTTPStatus.MISDIRECTED_REQUEST)
 
-        async def show() -> Mapping[str, Any]:
+        async def show() -> Mapping[str, object]:
             if await application.admin.partitions.count(topic, create=False):
                 return {"topic": topic, "partitions": await application.admin.partitions.describe(topic)}
             explained = await application.admin.explaining.explain(topic, None)
@@ -103,7 +103,7 @@ def _board(application: Application) -> TopicBoard:
     return board
 
 
-def _broker(application: Application, board: TopicBoard) -> Mapping[str, Any]:
+def _broker(application: Application, board: TopicBoard) -> Mapping[str, object]:
     return {
         "cluster": application.cluster,
         "version": application.version,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any
 
 from magnetar.http.endpoints.policy_kinds import KINDS, NOT_THERE, reads, writes
 from magnetar.http.engine.message import Request, Response, json_response, nothing
@@ -29,7 +28,7 @@ def _getter(policy: Policy) -> Handler:
     return get_policy
 
 
-async def _set(application: Application, request: Request, policy: Policy, value: Any) -> Response:
+async def _set(application: Application, request: Request, policy: Policy, value: object) -> Response:
     namespace = namespace_of(request.variables)
     admin = application.admin.namespaces
     if policy.local:

@@ -42,7 +42,7 @@ def _least_zero(name: str, reason: str, bits: int = 32) -> Shape:
     return at_least(0, body(whole(bits), name), reason)
 
 
-def _ttl(request: Request) -> Any:
+def _ttl(request: Request) -> object:
     """:raises InvalidRequest: the value is not a number, or has more than 32 bits"""
     return whole()("messageTTL", request.query.get("messageTTL", "0"))
 
@@ -144,13 +144,13 @@ def _everywhere(request: Request) -> bool:
     return request.flag("isGlobal")
 
 
-def _answer(value: Any, unset: Any, status: int) -> Response:
+def _answer(value: object, unset: object, status: int) -> Response:
     if value is None:
         value = unset
     return json_response(value) if value is not None else Response(status)
 
 
-async def _value(application: Application, request: Request, field: str, *, applied: bool) -> Any:
+async def _value(application: Application, request: Request, field: str, *, applied: bool) -> object:
     topic = topic_of(request.variables)
     admin = application.admin.topic_policies
     if applied and request.flag("applied"):

@@ -10,17 +10,17 @@ MANY = 4_000
 """Values that are encoded in one piece: about a millisecond of work."""
 
 
-def encoded(value: Any) -> bytes:
+def encoded(value: object) -> bytes:
     """Returns compact JSON in UTF-8."""
     return _bytes(_text(value))
 
 
-def is_large(value: Any) -> bool:
+def is_large(value: object) -> bool:
     """Whether ``value`` contains more than :data:`MANY` values."""
     return _room_left(value, MANY) < 0
 
 
-def encoded_in_pieces(value: Any) -> Iterator[bytes]:
+def encoded_in_pieces(value: object) -> Iterator[bytes]:
     """The same as :func:`encoded`, piece by piece; ``value`` must not change meanwhile."""
     for text in _texts(value):
         yield _bytes(text)
@@ -31,11 +31,11 @@ def _bytes(text: str) -> bytes:
     return text.encode(errors="backslashreplace")
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def _room_left(value: Any, room: int) -> int:
+def _room_left(value: object, room: int) -> int:
     """Returns ``room`` less the number of values in ``value``; below 0 if there are too many."""
     room -= 1
     if isinstance(value, dict | list | tuple):
@@ -66,9 +66,11 @@ def _texts(value: Any) -> Iterator[str]:
     yield "}" if isinstance(value, dict) else "]"
 
 
-def _groups(value: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> Iterator[dict[Any, Any] | list[Any]]:
+def _groups(
+    value: dict[object, object] | list[object] | tuple[object, ...],
+) -> Iterator[dict[object, object] | list[object]]:
     """Yields groups of small members that are not large together, and each large member alone."""
-    group: dict[Any, Any] = {}
+    group: dict[object, object] = {}
     room = MANY
     members = value.items() if isinstance(value, dict) else enumerate(value)
     for key, each in members:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from magnetar.errors import NotFound
 from magnetar.http.engine.message import Request, Response, json_response, nothing
 from magnetar.http.routing import Application
@@ -32,7 +30,7 @@ async def expire_all(application: Application, request: Request) -> Response:
 
 
 async def expire_to(application: Application, request: Request) -> Response:
-    value: Any = request.json()
+    value: object = request.json()
     behind = isinstance(value, dict) and value.get("excluded") is True
     await application.admin.backlogs.expire_to(
         topic_of(request.variables),

@@ -62,7 +62,7 @@ def _metadata(given: Any) -> PackageMetadata:
     )
 
 
-def _shown(metadata: PackageMetadata) -> dict[str, Any]:
+def _shown(metadata: PackageMetadata) -> dict[str, object]:
     contact = {} if metadata.contact is None else {"contact": metadata.contact}
     return {
         "description": metadata.description,

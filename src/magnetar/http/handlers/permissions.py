@@ -39,7 +39,7 @@ async def _change(application: Application, request: Request, operation: Operati
     return nothing()
 
 
-def _changes(given: Any, *, grants: bool) -> list[tuple[TopicName, str, Sequence[str] | None]]:
+def _changes(given: object, *, grants: bool) -> list[tuple[TopicName, str, Sequence[str] | None]]:
     """:raises InvalidRequest: the body is not a list of permissions"""
     if not isinstance(given, list) or not 0 < len(given) <= _MOST:
         raise InvalidRequest(f"must be a list of 1 to {_MOST} objects with topic and role")

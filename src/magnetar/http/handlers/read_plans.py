@@ -35,7 +35,7 @@ async def release(application: Application, request: Request) -> Response:
     return nothing()
 
 
-def _body(request: Request, *known: str) -> dict[str, Any]:
+def _body(request: Request, *known: str) -> dict[str, object]:
     if not request.has_body:
         return {}
     value = request.json()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from magnetar.broker.stats.assembled import StatsSelection
 from magnetar.errors import BrokerError, InvalidRequest, NotFound
@@ -81,7 +80,7 @@ async def get_partitions(application: Application, request: Request) -> Response
     create = request.flag("checkAllowAutoCreation")
     topic = topic_of(request.variables)
     count = await application.admin.partitions.count(topic, create=create)
-    answer: dict[str, Any] = {"partitions": count, "deleted": False}
+    answer: dict[str, object] = {"partitions": count, "deleted": False}
     properties = (await application.admin.partitions.describe(topic)).get("properties") if count else None
     return json_response(answer | ({"properties": properties} if properties else {}))
 

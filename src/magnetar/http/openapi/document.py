@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
 
 from magnetar.http.engine.message import JSON_TYPE
 from magnetar.http.engine.multipart import FORM
@@ -38,7 +37,7 @@ def pieces(endpoints: Sequence[Endpoint], version: str) -> Iterator[str]:
     }
     yield f'{_json(head)[:-1]},"paths":{{'
     paths = _by_path(endpoints)
-    refusals: dict[str, Any] = {}
+    refusals: dict[str, object] = {}
     comma = ""
     for path, methods in paths.items():
         operations = {each.method.lower(): _operation(each, path, refusals) for each in methods}
@@ -67,9 +66,9 @@ def _by_path(endpoints: Sequence[Endpoint]) -> dict[str, list[Endpoint]]:
     return paths
 
 
-def _operation(endpoint: Endpoint, path: str, refusals: dict[str, Any]) -> dict[str, Any]:
+def _operation(endpoint: Endpoint, path: str, refusals: dict[str, object]) -> dict[str, object]:
     """:param refusals: the refusals described so far, by name; gets new ones"""
-    operation: dict[str, Any] = {
+    operation: dict[str, object] = {
         "operationId": f"{endpoint.method.lower()}{_VARIABLE.sub('by-', path).replace('/', '_')}",
         "summary": endpoint.description,
         "tags": [_tag(path)],
@@ -100,7 +99,7 @@ def _answers(endpoint: Endpoint) -> Mapping[int, str]:
     return dict(sorted(answers.items()))
 
 
-def _response(endpoint: Endpoint, status: int, why: str, refusals: dict[str, Any]) -> dict[str, Any]:
+def _response(endpoint: Endpoint, status: int, why: str, refusals: dict[str, object]) -> dict[str, object]:
     if endpoint.tagged and status in (HTTPStatus.OK, HTTPStatus.NOT_MODIFIED):
         return {"description": why, "headers": {"ETag": {"$ref": "#/components/headers/ETag"}}}
     if status < HTTPStatus.BAD_REQUEST:
@@ -112,18 +111,18 @@ def _response(endpoint: Endpoint, status: int, why: str, refusals: dict[str, Any
     return {"$ref": f"#/components/responses/{name}"}
 
 
-def _in_path(name: str) -> dict[str, Any]:
+def _in_path(name: str) -> dict[str, object]:
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
 
 
-def _in_query(parameter: Parameter) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": _KINDS[parameter.type]}
+def _in_query(parameter: Parameter) -> dict[str, object]:
+    schema: dict[str, object] = {"type": _KINDS[parameter.type]}
     if parameter.default:
         schema["default"] = _default(parameter)
     return {"name": parameter.name, "in": "query", "schema": schema}
 
 
-def _if_none_match() -> dict[str, Any]:
+def _if_none_match() -> dict[str, object]:
     return {
         "name": "If-None-Match",
         "in": "header",
@@ -132,7 +131,7 @@ def _if_none_match() -> dict[str, Any]:
     }
 
 
-def _default(parameter: Parameter) -> Any:
+def _default(parameter: Parameter) -> object:
     if parameter.type == "truth":
         return parameter.default == "true"
     return int(parameter.default) if parameter.type == "whole" else parameter.default
@@ -146,5 +145,5 @@ def _tag(path: str) -> str:
     return pieces[0] if pieces and not pieces[0].startswith("{") else "magnetar"
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from magnetar.http.shapes.fields import ACTIONS
 from magnetar.http.shapes.policies import (
@@ -17,7 +16,7 @@ from magnetar.http.shapes.policies import (
     SUBSCRIPTION_TYPES,
 )
 
-Schema = dict[str, Any]
+Schema = dict[str, object]
 
 _PLAIN: Mapping[str, Schema] = {
     "bool": {"type": "boolean"},

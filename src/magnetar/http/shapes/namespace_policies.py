@@ -22,7 +22,7 @@ class Policy:
     method: str = "POST"
     per_cluster: bool = False
     """The field is a map by cluster."""
-    unset: Any = None
+    unset: object = None
     """The answer if the policy is not set; None: an empty body."""
     unset_status: int = 200
     removable: bool = True

@@ -24,7 +24,7 @@ _TEXT = SchemaData(SchemaType.STRING, properties={"__charset": "UTF-8"})
 """The default schema of values and keys."""
 
 
-def _objects(name: str, value: Any) -> list[Mapping[str, Any]]:
+def _objects(name: str, value: object) -> list[Mapping[str, object]]:
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
         raise InvalidRequest(f"{name} must be a list of objects")
     return value
@@ -37,7 +37,7 @@ def _sequence_id(name: str, value: Any) -> int:
     return given
 
 
-def _time(name: str, value: Any) -> str:
+def _time(name: str, value: object) -> str:
     """Accepts also a number of milliseconds."""
     return str(value) if type(value) is int else text(name, value)
 

@@ -62,26 +62,26 @@ class AdvancingLoop:
     def time(self) -> float:
         return self._loop.time() + self.ahead
 
-    def call_soon(self, callback: Callable[..., object], *args: Any) -> asyncio.Handle:
+    def call_soon(self, callback: Callable[..., object], *args: object) -> asyncio.Handle:
         return self._loop.call_soon(callback, *args)
 
-    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> AdvancingTimer:
+    def call_later(self, delay: float, callback: Callable[..., object], *args: object) -> AdvancingTimer:
         return self.call_at(self.time() + delay, callback, *args)
 
-    def call_at(self, when: float, callback: Callable[..., object], *args: Any) -> AdvancingTimer:
+    def call_at(self, when: float, callback: Callable[..., object], *args: object) -> AdvancingTimer:
         timer = AdvancingTimer(callback, args)
         heapq.heappush(self._timers, (when, next(self._numbers), timer))
         if self._timers[0][2] is timer:
             self._arm()
         return timer
 
-    def create_future(self) -> asyncio.Future[Any]:
+    def create_future(self) -> asyncio.Future[object]:
         return self._loop.create_future()
 
     def create_task(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         return self._loop.create_task(coroutine)
 
-    def call_exception_handler(self, context: dict[str, Any]) -> None:
+    def call_exception_handler(self, context: dict[str, object]) -> None:
         self._loop.call_exception_handler(context)
 
     def next_due(self) -> float | None:

@@ -52,7 +52,7 @@ class LoopThread:
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
+    def run(self, work: Coroutine[object, object, T]) -> T:
         """Runs ``work`` in the loop and returns its result; blocks. Ctrl-C cancels it.
 
         :raises RuntimeError: called in the loop itself, where it would wait forever; or the thread is closed,
@@ -79,7 +79,7 @@ class LoopThread:
             raise
         raise RuntimeError("the loop was closed")
 
-    def post(self, call: Callable[..., object], *arguments: Any) -> None:
+    def post(self, call: Callable[..., object], *arguments: object) -> None:
         """Calls ``call`` in the loop, in the order of posting; many calls posted together cost one wake-up.
 
         :raises RuntimeError: the loop is closed

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Sequence
-from typing import Any
 
 from magnetar.io.interfaces import SqlError, SqlFull
 from magnetar.io.space_reserve import is_without_room
@@ -40,7 +39,7 @@ class SqliteConnection:
     def in_transaction(self) -> bool:
         return self._connection.in_transaction
 
-    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def execute(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
         try:
             return self._connection.execute(statement, parameters).fetchall()
         except sqlite3.Error as error:

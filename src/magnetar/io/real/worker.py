@@ -51,7 +51,7 @@ class ThreadWorker:
     def _run(self) -> None:
         while (next_job := self._jobs.get()) is not None:
             job, done = next_job
-            result: Any = None
+            result: object = None
             error: BaseException | None = None
             try:
                 result = job()

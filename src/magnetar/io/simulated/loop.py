@@ -74,7 +74,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def time(self) -> float:
         return self.timeline.now
 
-    def pending_tasks(self) -> list[asyncio.Task[Any]]:
+    def pending_tasks(self) -> list[asyncio.Task[object]]:
         """Tasks that have begun here and have not ended; ended tasks and their results are released."""
         self._tasks = [task for task in self._tasks if not task.done()]
         return list(self._tasks)
@@ -120,7 +120,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             heapq.heappush(timeline.timers, (when, timeline.count, handle))
         return handle
 
-    def create_future(self) -> asyncio.Future[Any]:
+    def create_future(self) -> asyncio.Future[object]:
         return asyncio.Future(loop=self)
 
     def create_task(self, coroutine: Coroutine[Any, Any, T], **options: Any) -> asyncio.Task[T]:  # type: ignore[override]

@@ -23,7 +23,7 @@ _SINGLE_BYTES = 3000
 """Of each connection; later bytes are cut into larger pieces, for the speed of the simulation."""
 
 
-def _pass(waited_for: Future[Any]) -> None:
+def _pass(waited_for: Future[object]) -> None:
     # The waiter may just have been cancelled.
     if not waited_for.done():
         waited_for.set_result(None)

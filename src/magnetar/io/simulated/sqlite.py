@@ -137,7 +137,7 @@ class _Vfs(apsw.VFS):
         return name
 
 
-def _text(name: Any) -> str:
+def _text(name: object) -> str:
     return name.filename() if isinstance(name, apsw.URIFilename) else str(name)
 
 
@@ -159,7 +159,7 @@ class SimulatedSqlite:
     def in_transaction(self) -> bool:
         return bool(self._connection.in_transaction)
 
-    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def execute(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
         return self._call(lambda: list(self._connection.cursor().execute(statement, tuple(parameters))))
 
     def close(self) -> None:

@@ -34,7 +34,7 @@ class SimulatedWorker:
     def closed(self) -> bool:
         return self._closed
 
-    def submit(self, job: Callable[[], Any], done: Any = None) -> None:
+    def submit(self, job: Callable[[], object], done: object = None) -> None:
         """:raises RuntimeError: the worker is closed"""
         if self._abandoned:
             return

@@ -32,7 +32,7 @@ _LENGTH = struct.Struct(">i")
 _MAX_ANSWER_BYTES = 64 << 20
 """Enough for the names of a million children; a larger answer is taken for an error."""
 
-Take = Callable[[JuteReader], Any]
+Take = Callable[[JuteReader], object]
 """Makes the result from what follows a reply's header."""
 
 
@@ -57,7 +57,7 @@ class ConnectionOwner(Protocol):
     """Receives the events of a connection."""
 
     def on_greeting(self, greeting: Greeting) -> None: ...
-    def on_answer(self, request: Request, error: int, result: Any) -> None:
+    def on_answer(self, request: Request, error: int, result: object) -> None:
         """:param result: None if there is an error"""
         ...
 

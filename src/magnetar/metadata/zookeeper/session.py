@@ -337,7 +337,7 @@ class ZooKeeperSession:
     def on_greeting(self, greeting: Greeting) -> None:
         settle(self._greeted, greeting)
 
-    def on_answer(self, request: Request, error: int, result: Any) -> None:
+    def on_answer(self, request: Request, error: int, result: object) -> None:
         if error == OK:
             settle(request.future, result)
         else:

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Mapping
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Any
 from urllib.parse import unquote_to_bytes, urlencode, urlsplit
 
 from magnetar.security.client_authentication.authentication import (
@@ -62,12 +61,12 @@ class AuthenticationOauth2(BearerAuthentication):
         self._until = 0.0
         self._lock = threading.Lock()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Leaves out the lock, and the token, which may be expired later."""
         left_out = ("_endpoint", "_token", "_until", "_lock")
         return {name: value for name, value in self.__dict__.items() if name not in left_out}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._forget()
 
@@ -115,7 +114,7 @@ class AuthenticationOauth2(BearerAuthentication):
             raise NoCredentials("privateKey of OAuth 2.0 has no client_id or no client_secret")
         return str(pair[0]), str(pair[1])
 
-    def _asked(self, method: str, url: str, form: str) -> dict[str, Any]:
+    def _asked(self, method: str, url: str, form: str) -> dict[str, object]:
         """Returns the answer of an issuer. Does not follow redirects: the secret is only for the issuer."""
         parts = urlsplit(url)
         headers = {"Accept": "application/json"}

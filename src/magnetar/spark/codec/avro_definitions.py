@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from pyspark.sql.types import (
     ArrayType,
@@ -70,7 +69,7 @@ def record_name(topic: str) -> str:
     return name if _NAME.fullmatch(name) else f"_{name}"
 
 
-def field_for(column: StructField, within: str) -> dict[str, Any]:
+def field_for(column: StructField, within: str) -> dict[str, object]:
     """:param within: the name of the enclosing record, for nested names
 
     :raises InvalidRows: as :func:`definition_for`
@@ -86,7 +85,7 @@ def field_for(column: StructField, within: str) -> dict[str, Any]:
     return {"name": column.name, "type": kind}
 
 
-def _type_for(kind: DataType, name: str, at: str) -> Any:
+def _type_for(kind: DataType, name: str, at: str) -> object:
     if type(kind) in _PLAIN:
         return _PLAIN[type(kind)]
     if type(kind) in _LOGICAL:

@@ -151,12 +151,12 @@ def _batch(
     return batch if intact is None else batch.filter(pa.array(intact))
 
 
-def _bytes(column: Bytes, count: int, kind: Any = None) -> pa.Array:
+def _bytes(column: Bytes, count: int, kind: object = None) -> pa.Array:
     buffers = [pa.py_buffer(column.valid), pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
     return pa.Array.from_buffers(kind or pa.binary(), count, buffers)
 
 
-def _times(numbers: array[int], count: int, kind: Any, *, zero_is_null: bool) -> pa.Array:
+def _times(numbers: array[int], count: int, kind: object, *, zero_is_null: bool) -> pa.Array:
     times = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(numbers)])
     if zero_is_null:
         import pyarrow.compute as pc
@@ -173,7 +173,7 @@ def _properties(rows: RowBuilder, kind: Any) -> pa.Array:
     return pa.Array.from_buffers(kind, rows.count, [None, pa.py_buffer(rows.properties)], children=[entries])
 
 
-_METADATA: dict[str, Callable[[RowBuilder, str, Any], pa.Array]] = {
+_METADATA: dict[str, Callable[[RowBuilder, str, object], pa.Array]] = {
     "__key": lambda rows, topic, kind: _bytes(rows.keys, rows.count),
     "__topic": lambda rows, topic, kind: pa.repeat(pa.scalar(topic, pa.string()), rows.count),
     "__messageId": lambda rows, topic, kind: _bytes(rows.ids, rows.count),

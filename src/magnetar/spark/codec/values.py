@@ -48,7 +48,7 @@ class ColumnBuilder:
         raw: list[bytes | None] = values.to_pylist()
         keys = self._keys(rows)
         bad: dict[int, str] = {}
-        found: list[Any] = [None] * len(raw)
+        found: list[object] = [None] * len(raw)
         decoders = [self._decoder(version) for version in rows.schema_versions]
         versions = rows.versions
         for row, data in enumerate(raw):
@@ -95,7 +95,7 @@ class ColumnBuilder:
             for row in range(rows.count)
         ]
 
-    def _arrays(self, found: list[Any], bad: dict[int, str]) -> dict[str, pa.Array]:
+    def _arrays(self, found: list[object], bad: dict[int, str]) -> dict[str, pa.Array]:
         names = [name for name in self._types if not name.startswith("__")]
         wrapped = self._wanted.kind not in RECORDS and self._wanted.kind != "KEY_VALUE"
         kind = pa.struct([pa.field(name, self._types[name]) for name in names])
@@ -143,7 +143,7 @@ def _pair(written: Definition, wanted: Definition) -> Decoder:
     key = decoder_of(written.key or wanted.key, wanted.key)
     value = decoder_of(written.value or wanted.value, wanted.value)
 
-    def decode(data: bytes) -> Any:
+    def decode(data: bytes) -> object:
         parts = [
             None if part is None else decoder(part)
             for decoder, part in zip((key, value), split(data), strict=True)

@@ -92,7 +92,7 @@ class _Field:
         self.kind = KINDS[definition]
 
 
-def _fields(definition: Any) -> dict[str, _Field] | None:
+def _fields(definition: object) -> dict[str, _Field] | None:
     """Returns the fields of a flat record; None: the record is not flat."""
     if not isinstance(definition, dict) or definition.get("type") != "record":
         return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -55,7 +54,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._held: set[str] = set()
         """Topics with the query's subscription."""
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_connection": None, "_seen": {}}
 
     def _connected(self) -> Connection:
@@ -70,7 +69,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # Offsets
 
-    def initialOffset(self) -> dict[str, Any]:
+    def initialOffset(self) -> dict[str, object]:
         """Returns the start of a query without a checkpoint.
 
         Spark may call this again before its first batch is done; that answer has no effect, because the end
@@ -93,7 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(self._options.max_bytes_per_trigger)
         return ReadAllAvailable()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:
         """Returns the end of the next batch.
 
         :raises DataLoss: the next messages no longer exist, and ``failOnDataLoss`` is set
@@ -169,7 +168,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Leaves later messages to the next run."""
         self._target = {topic: layout.end for topic, layout in self._look().items()}
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:
+    def reportLatestOffset(self) -> dict[str, object] | None:
         """Returns, for Spark's progress reports, the ends of topics, and entries after the newest batch."""
         topics = {
             topic: {
@@ -182,7 +181,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # Batches
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
         """Plans a batch only from the two offsets and the options, whatever the topics contain by now."""
         before, after = Offset.from_json(start), Offset.from_json(end)
         parts: list[TaskPart] = []
@@ -201,7 +200,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, TaskPart)
         return read_part(self._options, self._schema, self._definition, self._wanted, partition)
 
-    def commit(self, end: dict[str, Any]) -> None:
+    def commit(self, end: dict[str, object]) -> None:
         """Moves the subscription past the messages that were read."""
         offset = Offset.from_json(end)
         for topic, each in offset.topics.items():
