@@ -46,6 +46,9 @@ _TOLD_OF_METADATA = (
 """What an operator is told when the metadata store is away; nothing is damaged then."""
 
 
+_CURSOR_NOT_WRITTEN = "cannot write the cursor before closing it"
+
+
 class FaultyBroker(StandaloneBroker):
     """Its metadata go wrong when a fault says so."""
 
@@ -310,9 +313,12 @@ class LogWatch(logging.Handler):
         """Since the first time on, errors may tell of that: some come when there is room again."""
         self.metadata_were_away = False
         """The same of operations on the metadata that were not answered."""
+        self.cursors_not_written = False
+        """A broker that stopped has reported that it could not write a cursor."""
 
     def emit(self, record: logging.LogRecord) -> None:
         text = f"{record.name}: {record.getMessage()} {record.__dict__.get('error', '')}"
+        self.cursors_not_written |= _CURSOR_NOT_WRITTEN in text
         if record.exc_info:
             error = record.exc_info[1]
             self.unexpected.append(f"{text} ({error!r})")

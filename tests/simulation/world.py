@@ -71,7 +71,7 @@ class World(Driven):
         slow, self.writes_late = self.writes_late, False
         usual = _WINDOW + 30 * self.limits.disk_seconds
         window = self.limits.cursor_interval + (_SLOW_WINDOW if slow else usual)
-        if end.clean:
+        if end.clean and not self.log.cursors_not_written:
             window = 0.0
         self.model.life_ended(self.steps(), end.at, window)
 
