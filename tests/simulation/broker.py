@@ -259,15 +259,20 @@ class BrokerProcess:
         if not all(worker.closed for worker in simulation.workers):
             raise Violation("a worker was not closed")
 
-    async def recover_metadata(self) -> None:
-        """Runs ``magnetar recover-metadata`` on the disk of a broker that does not run."""
+    async def recover_metadata(self) -> bool:
+        """Runs ``magnetar recover-metadata`` on the disk of a broker that does not run.
+
+        :return: False: a fault has ended it, and it has to run again
+        """
         simulation = simulated_io(self._random.getrandbits(64), self.disk, self._network, self.host)
         self.simulation = simulation
         self._run(rebuild(simulation.io, self._limits.settings, Path(), self._tell, check=False))
         await self._outcome()
-        if self.simulation is simulation:
-            self._end(simulation, clean=False, silently=False)
-            self.disk = self.disk.killed()
+        if self.simulation is not simulation:
+            return False
+        self._end(simulation, clean=False, silently=False)
+        self.disk = self.disk.killed()
+        return True
 
     def _tell(self, sentence: str) -> None:
         self._trace.note("recovery:", sentence)

@@ -212,7 +212,8 @@ async def fall_back(fate: Fate) -> None:
             raise error
         broker.kill()
         if fate.random.random() < 0.5:
-            await broker.recover_metadata()
+            while not await broker.recover_metadata():
+                await world.sleep(fate.random.random())
         else:
             _put_metadata(broker.disk, newest)
     finally:
