@@ -14,7 +14,7 @@ MINUTES ?= 30
 BASE ?= HEAD
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run cluster cluster-down geo test check lint bench instructions faults simulate fuzz interop soak spark-on-pulsar clean
+.PHONY: help setup run cluster cluster-down geo test check lint bench release instructions faults simulate fuzz interop soak spark-on-pulsar clean
 
 help:
 	@echo 'make run      start Magnetar standalone (DATA=dir ARGS="--http-port 0 ...")'
@@ -25,6 +25,7 @@ help:
 	@echo 'make check    lint, types, and the unit tests that the change touches (BASE=commit: all since then)'
 	@echo 'make lint     style, types, which package may import which, figures of the source with their bounds, and the words of the glossary'
 	@echo 'make bench    measures beside Apache Pulsar and writes docs/benchmarks.md (PEERS=redis,nats ARGS="--rounds 5")'
+	@echo 'make release  writes wheels with and without compiled modules, source distribution, chart, SBOM and checksums to dist/'
 	@echo 'make instructions  counts instructions of codec, log and dispatch, and records them for this commit'
 	@echo 'make faults   10,000 simulated power cuts instead of 200, 200 kills instead of 20'
 	@echo 'make fuzz     FRAMES=1000000 generated and mutated frames against brokers'
@@ -102,6 +103,9 @@ lint: setup
 bench: setup
 	@$(PIP) install --quiet --no-build-isolation --editable '.[dev,bench]'
 	@PEERS='$(PEERS)' $(PY) -m bench $(ARGS)
+
+release: setup
+	@$(PY) tools/release.py $(ARGS)
 
 instructions: setup
 	@$(PY) -m bench.instructions --record

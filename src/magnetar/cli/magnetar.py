@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from magnetar import __version__
 from magnetar.cli.serving import SERVERS, add_servers
 from magnetar.cli.streams import on_standard_streams
 
@@ -34,12 +33,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run(parsed)
 
 
+class _Version(argparse.Action):
+    """Prints what runs, and exits. Only then does it find that out, which takes a moment."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_given: object, **_options: object) -> None:
+        from magnetar.build_info import description
+
+        sys.stdout.write(f"{description()}\n")
+        parser.exit()
+
+
 def _parser(*, servers_alone: bool = False) -> argparse.ArgumentParser:
     """:param servers_alone: only the commands that start servers"""
     parser = argparse.ArgumentParser(
         prog="magnetar", description="A messaging system that speaks Apache Pulsar's protocols."
     )
-    parser.add_argument("--version", action="version", version=f"magnetar {__version__}")
+    parser.add_argument(
+        "--version", action=_Version, help="print version, commit, and whether hot modules run compiled"
+    )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     if servers_alone:
         add_servers(commands)

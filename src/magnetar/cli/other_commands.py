@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from magnetar import __version__
 from magnetar.cli.access_flags import add_access_flags
 from magnetar.cli.check import add_check, run_check
 from magnetar.cli.compact_topic import add_compact_topic, run_compact_topic
@@ -146,7 +145,9 @@ def _top(parsed: argparse.Namespace) -> int:
 
 
 def _version(_parsed: argparse.Namespace) -> int:
-    sys.stdout.write(f"magnetar {__version__}\n")
+    from magnetar.build_info import description
+
+    sys.stdout.write(f"{description()}\n")
     return 0
 
 
