@@ -32,7 +32,7 @@ from magnetar.config.table import (
     settings_table,
     websocket_settings_table,
 )
-from magnetar.http.endpoints.whole import WHOLE
+from magnetar.http.endpoints.table import WHOLE
 from magnetar.spark import options
 from magnetar.telemetry import instruments
 

@@ -15,8 +15,8 @@ from fuzz_cases import CASE_SECONDS, alarm
 from magnetar.broker.compaction.latest_messages import Entries, LatestMessages
 from magnetar.config.properties import PropertyError, parse_properties
 from magnetar.errors import AuthenticationFailure
-from magnetar.http.engine.claims import claim_of
 from magnetar.http.engine.message import Request
+from magnetar.http.engine.origins import claim_of
 from magnetar.io.simulated import SimulatedDisk
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.metadata import parse_entry

@@ -19,7 +19,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 from server import Server
 
-from magnetar.http.endpoints.whole import WHOLE
+from magnetar.http.endpoints.table import WHOLE
 
 _SECONDS = 30
 _LEFT_OUT = "ffload|/functions|/worker|/s(ink|ource)s?/|/transactions/|/mbeans|/alloc|/bookieo"

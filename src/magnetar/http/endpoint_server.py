@@ -1,4 +1,7 @@
-"""Processes a request before its handler: origin, endpoint, authentication and authorization."""
+"""What happens to a request before its handler, and the audit log.
+
+The server checks the origin, finds the endpoint, and authenticates and authorizes the user.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +15,22 @@ from urllib.parse import urlencode
 
 from magnetar.broker.translation import to_broker_error
 from magnetar.errors import AuthorizationFailure, BrokerError, InternalError, NotSupported, ServedElsewhere
-from magnetar.http.audit import record
-from magnetar.http.engine.claims import claim_of
 from magnetar.http.engine.connection import HttpLimits
-from magnetar.http.engine.hosts import Hosts
 from magnetar.http.engine.listening import Listening
 from magnetar.http.engine.message import Request, Response, error_response, refusal
-from magnetar.http.engine.origins import Origins
+from magnetar.http.engine.origins import Hosts, Origins, claim_of
 from magnetar.http.routing import Access, E, Found, Router
 from magnetar.http.shapes.names import target_of
 from magnetar.io.interfaces import Io
+from magnetar.security.operations import Operation
 from magnetar.security.principal import ANONYMOUS, BROKER, Principal
 
 log = logging.getLogger("magnetar.http")
-
 _DEFECT = "Internal error; see the log of the broker"
+AUDIT = "magnetar.audit"
+_audit_log = logging.getLogger(AUDIT)
+_REFUSALS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+_MAX_PATH = 512
 
 
 class EndpointServer(Listening, Generic[E]):
@@ -77,7 +81,7 @@ class EndpointServer(Listening, Generic[E]):
                 return _not_served(request, found)
             answer = await self._carried_out(access, found, replace(request, principal=who))
         operation = endpoint.operation if endpoint is not None else None
-        record(request, who, operation, answer.status, changes=endpoint is not None and endpoint.changes)
+        write_audit(request, who, operation, answer.status, changes=endpoint is not None and endpoint.changes)
         return answer
 
     async def _who_asks(
@@ -169,3 +173,32 @@ def _not_served(request: Request, allowed: frozenset[str]) -> Response:
 def named(request: Request) -> dict[str, str]:
     """Returns the log fields of a request."""
     return {"method": request.method, "path": request.path}
+
+
+def write_audit(
+    request: Request, who: Principal, operation: Operation | None, status: int, *, changes: bool
+) -> None:
+    """Writes the line of an answered request, if it was to change something or was refused.
+
+    The lines belong to the logger ``magnetar.audit`` and have the role, address, operation, target and
+    answer; their fields have the same names in text and JSON. They never contain a body, header or query.
+
+    :param operation: None: the request matched no endpoint
+    :param changes: whether the request was to change something
+    """
+    if not changes and status not in _REFUSALS:
+        return
+    refused = status >= HTTPStatus.BAD_REQUEST
+    _audit_log.log(
+        logging.WARNING if status in _REFUSALS else logging.INFO,
+        "refused" if refused else "done",
+        extra={
+            "role": who.role or "anonymous",
+            "original_role": who.original_role or "",
+            "peer": request.peer,
+            "operation": str(operation or ""),
+            "method": request.method,
+            "path": request.path[:_MAX_PATH],
+            "status": int(status),
+        },
+    )

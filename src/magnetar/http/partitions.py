@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from magnetar.errors import BrokerError
 from magnetar.http.engine.message import Request, Response, nothing
-from magnetar.http.handlers import backlogs, subscriptions, topics
+from magnetar.http.handlers import subscriptions, topics
 from magnetar.http.routing import Application, Endpoint, Handler
 from magnetar.http.shapes.names import topic_of
 
@@ -17,9 +17,9 @@ _NOT_FOUND = 404
 
 OF_EACH: frozenset[Handler] = frozenset(
     (
-        backlogs.expire,
-        backlogs.expire_all,
-        backlogs.truncate,
+        subscriptions.expire,
+        subscriptions.expire_all,
+        subscriptions.truncate,
         subscriptions.create,
         subscriptions.delete,
         subscriptions.reset_to_time,

@@ -13,7 +13,6 @@ from magnetar.broker.stats.topic_board import TopicBoard
 from magnetar.http.engine.message import Request, Response
 from magnetar.http.metrics.rendering import MetricsOptions
 from magnetar.http.metrics.shared import Scrapes
-from magnetar.http.refused_statuses import is_refused_as_unauthorized
 from magnetar.lazy_dataclass import dataclass
 from magnetar.naming.topic_name import decode_path_piece, decode_subscription_piece
 from magnetar.security.authentication import Authenticator, NobodyIsAsked
@@ -23,6 +22,7 @@ from magnetar.security.operations import (
     ClusterOperation,
     NamespaceOperation,
     Operation,
+    PolicyName,
     PolicyOperation,
     Resource,
     TenantOperation,
@@ -31,6 +31,12 @@ from magnetar.security.operations import (
 
 if TYPE_CHECKING:
     from magnetar.http.websocket.service import WebSocketService
+
+_FORBIDDEN: frozenset[Operation] = frozenset(
+    {TopicOperation.CREATE_TOPIC, TopicOperation.DELETE_TOPIC, TopicOperation.GET_BUNDLE_RANGE}
+)
+"""Operations on topics with status 403; the others have 401."""
+_SETS_DELAYS = PolicyOperation(PolicyName.DELAYED_DELIVERY, write=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +241,6 @@ class WebSocketEndpoint(Endpoint):
 
 
 E = TypeVar("E", bound=Endpoint)
-
-
 ALWAYS: Mapping[int, str] = {
     400: "a parameter or the body is invalid",
     401: "the client is not authenticated, or not allowed",
@@ -246,7 +250,6 @@ ALWAYS: Mapping[int, str] = {
     503: "the broker is starting or stopping",
 }
 """Statuses that every endpoint may answer, with their meanings."""
-
 _SET_BY_SOMEBODY: frozenset[Operation] = frozenset(
     (
         BrokerOperation.GET_CONFIGURATION,
@@ -272,7 +275,6 @@ _SET_BY_SOMEBODY: frozenset[Operation] = frozenset(
     )
 )
 """Operations whose answers have an ``ETag``, besides policies."""
-
 _MISSING: Mapping[Resource, str] = {
     Resource.CLUSTER: "the cluster does not exist",
     Resource.TENANT: "the tenant does not exist",
@@ -406,3 +408,40 @@ def _matches(
         yield from _matches(fixed, pieces, index + 1, values)
     if node.variable is not None and piece:
         yield from _matches(node.variable, pieces, index + 1, (*values, piece))
+
+
+_UNAUTHORIZED: frozenset[Operation] = frozenset(
+    {
+        NamespaceOperation.CREATE_NAMESPACE,
+        NamespaceOperation.DELETE_NAMESPACE,
+        NamespaceOperation.GET_METADATA,
+        NamespaceOperation.UPDATE_METADATA,
+        NamespaceOperation.DELETE_METADATA,
+        NamespaceOperation.UNLOAD,
+        NamespaceOperation.UPDATE_MIGRATION,
+        NamespaceOperation.PACKAGES,
+        NamespaceOperation.GET_BUNDLE_QUOTA,
+        NamespaceOperation.UPDATE_BUNDLE_QUOTA,
+        NamespaceOperation.GET_RESOURCE_AVAILABILITY,
+        *(
+            PolicyOperation(name, write)
+            for name in (PolicyName.BOOKIE_AFFINITY, PolicyName.MAX_MESSAGE_SIZE)
+            for write in (False, True)
+        ),
+    }
+)
+"""Operations on namespaces and policies with status 401; the others have 403."""
+
+
+def is_refused_as_unauthorized(operation: Operation, resource: Resource) -> bool:
+    """Whether a request without permission is answered with 401, and not 403.
+
+    In Pulsar it depends on the operation.
+    """
+    if isinstance(operation, (ClusterOperation, BrokerOperation, TenantOperation)):
+        return True
+    if isinstance(operation, TopicOperation):
+        return operation not in _FORBIDDEN
+    if operation == _SETS_DELAYS:
+        return resource is Resource.NAMESPACE
+    return operation in _UNAUTHORIZED

@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 
+from magnetar.broker.policies.honoured import NAMESPACE, TOPIC, warnings
 from magnetar.broker.stats.figures import MetricsSnapshot
 from magnetar.errors import InvalidRequest
 from magnetar.http.admin_pace import AdminLimits, AdminPace, TooFast
 from magnetar.http.dashboard.endpoints import dashboard as endpoints_of_dashboard
 from magnetar.http.endpoint_server import EndpointServer, named
-from magnetar.http.endpoints.whole import WHOLE
+from magnetar.http.endpoints.table import WHOLE
 from magnetar.http.engine.connection import HttpLimits
-from magnetar.http.engine.etags import tagged
-from magnetar.http.engine.hosts import Hosts
 from magnetar.http.engine.large_json import LARGE_BYTES, MOST_SPACE, parse_in_pieces
 from magnetar.http.engine.message import Request, Response, error_response
-from magnetar.http.engine.origins import Origins
+from magnetar.http.engine.origins import Hosts, Origins
+from magnetar.http.engine.page_files import tagged
 from magnetar.http.large_messages import LargeMessages
 from magnetar.http.metrics.shared import Scrapes
 from magnetar.http.openapi.endpoints import with_description
 from magnetar.http.partitions import at_each_partition
 from magnetar.http.routing import Application, Endpoint
 from magnetar.http.shapes.names import topic_of
-from magnetar.http.warnings import warned, without_effect
 from magnetar.io.interfaces import Io
 from magnetar.io.mutex import Mutex
 from magnetar.io.slices import PAUSE_SECONDS, gone_through
-from magnetar.security.operations import BrokerOperation
+from magnetar.security.operations import BrokerOperation, NamespaceOperation, Resource
 from magnetar.security.target import BROKER_ITSELF
 
 log = logging.getLogger("magnetar.http")
-
 _ADMIN = "/admin/"
 _OF_SUPERUSERS = BrokerOperation.SHUT_DOWN
 """A role with this permission has all permissions."""
@@ -160,3 +159,31 @@ def _raise(error: Exception, _body: object) -> object:
 
 def _give(value: object, _body: object) -> object:
     return value
+
+
+def without_effect(endpoint: Endpoint, request: Request, *, authorization: bool, filters: bool) -> list[str]:
+    """Returns a sentence for each value that a request set and that has no effect in this release.
+
+    :param authorization: whether authorization is enabled
+    :param filters: whether entry filters of namespaces and topics have effect
+    """
+    if endpoint.operation is NamespaceOperation.CREATE_NAMESPACE:
+        given = request.json() if request.has_value else None
+        return warnings(
+            NAMESPACE,
+            _set_policies(given) if isinstance(given, dict) else (),
+            authorization=authorization,
+            filters=filters,
+        )
+    table = NAMESPACE if endpoint.resource is Resource.NAMESPACE else TOPIC
+    return warnings(table, (endpoint.sets,), authorization=authorization, filters=filters)
+
+
+def _set_policies(policies: dict[str, object]) -> Iterable[str]:
+    return (name for name, value in policies.items() if value is not None)
+
+
+def warned(response: Response, sentences: Iterable[str]) -> Response:
+    """Returns the answer with a ``Warning`` header for each sentence."""
+    added = [("Warning", f'299 magnetar "{sentence}"') for sentence in sentences]
+    return replace(response, headers=[*response.headers, *added])

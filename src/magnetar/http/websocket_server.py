@@ -7,10 +7,9 @@ from collections.abc import Awaitable, Callable
 from magnetar.http.endpoint_server import EndpointServer
 from magnetar.http.endpoints.websocket import WEBSOCKET
 from magnetar.http.engine.connection import HttpLimits
-from magnetar.http.engine.hosts import Hosts
+from magnetar.http.engine.listening import rotation
 from magnetar.http.engine.message import Request, Response
-from magnetar.http.engine.origins import Origins
-from magnetar.http.engine.rotation import rotation
+from magnetar.http.engine.origins import Hosts, Origins
 from magnetar.http.routing import Access, WebSocketEndpoint
 from magnetar.http.websocket.service import WebSocketService
 from magnetar.io.interfaces import Io

@@ -8,10 +8,8 @@ from http import HTTPStatus
 from typing import Protocol
 
 from magnetar.errors import BrokerError
-from magnetar.http.engine.claims import claim_of
 from magnetar.http.engine.connection import HttpLimits
-from magnetar.http.engine.hosts import Hosts
-from magnetar.http.engine.listening import Listening
+from magnetar.http.engine.listening import Listening, rotation
 from magnetar.http.engine.message import (
     Request,
     Response,
@@ -20,8 +18,7 @@ from magnetar.http.engine.message import (
     refusal,
     text_response,
 )
-from magnetar.http.engine.origins import Origins
-from magnetar.http.engine.rotation import rotation
+from magnetar.http.engine.origins import Hosts, Origins, claim_of
 from magnetar.io.interfaces import Io
 from magnetar.lazy_dataclass import dataclass
 from magnetar.proxy.figures import exposition

@@ -18,7 +18,7 @@ from magnetar.broker.policies.dynamic import Changeable
 from magnetar.config.cluster import ClusterSettings
 from magnetar.config.settings import ConfigurationError, Loaded, Settings, SettingsContradict, load
 from magnetar.http.admin_pace import AdminLimits
-from magnetar.http.audit import AUDIT
+from magnetar.http.endpoint_server import AUDIT
 from magnetar.http.engine.connection import HttpLimits
 from magnetar.http.engine.origins import Origins
 from magnetar.http.metrics.rendering import MetricsOptions

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from magnetar.config.reading import SettingsContradict
 from magnetar.config.settings import Settings
-from magnetar.http.engine.hosts import ANY, Hosts
+from magnetar.http.engine.origins import ANY, Hosts
 from magnetar.server.bind_addresses import advertised, bind_addresses
 
 

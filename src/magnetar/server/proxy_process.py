@@ -11,8 +11,7 @@ from pathlib import Path
 from magnetar.config.proxy import LoadedProxy, ProxySettings, load_proxy
 from magnetar.config.reading import SettingsContradict
 from magnetar.http.engine.connection import HttpLimits
-from magnetar.http.engine.hosts import Hosts
-from magnetar.http.engine.origins import Origins
+from magnetar.http.engine.origins import Hosts, Origins
 from magnetar.io.interfaces import Io, Listener, ListeningNetwork
 from magnetar.io.real import real_io
 from magnetar.lazy_dataclass import dataclass

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from magnetar.http.metrics.described import meaning_of
+from magnetar.http.metrics.exposition import meaning_of
 
 MONITORING = Path(__file__).parents[3] / "deploy" / "monitoring"
 _METRIC = re.compile(r"\b((?:pulsar|magnetar)_\w+)")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from magnetar.http.engine.hosts import Hosts
 from magnetar.http.engine.message import Request
+from magnetar.http.engine.origins import Hosts
 
 OWN = ("", "broker.example.com", "[2001:db8::1]")
 

@@ -19,7 +19,7 @@ from magnetar.broker.stats.figures import (
     TimingMetrics,
     TopicMetrics,
 )
-from magnetar.http.metrics.described import content_type, described, meaning_of
+from magnetar.http.metrics.exposition import content_type, described, meaning_of
 from magnetar.http.metrics.rendering import MetricsOptions, render
 from magnetar.security.authentication_counts import AuthenticationCounts
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from magnetar.http.engine.json_in_pieces import MANY, encoded, encoded_in_pieces, is_large
+from magnetar.http.engine.large_json import MANY, encoded, encoded_in_pieces, is_large
 from magnetar.http.engine.message import json_response
 
 _MEMBER = {"a": [1, None, True, 2.5], "b": {"ü": '"'}, "half": "\ud800"}

@@ -12,8 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as some
 
 from magnetar.errors import InvalidRequest
-from magnetar.http.engine.large_json import MOST_VALUES, parse_in_pieces
-from magnetar.http.engine.written_number import parse_json
+from magnetar.http.engine.large_json import MOST_VALUES, parse_in_pieces, parse_json
 
 VALUES = some.recursive(
     some.none()

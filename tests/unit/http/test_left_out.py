@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from served import Served
 
-from magnetar.http.endpoints.left_out import LEFT_OUT
-from magnetar.http.endpoints.table import ENDPOINTS
+from magnetar.http.endpoints.table import ENDPOINTS, LEFT_OUT
 from magnetar.http.openapi.document import pieces
 from magnetar.left_out import Subject, subjects
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from magnetar.broker.stats.figures import MetadataMetrics
-from magnetar.http.metrics.metadata_stores import of_stores
+from magnetar.http.metrics.sections import metadata_stores
 
 
 def test_stores_are_told_apart_and_what_never_happened_is_left_out() -> None:
@@ -12,7 +12,7 @@ def test_stores_are_told_apart_and_what_never_happened_is_left_out() -> None:
         MetadataMetrics("metadata-store", (1.0, 3.0), operations, 7),
         MetadataMetrics("configuration-metadata-store", (1.0, 3.0), (("put", "fail", (0, 1, 0), 2.0),), 0),
     ]
-    text = "".join(of_stores(stores, "here", 5.5))
+    text = "".join(metadata_stores(stores, "here", 5.5))
     first = 'cluster="here",name="metadata-store",type="get",status="success"'
     second = 'cluster="here",name="configuration-metadata-store",type="put",status="fail"'
     assert text.splitlines() == [
@@ -35,4 +35,4 @@ def test_stores_are_told_apart_and_what_never_happened_is_left_out() -> None:
         'pulsar_metadata_store_put_bytes_total{cluster="here",name="configuration-metadata-store"} 0.0',
         'pulsar_metadata_store_put_bytes_created{cluster="here",name="configuration-metadata-store"} 5.5',
     ]
-    assert list(of_stores([], "here", 5.5)) == []
+    assert list(metadata_stores([], "here", 5.5)) == []

@@ -13,9 +13,8 @@ from test_endpoint_table import Knows
 
 from magnetar.broker.packages.record import PackageRecord
 from magnetar.broker.policies.grants import StoredGrants
-from magnetar.http.engine.arriving import ArrivingBody
-from magnetar.http.engine.message import Request, Response
-from magnetar.http.engine.multipart import Parts
+from magnetar.http.engine.bodies import Parts
+from magnetar.http.engine.message import ArrivingBody, Request, Response
 from magnetar.http.routing import Access
 from magnetar.naming.package_name import PackageName
 from magnetar.security.rules import PulsarRules

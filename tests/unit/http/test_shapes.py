@@ -10,8 +10,7 @@ import pytest
 from magnetar.errors import InvalidRequest
 from magnetar.http.engine.large_json import parse_in_pieces
 from magnetar.http.engine.message import Request
-from magnetar.http.shapes.fields import number, text_map, texts, truth, whole
-from magnetar.http.shapes.shown import shown
+from magnetar.http.shapes.fields import number, shown, text_map, texts, truth, whole
 
 
 def parse_large(body: bytes) -> Any:

@@ -21,8 +21,7 @@ from magnetar.broker.stats.topic_board import (
     TopicOrder,
 )
 from magnetar.errors import TooManyRequests
-from magnetar.http.dashboard.viewing import MOST_TICKS, Shown, Viewing
-from magnetar.http.engine.events import HEARTBEAT
+from magnetar.http.dashboard.views import HEARTBEAT, MOST_TICKS, Shown, Viewing
 
 TICK = TICK_SECONDS + 0.1
 ALL = Listed()

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from magnetar.http.dashboard import answers
 from magnetar.http.dashboard.views import Views
-from magnetar.http.endpoints.policy_kinds import reads
-from magnetar.http.engine.message import Request, Response
+from magnetar.http.endpoints.namespace_policies import reads
+from magnetar.http.engine.message import Request, Response, json_response
 from magnetar.http.engine.page_files import PageFiles
 from magnetar.http.routing import Application, Endpoint
+from magnetar.http.shapes.names import namespace_of, topic_of
 from magnetar.security.operations import BrokerOperation as B
 from magnetar.security.operations import NamespaceOperation as N
 from magnetar.security.operations import PolicyName
@@ -40,11 +40,11 @@ def dashboard() -> Sequence[Endpoint]:
     return (
         Endpoint("GET", "/", _start, "the dashboard", B.GET_VERSION, public=True),
         Endpoint("GET", "/dashboard/{file}", _part, "a file of the dashboard", B.GET_VERSION, public=True),
-        Endpoint("GET", "/dashboard/load/brokers", answers.brokers, "brokers and their load", B.GET_LOAD),
+        Endpoint("GET", "/dashboard/load/brokers", brokers, "brokers and their load", B.GET_LOAD),
         Endpoint(
             "GET",
             f"{_POLICIES}/{{tenant}}/{{namespace}}",
-            answers.namespace_policies,
+            namespace_policies,
             "policies of a namespace, and the effective values",
             reads(PolicyName.ALL),
             (f"{_POLICIES}/{{tenant}}/{{cluster}}/{{namespace}}",),
@@ -52,7 +52,7 @@ def dashboard() -> Sequence[Endpoint]:
         Endpoint(
             "GET",
             f"{_POLICIES}/topic/{{domain}}/{{tenant}}/{{namespace}}/{{topic}}",
-            answers.topic_policies,
+            topic_policies,
             "policies of a topic, and the effective values",
             reads(PolicyName.ALL),
             refusals={405: "topic policies are disabled"},
@@ -78,3 +78,19 @@ def dashboard() -> Sequence[Endpoint]:
             anywhere=True,
         ),
     )
+
+
+async def brokers(application: Application, _request: Request) -> Response:
+    return json_response(application.admin.load.brokers())
+
+
+async def namespace_policies(application: Application, request: Request) -> Response:
+    return json_response(dict(await application.admin.namespaces.all_of(namespace_of(request.variables))))
+
+
+async def topic_policies(application: Application, request: Request) -> Response:
+    """Returns the policies of a topic, not of a partition.
+
+    :raises NotAllowed: topic policies are disabled
+    """
+    return json_response(dict(await application.admin.topic_policies.all_of(topic_of(request.variables))))

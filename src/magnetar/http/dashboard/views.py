@@ -1,29 +1,34 @@
-"""The views of an open page: the broker, a list of topics, or a topic."""
+"""The views of an open page, and the events that the page gets at each tick until its end."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
 from magnetar.broker.stats.assembled import StatsSelection
-from magnetar.broker.stats.topic_board import MOST_LINES, Listed, TopicBoard, TopicOrder
-from magnetar.errors import InvalidRequest, ServedElsewhere, ServiceNotReady
-from magnetar.http.dashboard.viewing import Show, Shown, Viewing
-from magnetar.http.engine.events import EVENTS_TYPE
+from magnetar.broker.stats.topic_board import MOST_LINES, MOST_WATCHERS, Listed, TopicBoard, TopicOrder
+from magnetar.errors import BrokerError, InvalidRequest, ServedElsewhere, ServiceNotReady
 from magnetar.http.engine.message import Request, Response, json_response
 from magnetar.http.routing import Application
 from magnetar.http.shapes.fields import whole
 from magnetar.http.shapes.names import namespace_of, topic_of
+from magnetar.io.interfaces import Future
+from magnetar.io.waiting import settle
 
 _STUCK_LINES = 12
 """Lines of stuck topics in the overview."""
-
 MOST_CLIENTS = 50
 """Producers and subscriptions of a topic, and consumers of each subscription, that are listed."""
-
 _MOST_WORDS = 8
 _HEADERS = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
+MOST_TICKS = 15
+"""After half a minute a page reconnects, and its user is authenticated and authorized again."""
+Show = Callable[[], Awaitable[Mapping[str, object]]]
+EVENTS_TYPE = "text/event-stream"
+HEARTBEAT = b":\n\n"
+"""A comment: nothing has changed, and the connection is alive."""
 
 
 class Views:
@@ -151,3 +156,82 @@ def _shortened(stats: Mapping[str, Any]) -> Mapping[str, Any]:
 def _explained(explained: Mapping[str, Any]) -> Mapping[str, Any]:
     subscriptions = explained["subscriptions"]
     return {**explained, "subscriptions": dict(list(subscriptions.items())[:MOST_CLIENTS])}
+
+
+class Shown:
+    """Events of open pages, kept for one tick: pages with the same view share them."""
+
+    def __init__(self) -> None:
+        self._tick = -1
+        self._made: dict[str, bytes] = {}
+
+    async def of(self, board: TopicBoard, key: str, show: Show, *, anew: bool) -> bytes:
+        """:param anew: ignore earlier events, because the user may just have changed something"""
+        if board.ticks != self._tick:
+            self._tick, self._made = board.ticks, {}
+        made = None if anew else self._made.get(key)
+        if made is None:
+            made = encoded(await show())
+            if len(self._made) < MOST_WATCHERS:
+                self._made[key] = made
+        return made
+
+
+class Viewing:
+    """See :class:`magnetar.http.engine.message.Streamed`."""
+
+    def __init__(self, board: TopicBoard, shown: Shown, key: str, show: Show) -> None:
+        """:param key: identifies the view
+
+        :raises TooManyRequests: too many pages are open
+        """
+        board.enter()
+        self._board = board
+        self._shown = shown
+        self._key = key
+        self._show = show
+        self._left = MOST_TICKS
+        self._last = b""
+        self._tick: Future[None] | None = None
+        self._closed = False
+
+    async def next(self) -> bytes:
+        tick = self._tick
+        if tick is None:
+            await self._board.looked()
+        else:
+            await tick
+        if self._closed or not self._left:
+            return b""
+        self._left -= 1
+        self._tick = self._board.next_tick()
+        try:
+            data = await self._shown.of(self._board, self._key, self._show, anew=tick is None)
+        except BrokerError as error:
+            self._left = 0
+            return event("gone", encoded({"reason": str(error), "status": error.http_status}))
+        if data == self._last:
+            return HEARTBEAT
+        self._last = data
+        return event("shown", data)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._board.leave()
+        if self._tick is not None:
+            settle(self._tick)
+
+
+def encoded(value: Mapping[str, object]) -> bytes:
+    """Returns JSON on one line."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def event(kind: str, data: bytes) -> bytes:
+    """Server-sent events of the HTML standard: text that a page reads while more of it arrives.
+
+    :param data: one line, such as JSON without white space
+    """
+    return b"event: %s\ndata: %s\n\n" % (kind.encode(), data)

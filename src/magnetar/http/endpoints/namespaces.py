@@ -1,25 +1,32 @@
-"""Endpoints of namespaces, and of operations on all topics of one."""
+"""Endpoints of namespaces, of operations on all topics of one, and of resource groups."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from magnetar.http.endpoints.namespace_policies import NAMESPACE_POLICIES
-from magnetar.http.endpoints.policy_kinds import NOT_THERE, QUOTA_TYPE, reads, writes
-from magnetar.http.handlers import namespaces, permissions
+from magnetar.http.endpoints.namespace_policies import (
+    NAMESPACE_POLICIES,
+    NOT_THERE,
+    QUOTA_TYPE,
+    reads,
+    writes,
+)
+from magnetar.http.handlers import namespaces, tenants
 from magnetar.http.routing import Endpoint, Parameter
+from magnetar.security.operations import ClusterOperation as C
 from magnetar.security.operations import NamespaceOperation as N
 from magnetar.security.operations import PolicyName as P
 from magnetar.security.operations import TenantOperation, TopicOperation
 
 _FORCE = Parameter("force", "truth", "false")
 _AUTHORITATIVE = Parameter("authoritative", "truth", "false")
-
 _NO_TOPIC = {404: "no such topic or namespace"}
-
 _NEW = "/admin/v2/namespaces/{tenant}/{namespace}"
 _LEGACY = "/admin/namespaces/{tenant}/{cluster}/{namespace}"
+_GROUPS = "/admin/v2/resourcegroups"
+_GROUP = _GROUPS + "/{resourcegroup}"
+_MISSING = {404: "no such resource group"}
 
 
 def _placed(row: Endpoint) -> Endpoint:
@@ -260,7 +267,6 @@ _OTHERS: Sequence[Endpoint] = (
     ),
 )
 """Below a namespace: policies that differ from the common kind."""
-
 NAMESPACES: Sequence[Endpoint] = (
     Endpoint(
         "GET",
@@ -289,7 +295,7 @@ NAMESPACES: Sequence[Endpoint] = (
     Endpoint(
         "POST",
         "/admin/v2/namespaces/grantPermissionsOnTopics",
-        permissions.grant_all,
+        namespaces.grant_all,
         "grant permissions on several topics",
         TopicOperation.GRANT_PERMISSION,
         body="array<GrantTopicPermissionOptions>",
@@ -300,7 +306,7 @@ NAMESPACES: Sequence[Endpoint] = (
     Endpoint(
         "POST",
         "/admin/v2/namespaces/revokePermissionsOnTopics",
-        permissions.revoke_all,
+        namespaces.revoke_all,
         "revoke permissions on several topics",
         TopicOperation.REVOKE_PERMISSION,
         body="array<RevokeTopicPermissionOptions>",
@@ -309,4 +315,31 @@ NAMESPACES: Sequence[Endpoint] = (
     ),
     *map(_placed, _OTHERS),
     *map(_placed, NAMESPACE_POLICIES),
+)
+RESOURCE_GROUPS: Sequence[Endpoint] = (
+    Endpoint("GET", _GROUPS, tenants.list_groups, "list resource groups", C.LIST_RESOURCE_GROUPS),
+    Endpoint(
+        "GET",
+        _GROUP,
+        tenants.get_group,
+        "rates of a resource group",
+        C.GET_RESOURCE_GROUP,
+        refusals=_MISSING,
+    ),
+    Endpoint(
+        "PUT",
+        _GROUP,
+        tenants.put_group,
+        "create or change a resource group",
+        C.UPDATE_RESOURCE_GROUP,
+        body="ResourceGroup",
+    ),
+    Endpoint(
+        "DELETE",
+        _GROUP,
+        tenants.delete_group,
+        "delete a resource group",
+        C.DELETE_RESOURCE_GROUP,
+        refusals=_MISSING,
+    ),
 )

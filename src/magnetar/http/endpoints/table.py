@@ -1,30 +1,32 @@
-"""The table of all endpoints. Paths of version 1 of the interface are aliases."""
+"""All endpoints: the table, those of Pulsar that are left out (501 with the reason), and public ones.
+
+Paths of version 1 of the interface are aliases.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from magnetar.http.endpoints.bookies import BOOKIES
-from magnetar.http.endpoints.load import LOAD
-from magnetar.http.endpoints.namespaces import NAMESPACES
+from magnetar.errors import NotSupported
+from magnetar.http.endpoints.brokers import BOOKIES, LOAD
+from magnetar.http.endpoints.namespaces import NAMESPACES, RESOURCE_GROUPS
 from magnetar.http.endpoints.packages import PACKAGES
-from magnetar.http.endpoints.publishing import PUBLISHING
-from magnetar.http.endpoints.read_plans import READ_PLANS
-from magnetar.http.endpoints.resource_groups import RESOURCE_GROUPS
-from magnetar.http.endpoints.schemas import SCHEMAS
-from magnetar.http.endpoints.storage import STORAGE
+from magnetar.http.endpoints.publishing import PUBLISHING, SCHEMAS
+from magnetar.http.endpoints.storage import READ_PLANS, STORAGE
 from magnetar.http.endpoints.topic_policies import TOPIC_POLICIES
 from magnetar.http.endpoints.topics import TOPICS
 from magnetar.http.endpoints.websocket import WEBSOCKET
-from magnetar.http.handlers import backlogs, cluster, tenants
-from magnetar.http.routing import Endpoint, Parameter
+from magnetar.http.engine.message import Request, Response
+from magnetar.http.handlers import cluster, subscriptions, tenants
+from magnetar.http.handlers.brokers import rotation
+from magnetar.http.routing import Application, Endpoint, Handler, Parameter
+from magnetar.left_out import Row, Subject, subjects
+from magnetar.security.operations import BrokerOperation, TopicOperation
 from magnetar.security.operations import BrokerOperation as B
 from magnetar.security.operations import ClusterOperation as C
 from magnetar.security.operations import TenantOperation as T
-from magnetar.security.operations import TopicOperation
 
 _TAKEN = {409: "the object already exists"}
-
 ENDPOINTS: Sequence[Endpoint] = (
     Endpoint("GET", "/metrics", cluster.metrics, "metrics for Prometheus", B.GET_METRICS),
     Endpoint(
@@ -120,7 +122,7 @@ ENDPOINTS: Sequence[Endpoint] = (
     Endpoint(
         "GET",
         "/admin/v2/brokers/backlog-quota-check",
-        backlogs.check_quotas,
+        subscriptions.check_quotas,
         "check backlog quotas now",
         B.CHECK_BACKLOG_QUOTAS,
         ("/admin/brokers/backlog-quota-check",),
@@ -314,4 +316,47 @@ ENDPOINTS: Sequence[Endpoint] = (
     *READ_PLANS,
     *STORAGE,
     *WEBSOCKET,
+)
+
+
+def _refusing(reason: str) -> Handler:
+    async def refuse(_application: Application, _request: Request) -> Response:
+        raise NotSupported(reason)
+
+    return refuse
+
+
+def _endpoint(subject: Subject, row: Row) -> Endpoint:
+    return Endpoint(
+        row.method,
+        row.path,
+        _refusing(subject.reason),
+        f"refused: {row.what}",
+        BrokerOperation.GET_VERSION,
+        aliases=row.older,
+        success=501,
+        refusals={501: subject.reason},
+        # The answer describes this release, not the broker, so it needs no permission.
+        public=True,
+        asks=True,
+        anywhere=True,
+    )
+
+
+LEFT_OUT: Sequence[Endpoint] = [
+    _endpoint(subject, row) for subject in subjects().values() for row in subject.rows
+]
+WHOLE: Sequence[Endpoint] = (
+    *ENDPOINTS,
+    *LEFT_OUT,
+    Endpoint(
+        "GET",
+        "/status.html",
+        rotation,
+        "whether load balancers may send clients here",
+        BrokerOperation.READY_CHECK,
+        refusals={404: "the file of statusFilePath does not exist, or clients are not served"},
+        # Load balancers have no credentials; Pulsar does not authenticate them either.
+        public=True,
+    ),
 )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from magnetar.http.endpoints.policy_kinds import KINDS, NOT_THERE, QUOTA_TYPE, reads, writes
+from magnetar.http.endpoints.namespace_policies import KINDS, NOT_THERE, QUOTA_TYPE, reads, writes
 from magnetar.http.engine.message import Request, Response, json_response, nothing
 from magnetar.http.routing import Application, Endpoint, Handler, Parameter
 from magnetar.http.shapes import policies as shapes

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from magnetar.http.endpoints.refusals_non_persistent import NOT_STORED
-from magnetar.http.handlers import backlogs, messages, subscriptions, topics
+from magnetar.http.handlers import messages, subscriptions, topics
 from magnetar.http.routing import Endpoint, Parameter
 from magnetar.security.operations import NamespaceOperation as N
 from magnetar.security.operations import TopicOperation as T
@@ -228,7 +228,7 @@ _ROWS: Sequence[Endpoint] = (
     Endpoint(
         "GET",
         "/{topic}/backlog",
-        backlogs.estimate,
+        subscriptions.estimate,
         "size and backlog of a topic",
         T.GET_BACKLOG_SIZE,
         refusals={406: "the topic is not persistent"},
@@ -254,14 +254,14 @@ _ROWS: Sequence[Endpoint] = (
     Endpoint(
         "DELETE",
         "/{topic}/truncate",
-        backlogs.truncate,
+        subscriptions.truncate,
         "delete all messages; subscriptions move to the end",
         T.TRUNCATE,
     ),
     Endpoint(
         "POST",
         _SUBSCRIPTION + "/expireMessages/{expireTimeInSeconds}",
-        backlogs.expire,
+        subscriptions.expire,
         "expire messages older than a number of seconds",
         T.EXPIRE_MESSAGES,
         refusals=_NOTHING,
@@ -269,7 +269,7 @@ _ROWS: Sequence[Endpoint] = (
     Endpoint(
         "POST",
         _SUBSCRIPTION + "/expireMessages",
-        backlogs.expire_to,
+        subscriptions.expire_to,
         "expire messages up to a position",
         T.EXPIRE_MESSAGES,
         body="ResetCursorData",
@@ -278,7 +278,7 @@ _ROWS: Sequence[Endpoint] = (
     Endpoint(
         "POST",
         "/{topic}/all_subscription/expireMessages/{expireTimeInSeconds}",
-        backlogs.expire_all,
+        subscriptions.expire_all,
         "expire messages older than a number of seconds, for all subscriptions",
         T.EXPIRE_MESSAGES,
         refusals=_NOTHING,
@@ -286,7 +286,7 @@ _ROWS: Sequence[Endpoint] = (
     Endpoint(
         "POST",
         _SUBSCRIPTION + "/analyzeBacklog",
-        backlogs.analyze,
+        subscriptions.analyze,
         "analyze the backlog of a subscription",
         T.CONSUME,
         asks=True,

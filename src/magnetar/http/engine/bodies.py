@@ -1,15 +1,116 @@
-"""Bounds the memory for the bodies of all requests together."""
+"""Bodies of requests: the memory for all of them together, and those of several parts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from magnetar.errors import InvalidRequest
+from magnetar.http.engine.message import Request
+
+FORM = "multipart/form-data"
+_MOST_HEADERS = 8192
+"""Bytes of the headers of a part."""
+_MOST_BOUNDARY = 70
+_LINE = b"\r\n"
 SPARED_BYTES = 16 * 1024
 """A body up to this size is never refused because of other bodies."""
-
-
 Refuse = Callable[[], None]
 """Answers that there is no room and drops the body; also identifies the holder of the body."""
+
+
+class Parts:
+    """The parts of a form, one after the other, read while they arrive.
+
+    The format is https://www.rfc-editor.org/rfc/rfc7578.
+    """
+
+    def __init__(self, request: Request) -> None:
+        """:raises InvalidRequest: the request is not a form, or its body is not read while it arrives"""
+        # Only uploads of packages need the modules of mail, which take 5 ms to import.
+        from email.message import Message
+        from email.parser import HeaderParser
+
+        self._parser = HeaderParser()
+        told = Message()
+        told["Content-Type"] = request.headers.get("content-type", "")
+        boundary = told.get_param("boundary")
+        if told.get_content_type() != FORM or not isinstance(boundary, str) or request.arriving is None:
+            raise InvalidRequest(f"The content type must be {FORM} with a boundary")
+        if not 0 < len(boundary) <= _MOST_BOUNDARY or not boundary.isascii():
+            raise InvalidRequest(f"The boundary of {FORM} must have 1 to {_MOST_BOUNDARY} characters")
+        self._arriving = request.arriving
+        self._between = b"\r\n--" + boundary.encode()
+        # The first boundary may stand at the very beginning.
+        self._came = bytearray(_LINE)
+        self._inside = True
+        """Whether bytes may precede the next boundary; at first a preamble, which is not a part."""
+
+    async def next(self) -> str | None:
+        """Returns the name of the next part, and skips the rest of the present one; None: no more parts.
+
+        :raises InvalidRequest: the body is incomplete, or a part has no name
+        """
+        while await self.piece():
+            pass
+        await self._until(2)
+        if self._came.startswith(b"--"):
+            return None
+        while (end := self._came.find(_LINE * 2)) < 0:
+            if len(self._came) > _MOST_HEADERS:
+                raise InvalidRequest(f"The headers of a part have more than {_MOST_HEADERS} bytes")
+            await self._more()
+        head = self._parser.parsestr(self._came[:end].decode("utf-8", "replace").lstrip())
+        del self._came[: end + len(_LINE)]
+        name = head.get_param("name", header="content-disposition")
+        if not isinstance(name, str):
+            raise InvalidRequest("A part of the form has no name")
+        await self._until(len(self._between))
+        # A part without contents has the boundary right after its headers.
+        del self._came[: 0 if self._came.startswith(self._between) else len(_LINE)]
+        self._inside = True
+        return name
+
+    async def piece(self) -> bytes:
+        """Returns the next bytes of this part; empty: its end.
+
+        :raises InvalidRequest: the part is incomplete
+        """
+        while self._inside:
+            at = self._came.find(self._between)
+            if at == 0:
+                del self._came[: len(self._between)]
+                self._inside = False
+                return b""
+            # Only part of the boundary may have arrived.
+            size = at if at > 0 else len(self._came) - len(self._between) + 1
+            if size > 0:
+                data = bytes(memoryview(self._came)[:size])
+                del self._came[:size]
+                return data
+            await self._more()
+        return b""
+
+    async def whole(self, most: int) -> bytes:
+        """Returns the whole part.
+
+        :raises InvalidRequest: it has more than ``most`` bytes, or is incomplete
+        """
+        found = bytearray()
+        while data := await self.piece():
+            found += data
+            if len(found) > most:
+                raise InvalidRequest(f"A part of the form has more than {most} bytes")
+        return bytes(found)
+
+    async def _until(self, size: int) -> None:
+        while len(self._came) < size:
+            await self._more()
+
+    async def _more(self) -> None:
+        data = await self._arriving.next()
+        if not data:
+            raise InvalidRequest("The form ended before its last boundary")
+        self._came += data
 
 
 class Bodies:

@@ -12,9 +12,16 @@ from urllib.parse import parse_qsl
 
 import h11
 
-from magnetar.http.engine.arriving import ArrivingBody
 from magnetar.http.engine.bodies import Bodies
-from magnetar.http.engine.message import Abandoned, Request, Response, Streamed, Upgraded, error_response
+from magnetar.http.engine.message import (
+    Abandoned,
+    ArrivingBody,
+    Request,
+    Response,
+    Streamed,
+    Upgraded,
+    error_response,
+)
 from magnetar.io.interfaces import Cancellable, Future, Io, Transport
 from magnetar.io.slices import Slice, next_turn
 from magnetar.lazy_dataclass import dataclass

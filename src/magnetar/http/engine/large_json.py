@@ -1,4 +1,4 @@
-"""Parses large JSON bodies on the event loop in small pieces, and refuses bodies with too many values.
+"""Parses and encodes large JSON on the event loop in small pieces, and refuses bodies with too many values.
 
 The C decoder of :mod:`json` holds Python's lock for a whole body, whatever thread it runs on: a body of 8 MB,
 and freeing the objects made from it, then block the event loop for up to 200 ms. This decoder yields after
@@ -10,11 +10,10 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Generator, Iterator
+from typing import Any, Self
 
 from magnetar.errors import InvalidRequest
-from magnetar.http.engine.written_number import WrittenNumber
 
 LARGE_BYTES = 64 * 1024
 """A body beyond this size is parsed here; the event loop parses a smaller one in about a millisecond."""
@@ -29,7 +28,6 @@ _TOKENS = 256
 """Tokens between two pauses: about a third of a millisecond."""
 _AHEAD = 5_000
 """Characters that are decoded ahead. Python reads no integer of more than 4,300 digits."""
-
 _TOKEN = re.compile(
     r"""[ \t\n\r]*+(?:
         ([\[\]{},:"])
@@ -59,6 +57,8 @@ _WORDS = {
 _VALUE, _FIRST_VALUE, _NAME, _FIRST_NAME, _COLON, _AFTER = range(6)
 """What is expected next; first ones may also be the end of an empty list or object."""
 _BEFORE_TEXTS = (_VALUE, _FIRST_VALUE, _NAME, _FIRST_NAME)
+MANY = 4_000
+"""Values that are encoded in one piece: about a millisecond of work."""
 
 
 def parse_in_pieces(
@@ -237,3 +237,100 @@ _WANTED = {
     _COLON: "Expecting ':' delimiter",
     _AFTER: "Expecting ',' delimiter",
 }
+
+
+class WrittenNumber(float):
+    """Numbers with a fraction or an exponent that keep their text.
+
+    For ``parse_float`` of :mod:`json`: where Pulsar expects a text, it takes a number as written.
+    """
+
+    __slots__ = ("written",)
+    written: str
+    """For example ``1.50`` or ``1e3``, which the float would format differently."""
+
+    def __new__(cls, written: str) -> Self:
+        found = super().__new__(cls, written)
+        found.written = written
+        return found
+
+
+def parse_json(body: bytes | bytearray) -> Any:
+    """:raises ValueError: the body is not JSON
+
+    :raises RecursionError: it is nested too deeply
+    """
+    return json.loads(body, parse_float=WrittenNumber)
+
+
+def encoded(value: object) -> bytes:
+    """Returns compact JSON in UTF-8."""
+    return _bytes(_text(value))
+
+
+def is_large(value: object) -> bool:
+    """Whether ``value`` contains more than :data:`MANY` values."""
+    return _room_left(value, MANY) < 0
+
+
+def encoded_in_pieces(value: object) -> Iterator[bytes]:
+    """The same as :func:`encoded`, piece by piece; ``value`` must not change meanwhile."""
+    for text in _texts(value):
+        yield _bytes(text)
+
+
+def _bytes(text: str) -> bytes:
+    # A lone surrogate, which UTF-8 cannot encode, is escaped, as JSON allows.
+    return text.encode(errors="backslashreplace")
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _room_left(value: object, room: int) -> int:
+    """Returns ``room`` less the number of values in ``value``; below 0 if there are too many."""
+    room -= 1
+    if isinstance(value, dict | list | tuple):
+        if len(value) > room:
+            return -1
+        for each in value.values() if isinstance(value, dict) else value:
+            room = _room_left(each, room)
+            if room < 0:
+                break
+    return room
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if not is_large(value):
+        yield _text(value)
+        return
+    yield "{" if isinstance(value, dict) else "["
+    comma = ""
+    for group in _groups(value):
+        [*members] = group.values() if isinstance(group, dict) else group
+        if len(members) == 1 and is_large(members[0]):
+            name = f"{_text(dict.fromkeys(group, 0))[1:-2]}" if isinstance(group, dict) else ""
+            yield comma + name
+            yield from _texts(members[0])
+        else:
+            yield comma + _text(group)[1:-1]
+        comma = ","
+    yield "}" if isinstance(value, dict) else "]"
+
+
+def _groups(
+    value: dict[object, object] | list[object] | tuple[object, ...],
+) -> Iterator[dict[object, object] | list[object]]:
+    """Yields groups of small members that are not large together, and each large member alone."""
+    group: dict[object, object] = {}
+    room = MANY
+    members = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, each in members:
+        room = _room_left(each, room)
+        if room < 0 and group:
+            yield group if isinstance(value, dict) else list(group.values())
+            group, room = {}, _room_left(each, MANY)
+        group[key] = each
+    if group:
+        yield group if isinstance(value, dict) else list(group.values())

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from http import HTTPStatus
 
 from magnetar.http.engine.bodies import Bodies
 from magnetar.http.engine.connection import HttpConnection, HttpLimits
-from magnetar.http.engine.message import Request, Response
+from magnetar.http.engine.message import Request, Response, error_response, text_response
 from magnetar.io.interfaces import Future, Io, Listener, ListeningNetwork
 
 log = logging.getLogger("magnetar.http")
@@ -96,3 +98,16 @@ class Listening(ABC):
     async def answer(self, request: Request) -> Response:
         """Answers a request; never raises."""
         ...
+
+
+def rotation(is_there: Callable[[], bool] | None, name: str) -> Response:
+    """Answers load balancers whether to use a process (``statusFilePath``).
+
+    Returns 200 while the file exists.
+
+    :param is_there: whether the file exists; None: the setting names no file
+    :param name: of the kind of process, for the reason
+    """
+    if is_there is not None and is_there():
+        return text_response("OK", content_type="text/plain")
+    return error_response(HTTPStatus.NOT_FOUND, f"This {name} is not in rotation")

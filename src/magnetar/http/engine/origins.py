@@ -1,4 +1,4 @@
-"""Checks which web pages may change something.
+"""Checks where a request comes from: the host name, the web page, and the credentials.
 
 A browser lets any page send requests to any address that its user can reach, including a broker on the same
 machine, and sends the page's origin in ``Origin``. Tools send no such header.
@@ -6,15 +6,25 @@ machine, and sends the page's origin in ``Origin``. Tools send no such header.
 
 from __future__ import annotations
 
+import base64
+import binascii
+import re
 from collections.abc import Iterable
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from magnetar.http.engine.message import Request, asks_for_websocket
+from magnetar.security.authentication import Claim, Credentials
 
 CHANGING_METHODS = frozenset({"POST", "PUT", "DELETE", "PATCH"})
 ANY = "*"
 _PORTS = {"http": 80, "https": 443}
+_SUBDOMAINS = "*."
+_NAME = re.compile(r"[a-z0-9_]([-a-z0-9_.]*[a-z0-9_])?")
+_PRIVATE = (".localhost", ".internal", ".home.arpa", ".cluster.local", ".svc")
+"""Domains outside public DNS (RFC 6761, RFC 8375, ICANN's ``internal``), and those of Kubernetes."""
+_METHOD = "x-pulsar-auth-method-name"
+_ORIGINAL = "x-original-principal"
 
 
 class Origins:
@@ -94,3 +104,102 @@ def _required(text: str) -> tuple[str, str, int]:
     if parsed is None:
         raise ValueError(f"magnetarHttpAllowedOrigins: {text!r} must be scheme://host[:port] or *")
     return parsed
+
+
+class Hosts:
+    """Checks the host name of plain HTTP requests.
+
+    A page can resolve the name that it was loaded from to this server's address (DNS rebinding). Its browser
+    then takes the answers for the page's own, and sends no ``Origin`` when it reads. The ``Host`` header
+    reveals this: it is a name in public DNS. Accepted are addresses, names without a dot, and names below
+    domains for private use: public DNS has none of these, and containers, services and machines nearby use
+    them.
+
+    With TLS the certificate does not match such a name, and if clients authenticate, the page has no
+    credentials. Neither needs this check.
+
+    Names of the server itself, names outside public DNS, and those of the settings.
+    """
+
+    def __init__(self, own: Iterable[str] = (), allowed: Iterable[str] = ()) -> None:
+        """:param own: names and addresses of this server
+
+        :param allowed: names; ``*.name`` for all below a name, ``*`` for all
+        :raises ValueError: an item of ``allowed`` has another form
+        """
+        given = [text.strip().lower() for text in allowed]
+        for text in given:
+            if text != ANY and not _NAME.fullmatch(text.removeprefix(_SUBDOMAINS)):
+                raise ValueError(f"magnetarHttpAllowedHosts: {text!r} must be a host name, *.name or *")
+        self._any = ANY in given
+        self._names = frozenset(host.strip("[]").rstrip(".").lower() for host in own if host) | set(given)
+        self._below = tuple(text[1:] for text in given if text.startswith(_SUBDOMAINS))
+
+    def refusal(self, request: Request) -> str | None:
+        """Returns why a request is refused; None: it is accepted."""
+        if self._any or request.secure:
+            return None
+        given = request.headers.get("host", "")
+        if self._is_known(_host_of(given)):
+            return None
+        return (
+            f"Host {given[:200]!r} is not a name of this server, so the request may come from a foreign "
+            "page. If it is a name of this server, add it to magnetarHttpAllowedHosts"
+        )
+
+    def _is_known(self, host: str) -> bool:
+        if "." not in host and ":" not in host:
+            return True
+        if host in self._names or host.endswith(_PRIVATE) or host.endswith(self._below):
+            return True
+        try:
+            ip_address(host.partition("%")[0])
+        except ValueError:
+            return False
+        return True
+
+
+def _host_of(header: str) -> str:
+    """Returns the name or address of a ``Host`` header, without its port."""
+    text = header.strip().lower()
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    name, _colon, port = text.rpartition(":")
+    return (name if port.isdigit() or (name and not port) else text).rstrip(".")
+
+
+def claim_of(request: Request) -> Claim:
+    """Returns all credentials of the request; the first valid ones count.
+
+    The headers are those of Pulsar's ``AuthenticationService``: ``Authorization``, the name of a method in
+    ``X-Pulsar-Auth-Method-Name``, and the role that a proxy acts for in ``X-Original-Principal``.
+    """
+    offered: list[Credentials] = []
+    chosen = request.headers.get(_METHOD, "")
+    scheme, _, value = request.headers.get("authorization", "").strip().partition(" ")
+    value = value.strip()
+    if scheme.lower() == "bearer":
+        offered.append(_credentials(request, "token", value.encode("latin-1")))
+    elif scheme.lower() == "basic":
+        offered.append(_credentials(request, "basic", _decoded(value)))
+    elif chosen and scheme:
+        offered.append(_credentials(request, chosen, request.headers["authorization"].encode("latin-1")))
+    elif request.query.get("token"):
+        offered.append(_credentials(request, "token", request.query["token"].encode()))
+    if request.certificate is not None:
+        offered.append(_credentials(request, "tls", b""))
+    if chosen:
+        offered = [one for one in offered if one.method == chosen]
+    return Claim(offered or [_credentials(request, chosen, b"")], request.headers.get(_ORIGINAL, ""))
+
+
+def _credentials(request: Request, method: str, data: bytes) -> Credentials:
+    return Credentials(method, data, request.peer, request.certificate)
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        # Refused later, like any other credentials that are not valid.
+        return b""

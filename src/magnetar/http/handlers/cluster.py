@@ -7,7 +7,6 @@ from http import HTTPStatus
 from itertools import chain
 
 from magnetar.errors import BrokerError, InvalidRequest, NotFound, ServedElsewhere
-from magnetar.http.engine.compression import takes_gzip
 from magnetar.http.engine.message import (
     Request,
     Response,
@@ -15,7 +14,8 @@ from magnetar.http.engine.message import (
     json_response,
     text_response,
 )
-from magnetar.http.metrics.described import content_type, described
+from magnetar.http.engine.page_files import takes_gzip
+from magnetar.http.metrics.exposition import content_type, described
 from magnetar.http.metrics.rendering import given_up, render
 from magnetar.http.routing import Application
 from magnetar.http.shapes.names import cluster_of, tenant_of, topic_of

@@ -7,8 +7,8 @@ from typing import Any
 
 from magnetar.broker.packages.record import PackageMetadata
 from magnetar.errors import InvalidName, InvalidRequest
+from magnetar.http.engine.bodies import Parts
 from magnetar.http.engine.message import Request, Response, json_response, nothing
-from magnetar.http.engine.multipart import Parts
 from magnetar.http.routing import Application
 from magnetar.http.shapes.fields import Field, body, fields, text, text_map, whole
 from magnetar.naming import errors as naming

@@ -1,4 +1,4 @@
-"""Subscriptions of a topic."""
+"""Subscriptions of a topic, and the backlogs of topics and subscriptions."""
 
 from __future__ import annotations
 
@@ -108,4 +108,61 @@ async def replicated(application: Application, request: Request) -> Response:
 async def set_replicated(application: Application, request: Request) -> Response:
     wanted = body(truth, "replicated")(request)
     await application.admin.subscriptions.set_replicated(*_where(request), wanted)
+    return nothing()
+
+
+def _seconds(request: Request) -> int:
+    text = request.variables["expireTimeInSeconds"]
+    try:
+        return int(text)
+    except ValueError:
+        raise NotFound(f"{text!r} is not a number") from None
+
+
+async def expire(application: Application, request: Request) -> Response:
+    await application.admin.backlogs.expire(
+        topic_of(request.variables), request.variables["subscription"], _seconds(request)
+    )
+    return nothing()
+
+
+async def expire_all(application: Application, request: Request) -> Response:
+    await application.admin.backlogs.expire_all(topic_of(request.variables), _seconds(request))
+    return nothing()
+
+
+async def expire_to(application: Application, request: Request) -> Response:
+    value: object = request.json()
+    behind = isinstance(value, dict) and value.get("excluded") is True
+    await application.admin.backlogs.expire_to(
+        topic_of(request.variables),
+        request.variables["subscription"],
+        message_position(value),
+        behind=behind,
+    )
+    return nothing()
+
+
+async def analyze(application: Application, request: Request) -> Response:
+    given = request.json() if request.has_value else None
+    return json_response(
+        await application.admin.backlogs.analyze(
+            topic_of(request.variables),
+            request.variables["subscription"],
+            None if given is None else message_position(given),
+        )
+    )
+
+
+async def estimate(application: Application, request: Request) -> Response:
+    return json_response(await application.admin.backlogs.estimate(topic_of(request.variables)))
+
+
+async def truncate(application: Application, request: Request) -> Response:
+    await application.admin.backlogs.truncate(topic_of(request.variables))
+    return nothing()
+
+
+async def check_quotas(application: Application, request: Request) -> Response:
+    await application.admin.backlogs.check_quotas()
     return nothing()

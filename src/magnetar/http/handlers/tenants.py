@@ -1,4 +1,4 @@
-"""Clusters and tenants: creation, changes, deletion."""
+"""Clusters, tenants and resource groups: creation, changes, deletion."""
 
 from __future__ import annotations
 
@@ -7,10 +7,18 @@ from typing import Any
 from magnetar.errors import InvalidRequest, PreconditionFailed
 from magnetar.http.engine.message import Request, Response, json_response, nothing
 from magnetar.http.routing import Application
-from magnetar.http.shapes.fields import Check, Field, body, fields, string_list, text, texts, truth
-from magnetar.http.shapes.names import cluster_of, new_cluster_of, new_tenant_of, tenant_of
+from magnetar.http.shapes.fields import Check, Field, body, fields, string_list, text, texts, truth, whole
+from magnetar.http.shapes.names import cluster_of, new_cluster_of, new_tenant_of, resource_group_of, tenant_of
 
 _TENANT = fields({"adminRoles": Field(texts), "allowedClusters": Field(texts)})
+_RATES = {
+    "publishRateInMsgs": Field(whole()),
+    "publishRateInBytes": Field(whole(64)),
+    "dispatchRateInMsgs": Field(whole()),
+    "dispatchRateInBytes": Field(whole(64)),
+}
+_GROUP = fields(_RATES)
+_UNBOUNDED = dict.fromkeys(_RATES, -1)
 
 
 def _address(*schemes: str) -> Check:
@@ -131,4 +139,27 @@ async def update_tenant(application: Application, request: Request) -> Response:
 
 async def delete_tenant(application: Application, request: Request) -> Response:
     await application.admin.tenants.delete(tenant_of(request.variables), force=request.flag("force"))
+    return nothing()
+
+
+async def list_groups(application: Application, request: Request) -> Response:
+    return json_response(list(await application.admin.resource_groups.names()))
+
+
+async def get_group(application: Application, request: Request) -> Response:
+    found = await application.admin.resource_groups.get(resource_group_of(request.variables))
+    return json_response({**_UNBOUNDED, **found})
+
+
+async def put_group(application: Application, request: Request) -> Response:
+    """:raises InvalidRequest: a rate is not a number"""
+    given = body(_GROUP, "resourceGroup", required=None)(request)
+    if given is None:
+        raise InvalidRequest("ResourceGroup is null")
+    await application.admin.resource_groups.put(resource_group_of(request.variables), given)
+    return nothing()
+
+
+async def delete_group(application: Application, request: Request) -> Response:
+    await application.admin.resource_groups.delete(resource_group_of(request.variables))
     return nothing()

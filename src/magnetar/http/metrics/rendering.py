@@ -15,7 +15,7 @@ from magnetar.broker.stats.figures import (
     SubscriptionMetrics,
     TopicMetrics,
 )
-from magnetar.http.metrics import exposition, metadata_stores, quotas, replication, waiting
+from magnetar.http.metrics import exposition, sections
 from magnetar.http.metrics.exposition import Number, family, labels_text
 from magnetar.http.metrics.tables import (
     COMPACTION,
@@ -28,8 +28,9 @@ from magnetar.http.metrics.tables import (
     SUBSCRIPTION,
     TOPIC_AND_NAMESPACE,
     TOPIC_ONLY,
+    broker_totals,
+    namespace_totals,
 )
-from magnetar.http.metrics.totals import broker_totals, namespace_totals
 from magnetar.lazy_dataclass import dataclass
 
 T = TypeVar("T")
@@ -65,7 +66,7 @@ def render(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator[str]:
     yield from _resource_groups(snapshot)
     yield from _load(snapshot)
     yield from _cache(snapshot, cluster)
-    yield from metadata_stores.of_stores(snapshot.metadata, snapshot.cluster, snapshot.started_seconds)
+    yield from sections.metadata_stores(snapshot.metadata, snapshot.cluster, snapshot.started_seconds)
     if options.managed_ledger_level:
         yield from _managed_ledgers(snapshot)
     yield from _topics_count(snapshot)
@@ -74,7 +75,7 @@ def render(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator[str]:
     else:
         yield from _namespace_level(snapshot)
         if options.replication:
-            yield from replication.of_namespaces(snapshot.cluster, snapshot.topics)
+            yield from sections.replicated_namespaces(snapshot.cluster, snapshot.topics)
     for name, value in snapshot.extra.items():
         yield from family(name, "gauge", [(cluster, value)])
 
@@ -99,7 +100,7 @@ def _broker(snapshot: MetricsSnapshot, cluster: str) -> Iterator[str]:
             (f'{cluster},system_subscription="true"', (yield from _bytes_out(system))),
         ],
     )
-    yield from quotas.of_broker(snapshot.quotas, cluster, snapshot.started_seconds)
+    yield from sections.quota_checks(snapshot.quotas, cluster, snapshot.started_seconds)
     loads, lookups = snapshot.topic_load, snapshot.lookups
     pending = snapshot.topic_loads_pending
     yield from family("pulsar_broker_topic_load_pending_requests", "gauge", [(cluster, pending)])
@@ -115,7 +116,7 @@ def _broker(snapshot: MetricsSnapshot, cluster: str) -> Iterator[str]:
     ):
         yield from exposition.summary(name, cluster, timing.quantiles, timing.count, timing.total_ms)
     if snapshot.snapshots is not None:
-        yield from replication.of_snapshots(snapshot.snapshots, cluster, started)
+        yield from sections.subscription_snapshots(snapshot.snapshots, cluster, started)
 
 
 def _by_system(
@@ -274,11 +275,11 @@ def _topic_level(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator
         yield from family(name, "gauge", ((labels, figure(topic)) for labels, topic in rows))
     yield from _histograms(rows)
     yield from _compactions(rows)
-    yield from quotas.evictions(rows)
+    yield from sections.evictions(rows)
     yield from _subscriptions(rows, options)
-    yield from waiting.of_topics(rows)
+    yield from sections.waiting_topics(rows)
     if options.replication:
-        yield from replication.of_topics(rows)
+        yield from sections.replicated_topics(rows)
     if options.producer_level:
         yield from _producers(rows)
 
@@ -428,4 +429,4 @@ def _namespace_level(snapshot: MetricsSnapshot) -> Iterator[str]:
     backlog = ((f'{labels},remote_cluster="local"', total.backlog) for labels, total in rows)
     yield from family("pulsar_msg_backlog", "gauge", backlog)
     yield from _histograms(rows)
-    yield from quotas.evictions(rows)
+    yield from sections.evictions(rows)

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from pathlib import Path
 
-from magnetar.http.engine.compression import compressed, takes_gzip
-from magnetar.http.engine.etags import TagOnTheWay, has
 from magnetar.http.engine.message import JSON_TYPE, Request, Response
-from magnetar.http.engine.page_files import PageFiles
+from magnetar.http.engine.page_files import PageFiles, TagOnTheWay, compressed, has, takes_gzip
 from magnetar.http.routing import Application, Endpoint, Handler
 from magnetar.security.operations import BrokerOperation
 

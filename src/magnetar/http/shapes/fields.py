@@ -5,20 +5,18 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence, Sized
+from itertools import islice
+from reprlib import Repr
 from typing import Any
 
 from magnetar.errors import InvalidRequest, PreconditionFailed
-from magnetar.http.engine.large_json import LARGE_BYTES
+from magnetar.http.engine.large_json import LARGE_BYTES, WrittenNumber
 from magnetar.http.engine.message import Request
-from magnetar.http.engine.written_number import WrittenNumber
-from magnetar.http.shapes.shown import shown
 from magnetar.lazy_dataclass import dataclass
 
 ACTIONS = ("produce", "consume", "functions", "sources", "sinks", "packages")
 """The actions that a role can be granted."""
-
 EMPTY = "The request entity cannot be empty."
-
 _WHOLE = re.compile(r"[+-]?[0-9]{1,40}")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,3})?")
 _LARGEST = sys.float_info.max
@@ -26,18 +24,14 @@ _TRUTHS = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
-
 Shape = Callable[[Request], Any]
 """Returns the value of a request's body; None removes the stored value.
 
 :raises InvalidRequest: the body has another shape
 :raises PreconditionFailed: the value is out of range
 """
-
 Check = Callable[[str, Any], Any]
 """Checks one JSON value; the text names it for the message."""
-
-
 _LONGEST = 1000
 """Characters of a text that is accepted as a number."""
 
@@ -156,6 +150,29 @@ def _text_or_null(name: str, value: Any) -> str | None:
     return None if value is None else text(name, value)
 
 
+class _Shorter(Repr):
+    def repr_dict(self, value: dict[Any, Any], level: int) -> str:
+        """Shows the first items; :class:`reprlib.Repr` would sort all of them."""
+        if not value or level <= 0:
+            return "{...}" if value else "{}"
+        pieces = [
+            f"{self.repr1(key, level - 1)}: {self.repr1(item, level - 1)}"
+            for key, item in islice(value.items(), self.maxdict)
+        ]
+        return f"{{{', '.join(pieces)}{', ...' if len(value) > self.maxdict else ''}}}"
+
+
+_shorter = _Shorter()
+
+
+def shown(value: Any) -> str:
+    """Short forms of client values for error texts: enough to recognize a value of any size.
+
+    Returns a JSON value in Python's notation, in some hundreds of characters; ``...`` marks omissions.
+    """
+    return _shorter.repr(value)
+
+
 text_map = by_name(text)
 """An object of texts."""
 text_changes = by_name(_text_or_null)
@@ -258,3 +275,9 @@ def message_position(value: Any, name: str = "messageId") -> tuple[int, int]:
 def string_list(request: Request, name: str) -> Sequence[str]:
     """Returns a body that is a list of texts. :raises InvalidRequest: it is something else"""
     return texts(name, request.json())
+
+
+_shorter.maxlist = _shorter.maxtuple = _shorter.maxdict = 6
+_shorter.maxlevel = 3
+_shorter.maxstring = _shorter.maxother = 200
+_shorter.maxlong = 60

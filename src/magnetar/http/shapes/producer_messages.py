@@ -16,8 +16,7 @@ from magnetar.client.exceptions import InvalidMessage
 from magnetar.client.message_options import MessageOptions
 from magnetar.errors import InvalidRequest
 from magnetar.http.engine.message import Request
-from magnetar.http.shapes.fields import Field, body, fields, text, text_map, texts, truth, whole
-from magnetar.http.shapes.shown import shown
+from magnetar.http.shapes.fields import Field, body, fields, shown, text, text_map, texts, truth, whole
 
 _NO_VERSION = -1
 _TEXT = SchemaData(SchemaType.STRING, properties={"__charset": "UTF-8"})

@@ -11,9 +11,11 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from magnetar.client.consumer import Consumer
 from magnetar.client.exceptions import PulsarException
 from magnetar.client.message import Message, MessageReference
 from magnetar.client.message_id import MessageId
+from magnetar.client.partitioned import PartitionedConsumer
 from magnetar.errors import InvalidRequest
 from magnetar.http.engine.websocket import INTERNAL_ERROR, INVALID, NORMAL, WebSocket
 from magnetar.http.websocket.figures import Traffic, WebSocketFigures
@@ -31,14 +33,11 @@ from magnetar.io.waiting import nobody_waits
 from magnetar.lazy_dataclass import dataclass
 
 log = logging.getLogger("magnetar.http")
-
 _AT_ONCE = 64
 """Messages per turn of the loop."""
 _BYTES_AT_ONCE = 256 * 1024
 """Bytes per turn of the loop, without the last message."""
 _UNREADABLE = "Failed to de-serialize from JSON"
-
-
 Answered = MessageReference | MessageId
 
 
@@ -246,3 +245,39 @@ class Consuming:
         self._forget(self)
         self._topics.clear()
         self._loop.create_task(self._consumer.close()).add_done_callback(nobody_waits)
+
+
+class Reading:
+    """See :class:`magnetar.http.websocket.consuming.Receiving`.
+
+    Uses a consumer without a durable subscription.
+    """
+
+    def __init__(self, consumer: Consumer | PartitionedConsumer) -> None:
+        self._consumer = consumer
+
+    def take(self) -> Message | None:
+        return self._consumer.take()
+
+    @property
+    def on_arrival(self) -> Callable[[], object] | None:
+        return self._consumer.on_arrival
+
+    @on_arrival.setter
+    def on_arrival(self, told: Callable[[], object] | None) -> None:
+        self._consumer.on_arrival = told
+
+    def acknowledge_soon(self, message: MessageReference | MessageId) -> None:
+        """Does nothing: readers do not acknowledge."""
+
+    def negative_acknowledge(self, message: MessageReference | MessageId) -> None:
+        """Does nothing: readers get no redelivery."""
+
+    def has_reached_end_of_topic(self) -> bool:
+        return self._consumer.has_reached_end_of_topic()
+
+    async def unsubscribe(self) -> None:
+        """Does nothing: the subscription is not durable."""
+
+    async def close(self) -> None:
+        await self._consumer.close()

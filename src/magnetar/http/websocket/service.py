@@ -26,10 +26,10 @@ from magnetar.client.exceptions import (
 )
 from magnetar.client.message_id import MessageId
 from magnetar.client.unpacking import Unpacking
-from magnetar.http.engine.claims import claim_of
 from magnetar.http.engine.message import Request, Response, error_response
+from magnetar.http.engine.origins import claim_of
 from magnetar.http.engine.websocket import POLICY_VIOLATION, WebSocket, WebSocketLimits, refusal_of, upgrade
-from magnetar.http.websocket.consuming import Consuming, Receiving, Terms
+from magnetar.http.websocket.consuming import Consuming, Reading, Receiving, Terms
 from magnetar.http.websocket.figures import Traffic, WebSocketFigures, by_namespace, by_topic
 from magnetar.http.websocket.parameters import (
     consumer_options,
@@ -40,7 +40,6 @@ from magnetar.http.websocket.parameters import (
     receiver_queue_size,
 )
 from magnetar.http.websocket.producing import Producing
-from magnetar.http.websocket.reading import Reading
 from magnetar.http.websocket.user import User
 from magnetar.io.interfaces import Cancellable, ClientIo
 from magnetar.io.room import Room

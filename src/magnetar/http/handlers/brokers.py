@@ -1,4 +1,4 @@
-"""Load of brokers and bundles, and placement rules."""
+"""Brokers and bookies: their load, placement rules and racks, and the answer to load balancers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from http import HTTPStatus
 from typing import Any
 
 from magnetar.errors import InvalidRequest, PreconditionFailed
+from magnetar.http.engine.listening import rotation as answer
 from magnetar.http.engine.message import Request, Response, json_response, nothing
 from magnetar.http.routing import Application
-from magnetar.http.shapes.fields import Field, body, choice, fields, number, texts, texts_given, truth
+from magnetar.http.shapes.fields import Field, body, choice, fields, number, text, texts, texts_given, truth
 from magnetar.http.shapes.names import cluster_of, namespace_of
 
 _QUOTA = fields(
@@ -32,6 +33,7 @@ _POLICY = fields(
     }
 )
 _DOMAIN = fields({"brokers": Field(texts)})
+_INFO = fields({"rack": Field(text), "hostname": Field(text)})
 
 
 async def report(application: Application, request: Request) -> Response:
@@ -163,3 +165,34 @@ async def group(application: Application, request: Request) -> Response:
         raise InvalidRequest("The tenant is missing")
     found = await application.admin.isolation.namespaces_of_group(cluster_of(names), names["group"], tenant)
     return json_response(list(found))
+
+
+async def list_bookies(application: Application, request: Request) -> Response:
+    ids = await application.process.bookies()
+    return json_response({"bookies": [{"bookieId": bookie_id} for bookie_id in ids]})
+
+
+async def list_racks(application: Application, request: Request) -> Response:
+    return json_response(await application.admin.bookies.racks())
+
+
+async def get_rack(application: Application, request: Request) -> Response:
+    return json_response(await application.admin.bookies.rack(request.variables["bookie"]))
+
+
+async def put_rack(application: Application, request: Request) -> Response:
+    info = body(_INFO, "bookieInfo")(request)
+    group = request.query.get("group", "")
+    await application.admin.bookies.put(request.variables["bookie"], group, info)
+    return nothing()
+
+
+async def delete_rack(application: Application, request: Request) -> Response:
+    await application.admin.bookies.delete(request.variables["bookie"])
+    return nothing()
+
+
+async def rotation(application: Application, _request: Request) -> Response:
+    """Returns 200 while clients are served and the operator's file exists."""
+    process = application.process
+    return answer(process.in_rotation if process.ready() else None, "broker")

@@ -1,10 +1,10 @@
-"""Endpoints of load: of brokers, expected load of bundles, and placement rules."""
+"""Endpoints of brokers and bookies: their load, placement rules, and racks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from magnetar.http.handlers import load
+from magnetar.http.handlers import brokers
 from magnetar.http.routing import Endpoint, Parameter
 from magnetar.security.operations import BrokerOperation as B
 from magnetar.security.operations import ClusterOperation as C
@@ -22,12 +22,11 @@ _OLD_DOMAINS = "/admin/clusters/{cluster}/failureDomains"
 _NO_BUNDLE = {404: "no such namespace or bundle"}
 _NO_POLICY = {404: "no such cluster or policy"}
 _NO_DOMAIN = {404: "no such failure domain", 412: "no such cluster"}
-
 LOAD: Sequence[Endpoint] = (
     Endpoint(
         "GET",
         f"{_STATS}/load-report",
-        load.report,
+        brokers.report,
         "load of this broker as it is reported to other brokers",
         B.GET_LOAD,
         (f"{_OLD_STATS}/load-report",),
@@ -36,7 +35,7 @@ LOAD: Sequence[Endpoint] = (
     Endpoint(
         "GET",
         f"{_STATS}/metrics",
-        load.metrics,
+        brokers.metrics,
         "figures of load balancing",
         B.GET_LOAD,
         (f"{_OLD_STATS}/metrics",),
@@ -44,7 +43,7 @@ LOAD: Sequence[Endpoint] = (
     Endpoint(
         "GET",
         f"{_STATS}/topics",
-        load.topics,
+        brokers.topics,
         "statistics of all topics that this broker serves",
         B.GET_LOAD,
         (f"{_OLD_STATS}/destinations",),
@@ -52,7 +51,7 @@ LOAD: Sequence[Endpoint] = (
     Endpoint(
         "GET",
         f"{_STATS}/broker-resource-availability/{{tenant}}/{{namespace}}",
-        load.availability,
+        brokers.availability,
         "refused: this load manager does not count the capacity that brokers have left for a namespace",
         N.GET_RESOURCE_AVAILABILITY,
         (f"{_OLD_STATS}/broker-resource-availability/{{tenant}}/{{cluster}}/{{namespace}}",),
@@ -61,7 +60,7 @@ LOAD: Sequence[Endpoint] = (
     Endpoint(
         "GET",
         "/admin/v2/magnetar/explain-placement/{tenant}/{namespace}/{bundle}",
-        load.explain,
+        brokers.explain,
         "why a bundle is served by its broker, and what would move it",
         N.EXPLAIN_PLACEMENT,
         ("/admin/v2/magnetar/explain-placement/{tenant}/{cluster}/{namespace}/{bundle}",),
@@ -70,7 +69,7 @@ LOAD: Sequence[Endpoint] = (
     Endpoint(
         "GET",
         _QUOTAS,
-        load.default_quota,
+        brokers.default_quota,
         "default quota of bundles",
         B.GET_QUOTA,
         ("/admin/resource-quotas",),
@@ -78,7 +77,7 @@ LOAD: Sequence[Endpoint] = (
     Endpoint(
         "POST",
         _QUOTAS,
-        load.set_default_quota,
+        brokers.set_default_quota,
         "set the default quota of bundles",
         B.UPDATE_QUOTA,
         ("/admin/resource-quotas",),
@@ -87,7 +86,7 @@ LOAD: Sequence[Endpoint] = (
     Endpoint(
         "GET",
         _QUOTA,
-        load.quota,
+        brokers.quota,
         "quota of a bundle",
         N.GET_BUNDLE_QUOTA,
         _OLD_QUOTA,
@@ -96,7 +95,7 @@ LOAD: Sequence[Endpoint] = (
     Endpoint(
         "POST",
         _QUOTA,
-        load.set_quota,
+        brokers.set_quota,
         "set the quota of a bundle",
         N.UPDATE_BUNDLE_QUOTA,
         _OLD_QUOTA,
@@ -106,7 +105,7 @@ LOAD: Sequence[Endpoint] = (
     Endpoint(
         "DELETE",
         _QUOTA,
-        load.reset_quota,
+        brokers.reset_quota,
         "reset the quota of a bundle to the default",
         N.UPDATE_BUNDLE_QUOTA,
         _OLD_QUOTA,
@@ -115,7 +114,7 @@ LOAD: Sequence[Endpoint] = (
     Endpoint(
         "GET",
         _POLICIES,
-        load.isolation_policies,
+        brokers.isolation_policies,
         "isolation policies",
         C.GET_ISOLATION,
         (_OLD_POLICIES,),
@@ -124,7 +123,7 @@ LOAD: Sequence[Endpoint] = (
     Endpoint(
         "GET",
         _POLICIES + "/brokers",
-        load.isolation_of_brokers,
+        brokers.isolation_of_brokers,
         "isolation policies that apply to each broker",
         C.GET_ISOLATION,
         (_OLD_POLICIES + "/brokers",),
@@ -133,7 +132,7 @@ LOAD: Sequence[Endpoint] = (
     Endpoint(
         "GET",
         _POLICIES + "/brokers/{broker}",
-        load.isolation_of_broker,
+        brokers.isolation_of_broker,
         "isolation policies that apply to a broker",
         C.GET_ISOLATION,
         (_OLD_POLICIES + "/brokers/{broker}",),
@@ -142,7 +141,7 @@ LOAD: Sequence[Endpoint] = (
     Endpoint(
         "GET",
         _POLICIES + "/{policy}",
-        load.isolation_policy,
+        brokers.isolation_policy,
         "an isolation policy",
         C.GET_ISOLATION,
         (_OLD_POLICIES + "/{policy}",),
@@ -151,7 +150,7 @@ LOAD: Sequence[Endpoint] = (
     Endpoint(
         "POST",
         _POLICIES + "/{policy}",
-        load.set_isolation_policy,
+        brokers.set_isolation_policy,
         "set an isolation policy",
         C.UPDATE_ISOLATION,
         (_OLD_POLICIES + "/{policy}",),
@@ -161,7 +160,7 @@ LOAD: Sequence[Endpoint] = (
     Endpoint(
         "DELETE",
         _POLICIES + "/{policy}",
-        load.delete_isolation_policy,
+        brokers.delete_isolation_policy,
         "delete an isolation policy",
         C.UPDATE_ISOLATION,
         (_OLD_POLICIES + "/{policy}",),
@@ -170,7 +169,7 @@ LOAD: Sequence[Endpoint] = (
     Endpoint(
         "GET",
         _DOMAINS,
-        load.domains,
+        brokers.domains,
         "failure domains",
         C.GET_FAILURE_DOMAIN,
         (_OLD_DOMAINS,),
@@ -179,7 +178,7 @@ LOAD: Sequence[Endpoint] = (
     Endpoint(
         "GET",
         _DOMAINS + "/{domainName}",
-        load.domain,
+        brokers.domain,
         "brokers of a failure domain",
         C.GET_FAILURE_DOMAIN,
         (_OLD_DOMAINS + "/{domainName}",),
@@ -188,7 +187,7 @@ LOAD: Sequence[Endpoint] = (
     Endpoint(
         "POST",
         _DOMAINS + "/{domainName}",
-        load.set_domain,
+        brokers.set_domain,
         "create or change a failure domain",
         C.UPDATE_FAILURE_DOMAIN,
         (_OLD_DOMAINS + "/{domainName}",),
@@ -198,7 +197,7 @@ LOAD: Sequence[Endpoint] = (
     Endpoint(
         "DELETE",
         _DOMAINS + "/{domainName}",
-        load.delete_domain,
+        brokers.delete_domain,
         "delete a failure domain",
         C.UPDATE_FAILURE_DOMAIN,
         (_OLD_DOMAINS + "/{domainName}",),
@@ -208,11 +207,37 @@ LOAD: Sequence[Endpoint] = (
     Endpoint(
         "GET",
         "/admin/v2/namespaces/{cluster}/antiAffinity/{group}",
-        load.group,
+        brokers.group,
         "namespaces of an anti-affinity group",
         C.GET_FAILURE_DOMAIN,
         ("/admin/namespaces/{cluster}/antiAffinity/{group}",),
         parameters=(Parameter("tenant", "text"), Parameter("property", "text")),
         refusals={400: "the tenant is missing", 404: "no such tenant", 412: "no such cluster"},
+    ),
+)
+_RACKS = "/admin/v2/bookies/racks-info"
+_RACK = _RACKS + "/{bookie}"
+_MISSING = {404: "the bookie has no rack"}
+BOOKIES: Sequence[Endpoint] = (
+    Endpoint("GET", "/admin/v2/bookies/all", brokers.list_bookies, "list bookies", C.LIST_BOOKIES),
+    Endpoint("GET", _RACKS, brokers.list_racks, "racks of all bookies", C.GET_RACKS),
+    Endpoint("GET", _RACK, brokers.get_rack, "rack of a bookie", C.GET_RACKS, refusals=_MISSING),
+    Endpoint(
+        "POST",
+        _RACK,
+        brokers.put_rack,
+        "set the rack of a bookie",
+        C.UPDATE_RACKS,
+        parameters=(Parameter("group", "text"),),
+        body="BookieInfo",
+        refusals={412: "the group is missing, or the rack is not a path"},
+    ),
+    Endpoint(
+        "DELETE",
+        _RACK,
+        brokers.delete_rack,
+        "remove the rack of a bookie",
+        C.UPDATE_RACKS,
+        refusals=_MISSING,
     ),
 )

@@ -1,12 +1,25 @@
-"""Metrics of replication for each remote cluster, Pulsar's and Magnetar's own, and those of shadow topics."""
+"""Sections of the metrics: metadata stores, backlog quotas, waiting messages, and replication."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from magnetar.broker.stats.figures import ReplicationMetrics, SnapshotMetrics, TopicMetrics
-from magnetar.http.metrics.exposition import Number, counter, family, labels_text, summary
+from magnetar.broker.stats.figures import (
+    MetadataMetrics,
+    QuotaMetrics,
+    ReplicationMetrics,
+    SnapshotMetrics,
+    TopicMetrics,
+)
+from magnetar.http.metrics import exposition
+from magnetar.http.metrics.exposition import Number, counter, family, histogram_samples, labels_text, summary
 
+_LATENCY = "pulsar_metadata_store_ops_latency_ms"
+_PUT_BYTES = "pulsar_metadata_store_put_bytes"
+_EVICTIONS = "storage_backlog_quota_exceeded_evictions_total"
+_CHECKS = "pulsar_storage_backlog_quota_check_duration_seconds"
+_WAITING = "magnetar_subscription_waiting_seconds"
+_REFUSED = "magnetar_topic_refused"
 _TOPICS_A_PIECE = 100
 _Figures = Sequence[tuple[str, Callable[[ReplicationMetrics], Number]]]
 _FIGURES: _Figures = (
@@ -34,7 +47,82 @@ _OF_SHADOWS: _Figures = (
 """Separate names: a shadow topic is not another cluster, and alerts about clusters must not include it."""
 
 
-def of_topics(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]:
+def metadata_stores(stores: Sequence[MetadataMetrics], cluster: str, started_seconds: float) -> Iterator[str]:
+    """Yields the duration of operations and the written bytes of the measured stores.
+
+    :param cluster: its name
+    """
+    if not stores:
+        return
+    lines = [f"# TYPE {_LATENCY} histogram\n"]
+    for store in stores:
+        for kind, status, counts, total in store.operations:
+            if any(counts):
+                labels = labels_text({"cluster": cluster, "name": store.name, "type": kind, "status": status})
+                lines += histogram_samples(_LATENCY, labels, store.bounds_ms, counts, total, started_seconds)
+    yield "".join(lines)
+    lines = [f"# TYPE {_PUT_BYTES} counter\n"]
+    for store in stores:
+        labels = labels_text({"cluster": cluster, "name": store.name})
+        lines.append(f"{_PUT_BYTES}_total{{{labels}}} {float(store.put_bytes)!r}\n")
+        lines.append(f"{_PUT_BYTES}_created{{{labels}}} {started_seconds!r}\n")
+    yield "".join(lines)
+
+
+def evictions(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]:
+    """Yields the number of evictions, by the exceeded quota.
+
+    :param rows: label texts and topics, or sums of topics
+    """
+    samples = (
+        (f'{labels},quota_type="{kind}"', count)
+        for labels, topic in rows
+        for kind, count in (("size", topic.evictions_by_size), ("time", topic.evictions_by_time))
+    )
+    yield from family(f"pulsar_{_EVICTIONS}", "gauge", samples)
+
+
+def quota_checks(quotas: QuotaMetrics, cluster: str, started_seconds: float) -> Iterator[str]:
+    """Yields the evictions of all topics, and the checks.
+
+    :param cluster: label text
+    """
+    yield from family(
+        f"pulsar_broker_{_EVICTIONS}",
+        "gauge",
+        [
+            (f'{cluster},quota_type="size"', quotas.evictions_by_size),
+            (f'{cluster},quota_type="time"', quotas.evictions_by_time),
+        ],
+    )
+    yield from exposition.histogram(
+        _CHECKS, cluster, quotas.check_bounds, quotas.check_counts, quotas.check_seconds, started_seconds
+    )
+
+
+def waiting_topics(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]:
+    """Yields Magnetar's own metrics of the reasons why messages wait.
+
+    A subscription has one sample, or none if all was delivered, so that the samples count waiting
+    subscriptions. Refused messages of a topic have one sample for each reason.
+
+    :param rows: label texts and topics; an empty piece is yielded at regular intervals
+    """
+    waiting: list[tuple[str, Number]] = []
+    refused: list[tuple[str, Number]] = []
+    for number, (labels, topic) in enumerate(rows):
+        if not number % _TOPICS_A_PIECE:
+            yield ""
+        for sub in topic.subscriptions:
+            if sub.waits_for:
+                own = labels_text({"subscription": sub.name, "reason": sub.waits_for})
+                waiting.append((f"{labels},{own}", sub.waits_seconds))
+        refused += [(f'{labels},reason="{reason}"', times) for reason, times in topic.refused.items()]
+    yield from family(_WAITING, "gauge", waiting)
+    yield from family(_REFUSED, "gauge", refused)
+
+
+def replicated_topics(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]:
     """Yields metrics of topics with replication or shadow topics.
 
     :param rows: label texts and topics; an empty piece is yielded for each 100 topics
@@ -52,7 +140,7 @@ def of_topics(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]:
     yield from _families(_OF_SHADOWS, shadows)
 
 
-def of_namespaces(cluster: str, topics: Sequence[TopicMetrics]) -> Iterator[str]:
+def replicated_namespaces(cluster: str, topics: Sequence[TopicMetrics]) -> Iterator[str]:
     """Yields the same, summed over the topics of a namespace and their shadows; ages are the highest ones."""
     sums: dict[tuple[str, str], list[ReplicationMetrics]] = {}
     shadows: dict[str, list[ReplicationMetrics]] = {}
@@ -82,7 +170,7 @@ def _combined(figures: _Figures, known: Sequence[tuple[str, Sequence[Replication
         yield from family(name, "gauge", samples)
 
 
-def of_snapshots(known: SnapshotMetrics, cluster: str, started: float) -> Iterator[str]:
+def subscription_snapshots(known: SnapshotMetrics, cluster: str, started: float) -> Iterator[str]:
     """Yields metrics of snapshots for replicated subscriptions.
 
     :param cluster: the text of the label
