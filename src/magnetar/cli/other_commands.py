@@ -7,18 +7,24 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from magnetar.cli.access_flags import add_access_flags
-from magnetar.cli.check import add_check, run_check
+from magnetar.cli.check import add_check, add_doctor, run_check, run_doctor
+from magnetar.cli.cluster_ledgers import (
+    add_export_ledgers,
+    add_orphaned_ledgers,
+    run_export_ledgers,
+    run_orphaned_ledgers,
+)
+from magnetar.cli.command_lines import add_access_flags
 from magnetar.cli.compact_topic import add_compact_topic, run_compact_topic
 from magnetar.cli.completion import add_completion
-from magnetar.cli.doctor import add_doctor, run_doctor
-from magnetar.cli.explain import add_explain, run_explain
-from magnetar.cli.explain_placement import add_explain_placement, run_explain_placement
-from magnetar.cli.export_ledgers import add_export_ledgers, run_export_ledgers
-from magnetar.cli.initialize_cluster import add_initialize_cluster, run_initialize_cluster
+from magnetar.cli.explain import add_explain, add_explain_placement, run_explain, run_explain_placement
 from magnetar.cli.messages.flags import add_consume, add_produce, add_tail
-from magnetar.cli.orphaned_ledgers import add_orphaned_ledgers, run_orphaned_ledgers
-from magnetar.cli.recover_metadata import add_recover_metadata, run_recover_metadata
+from magnetar.cli.metadata import (
+    add_initialize_cluster,
+    add_recover_metadata,
+    run_initialize_cluster,
+    run_recover_metadata,
+)
 from magnetar.cli.tokens import add_tokens
 from magnetar.cli.top.flags import add_top
 from magnetar.cli.translate_positions import add_translate_positions, run_translate_positions
@@ -115,7 +121,7 @@ def _report(parsed: argparse.Namespace) -> int:
 
 
 def _tail(parsed: argparse.Namespace) -> int:
-    from magnetar.cli.messages.tail import run_tail
+    from magnetar.cli.messages.reading import run_tail
 
     return run_tail(parsed)
 
@@ -127,7 +133,7 @@ def _produce(parsed: argparse.Namespace) -> int:
 
 
 def _consume(parsed: argparse.Namespace) -> int:
-    from magnetar.cli.messages.consume import run_consume
+    from magnetar.cli.messages.reading import run_consume
 
     return run_consume(parsed)
 
@@ -139,7 +145,7 @@ def _tokens(parsed: argparse.Namespace) -> int:
 
 
 def _top(parsed: argparse.Namespace) -> int:
-    from magnetar.cli.top.run import run_top
+    from magnetar.cli.top.live import run_top
 
     return run_top(parsed)
 

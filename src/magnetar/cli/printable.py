@@ -1,8 +1,11 @@
-"""Makes texts of clients safe for a terminal: on one line, within columns, without control characters."""
+"""Texts for a terminal: without control characters, within columns, and sizes and times for people."""
 
 from __future__ import annotations
 
+import datetime
 import unicodedata
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def printable(text: str) -> str:
@@ -37,3 +40,34 @@ def _cells_of(letter: str) -> int:
     if unicodedata.combining(letter):
         return 0
     return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+
+
+def size(count: float) -> str:
+    """Returns a number of bytes with about three digits."""
+    value, unit = float(count), 0
+    while abs(value) >= 1024 and unit < len(_UNITS) - 1:
+        value /= 1024
+        unit += 1
+    return f"{value:.0f} {_UNITS[unit]}" if unit == 0 or value >= 100 else f"{value:.1f} {_UNITS[unit]}"
+
+
+def duration(seconds: float) -> str:
+    """Returns a duration in its two largest units."""
+    minutes = int(seconds) // 60
+    if minutes < 1:
+        return f"{int(seconds)} s"
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours} h {minutes} min"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h"
+
+
+def when(milliseconds: int) -> str:
+    """Returns a time in UTC; ``-`` for 0."""
+    if not milliseconds:
+        return "-"
+    moment = datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC)
+    return moment.strftime("%Y-%m-%d %H:%M")

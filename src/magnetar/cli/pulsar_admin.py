@@ -8,13 +8,19 @@ from collections.abc import Iterable, Sequence
 from magnetar import __version__, left_out
 from magnetar.admin_client.errors import AdminError
 from magnetar.admin_client.http import AdminHttp
-from magnetar.cli.admin.arguments import AdminCommand, UsageError, advice, commands
+from magnetar.cli.admin.arguments import (
+    AdminCommand,
+    Root,
+    UsageError,
+    advice,
+    commands,
+    leading_options,
+    trailing_options,
+)
 from magnetar.cli.admin.call import SILENT, Action, Call
 from magnetar.cli.admin.rendering import render
-from magnetar.cli.admin.root import Root, leading_options, trailing_options
 from magnetar.cli.cluster_access import AccessRefused, cluster_access
-from magnetar.cli.colours import bold, red
-from magnetar.cli.streams import on_standard_streams
+from magnetar.cli.streams import bold, on_standard_streams, red
 from magnetar.naming.errors import InvalidName
 
 _GROUP_ALIASES = {"source": "sources", "sink": "sinks"}
@@ -122,36 +128,22 @@ def _http(root: Root) -> AdminHttp:
 
 def _action(name: str) -> Action:
     """Returns the function of a command."""
-    from magnetar.cli.admin import (
-        backlogs,
-        bookies,
-        brokers,
-        cluster_lists,
-        documents,
-        load,
-        messages,
-        packages,
-        policies,
-        proxies,
-        resources,
-        schemas,
-        topics,
-    )
+    from magnetar.cli.admin import brokers, help, messages, packages, policies, resources, schemas, topics
 
     tables: tuple[dict[str, Action], ...] = (
         topics.ACTIONS,
         messages.ACTIONS,
-        backlogs.ACTIONS,
+        topics.BACKLOG_ACTIONS,
         resources.ACTIONS,
         brokers.ACTIONS,
-        bookies.ACTIONS,
-        load.ACTIONS,
-        proxies.ACTIONS,
-        cluster_lists.ACTIONS,
+        brokers.BOOKIE_ACTIONS,
+        brokers.LOAD_ACTIONS,
+        brokers.PROXY_ACTIONS,
+        topics.CLUSTER_LIST_ACTIONS,
         policies.ACTIONS,
         schemas.ACTIONS,
         packages.ACTIONS,
-        documents.ACTIONS,
+        help.ACTIONS,
     )
     return next(table[name] for table in tables if name in table)
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from magnetar.cli.client.options import COMMANDS_OF_LATER, parser
-from magnetar.cli.not_there import say_not_there
+from magnetar.cli.command_lines import say_not_there
 from magnetar.cli.streams import on_standard_streams
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from magnetar.cli.not_there import say_not_there
+from magnetar.cli.command_lines import say_not_there
 from magnetar.cli.perf.options import COMMANDS_OF_LATER, parser
 from magnetar.cli.streams import on_standard_streams
 

@@ -1,4 +1,7 @@
-"""Handles standard streams that are closed before a command runs or while it prints."""
+"""Standard streams: those that are closed before or while a command prints, and emphasis.
+
+Emphasis is only on terminals, and not if ``NO_COLOR`` is set (https://no-color.org).
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
 from io import FileIO, TextIOWrapper
+from typing import TextIO
 
 Main = Callable[[Sequence[str] | None], int]
+_BOLD, _RED, _PLAIN = "\x1b[1m", "\x1b[31m", "\x1b[0m"
 
 
 def on_standard_streams(main: Main) -> Callable[..., int]:
@@ -44,3 +49,17 @@ def _open_missing() -> None:
         sys.stdout = TextIOWrapper(FileIO(1, "w", closefd=False), "utf-8")
     if sys.stderr is None:
         sys.stderr = TextIOWrapper(FileIO(2, "w", closefd=False), "utf-8")
+
+
+def _shows(stream: TextIO) -> bool:
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def bold(stream: TextIO, text: str) -> str:
+    """Returns a heading for the stream."""
+    return f"{_BOLD}{text}{_PLAIN}" if _shows(stream) else text
+
+
+def red(stream: TextIO, text: str) -> str:
+    """Returns an error for the stream."""
+    return f"{_RED}{text}{_PLAIN}" if _shows(stream) else text

@@ -13,10 +13,9 @@ from magnetar.admin_client import AdminError, CannotConnect
 from magnetar.admin_client.events import MOST_LINE
 from magnetar.admin_client.http import AdminHttp
 from magnetar.cli.printable import cells, fitted
-from magnetar.cli.top.asking import TopicSelection, first_shown
-from magnetar.cli.top.keys import Keys
-from magnetar.cli.top.table import table
-from magnetar.cli.top.view import View
+from magnetar.cli.top.feed import TopicSelection, first_shown
+from magnetar.cli.top.screen import Keys
+from magnetar.cli.top.table import View, table
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from magnetar.cli.messages.contents import SchemaDecoders
+from magnetar.cli.messages.lines import SchemaDecoders
 from magnetar.client import AuthorizationError, PulsarException, TopicNotFound
 from magnetar.client.message import Message
 from magnetar.client.message_id import MessageId

@@ -9,8 +9,8 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.cli.perf.hdr_log import encode, log_text
 from magnetar.cli.perf.hot_raw import Histogram
+from magnetar.cli.perf.report import encode, log_text
 
 
 def value_at(index: int) -> int:

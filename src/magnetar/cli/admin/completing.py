@@ -7,10 +7,20 @@ from typing import cast
 
 from magnetar import left_out
 from magnetar.admin_client.errors import AdminError
-from magnetar.cli.admin.arguments import AdminCommand, Option, UsageError, commands
+from magnetar.cli.admin.arguments import (
+    NAMES,
+    OUTPUT,
+    WITH_VALUES,
+    AdminCommand,
+    Option,
+    Root,
+    UsageError,
+    commands,
+    leading_options,
+    trailing_options,
+)
 from magnetar.cli.admin.call import piece
 from magnetar.cli.admin.rendering import FORMS
-from magnetar.cli.admin.root import NAMES, OUTPUT, WITH_VALUES, Root, leading_options, trailing_options
 from magnetar.cli.cluster_access import AccessRefused, cluster_access
 
 _SECONDS = 0.5

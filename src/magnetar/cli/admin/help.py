@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from magnetar import left_out
-from magnetar.cli.admin.arguments import AdminCommand, Option, commands
-from magnetar.cli.admin.root import USAGE
+from magnetar.cli.admin.arguments import USAGE, AdminCommand, Option, UsageError, commands
+from magnetar.cli.admin.call import Action, Call
+from magnetar.cli.admin.rendering import Rows
 
 _USAGE = "Usage: pulsar-admin [OPTIONS] GROUP COMMAND [OPTIONS] [NAMES]"
 _FIRST = (
@@ -169,3 +171,16 @@ def _section(command: AdminCommand) -> Iterator[str]:
     for option in command.options:
         names = ", ".join(f"`{name}`" for name in option.names)
         yield f"| {names} | {option.purpose} | {'' if option.default == '-' else f'`{option.default}`'} |\n"
+
+
+def _generate(call: Call) -> Any:
+    known = list(dict.fromkeys(name.partition(" ")[0] for name in commands()))
+    wanted = call["modules"] or known
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        raise UsageError(f"unknown group {unknown[0]!r}")
+    lines = list(markdown(wanted))
+    return Rows(lines, "".join(lines))
+
+
+ACTIONS: dict[str, Action] = {"documents generate": _generate}

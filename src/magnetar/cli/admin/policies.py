@@ -2,17 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from magnetar.admin_client.client import topic_path
+from magnetar.admin_client.errors import NotFound
 from magnetar.cli.admin.arguments import UsageError
 from magnetar.cli.admin.call import Action, Call, piece
 from magnetar.cli.admin.rendering import objects, rows
-from magnetar.cli.admin.three_parts import or_topic
+from magnetar.naming.namespace_name import NamespaceName
 
 _MIB = 1 << 20
-
 Body = Callable[[Call], object]
+_RENAMED = {"messageTTL": "ttl"}
+"""Options of namespace commands that have other names in topic commands."""
+
+
+def or_topic(name: str, action: Action, topics: Mapping[str, Action]) -> Action:
+    """Returns a command for a policy of a namespace, or of a topic if the name has three parts.
+
+    Pulsar's cookbook has ``namespaces set-backlog-quota my-tenant/my-ns/my-topic``, which means the policy of
+    a topic. A missing topic is created, as for a producer: a policy of the whole namespace would change
+    topics that the command does not name.
+
+    :param name: of the command, without its group
+    :param topics: commands for topic policies, by name without the group
+    """
+
+    def run(call: Call) -> object:
+        if not _means_topic(call, create=name.startswith("set-") and name in topics):
+            return action(call)
+        if name not in topics:
+            raise UsageError(f"{call.named} is not a namespace but a topic, and topics have no {name}")
+        sys.stderr.write(f"{call.named} is not a namespace but a topic: the topic's own policy is used\n")
+        for key, other in _RENAMED.items():
+            if key in call.values:
+                call.values[other] = call.values[key]
+        return topics[name](call)
+
+    return run
+
+
+def _means_topic(call: Call, *, create: bool) -> bool:
+    """:param create: create the topic if it is missing and its namespace exists
+
+    :raises NotFound: neither the namespace nor the topic exists
+    """
+    if not NamespaceName.parse(call.named).legacy:
+        return False
+    try:
+        call.ask("GET", call.namespace)
+    except NotFound as missing:
+        try:
+            call.ask("GET", f"{topic_path(call.named)}/partitions")
+        except NotFound:
+            if not create:
+                raise missing from None
+            _create(call, missing)
+        return True
+    return False
+
+
+def _create(call: Call, missing: NotFound) -> None:
+    """:raises NotFound: its namespace does not exist either"""
+    path = topic_path(call.named)
+    try:
+        # With partitions, if the namespace's policy requires them.
+        found = call.ask("GET", f"{path}/partitions", {"checkAllowAutoCreation": "true"})
+        if not found["partitions"]:
+            call.ask("PUT", path)
+    except NotFound:
+        raise missing from None
+    sys.stderr.write(
+        f"topic {call.named} did not exist and has been created; if it is not used, it will be deleted "
+        "later together with its policies\n"
+    )
 
 
 class PolicyCommand(NamedTuple):
@@ -150,7 +215,6 @@ _SHARED: dict[str, PolicyCommand] = {
     ),
     "entry-filters": PolicyCommand("entryFilters", _filters),
 }
-
 NAMESPACE: dict[str, PolicyCommand] = {
     **_SHARED,
     "message-ttl": PolicyCommand("messageTTL", _value("messageTTL")),
@@ -179,7 +243,6 @@ NAMESPACE: dict[str, PolicyCommand] = {
     "allowed-clusters": PolicyCommand("allowedClusters", _names("clusters")),
     "resource-group": PolicyCommand("resourcegroup", lambda _call: None),
 }
-
 TOPIC: dict[str, PolicyCommand] = {
     **_SHARED,
     "deduplication": PolicyCommand("deduplicationEnabled", _switch),
@@ -201,10 +264,8 @@ TOPIC: dict[str, PolicyCommand] = {
     "entry-filters-per-topic": PolicyCommand("entryFilters", _filters),
     "shadow-topics": PolicyCommand("shadowTopics", _names("topics"), "PUT"),
 }
-
 _OBJECTS = frozenset(("subscriptionTypesEnabled",))
 """Policies that are lists and are printed as JSON."""
-
 _SET_TO = {"deduplication-snapshot-interval": None}
 """Namespace policies that are removed by setting this value."""
 
@@ -371,11 +432,9 @@ _ALL: dict[str, Action] = {
     **_offload_policies(),
     "topicPolicies delete": lambda call: call.send("DELETE", f"{call.topic}/policies"),
 }
-
 _OF_TOPICS = {
     name.partition(" ")[2]: action for name, action in _ALL.items() if not name.startswith("namespaces ")
 }
-
 ACTIONS: dict[str, Action] = {
     name: or_topic(name.partition(" ")[2], action, _OF_TOPICS) if name.startswith("namespaces ") else action
     for name, action in _ALL.items()

@@ -1,7 +1,8 @@
-"""Topics and their subscriptions."""
+"""Topics and their subscriptions, their backlogs, and their lists of clusters."""
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from magnetar.admin_client import AdminError, topic_path
+from magnetar.admin_client.errors import NotFound
 from magnetar.cli.admin.arguments import UsageError
 from magnetar.cli.admin.call import SILENT, Action, Call, piece, properties_of
 from magnetar.cli.admin.rendering import Rows, rows
@@ -19,6 +21,8 @@ from magnetar.naming.topic_name import Domain, TopicName
 _LAST_ID = 2**63 - 1
 _PARTITIONED_METADATA = "application/vnd.partitioned-topic-metadata+json"
 _POSITION = re.compile(r"(-?\d+):(-?\d+)")
+_OWN = "magnetar-cluster"
+"""A header with the broker's cluster; brokers of Apache Pulsar do not send it."""
 
 
 def message_id(text: str) -> dict[str, int]:
@@ -274,7 +278,6 @@ _COMMON: dict[str, Action] = {
     "compact": _compact,
     "compaction-status": _compaction_status,
 }
-
 _TOPICS: dict[str, Action] = {
     "clear-backlog": _COMMON["skip-all"],
     "update-subscription-properties": _update_subscription_properties,
@@ -297,7 +300,6 @@ _TOPICS: dict[str, Action] = {
     ),
     "trim-topic": lambda call: call.send("POST", f"{call.topic}/trim"),
 }
-
 ACTIONS: dict[str, Action] = {
     **{f"{group} {name}": action for group in ("topics", "persistent") for name, action in _COMMON.items()},
     **{f"topics {name}": action for name, action in _TOPICS.items()},
@@ -310,4 +312,131 @@ ACTIONS: dict[str, Action] = {
         "GET", f"{call.topics_of_namespace('non-persistent')}/{piece(call['bundle'])}"
     ),
     "non-persistent list": lambda call: call.ask("GET", call.topics_of_namespace("non-persistent")),
+}
+
+
+def _expire(call: Call) -> Any:
+    seconds, position = call["expireTime"], call.get("position")
+    given = seconds is not None and seconds >= 0
+    if given and position:
+        raise UsageError("Can't expire message by time and by message position at the same time")
+    if given:
+        return call.send("POST", f"{call.subscription}/expireMessages/{seconds}")
+    if not position:
+        raise UsageError("Either time (--expireTime) or message position (--position) has to be provided")
+    body: dict[str, Any] = message_id(position)
+    body["excluded"] = bool(call.get("exclude-reset-position"))
+    return call.send("POST", f"{call.subscription}/expireMessages", None, body)
+
+
+def _expire_all(call: Call) -> object:
+    return call.send("POST", f"{call.topic}/all_subscription/expireMessages/{call['expireTime']}")
+
+
+def _analyze(call: Call) -> Any:
+    path = f"{call.subscription}/analyzeBacklog"
+    position = call.get("position")
+    return call.ask("POST", path) if not position else call.ask("POST", path, None, message_id(position))
+
+
+def agreed(call: Call, question: str) -> bool:
+    """Whether to continue: ``--force`` is given, or the answer to the question is y."""
+    if call["force"]:
+        return True
+    sys.stdout.write(f"{question} (Y or N) ")
+    sys.stdout.flush()
+    answer = sys.stdin.readline()
+    if not answer:
+        raise UsageError("no answer on standard input; use --force to skip the confirmation")
+    return answer.strip().lower() in ("y", "yes")
+
+
+def _clear(call: Call) -> Any:
+    subscription, bundle = call["sub"], call["bundle"]
+    if not agreed(call, f"Are you sure you want to clear the backlog of {call.named}?"):
+        return SILENT
+    path = f"{call.namespace}/{bundle}" if bundle else call.namespace
+    return call.send("POST", f"{path}/clearBacklog" + (f"/{piece(subscription)}" if subscription else ""))
+
+
+def _check_quotas(call: Call) -> str:
+    call.ask("GET", "/admin/v2/brokers/backlog-quota-check")
+    return "ok"
+
+
+_COMMON_TOPICS: dict[str, Action] = {
+    "expire-messages": _expire,
+    "expire-messages-all-subscriptions": _expire_all,
+    "truncate": lambda call: call.send("DELETE", f"{call.topic}/truncate"),
+}
+BACKLOG_ACTIONS: dict[str, Action] = {
+    **{
+        f"{group} {name}": action
+        for group in ("topics", "persistent")
+        for name, action in _COMMON_TOPICS.items()
+    },
+    "topics analyze-backlog": _analyze,
+    "namespaces clear-backlog": _clear,
+    "brokers backlog-quota-check": _check_quotas,
+}
+
+
+def _set_of_namespace(call: Call) -> object:
+    wanted = _wanted(call)
+    if not _confirmed(call, call.namespace, wanted, f"All topics of {call.named} in cluster"):
+        return SILENT
+    return call.send("POST", f"{call.namespace}/replication", None, wanted)
+
+
+def _set_of_topic(call: Call) -> object:
+    wanted, everywhere = _wanted(call), call.get("global")
+    if everywhere:
+        namespace = _path_of(TopicName.parse(call.named).namespace_name)
+        if not _confirmed(call, namespace, wanted, f"{call.named} in cluster"):
+            return SILENT
+    return call.send("POST", f"{call.topic}/replication", {"isGlobal": everywhere}, wanted)
+
+
+def _wanted(call: Call) -> list[str]:
+    return [name.strip() for name in call["clusters"].split(",") if name.strip()]
+
+
+def _path_of(namespace: NamespaceName) -> str:
+    return f"{'/admin' if namespace.legacy else '/admin/v2'}/namespaces/{namespace}"
+
+
+def _confirmed(call: Call, namespace: str, wanted: list[str], deleted: str) -> bool:
+    """:param namespace: the path of the namespace
+
+    :param deleted: description of what a list without the broker's cluster deletes
+    """
+    if call.get("force"):
+        return True
+    headers, listed = call.fetch(f"{namespace}/replication")
+    own = headers.get(_OWN)
+    left = [name for name in (json.loads(listed) if own is None else [own]) if name not in wanted]
+    if left:
+        allowed = _allowed(call, namespace)
+        left = [name for name in left if name not in allowed]
+    if not left:
+        return True
+    condition = "" if own is not None else ", if the broker is in it,"
+    return agreed(
+        call, f"{deleted} {' or '.join(left)}{condition} will be deleted with all messages. Continue?"
+    )
+
+
+def _allowed(call: Call, namespace: str) -> list[str]:
+    try:
+        found: list[str] = call.ask("GET", f"{namespace}/allowedClusters")
+    except NotFound:
+        # Brokers before Apache Pulsar 4.0 do not have this list.
+        return []
+    return found
+
+
+CLUSTER_LIST_ACTIONS: dict[str, Action] = {
+    "namespaces set-clusters": _set_of_namespace,
+    "topics set-replication-clusters": _set_of_topic,
+    "topicPolicies set-replication-clusters": _set_of_topic,
 }

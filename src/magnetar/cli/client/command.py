@@ -9,7 +9,7 @@ from typing import Any
 
 from magnetar.cli.client import producing, receiving
 from magnetar.cli.cluster_access import AccessRefused, cluster_access
-from magnetar.cli.refused import Refused
+from magnetar.cli.command_lines import Refused
 from magnetar.client import Client, PulsarException
 
 _COMMANDS: dict[

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from magnetar import __version__
-from magnetar.cli.numbers import SIZES, count, positive, quantity
+from magnetar.cli.command_lines import SIZES, count, positive, quantity
 
 _TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
 COMMANDS_OF_LATER = ("generate_documentation",)

@@ -1,16 +1,20 @@
-"""Reads existing and new messages of a topic."""
+"""``magnetar tail`` and ``magnetar consume``: read messages of a topic, and filter them."""
 
 from __future__ import annotations
 
+import argparse
 import heapq
 import secrets
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
-from magnetar.cli.messages.filters import MessageFilter
-from magnetar.cli.messages.places import Start
-from magnetar.cli.messages.run import Ends
-from magnetar.client import MessageId, Reader
+from magnetar.cli.command_lines import Refused
+from magnetar.cli.messages.flags import Start
+from magnetar.cli.messages.run import Ends, run
+from magnetar.client import ConsumerType, InitialPosition, MessageId, Reader
 from magnetar.client.enums import CryptoFailureAction
 from magnetar.client.message import Message
 
@@ -100,3 +104,94 @@ def _place(start: Start) -> tuple[MessageId, bool]:
 def _rest(reader: Reader) -> Iterator[Message]:
     while reader.has_message_available():
         yield reader.read_next()
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFilter:
+    """A filter; all conditions must hold."""
+
+    key: str | None = None
+    """A glob; a message without a key does not match."""
+    properties: Sequence[tuple[str, str]] = ()
+    """Names with globs of their values."""
+    since_ms: int = 0
+    until_ms: int | None = None
+    """Range of publish times since 1970; ``until`` is exclusive."""
+
+    def has(self, message: Message) -> bool:
+        published = message.publish_timestamp()
+        if published < self.since_ms or (self.until_ms is not None and published >= self.until_ms):
+            return False
+        if self.key is not None and not (
+            message.has_partition_key() and fnmatchcase(message.partition_key(), self.key)
+        ):
+            return False
+        if not self.properties:
+            return True
+        given = message.properties()
+        return all(name in given and fnmatchcase(given[name], glob) for name, glob in self.properties)
+
+
+def run_tail(parsed: argparse.Namespace) -> int:
+    """``magnetar tail TOPIC``."""
+    return run(parsed, _tail)
+
+
+def _tail(ends: Ends, parsed: argparse.Namespace) -> None:
+    if parsed.until is not None and parsed.until > time.time() * 1000:
+        raise Refused("--until must be a time in the past")
+    follow = not parsed.no_follow and parsed.until is None
+    start = parsed.start or Start(end="latest" if follow else "earliest")
+    wanted = MessageFilter(parsed.key, parsed.properties, start.time_ms or 0, parsed.until)
+    write = ends.printer(parsed)
+    partitions = ends.client.get_topic_partitions(parsed.topic)
+    if start.position is not None and len(partitions) > 1:
+        raise Refused("LEDGER:ENTRY refers to one partition; name that partition")
+    if parsed.last is not None:
+        found = _last(ends, partitions, parsed.last, wanted, follow=follow)
+    elif follow:
+        found = followed(ends, parsed.topic, start)
+    else:
+        found = to_the_end(ends, partitions, start)
+    for message in found:
+        if wanted.has(message):
+            write(message)
+
+
+def _last(
+    ends: Ends, partitions: Sequence[str], number: int, wanted: MessageFilter, *, follow: bool
+) -> Iterator[Message]:
+    if follow and len(partitions) > 1:
+        raise Refused(
+            "the last messages of several partitions cannot be followed; use --no-follow or name "
+            "one partition"
+        )
+    each = [last(ends, partition, number, wanted) for partition in partitions]
+    found = sorted((message for messages, _ in each for message in messages), key=Message.publish_timestamp)
+    yield from found[-number:]
+    if follow:
+        yield from behind(ends, partitions[0], each[0][1])
+
+
+def run_consume(parsed: argparse.Namespace) -> int:
+    """``magnetar consume TOPIC -s SUBSCRIPTION``."""
+    return run(parsed, _consume)
+
+
+def _consume(ends: Ends, parsed: argparse.Namespace) -> None:
+    write = ends.printer(parsed)
+    consumer = ends.client.subscribe(
+        parsed.topic,
+        parsed.subscription,
+        consumer_type=ConsumerType[parsed.type.replace("_", "")],
+        initial_position=InitialPosition.Earliest if parsed.earliest else InitialPosition.Latest,
+        batch_index_ack_enabled=True,
+        crypto_key_reader=ends.private_key,
+    )
+    taken = 0
+    while not parsed.count or taken < parsed.count:
+        message = consumer.receive()
+        write(message)
+        if not parsed.no_ack:
+            consumer.acknowledge(message)
+        taken += 1

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from magnetar.admin_client import AdminClient, AdminError
-from magnetar.cli.access_flags import access_values
 from magnetar.cli.cluster_access import AccessRefused, cluster_access
-from magnetar.cli.messages.contents import SchemaDecoders, warn
-from magnetar.cli.messages.lines import Print, printer
-from magnetar.cli.messages.private_key import private_key
-from magnetar.cli.refused import Refused
+from magnetar.cli.command_lines import Refused, access_values
+from magnetar.cli.messages.lines import Print, SchemaDecoders, printer, warn
 from magnetar.cli.streams import discard_output
 from magnetar.client import Client, CryptoKeyReader, PulsarException
 from magnetar.naming.errors import InvalidName
@@ -53,3 +51,28 @@ def run(parsed: argparse.Namespace, work: Callable[[Ends, argparse.Namespace], N
 def _private_key(parsed: argparse.Namespace) -> CryptoKeyReader | None:
     """:raises CryptoError: the key cannot be read"""
     return private_key("--private-key", getattr(parsed, "private_key", None))
+
+
+def private_key(flag: str, given: str | None) -> CryptoKeyReader | None:
+    """The private key of a command for decryption.
+
+    :param given: a path, ``file:`` or ``data:`` URL of a key in PEM; None: without decryption
+
+    :raises CryptoError: the key cannot be read
+    """
+    if given is None:
+        return None
+    reader = CryptoKeyReader(private_key_path=given)
+    # Check before receiving messages.
+    reader.private_key(flag)
+    return reader
+
+
+def paced(rate: float) -> Iterator[None]:
+    """Yields at most ``rate`` times per second; 0: no limit."""
+    due = time.monotonic()
+    while True:
+        if rate:
+            time.sleep(max(0.0, due - time.monotonic()))
+            due = max(due, time.monotonic() - 1) + 1 / rate
+        yield

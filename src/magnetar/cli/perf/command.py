@@ -1,4 +1,4 @@
-"""The commands ``produce``, ``consume``, ``read`` and ``run``."""
+"""The commands ``produce``, ``consume``, ``read`` and ``run``, also in several processes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import signal
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from magnetar.admin_client import AdminClient, AdminError, Conflict, NotFound
 from magnetar.cli.cluster_access import AccessRefused
 from magnetar.cli.perf.load import Load
+from magnetar.cli.perf.pacing import SharedClock
 from magnetar.cli.perf.report import Live, added_up, figures, findings, tell, write_histograms
 from magnetar.cli.perf.workload import (
     Share,
@@ -31,8 +33,8 @@ from magnetar.client.message_id import MessageId
 from magnetar.io.real.loops import run_until_done
 
 _BACKLOG_SECONDS = 20.0
-
 Found = dict[str, Any]
+_START_SECONDS = 3.0
 
 
 def perform(parsed: argparse.Namespace, given: Sequence[str]) -> int:
@@ -44,8 +46,6 @@ def perform(parsed: argparse.Namespace, given: Sequence[str]) -> int:
         sys.stderr.write(f"pulsar-perf: {note}\n")
     try:
         if parsed.share is None and parsed.processes > 1:
-            from magnetar.cli.perf.processes import spread
-
             found = added_up(spread(given, parsed.processes))
         else:
             found = run_until_done(_COMMANDS[parsed.command](parsed, Share.parse(parsed.share)))
@@ -273,3 +273,24 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace, Share], Any]] = {
     "read": _read,
     "run": _run,
 }
+
+
+def spread(given: Sequence[str], processes: int) -> list[dict[str, object]]:
+    """Returns the findings of each process.
+
+    :param given: the arguments of the command
+    :raises InvalidConfiguration: a process failed; it has printed the reason
+    """
+    begin_at = SharedClock().now() + round(_START_SECONDS * 1e9)
+    command = [sys.executable, "-m", "magnetar.cli.pulsar_perf", *given]
+    running = [
+        subprocess.Popen(
+            [*command, "--share", f"{index}/{processes}/{begin_at}"], stdout=subprocess.PIPE, text=True
+        )
+        for index in range(processes)
+    ]
+    outputs = [process.communicate()[0] for process in running]
+    codes = [process.returncode for process in running]
+    if any(codes):
+        raise InvalidConfiguration(f"processes ended with {codes}")
+    return [json.loads(output) for output in outputs]

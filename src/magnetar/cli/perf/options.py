@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from magnetar.cli.numbers import count, number, positive
+from magnetar.cli.command_lines import count, number, positive
 
 _TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
 _CODECS = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")

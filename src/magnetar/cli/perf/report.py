@@ -1,28 +1,34 @@
-"""The results of a run, as JSON, as lines, and as a verdict."""
+"""The results of a run, as JSON, as lines, as a verdict, and as HdrHistogram logs (version 1.3).
+
+The buckets of :class:`magnetar.cli.perf.hot_raw.Histogram` are those of an HdrHistogram with two significant
+digits from 1 ns, so the counts are written unchanged.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
+import struct
 import sys
 import time
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from magnetar.cli.perf.hdr_log import log_text
+from magnetar.cli.perf.hot_raw import Histogram
 from magnetar.cli.perf.load import Load
-from magnetar.cli.perf.measure import (
-    from_sparse,
-    merged,
-    milliseconds,
-    resident_megabytes,
-    sparse,
-)
+from magnetar.cli.perf.measure import from_sparse, merged, milliseconds, resident_megabytes, sparse
 
 VOID = 3
 """The exit code of a run whose figures are not valid."""
-
 _SUMS = ("published", "delivered", "published_in_window", "delivered_in_window", "bytes_in_window")
+_COOKIE = 0x1C849303 | 0x10
+_COMPRESSED_COOKIE = 0x1C849304 | 0x10
+_DIGITS = 2
+_HIGHEST = (1 << 48) - 1
+_MS = 1_000_000
 
 
 def findings(load: Load, *, size: int, disorder_counts: bool) -> dict[str, object]:
@@ -168,3 +174,54 @@ def write_histograms(found: dict[str, Any], file: str) -> None:
     """Writes the latencies as an HdrHistogram log, values in ns."""
     histograms = {name: from_sparse(found[name]) for name in ("publish", "end_to_end")}
     Path(file).write_text(log_text(histograms, found["began"], found["seconds"]))
+
+
+def _zigzag(out: bytearray, value: int) -> None:
+    """Appends a signed number as a ZigZag LEB128 of at most nine bytes."""
+    rest = (value << 1) ^ (value >> 63)
+    for _ in range(8):
+        if rest < 128:
+            out.append(rest)
+            return
+        out.append((rest & 127) | 128)
+        rest >>= 7
+    out.append(rest & 255)
+
+
+def encode(histogram: Histogram) -> str:
+    """Returns one histogram: Base64 of the compressed form, V2."""
+    counts = list(histogram.counts)
+    while counts and counts[-1] == 0:
+        counts.pop()
+    body = bytearray()
+    zeros = 0
+    for count in counts:
+        if count == 0:
+            zeros += 1
+            continue
+        if zeros:
+            _zigzag(body, -zeros)
+            zeros = 0
+        _zigzag(body, count)
+    head = struct.pack(">iiiiqqd", _COOKIE, len(body), 0, _DIGITS, 1, _HIGHEST, 1.0)
+    packed = zlib.compress(head + bytes(body))
+    return base64.b64encode(struct.pack(">ii", _COMPRESSED_COOKIE, len(packed)) + packed).decode()
+
+
+def log_text(histograms: Mapping[str, Histogram], began: float, seconds: float) -> str:
+    """Returns a log with one interval; each histogram has its name as a tag.
+
+    :param began: s since 1970
+    :param seconds: length of the interval
+    """
+    when = datetime.fromtimestamp(began, UTC).isoformat()
+    lines = [
+        "#[Histogram log format version 1.3]",
+        f"#[StartTime: {began:.3f} (seconds since epoch), {when}]",
+        '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"',
+    ]
+    for name, histogram in histograms.items():
+        if histogram.total:
+            maximum = histogram.maximum / _MS
+            lines.append(f"Tag={name},0.000,{seconds:.3f},{maximum:.3f},{encode(histogram)}")
+    return "\n".join(lines) + "\n"

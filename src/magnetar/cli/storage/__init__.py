@@ -8,10 +8,9 @@ import sys
 from typing import Any
 
 from magnetar.admin_client import AdminClient, AdminError
-from magnetar.cli.access_flags import access_values
 from magnetar.cli.cluster_access import AccessRefused, cluster_access
-from magnetar.cli.printable import printable
-from magnetar.cli.storage.sizes import duration, size, when
+from magnetar.cli.command_lines import access_values
+from magnetar.cli.printable import duration, printable, size, when
 
 _COLUMNS = (
     ("stored", "storedBytes"),

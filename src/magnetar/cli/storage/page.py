@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from magnetar.cli.storage.sizes import duration, size, when
+from magnetar.cli.printable import duration, size, when
 
 _PARTS = (
     ("backlog", "backlogBytes", "#c9793a"),

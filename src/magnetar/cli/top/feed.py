@@ -1,17 +1,24 @@
-"""Follows the events of a broker in a thread, on one connection that is reopened when it ends."""
+"""Requests to a broker, its answers, and its events, which a thread follows."""
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from magnetar.admin_client.errors import AdminError
+from magnetar.admin_client.errors import AdminError, NotFound
 from magnetar.admin_client.events import EventStream
 from magnetar.admin_client.http import AdminHttp
-from magnetar.cli.top.asking import Shown, TopicSelection, opened, shown
+from magnetar.naming.namespace_name import NamespaceName
 
 RETRY_SECONDS = 2.0
+_EVENTS = "/dashboard/events/topics"
+TIMEOUT_SECONDS = 20.0
+"""Timeout without data; a broker sends something every two seconds."""
+Shown = Mapping[str, Any]
+"""Topics from ``first``, of ``total``; for all namespaces also ``broker``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +91,74 @@ class Feed:
     def _tell(self, told: Newest) -> None:
         self.told = told
         self._changed()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSelection:
+    """The selected topics."""
+
+    order: str
+    count: int
+    first: int = 0
+    """Number of lines before the first."""
+    words: str = ""
+    """Words separated by blanks; the name contains all of them."""
+    namespace: str = ""
+    """Empty: all, with the figures of the broker."""
+
+    def path(self) -> str:
+        """:raises InvalidName: the name is not a namespace's"""
+        return f"{_EVENTS}/{NamespaceName.parse(self.namespace)}" if self.namespace else _EVENTS
+
+    def query(self) -> dict[str, str]:
+        found = {"order": self.order, "first": str(self.first), "count": str(self.count)}
+        if self.words:
+            found["words"] = self.words
+        if not self.namespace:
+            found["broker"] = "true"
+        return found
+
+
+def opened(http: AdminHttp, asked: TopicSelection) -> EventStream:
+    """:raises AdminError: the topics are not available; the text says what is missing"""
+    try:
+        return http.events(asked.path(), asked.query())
+    except NotFound as error:
+        raise AdminError(
+            f"{error}: nothing can be watched there. It takes a broker with magnetarDashboardEnabled=true, "
+            "and its own address: a proxy does not pass this on, and Apache Pulsar does not have it",
+            error.reason,
+            error.status,
+        ) from error
+
+
+def shown(stream: EventStream) -> Iterator[Shown | None]:
+    """Yields the topics at each event of the broker; None: nothing has changed.
+
+    :raises AdminError: the broker ended the events; the text says why
+    """
+    for kind, data in stream:
+        if not kind:
+            yield None
+            continue
+        try:
+            told = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise AdminError(f"the broker did not send JSON: {error}") from error
+        if not isinstance(told, dict):
+            raise AdminError("the broker did not send an object")
+        if kind == "gone":
+            raise AdminError(str(told.get("reason", "gone")))
+        yield told
+
+
+def first_shown(http: AdminHttp, asked: TopicSelection) -> Shown:
+    """Returns the present topics.
+
+    :raises AdminError: the topics are not available
+    """
+    with opened(http, asked) as stream:
+        for told in shown(stream):
+            if told is not None:
+                return told
+    raise AdminError("the broker ended the stream without sending anything")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from magnetar.cli.access_flags import add_access_flags
+from magnetar.cli.command_lines import add_access_flags
 
 ORDERS = ("name", "in", "out", "backlog", "waiting")
 MOST = 100

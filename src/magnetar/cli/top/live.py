@@ -1,28 +1,33 @@
-"""The interactive screen."""
+"""``magnetar top``: prints one table, or runs the interactive screen."""
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import select
 import signal
 import sys
 import time
 
+from magnetar.admin_client.errors import AdminError
 from magnetar.admin_client.http import AdminHttp
+from magnetar.cli.cluster_access import AccessRefused, cluster_access
+from magnetar.cli.command_lines import access_values
 from magnetar.cli.printable import printable
 from magnetar.cli.streams import discard_output
 from magnetar.cli.top import screen
-from magnetar.cli.top.feed import Feed, Newest
+from magnetar.cli.top.feed import TIMEOUT_SECONDS, Feed, Newest, Shown, TopicSelection, first_shown
 from magnetar.cli.top.flags import MOST
-from magnetar.cli.top.keys import Keys
-from magnetar.cli.top.signals import ENDING, Signals
-from magnetar.cli.top.table import head, place, table
-from magnetar.cli.top.view import View
+from magnetar.cli.top.screen import ENDING, Keys, Signals
+from magnetar.cli.top.table import View, head, place, table
+from magnetar.naming.errors import InvalidName
 
 _ESCAPE_SECONDS = 0.05
 """After this time an incomplete sequence counts as the key Escape."""
 _FOOT = "i in  o out  b backlog  w waiting  n name   / filter  esc all   arrows scroll   q end"
 _READ_BYTES = 1024
+_COUNT = 20
 
 
 def watch(http: AdminHttp, view: View, first: Newest, most: int) -> int:
@@ -112,3 +117,45 @@ class _Live:
         found = f"{total:,} topics with {view.words}" if view.words else f"{total:,} topics"
         at = f", from {view.top + 1:,} on" if view.top else ""
         return printable(f"{place(told.shown, view.namespace)}   by {view.order}: {found}{at}")
+
+
+def run_top(parsed: argparse.Namespace) -> int:
+    """Returns the exit code: 0 success, also after an interrupt; 1 topics are not available; 128 plus a
+    signal.
+    """
+    where = "the broker"
+    try:
+        access = cluster_access(access_values(parsed))
+        where = access.admin_url
+        http = access.http(timeout_seconds=TIMEOUT_SECONDS)
+        namespace = parsed.namespace or ""
+        if not (parsed.once or parsed.output == "json"):
+            from magnetar.cli.top.screen import at_terminal, rows
+
+            if at_terminal():
+                from magnetar.cli.top.feed import Newest
+                from magnetar.cli.top.table import View
+
+                view, most = View(parsed.order, namespace), parsed.count or MOST
+                asked = view.asked(min(rows(), most))
+                return watch(http, view, Newest(asked, first_shown(http, asked)), most)
+        asked = TopicSelection(parsed.order, parsed.count or _COUNT, namespace=namespace)
+        _print(first_shown(http, asked), parsed)
+    except (AccessRefused, AdminError, InvalidName) as error:
+        sys.stderr.write(f"magnetar: cannot watch {where}: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+def _print(shown: Shown, parsed: argparse.Namespace) -> None:
+    if parsed.output == "json":
+        sys.stdout.write(json.dumps(shown, indent=2) + "\n")
+        return
+    title = f"{place(shown, parsed.namespace or '')}   {head(shown)}"
+    lines = [title, "", *table(shown["topics"], None, int(time.time() * 1000))]
+    left = shown["total"] - len(shown["topics"])
+    if left > 0:
+        lines.append(f"and {left:,} more")
+    sys.stdout.write("\n".join(lines) + "\n")

@@ -1,8 +1,11 @@
-"""The terminal: switches it to full screen, draws, and restores it."""
+"""The terminal: full screen, the keys that it sends, and signals, which wait until it is restored."""
 
 from __future__ import annotations
 
+import codecs
 import os
+import re
+import signal
 import sys
 import termios
 from collections.abc import Iterator, Sequence
@@ -16,6 +19,23 @@ _GIVE_BACK = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 _BEGIN, _END = "\x1b[?2026h\x1b[H", "\x1b[?2026l"
 """Surrounds a synchronized update from the upper left; other terminals ignore it."""
 _BOLD, _REVERSED, _PLAIN = "\x1b[1m", "\x1b[7m", "\x1b[0m"
+_NAMES = {
+    "A": "up",
+    "B": "down",
+    "H": "home",
+    "F": "end",
+    "1~": "home",
+    "4~": "end",
+    "5~": "page up",
+    "6~": "page down",
+    "7~": "home",
+    "8~": "end",
+}
+_SEQUENCE = re.compile(r"\x1b(?:O(.)|\[([0-9;?]*)([@-~]))", re.DOTALL)
+_BEGUN = re.compile(r"\x1b(?:O|\[[0-9;?]{0,16})?")
+_LETTERS = {"\r": "enter", "\n": "enter", "\x7f": "backspace", "\b": "backspace", "\x1b": "escape"}
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_NOTED = (*ENDING, signal.SIGTSTP, signal.SIGWINCH)
 
 
 def at_terminal() -> bool:
@@ -72,3 +92,74 @@ def rows() -> int:
 def _write(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
+
+
+class Keys:
+    """Decodes keys whose sequences may arrive in pieces."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("ignore")
+        self._rest = ""
+
+    @property
+    def begun(self) -> bool:
+        """Whether a sequence is incomplete."""
+        return bool(self._rest)
+
+    def of(self, data: bytes) -> list[str]:
+        """Returns letters, and names of other keys, without unknown ones.
+
+        :param data: empty: no more bytes follow, so an incomplete sequence was the key Escape
+        """
+        text = self._rest + self._decoder.decode(data)
+        self._rest = ""
+        found: list[str] = []
+        while text:
+            sequence = _SEQUENCE.match(text)
+            if sequence is not None:
+                known = _NAMES.get(sequence[1] or f"{sequence[2]}{sequence[3]}")
+                found += [known] if known else []
+                text = text[sequence.end() :]
+                continue
+            if data and _BEGUN.fullmatch(text):
+                self._rest = text
+                break
+            found.append(_LETTERS.get(text[0], text[0]))
+            text = text[1:]
+        return found
+
+
+class Signals:
+    """The recorded signals, and a file descriptor to wait for them."""
+
+    def __init__(self) -> None:
+        self.readable, self._writable = os.pipe()
+        os.set_blocking(self.readable, False)
+        os.set_blocking(self._writable, False)
+        self._came: set[int] = set()
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Records signals, in place of their usual effect, inside the ``with`` statement."""
+        before = {each: signal.signal(each, lambda number, _: self._came.add(number)) for each in _NOTED}
+        woken_before = signal.set_wakeup_fd(self._writable, warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(woken_before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def wake(self) -> None:
+        """Wakes the waiting thread; may be called from other threads."""
+        # A full pipe wakes as well.
+        with suppress(BlockingIOError):
+            os.write(self._writable, b"\0")
+
+    def take(self) -> set[int]:
+        """Returns the signals since the last call."""
+        with suppress(BlockingIOError):
+            while os.read(self.readable, 4096):
+                pass
+        came, self._came = self._came, set()
+        return came

@@ -1,0 +1,89 @@
+"""What command lines share: numbers, flags for access to a broker, and refusals."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Mapping
+
+SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+"""Units of bytes."""
+_MOST = 1e12
+_QUANTITY = re.compile(r"([+-]?\d+)([A-Za-z]?)")
+NOT_THERE = 1
+"""The exit code for an unsupported command, as in Pulsar's tools."""
+
+
+def count(text: str) -> int:
+    """Parses a whole number from 0."""
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is below 0")
+    return number
+
+
+def positive(text: str) -> int:
+    """Parses a whole number from 1."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return number
+
+
+def number(text: str) -> float:
+    """Parses a number from -1e12 to 1e12, with or without a fraction."""
+    found = float(text)
+    # Comparisons with NaN are false.
+    if not abs(found) <= _MOST:
+        raise argparse.ArgumentTypeError(f"{text} is nothing to count with")
+    return found
+
+
+def quantity(text: str, units: Mapping[str, int]) -> int:
+    """Parses a whole number with an optional unit, in lower or upper case.
+
+    :raises ValueError: the text has another form
+    """
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None or (match[2] and match[2].lower() not in units):
+        raise ValueError(text)
+    return int(match[1]) * (units[match[2].lower()] if match[2] else 1)
+
+
+def not_there(command: str) -> str:
+    """Returns the sentence about a command."""
+    return f"{command} is not supported by this release yet"
+
+
+def say_not_there(program: str, command: str) -> int:
+    """Writes one line to standard error; returns the exit code."""
+    sys.stderr.write(f"{program}: {not_there(command)}\n")
+    return NOT_THERE
+
+
+class Refused(Exception):
+    """The command line or its message cannot be processed; the text says why."""
+
+
+def add_access_flags(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--admin-url", metavar="URL", help="HTTP address of any broker (http://localhost:8080)"
+    )
+    command.add_argument(
+        "--auth-plugin", metavar="CLASS", help="authentication plugin of Pulsar, or token, basic, tls"
+    )
+    command.add_argument("--auth-params", metavar="TEXT", help="credentials for the authentication plugin")
+    command.add_argument(
+        "--tls-trust-cert-path", metavar="FILE", help="PEM file with the trusted certificate authorities"
+    )
+
+
+def access_values(parsed: argparse.Namespace) -> dict[str, str | None]:
+    """Returns the values of the flags by the names of ``client.conf``."""
+    return {
+        "webServiceUrl": parsed.admin_url,
+        "authPlugin": parsed.auth_plugin,
+        "authParams": parsed.auth_params,
+        "tlsTrustCertsFilePath": parsed.tls_trust_cert_path,
+    }
