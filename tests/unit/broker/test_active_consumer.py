@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from magnetar.broker.dispatch.active_consumer import in_order, pick_active
+from magnetar.broker.dispatch.single import in_order, pick_active
 
 TOPIC = "persistent://public/default/t-partition-3"
 PICKED = ["x1", "x2", "x1", "x2", "x1", "x3", "x2", "x3"]

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.broker.consumers.draining import DrainingSlots
-from magnetar.broker.dispatch.keyed_replay import KeyedReplay
+from magnetar.broker.consumers.keyed_consumer import DrainingSlots
+from magnetar.broker.dispatch.replay import KeyedReplay
 
 OWNERS: list[Any] = [type("Owner", (), {})() for _ in range(3)]
 

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+from magnetar.broker.consumers.key_ranges import Range
 from magnetar.broker.consumers.non_persistent_run import NON_PERSISTENT_ID, NonPersistentRun
 from magnetar.broker.flow.departure import Assigned
 from magnetar.broker.flow.outgoing import Outgoing
@@ -21,8 +22,10 @@ from magnetar.protocol.hot_codec import (
     encode_chosen,
     encode_message,
     encode_messages,
+    key_slots,
     message_head,
 )
+from magnetar.protocol.hot_keys import RANGE_SLOTS
 from magnetar.protocol.metadata import BROKER_MAGIC, broker_metadata_size
 from magnetar.security.principal import BROKER, Principal
 
@@ -80,12 +83,9 @@ class ConsumerSubscription(Protocol):
 
 
 S = TypeVar("S", bound=ConsumerSubscription)
-
-
 MAX_BATCH = 1 << 20
 """The most messages in a batch that are acknowledged one by one: the broker keeps a bit for each. A larger
 batch is acknowledged as a whole."""
-
 _FEW = 8
 """Up to this number of entries adding up their sizes is as fast as calculating from the frames."""
 
@@ -479,3 +479,35 @@ class Consumer(Generic[S]):
         must(all(self.pending.values()), self.name, "holds a ledger without entries")
         # The entry that uses up the permits may exceed them.
         must(self.permits > -MAX_BATCH, self.name, "has", self.permits, "permits")
+
+
+class RangedConsumer(Consumer[S]):
+    """A consumer of an Exclusive subscription that receives only some of the keys, as readers may ask for.
+
+    Receives the entries whose slots are in its ranges; the others stay unacknowledged.
+    """
+
+    __slots__ = ("ranges",)
+
+    def __init__(
+        self,
+        ranges: Sequence[Range],
+        subscription: S,
+        connection: ConsumerConnection,
+        consumer_id: int,
+        name: str,
+        **more: Any,
+    ) -> None:
+        """:param more: arguments of :class:`Consumer`"""
+        super().__init__(subscription, connection, consumer_id, name, **more)
+        self.ranges = ranges
+
+    def wanted(self, run: EntryRun | NonPersistentRun, first: int, end: int) -> list[int]:
+        """Returns the indexes of the entries [first, end) of a run that it receives."""
+        slots = array("i", bytes(4 * (end - first)))
+        key_slots(run.buffer, run.starts, run.ends, first, end - first, RANGE_SLOTS, slots)
+        return [
+            first + index
+            for index, slot in enumerate(slots)
+            if any(low <= slot <= high for low, high in self.ranges)
+        ]

@@ -1,20 +1,31 @@
-"""A consumer of a Key_Shared subscription, which keeps the slots of its unacknowledged messages."""
+"""Consumers of a Key_Shared subscription: the slots that each has, and what it holds of them."""
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from operator import rshift
 from typing import Any
 
 from magnetar.broker.consumers.consumer import Consumer, ConsumerConnection, S
-from magnetar.broker.consumers.draining import DrainingSlots
-from magnetar.broker.consumers.key_ranges import KeySharedPolicy
-from magnetar.broker.consumers.keyed_share import SLOT_SHIFT, KeyedShare
+from magnetar.broker.consumers.key_ranges import (
+    KeyedMember,
+    KeySharedPolicy,
+    Range,
+    Segments,
+    key_ranges,
+    ranges_of,
+)
+from magnetar.errors import ConsumerBusy
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.position import Position
+from magnetar.protocol.hot_codec import KeyRouting, holder_of
+from magnetar.protocol.hot_keys import RING_SLOTS
 
+SLOT_SHIFT = 32
+"""In the combined number the slot is above this many bits, which hold the number of messages."""
 _MESSAGES = (1 << SLOT_SHIFT) - 1
 
 
@@ -101,3 +112,217 @@ class KeyedConsumer(Consumer[S]):
         chosen = share.chosen if everything else share.chosen[:count]
         self.send_chosen(run, chosen, messages)
         return messages
+
+
+AnyKeyed = KeyedConsumer[Any]
+
+
+class KeyDivision:
+    """The assignment of slots to the consumers of a Key_Shared subscription, for the hot codec.
+
+    The first consumer determines how slots are divided; all others must ask for the same.
+
+    ``ends``, ``holders`` and ``bounds`` are arguments of :func:`magnetar.protocol.hot_codec.group_by_holder`;
+    the number of a consumer is its index in the last call of :meth:`divide`.
+    """
+
+    def __init__(self) -> None:
+        self.policy = KeySharedPolicy()
+        self._ranges = key_ranges(self.policy.mode, 0)
+        self.segments: Segments = []
+        self.ends = array("i")
+        self.holders = array("i")
+        self.bounds = array("i")
+
+    @property
+    def modulo(self) -> int:
+        """The number of slots that keys are hashed to."""
+        return self._ranges.modulo
+
+    def join(self, consumer: AnyKeyed, others: Sequence[AnyKeyed], points: int) -> None:
+        """:param points: of each consumer on the ring, 0 to halve ranges instead; the first consumer's value
+            counts
+
+        :raises ConsumerBusy: it asks for another division than the present consumers
+        :raises ConsumerAssignFailure: its ranges are taken, or no slots are left for it
+        """
+        if others:
+            self._check(consumer.policy)
+        else:
+            self.policy = consumer.policy
+            self._ranges = key_ranges(self.policy.mode, points)
+        self._ranges.add(consumer)
+
+    def _check(self, policy: KeySharedPolicy) -> None:
+        if policy.mode is not self.policy.mode:
+            raise ConsumerBusy(
+                f"Subscription is of different type. Active subscription key_shared mode of "
+                f"'{self.policy.mode.name}' is different than the connecting consumer's key_shared mode "
+                f"'{policy.mode.name}'."
+            )
+        if policy.allow_out_of_order != self.policy.allow_out_of_order:
+            allows, other = "allows", "does not allow it"
+            if not self.policy.allow_out_of_order:
+                allows, other = "does not allow", "allows it"
+            raise ConsumerBusy(
+                f"Subscription is of different type. Active subscription {allows} out of order delivery "
+                f"while the connecting consumer {other}."
+            )
+
+    def leave(self, consumer: AnyKeyed) -> None:
+        self._ranges.remove(consumer)
+
+    def divide(self, consumers: Sequence[AnyKeyed]) -> None:
+        """Assigns the slots to the consumers."""
+        numbers: dict[object, int] = {consumer: number for number, consumer in enumerate(consumers)}
+        self.segments = self._ranges.segments()
+        self.ends = array("i", [last for last, _holder in self.segments])
+        self.holders = array("i", [numbers.get(holder, -1) for _last, holder in self.segments])
+        self.bounds = array("i", bytes(4 * (len(consumers) + 2)))
+
+    def ranges_of(self, consumer: AnyKeyed) -> list[Range]:
+        """Returns the slots of a consumer. A ring has no slot 0."""
+        return ranges_of(consumer, self.segments, first=int(self.modulo == RING_SLOTS))
+
+    def holder(self, slot: int) -> int:
+        """Returns the number of the consumer that has a slot; -1 if none has it."""
+        return holder_of(slot, self.ends, self.holders)
+
+
+class KeyedShare:
+    """The entries of one run that go to one consumer of a Key_Shared subscription.
+
+    Parallel arrays: indexes in the run, entry ids, messages, and ``slot << 32 | messages``.
+    """
+
+    __slots__ = ("chosen", "ids", "packed", "sizes")
+
+    def __init__(self, chosen: array[int], ids: array[int], sizes: array[int], packed: array[int]) -> None:
+        self.chosen = chosen
+        self.ids = ids
+        self.sizes = sizes
+        self.packed = packed
+
+    @classmethod
+    def of_group(cls, routing: KeyRouting, start: int, stop: int) -> KeyedShare:
+        """Returns the places [start, stop) of the grouped entries."""
+        return cls(
+            routing.order[start:stop],
+            routing.entry_ids[start:stop],
+            routing.sorted_sizes[start:stop],
+            routing.packed[start:stop],
+        )
+
+    @classmethod
+    def of_positions(
+        cls, taken: Sequence[tuple[Position, int]], first_entry_id: int, sizes_of_run: array[int]
+    ) -> KeyedShare:
+        """Returns positions with their slots, in a run that begins with ``first_entry_id``."""
+        ids = array("q", [position[1] for position, _slot in taken])
+        chosen = array("q", [entry_id - first_entry_id for entry_id in ids])
+        sizes = array("i", [sizes_of_run[index] for index in chosen])
+        packed = [slot << SLOT_SHIFT | size for (_p, slot), size in zip(taken, sizes, strict=True)]
+        return cls(chosen, ids, sizes, array("q", packed))
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+    def slot(self, place: int) -> int:
+        return self.packed[place] >> SLOT_SHIFT
+
+    def only(self, places: Sequence[int]) -> KeyedShare:
+        """Returns the entries at these places."""
+        return KeyedShare(
+            array("q", [self.chosen[place] for place in places]),
+            array("q", [self.ids[place] for place in places]),
+            array("i", [self.sizes[place] for place in places]),
+            array("q", [self.packed[place] for place in places]),
+        )
+
+
+class _Draining:
+    __slots__ = ("attempts", "entries", "holder")
+
+    def __init__(self, holder: KeyedMember, entries: int, attempts: int) -> None:
+        self.holder = holder
+        self.entries = entries
+        self.attempts = attempts
+
+
+class DrainingSlots:
+    """Slots that were reassigned while their former holder still has unacknowledged messages of them.
+
+    The new holder receives nothing of a slot before the former one has acknowledged or returned all its
+    messages of it: so no key is ever with two consumers at the same time.
+
+    ``count`` slots are draining; ``cleared`` were drained so far.
+    """
+
+    __slots__ = ("_slots", "cleared", "count", "drained")
+
+    def __init__(self) -> None:
+        self._slots: dict[int, _Draining] = {}
+        self.count = 0
+        self.cleared = 0
+        self.drained: list[int] = []
+        """Slots that were drained since the list was last emptied."""
+
+    def recount(
+        self,
+        held: Iterable[tuple[KeyedMember, dict[int, int]]],
+        owner: Callable[[int], KeyedMember | None],
+    ) -> None:
+        """Determines the draining slots again after slots were reassigned.
+
+        :param held: the number of entries per slot that each consumer holds
+        """
+        former = self._slots
+        self._slots = {}
+        for holder, slots in held:
+            for slot, entries in slots.items():
+                if owner(slot) is holder:
+                    continue
+                known = former.get(slot)
+                attempts = known.attempts if known is not None and known.holder is holder else 0
+                self._slots[slot] = _Draining(holder, entries, attempts)
+        self.count = len(self._slots)
+
+    def blocks(self, slot: int) -> bool:
+        """Whether messages of a slot must not be sent now."""
+        return slot in self._slots
+
+    def turned_away(self, slot: int) -> None:
+        """Counts an entry that was not sent because its slot is draining."""
+        self._slots[slot].attempts += 1
+
+    def released(self, holder: KeyedMember, slot: int) -> bool:
+        """Called when a consumer holds one entry of a slot less; returns whether the slot has drained."""
+        draining = self._slots.get(slot)
+        if draining is None or draining.holder is not holder:
+            return False
+        draining.entries -= 1
+        if draining.entries:
+            return False
+        del self._slots[slot]
+        self.count -= 1
+        self.cleared += 1
+        self.drained.append(slot)
+        return True
+
+    def of(self, holder: Any) -> list[tuple[int, int, int]]:
+        """Returns the slots that a consumer drains, ascending, each with the number of entries that it holds
+        and of those that were not sent."""
+        return sorted(
+            (slot, draining.entries, draining.attempts)
+            for slot, draining in self._slots.items()
+            if draining.holder is holder
+        )
+
+    def entries(self) -> int:
+        """Returns the number of entries that are held of draining slots."""
+        return sum(draining.entries for draining in self._slots.values())
+
+    def clear(self) -> None:
+        self._slots.clear()
+        self.drained.clear()
+        self.count = 0

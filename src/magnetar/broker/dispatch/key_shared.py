@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from array import array
 
-from magnetar.broker.consumers.draining import DrainingSlots
-from magnetar.broker.consumers.key_division import AnyKeyed, KeyDivision
 from magnetar.broker.consumers.key_ranges import Range
-from magnetar.broker.consumers.keyed_share import SLOT_SHIFT, KeyedShare
+from magnetar.broker.consumers.keyed_consumer import (
+    SLOT_SHIFT,
+    AnyKeyed,
+    DrainingSlots,
+    KeyDivision,
+    KeyedShare,
+)
 from magnetar.broker.dispatch.contract import DispatchedSubscription
-from magnetar.broker.dispatch.keyed_replay import KeyedReplay
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
+from magnetar.broker.dispatch.replay import KeyedReplay
 from magnetar.broker.dispatch.waiting import (
     DELAYED,
     KEY_HELD,

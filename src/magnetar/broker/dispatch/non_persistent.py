@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from magnetar.broker.consumers.key_division import AnyKeyed, KeyDivision
+from magnetar.broker.consumers.consumer import RangedConsumer
+from magnetar.broker.consumers.keyed_consumer import AnyKeyed, KeyDivision
 from magnetar.broker.consumers.non_persistent_run import NonPersistentRun
-from magnetar.broker.consumers.ranged_consumer import RangedConsumer
-from magnetar.broker.dispatch.active_consumer import in_order, pick_active
 from magnetar.broker.dispatch.contract import AnyConsumer, DispatchSettings, DispatchTopic
+from magnetar.broker.dispatch.single import in_order, pick_active
 from magnetar.broker.dispatch.waiting import (
     AT_END,
     KEY_UNASSIGNED,

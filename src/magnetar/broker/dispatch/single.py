@@ -1,11 +1,15 @@
-"""Dispatching to the one consumer of an Exclusive subscription, in order."""
+"""Dispatching to one consumer, in order.
+
+It is the only consumer of an Exclusive subscription, or the active one of a Failover subscription.
+"""
 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Sequence
 
-from magnetar.broker.consumers.ranged_consumer import RangedConsumer
+from magnetar.broker.consumers.consumer import RangedConsumer
 from magnetar.broker.dispatch.contract import (
     AnyConsumer,
     CompactedSource,
@@ -25,6 +29,7 @@ from magnetar.broker.dispatch.waiting import (
     RATE_LIMIT,
     READ_FAILED,
     READING,
+    TAKEOVER,
     TURN,
     WHATEVER_IS_LEFT,
     Reason,
@@ -40,7 +45,11 @@ from magnetar.managed_ledger.entry_cache import lasting_run
 from magnetar.managed_ledger.entry_reader import slice_run
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import Position
+from magnetar.naming.hashes import murmur3_positive
 from magnetar.protocol.hot_codec import batch_sizes
+
+_POINTS = 100
+"""Points of each consumer on the ring."""
 
 
 class SingleConsumerDispatcher:
@@ -333,3 +342,110 @@ class SingleConsumerDispatcher:
         for consumer in self.consumers:
             consumer.check()
             must(not consumer.closed, consumer.name, "is connected and closed")
+
+
+class FailoverDispatcher(SingleConsumerDispatcher):
+    """Dispatching to the active consumer of a Failover subscription; the others are on standby.
+
+    A consumer that becomes active is served after a delay, from the first unacknowledged message on,
+    because its predecessor may still be processing and acknowledging messages.
+    """
+
+    def __init__(self, subscription: DispatchedSubscription) -> None:
+        super().__init__(subscription)
+        self._picked: AnyConsumer | None = None
+        self._takeover: Cancellable | None = None
+
+    @property
+    def active(self) -> AnyConsumer | None:
+        return self._picked
+
+    def add(self, consumer: AnyConsumer) -> None:
+        self.consumers = in_order([*self.consumers, consumer])
+        if not self._pick() and self._picked is not None:
+            consumer.connection.send_active_consumer_change(consumer, False)
+
+    def remove(self, consumer: AnyConsumer) -> None:
+        if consumer not in self.consumers:
+            return
+        self.consumers.remove(consumer)
+        if self.consumers:
+            self._pick()
+            return
+        self._picked = None
+        self._cancel_takeover()
+        self._serve(None)
+
+    def _pick(self) -> bool:
+        """Chooses the active consumer; returns whether it has changed."""
+        topic = self._subscription.topic
+        picked = pick_active(
+            self.consumers,
+            topic.full_name,
+            topic.name.partition_index,
+            consistent_hashing=self._settings.failover_consistent_hashing,
+        )
+        if picked is self._picked:
+            return False
+        self._picked = picked
+        self._served = None
+        self._left = None
+        self.waits.because(TAKEOVER)
+        delay = self._settings.failover_delay_seconds
+        if delay <= 0:
+            self._cancel_takeover()
+            self._take_over()
+        elif self._takeover is None:
+            self._takeover = topic.wheel.schedule(delay, self._take_over)
+        return True
+
+    def _take_over(self) -> None:
+        self._takeover = None
+        self._serve(self._picked)
+        for consumer in self.consumers:
+            consumer.connection.send_active_consumer_change(consumer, consumer is self._picked)
+        self.read_more()
+
+    def _cancel_takeover(self) -> None:
+        if self._takeover is not None:
+            self._takeover.cancel()
+            self._takeover = None
+
+    def redeliver_all(self, consumer: AnyConsumer) -> None:
+        """Only for the active consumer: messages of the others are delivered to it anyway."""
+        if consumer is self._served:
+            super().redeliver_all(consumer)
+
+    def redeliver(self, consumer: AnyConsumer, _positions: Sequence[Position]) -> None:
+        self.redeliver_all(consumer)
+
+    def close(self) -> None:
+        super().close()
+        self._cancel_takeover()
+
+
+def in_order(consumers: Sequence[AnyConsumer]) -> list[AnyConsumer]:
+    """Sorts by priority level, then by name as Java compares strings."""
+    return sorted(consumers, key=lambda c: (c.priority, c.name.encode("utf-16-be", "surrogatepass")))
+
+
+def pick_active(
+    consumers: Sequence[AnyConsumer], topic: str, partition: int, *, consistent_hashing: bool
+) -> AnyConsumer:
+    """Returns the active consumer: one of the best priority, by partition index or the topic's name.
+
+    :param consumers: at least one, in the order of :func:`in_order`
+    :param topic: the full name
+    :param partition: -1 for a topic that is not partitioned
+    """
+    best = consumers[0].priority
+    eligible = [consumer for consumer in consumers if consumer.priority == best]
+    if partition >= 0 and not consistent_hashing:
+        return eligible[partition % len(eligible)]
+    ring: dict[int, AnyConsumer] = {}
+    for consumer in eligible:
+        for point in range(_POINTS):
+            ring[murmur3_positive(f"{consumer.name}{point}".encode())] = consumer
+    points = sorted(ring)
+    index = bisect_left(points, murmur3_positive(topic.encode()))
+    return ring[points[index % len(points)]]

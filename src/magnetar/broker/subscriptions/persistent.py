@@ -11,12 +11,11 @@ from magnetar.broker.compaction.reading import CompactedReading
 from magnetar.broker.compaction.topic_compaction import TopicCompaction
 from magnetar.broker.consumers.consumer import MAX_BATCH
 from magnetar.broker.dispatch.contract import AnyConsumer, DispatchedSubscription, StoredTopic
-from magnetar.broker.dispatch.failover import FailoverDispatcher
 from magnetar.broker.dispatch.filters import EntryFilters
 from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
 from magnetar.broker.dispatch.shared import SharedDispatcher
-from magnetar.broker.dispatch.single import SingleConsumerDispatcher
+from magnetar.broker.dispatch.single import FailoverDispatcher, SingleConsumerDispatcher
 from magnetar.broker.flow.departure import Assigned
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.subscriptions.base import (

@@ -8,10 +8,9 @@ from typing import Any
 
 from magnetar.broker.connections import rules
 from magnetar.broker.connections.connection import Connection
-from magnetar.broker.consumers.consumer import MAX_BATCH, Consumer
+from magnetar.broker.consumers.consumer import MAX_BATCH, Consumer, RangedConsumer
 from magnetar.broker.consumers.key_ranges import KeySharedMode, KeySharedPolicy
 from magnetar.broker.consumers.keyed_consumer import KeyedConsumer
-from magnetar.broker.consumers.ranged_consumer import RangedConsumer
 from magnetar.broker.schemas.data import SchemaType, from_wire
 from magnetar.broker.subscriptions.base import BaseSubscription, BatchAck, SubscriptionType
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION
