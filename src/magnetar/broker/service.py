@@ -8,11 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from magnetar.broker.flow.keep_alive import KeepAliveSettings
-from magnetar.broker.flow.limits import ConnectionCounts, PartialFrames, PublishBuffer
-from magnetar.broker.flow.lookup_times import LookupEnd, LookupTimes
+from magnetar.broker.flow.limits import ConnectionCounts, PartialFrames, PublishBuffer, Readable
 from magnetar.broker.flow.outgoing import UnsentBytes
-from magnetar.broker.flow.publish_rates import publish_limiter
-from magnetar.broker.flow.readable import Readable
+from magnetar.broker.flow.rate_limits import publish_limiter
+from magnetar.broker.flow.rates import LookupEnd, LookupTimes
 from magnetar.broker.load.desk import LoadDesk
 from magnetar.broker.namespaces.listings import ListedNames, NameListings
 from magnetar.broker.namespaces.lists import TopicLists
@@ -23,8 +22,7 @@ from magnetar.broker.policies.dynamic import Changeable, DynamicSettings
 from magnetar.broker.policies.grants import StoredGrants
 from magnetar.broker.policies.resource_groups import ResourceGroupRecords
 from magnetar.broker.publishing.hindrances import Hindrance
-from magnetar.broker.publishing.producer_names import ProducerNames
-from magnetar.broker.publishing.request_turns import RequestTurns
+from magnetar.broker.publishing.producer import ProducerNames, RequestTurns
 from magnetar.broker.serving.handing_over import HandingOver
 from magnetar.broker.serving.topics import MakeOwnership, ServedTopics
 from magnetar.broker.settings import BrokerSettings

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from magnetar.broker.flow.token_bucket import TokenBucket
+from magnetar.broker.flow.rate_limits import TokenBucket
 from magnetar.errors import TooManyRequests
 from magnetar.io.interfaces import Io
 from magnetar.io.places import FairSemaphore

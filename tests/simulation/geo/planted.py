@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from magnetar.broker.dispatch import key_shared, shared, single
-from magnetar.broker.publishing.source_positions import SourcePositions
+from magnetar.broker.publishing.deduplication import SourcePositions
 from magnetar.broker.replication import clusters, passing_on, replicator
 from magnetar.broker.replication.replicator import Replicator
 from magnetar.broker.replication.subscriptions.topic import ReplicatedSubscriptions

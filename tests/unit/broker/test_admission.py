@@ -6,8 +6,7 @@ from array import array
 from typing import Any
 
 from magnetar.broker.publishing.admission import Admission, JudgedPart, Verdict
-from magnetar.broker.publishing.deduplication import Deduplication, DeduplicationSettings
-from magnetar.broker.publishing.source_positions import SourcePositions
+from magnetar.broker.publishing.deduplication import Deduplication, DeduplicationSettings, SourcePositions
 from magnetar.errors import EncryptionRequired, InternalError, NotAllowed
 from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata

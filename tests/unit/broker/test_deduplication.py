@@ -14,8 +14,8 @@ from magnetar.broker.publishing.deduplication import (
     UNDECIDED,
     Deduplication,
     DeduplicationSettings,
+    SourcePositions,
 )
-from magnetar.broker.publishing.source_positions import SourcePositions
 
 
 class _Storage:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from peers import TOPIC, Brokers, Peer, send_frame, subscribe_frame
 
-from magnetar.broker.flow.departure import Assigned
+from magnetar.broker.flow.connection import Assigned
 from magnetar.broker.ownership.brokers import BrokerRecord
 from magnetar.broker.ownership.contract import Addresses, Bundle
 from magnetar.broker.ownership.peers import Beside, PeerAnswer, PeerRefused

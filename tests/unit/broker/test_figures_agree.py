@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from lived import Lived
 
-from magnetar.broker.flow.publish_rates import PublishLimiter
+from magnetar.broker.flow.rate_limits import PublishLimiter
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.stats.assembled import StatsSelection, stats_of
 from magnetar.broker.stats.figures import TopicMetrics

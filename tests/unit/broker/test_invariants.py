@@ -10,9 +10,8 @@ import pytest
 from lived import Lived
 
 from magnetar.broker.consumers.consumer import Consumer
-from magnetar.broker.flow.limits import ConnectionCounts, PartialFrames, PublishBuffer
+from magnetar.broker.flow.limits import ConnectionCounts, PartialFrames, PublishBuffer, UnackedLimit
 from magnetar.broker.flow.outgoing import Outgoing, UnsentBytes
-from magnetar.broker.flow.unacked_limit import UnackedLimit
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.subscriptions.base import SubscriptionType
 from magnetar.broker.subscriptions.persistent import Subscription

@@ -7,7 +7,7 @@ from peers import TOPIC, Brokers, Peer, send_frame, subscribe_frame
 from replicating import Replicator, replicated
 
 from magnetar.broker.connections.session import SessionState
-from magnetar.broker.flow.departure import Assigned
+from magnetar.broker.flow.connection import Assigned
 from magnetar.broker.topics.moving import move
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.frames import encode_command

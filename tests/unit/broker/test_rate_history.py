@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from magnetar.broker.flow import history
-from magnetar.broker.flow.history import MOST_KEPT, WINDOWS, RateHistory
+from magnetar.broker.flow import rates as measured
+from magnetar.broker.flow.rates import MOST_KEPT, WINDOWS, RateHistory
 
 
 def test_windows_come_oldest_first_and_idle_ones_are_zero() -> None:
@@ -46,11 +46,11 @@ def test_several_of_a_window_add_up() -> None:
 
 
 def test_rings_are_so_many_and_so_small_as_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    ring = history._Ring(0)
+    ring = measured._Ring(0)
     name = "persistent://public/default/" + "n" * 40
     assert sys.getsizeof(ring) + sys.getsizeof(ring.values) + sys.getsizeof(name) + 100 < 1024
     assert MOST_KEPT * 1024 <= 8 << 20
-    monkeypatch.setattr(history, "MOST_KEPT", 2)
+    monkeypatch.setattr(measured, "MOST_KEPT", 2)
     rates = RateHistory()
     for name in "abc":
         rates.add(name, 1.0, 1.0)

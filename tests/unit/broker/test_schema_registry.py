@@ -7,7 +7,7 @@ import json
 import pytest
 from world import World
 
-from magnetar.broker.flow.schema_operations import MOST_NAMESPACES, SchemaOperations
+from magnetar.broker.flow.rates import MOST_NAMESPACES, SchemaOperations
 from magnetar.broker.schemas.data import SchemaData, SchemaType
 from magnetar.broker.schemas.operations import SchemaOperation
 from magnetar.broker.schemas.registry import SchemaRegistry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from magnetar.broker.publishing.source_positions import DUPLICATE, FRESH, UNDECIDED, SourcePositions
+from magnetar.broker.publishing.deduplication import DUPLICATE, FRESH, UNDECIDED, SourcePositions
 
 NAME = "pulsar.repl.east-->here"
 

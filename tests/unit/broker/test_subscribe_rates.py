@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from peers import TOPIC, Brokers, Peer, frame, subscribe_frame
 
-from magnetar.broker.flow.subscribe_rates import SubscribeLimiter, subscribe_limiter
+from magnetar.broker.flow.rate_limits import SubscribeLimiter, subscribe_limiter
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import SubscribeRate
 from magnetar.errors import ServerErrorCode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from peers import TOPIC, Brokers, Peer, send_frame
 
-from magnetar.broker.flow.publish_rates import PublishLimiter
+from magnetar.broker.flow.rate_limits import PublishLimiter
 from magnetar.errors import ServerErrorCode
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 

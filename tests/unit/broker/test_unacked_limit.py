@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magnetar.broker.flow.unacked_limit import UnackedLimit
+from magnetar.broker.flow.limits import UnackedLimit
 
 
 class Dispatcher:

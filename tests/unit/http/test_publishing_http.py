@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from served import Served
 
-from magnetar.broker.publishing.request_turns import MOST_TOPICS, RequestTurns
+from magnetar.broker.publishing.producer import MOST_TOPICS, RequestTurns
 from magnetar.naming.hashes import java_string_hash
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.metadata import Entry, parse_entry

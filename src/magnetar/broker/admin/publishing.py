@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from magnetar.broker.admin.brokers import elsewhere
-from magnetar.broker.flow.publish_rates import PublishLimiter
+from magnetar.broker.flow.rate_limits import PublishLimiter
 from magnetar.broker.ownership.asking import ask
 from magnetar.broker.ownership.contract import Asked, Owner
 from magnetar.broker.schemas.data import SchemaData, version_bytes

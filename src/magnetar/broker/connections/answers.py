@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from magnetar import __version__
-from magnetar.broker.flow.departure import Assigned
+from magnetar.broker.flow.connection import Assigned
 from magnetar.errors import BrokerError, ServerErrorCode
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,

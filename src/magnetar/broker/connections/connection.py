@@ -19,7 +19,7 @@ from magnetar.broker.connections.requests import Requests
 from magnetar.broker.connections.session import Session, SessionState
 from magnetar.broker.connections.standing import ask_again
 from magnetar.broker.consumers.consumer import Consumer
-from magnetar.broker.flow.departure import Assigned
+from magnetar.broker.flow.connection import Assigned
 from magnetar.broker.flow.keep_alive import KeepAlive
 from magnetar.broker.flow.loop_budget import FRAMES_PRICE, REQUEST_PRICE
 from magnetar.broker.flow.outgoing import Outgoing

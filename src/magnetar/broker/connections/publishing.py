@@ -13,11 +13,11 @@ from magnetar.broker.connections.session import Session, SessionState
 from magnetar.broker.consumers.non_persistent_run import DROPPED_ID, NON_PERSISTENT_ID
 from magnetar.broker.flow.connection import ClientConnection
 from magnetar.broker.flow.outgoing import Outgoing
-from magnetar.broker.flow.publish_rates import PublishLimiter
+from magnetar.broker.flow.rate_limits import PublishLimiter
 from magnetar.broker.publishing.admission import JudgedPart, Verdict
 from magnetar.broker.publishing.hindrances import Hindrance
-from magnetar.broker.publishing.placed import PlacedPublish
 from magnetar.broker.publishing.producer import Producer, Publish
+from magnetar.broker.publishing.replicated import PlacedPublish
 from magnetar.broker.service import BrokerService
 from magnetar.errors import (
     AuthorizationFailure,

@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from magnetar.broker.consumers.key_ranges import Range
 from magnetar.broker.consumers.non_persistent_run import NON_PERSISTENT_ID, NonPersistentRun
-from magnetar.broker.flow.departure import Assigned
+from magnetar.broker.flow.connection import Assigned
 from magnetar.broker.flow.outgoing import Outgoing
 from magnetar.broker.flow.rates import Rate
 from magnetar.invariants import must

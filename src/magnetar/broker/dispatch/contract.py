@@ -9,10 +9,10 @@ from typing import Any, Protocol, TypeAlias
 from magnetar.broker.consumers.consumer import Consumer
 from magnetar.broker.delays.tracker import DelaySettings
 from magnetar.broker.dispatch.filters import EntryFilter, EntryFilters, FilterContext, FilterResult
-from magnetar.broker.flow.departure import Assigned
+from magnetar.broker.flow.connection import Assigned
 from magnetar.broker.flow.dispatch_rates import Throttle
+from magnetar.broker.flow.limits import UnackedLimit
 from magnetar.broker.flow.loop_budget import LoopBudget
-from magnetar.broker.flow.unacked_limit import UnackedLimit
 from magnetar.io.interfaces import Clock, Loop
 from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass

@@ -10,7 +10,7 @@ from typing import Any
 
 from magnetar.broker.explaining.answer import Explanation, command, counted
 from magnetar.broker.explaining.rates import bounds_of, in_settings, raise_publish_rate
-from magnetar.broker.flow.publish_rates import PublishLimiter
+from magnetar.broker.flow.rate_limits import PublishLimiter
 from magnetar.broker.publishing.hindrances import Hindrance, Refusal
 from magnetar.broker.service import BrokerService
 from magnetar.broker.topics.any_topic import AnyTopic

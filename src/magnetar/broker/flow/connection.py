@@ -1,8 +1,9 @@
-"""A client's connection as seen by the layers that pause or watch it."""
+"""A client's connection as seen by the layers that pause or watch it, or redirect its client."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 from magnetar.broker.flow.outgoing import Outgoing
 from magnetar.naming.namespace_name import NamespaceName
@@ -57,3 +58,33 @@ class ClientConnection(Protocol):
     def send(self, command: BaseCommand) -> None: ...
     def close(self) -> None: ...
     def abort(self) -> None: ...
+
+
+class Assigned(NamedTuple):
+    """The addresses of the broker that serves a topic from now on; empty: it has no such address."""
+
+    url: str
+    url_tls: str
+
+
+class Departure:
+    """Topics of one bundle that are leaving: input of their clients is ignored until they are told the new
+    broker.
+    """
+
+    def __init__(self) -> None:
+        self._farewells: list[Callable[[Assigned | None], None]] = []
+
+    def add(self, farewell: Callable[[Assigned | None], None]) -> None:
+        """:param farewell: tells one client"""
+        self._farewells.append(farewell)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._farewells)
+
+    def tell(self, assigned: Assigned | None) -> None:
+        """:param assigned: None: clients look their topics up"""
+        farewells, self._farewells = self._farewells, []
+        for farewell in farewells:
+            farewell(assigned)

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from magnetar.broker.flow.token_bucket import TokenBucket
+from magnetar.broker.flow.rate_limits import TokenBucket
 from magnetar.broker.policies.values import DispatchRate
 from magnetar.invariants import must
 from magnetar.io.interfaces import Cancellable, Clock

@@ -1,12 +1,15 @@
-"""Limits over all connections: their number, publishes in flight, partial frames."""
+"""Limits over all connections: their number, publishes in flight, partial frames, unacknowledged messages."""
 
 from __future__ import annotations
 
 import logging
+from typing import Protocol
 
 from magnetar.broker.flow.connection import ClientConnection
 from magnetar.errors import BrokerError, NotAllowed
 from magnetar.invariants import must
+from magnetar.io.interfaces import Loop
+from magnetar.io.telling import report
 
 log = logging.getLogger(__name__)
 
@@ -149,3 +152,106 @@ class PartialFrames:
         """:raises BrokenInvariant: the total is not the sum over the connections"""
         must(self.used == sum(self._sizes.values()), self.used, "bytes of", sum(self._sizes.values()))
         must(self._paused.keys() <= self._sizes.keys(), "a connection waits that holds nothing")
+
+
+class Readable:
+    """The connections whose reading resumes: in the loop's next turn, never within the call that makes room
+    for them.
+
+    Completed writes and sent answers are reported in the middle of other work: a ledger goes through all
+    entries of a commit then, a topic through its subscriptions. Handling input there would publish to the
+    same ledgers before they are done.
+
+    One callback per turn serves all connections, in the order of arrival.
+    """
+
+    __slots__ = ("_loop", "_row")
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._row: dict[ClientConnection, None] = {}
+
+    def add(self, connection: ClientConnection) -> None:
+        """Resumes a connection in the next turn; repeated calls have no effect."""
+        if not self._row:
+            self._loop.call_soon(self._serve)
+        self._row[connection] = None
+
+    def _serve(self) -> None:
+        row, self._row = self._row, {}
+        for connection in row:
+            try:
+                connection.read_on()
+            except Exception as error:  # noqa: BLE001 - reported; the other connections are still read
+                report(self._loop, connection.read_on, error)
+
+
+class CountedDispatcher(Protocol):
+    """``dispatch.many.ManyConsumersDispatcher``, in a layer above this one."""
+
+    unacked: int
+
+    def hold(self) -> None:
+        """Stops sending."""
+        ...
+
+    def let_go_on(self) -> None:
+        """Resumes sending, in the loop's next turn at the earliest."""
+        ...
+
+
+class UnackedLimit:
+    """The limit on unacknowledged messages of all shared subscriptions of the broker together.
+
+    Once it is reached, subscriptions with more than their share of it are sent nothing more, until less than
+    half of the limit, or of their share, is unacknowledged. Dispatchers report every change of their
+    unacknowledged messages.
+    """
+
+    def __init__(self, most: int, share: float) -> None:
+        """:param most: messages, above 0
+
+        :param share: the part of it that one subscription may have once it is reached, 0 to 1
+        """
+        self.most = most
+        self._per_dispatcher = int(most * share)
+        self._counted: dict[CountedDispatcher, int] = {}
+        self._held: dict[CountedDispatcher, None] = {}
+        self.total = 0
+        self.reached = False
+
+    def changed(self, dispatcher: CountedDispatcher) -> None:
+        """Updates the count of a dispatcher."""
+        now = dispatcher.unacked
+        self.total += now - self._counted.pop(dispatcher, 0)
+        if now:
+            self._counted[dispatcher] = now
+        if not self.reached:
+            if self.total >= self.most:
+                self.reached = True
+                for each, unacked in self._counted.items():
+                    self._hold_beyond_share(each, unacked)
+        elif self.total < self.most / 2:
+            self.reached = False
+            for each in list(self._held):
+                self._let_go_on(each)
+        elif dispatcher not in self._held:
+            self._hold_beyond_share(dispatcher, now)
+        elif now < self._per_dispatcher / 2 or not now:
+            self._let_go_on(dispatcher)
+
+    def _hold_beyond_share(self, dispatcher: CountedDispatcher, unacked: int) -> None:
+        if unacked > self._per_dispatcher:
+            self._held[dispatcher] = None
+            dispatcher.hold()
+
+    def _let_go_on(self, dispatcher: CountedDispatcher) -> None:
+        del self._held[dispatcher]
+        dispatcher.let_go_on()
+
+    def check(self) -> None:
+        """:raises BrokenInvariant: the total is not the sum over the dispatchers"""
+        must(self.total == sum(self._counted.values()), self.total, "of", sum(self._counted.values()))
+        for dispatcher, counted in self._counted.items():
+            must(dispatcher.unacked == counted, counted, "are counted of", dispatcher.unacked)
+        must(self.reached or not self._held, "somebody is held back though the bound is not reached")

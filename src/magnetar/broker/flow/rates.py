@@ -1,6 +1,24 @@
-"""Counters with rates per second, calculated once per statistics window for those that were busy."""
+"""What the broker counts and measures: rates, distributions, durations, and recent rates of topics."""
 
 from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum
+
+from magnetar.broker.schemas.operations import SchemaOperation
+from magnetar.io.interfaces import Clock
+
+WINDOWS = 60
+"""Statistics windows (``statsUpdateFrequencyInSecs``) that are kept."""
+MOST_KEPT = 8192
+"""Topics that are kept; a ring takes less than 1 KiB with its name, so all together less than 8 MiB."""
+ALL = ""
+"""In place of a topic: the whole broker."""
+MOST_NAMESPACES = 1000
+"""With more namespaces than this, the one that was used longest ago is forgotten and starts from zero."""
 
 
 class Rate:
@@ -83,3 +101,146 @@ class Timings:
         if not ordered:
             return {}
         return {q: ordered[min(len(ordered) - 1, int(q * len(ordered)))] for q in wanted}
+
+
+class _Ring:
+    __slots__ = ("newest", "values")
+
+    def __init__(self, window: int) -> None:
+        self.newest = window
+        self.values = array("f", bytes(4 * 2 * WINDOWS))
+
+    def go_to(self, window: int) -> None:
+        """Moves on to a window; those in between without rates count as idle."""
+        for missed in range(max(self.newest + 1, window - WINDOWS + 1), window + 1):
+            at = missed % WINDOWS * 2
+            self.values[at] = self.values[at + 1] = 0.0
+        self.newest = window
+
+
+class RateHistory:
+    """Recent rates in and out: a small ring of numbers for each topic that was busy.
+
+    It has the rates of the last :data:`WINDOWS` windows by topic, without topics that were idle all the time.
+    """
+
+    def __init__(self) -> None:
+        self._rings: dict[str, _Ring] = {}
+        self._window = -1
+        """The number of the window; -1 before the first."""
+
+    def __len__(self) -> int:
+        return len(self._rings)
+
+    def new_window(self) -> None:
+        """Begins the next window, and removes rings that are idle in all windows."""
+        self._window += 1
+        if self._window % WINDOWS == 0:
+            oldest = self._window - WINDOWS
+            self._rings = {name: ring for name, ring in self._rings.items() if ring.newest > oldest}
+
+    def add(self, topic: str, rate_in: float, rate_out: float) -> None:
+        """Adds messages per second to the present window; ignores new topics while there are too many."""
+        ring = self._rings.get(topic)
+        if ring is None:
+            if len(self._rings) >= MOST_KEPT:
+                return
+            ring = self._rings[topic] = _Ring(self._window)
+        elif ring.newest != self._window:
+            ring.go_to(self._window)
+        at = self._window % WINDOWS * 2
+        ring.values[at] += rate_in
+        ring.values[at + 1] += rate_out
+
+    def of(self, topic: str) -> tuple[Sequence[float], Sequence[float]]:
+        """Returns messages per second in and out, the oldest first, for the known windows; empty if idle."""
+        ring = self._rings.get(topic)
+        if ring is None:
+            return (), ()
+        ring.go_to(self._window)
+        # The oldest follows the newest.
+        first = (self._window + 1) % WINDOWS * 2
+        values = ring.values[first:] + ring.values[:first]
+        known = min(WINDOWS, self._window + 1)
+        return values[0::2][-known:], values[1::2][-known:]
+
+
+class LookupEnd(Enum):
+    """The outcome of a lookup; the value is the name in telemetry, as in Pulsar."""
+
+    BROKER = "broker"
+    """The client was told the broker that serves the topic."""
+    REDIRECT = "redirect"
+    """The client was told to ask another broker."""
+    FAILURE = "failure"
+
+
+class LookupTimes:
+    """Outcomes and durations of lookups since the start."""
+
+    def __init__(self) -> None:
+        self.answered = Timings()
+        """Durations of those that did not fail."""
+        self.by_end = {end: Distribution(SECONDS_BOUNDS) for end in LookupEnd}
+
+    def add(self, end: LookupEnd, seconds: float) -> None:
+        self.by_end[end].add(seconds)
+        if end is not LookupEnd.FAILURE:
+            self.answered.add(seconds * 1000)
+
+    def count(self, end: LookupEnd) -> int:
+        return sum(self.by_end[end].counts)
+
+
+class OfNamespace:
+    """Operations of the schema registry for one namespace since the start."""
+
+    __slots__ = ("compatible", "incompatible", "times")
+
+    def __init__(self) -> None:
+        self.times: dict[tuple[SchemaOperation, bool], Distribution] = {}
+        """Durations by operation and success."""
+        self.compatible = 0
+        """Schemas that were found compatible with those before them."""
+        self.incompatible = 0
+
+
+class SchemaOperations:
+    """Operations of one schema registry by namespace: durations and outcomes."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.known: OrderedDict[str, OfNamespace] = OrderedDict()
+
+    @contextmanager
+    def measured(self, operation: SchemaOperation, schema_id: str) -> Iterator[None]:
+        """Measures one operation; it has failed if an exception leaves the block."""
+        started = self._clock.monotonic()
+        succeeded = False
+        try:
+            yield
+            succeeded = True
+        finally:
+            times = self._of(schema_id).times
+            found = times.get((operation, succeeded))
+            if found is None:
+                found = times[operation, succeeded] = Distribution(SECONDS_BOUNDS)
+            found.add(self._clock.monotonic() - started)
+
+    def compared(self, schema_id: str, *, compatible: bool) -> None:
+        """Counts a comparison of a schema with those before it."""
+        found = self._of(schema_id)
+        if compatible:
+            found.compatible += 1
+        else:
+            found.incompatible += 1
+
+    def _of(self, schema_id: str) -> OfNamespace:
+        namespace = schema_id.rpartition("/")[0]
+        found = self.known.get(namespace)
+        if found is None:
+            found = self.known[namespace] = OfNamespace()
+            if len(self.known) > MOST_NAMESPACES:
+                self.known.popitem(last=False)
+        self.known.move_to_end(namespace)
+        return found

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from magnetar.broker.flow.dispatch_rates import DispatchLimiter, LimitedBy
-from magnetar.broker.flow.publish_rates import PublishLimiter
+from magnetar.broker.flow.rate_limits import PublishLimiter
 from magnetar.broker.policies.values import DispatchRate, GroupRates
 from magnetar.io.interfaces import Clock
 from magnetar.io.wheel import TimerWheel

@@ -1,4 +1,4 @@
-"""A producer that is connected to a topic."""
+"""A producer that is connected to a topic, and the names and partitions of producers that state none."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Protocol
 
-from magnetar.broker.flow.departure import Assigned
-from magnetar.broker.flow.publish_rates import PublishLimiter
+from magnetar.broker.flow.connection import Assigned
+from magnetar.broker.flow.rate_limits import PublishLimiter
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.flow.resource_groups import ResourceGroup
 from magnetar.broker.publishing.admission import Admission
@@ -20,6 +20,9 @@ from magnetar.io.interfaces import Loop
 from magnetar.managed_ledger.position import Position
 from magnetar.naming.topic_name import TopicName
 from magnetar.security.principal import BROKER, Principal
+
+MOST_TOPICS = 1000
+"""The most topics that are remembered; a forgotten topic starts at its first partition again."""
 
 
 class AccessMode(IntEnum):
@@ -326,3 +329,38 @@ class OpeningProducer:
     def __init__(self) -> None:
         self.producer: Producer | None = None
         """Set once the topic is loaded."""
+
+
+class ProducerNames:
+    """Names for producers that come without one, unique in the cluster: ``CLUSTER-LIFE-N``."""
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+        self._given = 0
+        self.life = 0
+        """The number of this broker start in the cluster: clients reconnect with names from earlier ones."""
+
+    def next(self) -> str:
+        number = self._given
+        self._given += 1
+        return f"{self._cluster}-{self.life}-{number}"
+
+
+class RequestTurns:
+    """The next partition for messages without a key that are published by requests.
+
+    It has a counter for each of the topics that were published to most recently.
+    """
+
+    def __init__(self) -> None:
+        self._next: dict[TopicName, int] = {}
+
+    def take(self, topic: TopicName, count: int) -> int:
+        """Returns the number of the first of ``count`` messages; its remainder selects the partition."""
+        if not count:
+            return 0
+        turn = self._next.pop(topic, 0)
+        self._next[topic] = turn + count
+        if len(self._next) > MOST_TOPICS:
+            del self._next[next(iter(self._next))]
+        return turn

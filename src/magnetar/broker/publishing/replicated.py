@@ -1,4 +1,4 @@
-"""Publishing by replicators of other clusters: runs of entries, and the decision on each entry."""
+"""Publishing by replicators: of other clusters, with a decision on each entry, and to shadow topics."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from array import array
 from collections.abc import Sequence
 
 from magnetar.broker.publishing.admission import Admission, JudgedPart, Verdict, parts_of
-from magnetar.broker.publishing.deduplication import Deduplication
+from magnetar.broker.publishing.deduplication import DUPLICATE, FRESH, Deduplication
 from magnetar.broker.publishing.producer import Producer, Publish
-from magnetar.broker.publishing.source_positions import DUPLICATE, FRESH
-from magnetar.errors import BrokerError, InternalError, PersistenceFailure
+from magnetar.errors import BrokerError, InternalError, NotAllowed, PersistenceFailure
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.hot_origin import ENCRYPTED, LACKING, MARKER, POSITION, read_origins
@@ -18,16 +17,16 @@ from magnetar.protocol.wire_ids import signed
 
 MARKER_RECEIPT = -(2**63)
 """Replaces ``highest_sequence_id`` in the receipt of a marker."""
-
 _MARKERS = range(10, 14)
 """Marker types of replicated subscriptions (PIP-33)."""
-
 _NOT_DECIDED = "Cannot determine whether the message is a duplicate at this time"
 _NO_POSITION = (
     "Message can not determine whether the message is duplicated due to the acquired messages props were are "
     "invalid"
 )
 """The text is that of Apache Pulsar 4.0, which replicators may know."""
+SHADOW_REFUSES = "Cannot send messages to a shadow topic"
+"""The text is that of Apache Pulsar 4.0."""
 
 
 def is_marker(marker_type: int) -> bool:
@@ -217,3 +216,45 @@ class ReplicatedRun:
 
     def _not_decided(self) -> str:
         return f"[{self.producer.topic.name}][{self.producer.name}]{_NOT_DECIDED}"
+
+
+class PlacedPublish(Publish):
+    """An entry of a shadow topic, with its position: the source topic has stored it."""
+
+    __slots__ = ("position",)
+
+    def __init__(
+        self, producer: Producer, sequence_id: int, position: Position, messages: int, started: float
+    ) -> None:
+        super().__init__(producer, array("q", (sequence_id,)), array("q", (-1,)), messages, started)
+        self.position = position
+        self.completes = False
+
+
+class ShadowAdmission(Admission):
+    """Refuses entries without a position: messages are published to the source topic."""
+
+    def __init__(self) -> None:
+        super().__init__(None, encrypted=False, max_size=0)
+
+    def judge(
+        self,
+        name: str,
+        first: array[int],
+        highest: array[int],
+        buffer: bytes,
+        starts: array[int],
+        ends: array[int],
+        *,
+        chunked: bool,
+    ) -> list[JudgedPart]:
+        """See :meth:`Admission.judge`."""
+        return [JudgedPart(0, len(first), NotAllowed(SHADOW_REFUSES))]
+
+    @property
+    def measures(self) -> bool:
+        return True
+
+    def refusal(self, buffer: bytes, start: int, end: int, *, encrypted: bool) -> BrokerError:
+        """See :meth:`Admission.refusal`."""
+        return NotAllowed(SHADOW_REFUSES)

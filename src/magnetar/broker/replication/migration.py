@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
-from magnetar.broker.flow.departure import Assigned
+from magnetar.broker.flow.connection import Assigned
 from magnetar.broker.policies.clusters import CLUSTERS, policies_path
 from magnetar.broker.policies.store import PolicyStore
 from magnetar.broker.replication.clusters import Ask, Reach

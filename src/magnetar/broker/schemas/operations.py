@@ -17,7 +17,7 @@ class SchemaOperation(Enum):
 
 
 class Operations(Protocol):
-    """Counts requests: :class:`magnetar.broker.flow.schema_operations.SchemaOperations`."""
+    """Counts requests: :class:`magnetar.broker.flow.rates.SchemaOperations`."""
 
     def measured(self, operation: SchemaOperation, schema_id: str) -> AbstractContextManager[None]:
         """Measures one operation, which has failed if an exception leaves the context."""

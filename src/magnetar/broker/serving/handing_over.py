@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
-from magnetar.broker.flow.departure import Assigned
+from magnetar.broker.flow.connection import Assigned
 from magnetar.broker.ownership.brokers import BrokerRecord
 from magnetar.broker.ownership.peers import Beside
 from magnetar.broker.settings import BrokerSettings

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 from magnetar.broker import events
 from magnetar.broker.compaction.compactor import Compactor
 from magnetar.broker.flow.dispatch_rates import DispatchLimiter, LimitedBy
+from magnetar.broker.flow.limits import UnackedLimit
 from magnetar.broker.flow.loop_budget import LoopBudget
-from magnetar.broker.flow.rates import Timings
+from magnetar.broker.flow.rates import SchemaOperations, Timings
 from magnetar.broker.flow.resource_groups import ResourceGroups, SharedLimits
-from magnetar.broker.flow.schema_operations import SchemaOperations
-from magnetar.broker.flow.unacked_limit import UnackedLimit
 from magnetar.broker.namespaces.counts import TopicCounts
 from magnetar.broker.namespaces.creation import TopicCreation
 from magnetar.broker.namespaces.registry import Namespaces

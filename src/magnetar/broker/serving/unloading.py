@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from magnetar.broker.flow.departure import Departure
+from magnetar.broker.flow.connection import Departure
 from magnetar.broker.ownership.contract import Bundle, Ownership
 from magnetar.broker.serving.handing_over import HandingOver
 from magnetar.broker.topics.any_topic import AnyTopic

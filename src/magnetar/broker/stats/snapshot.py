@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from magnetar.broker.flow.lookup_times import LookupEnd
-from magnetar.broker.flow.rates import Distribution, Timings
+from magnetar.broker.flow.rates import Distribution, LookupEnd, Timings
 from magnetar.broker.service import BrokerService
 from magnetar.broker.stats.figures import (
     CacheMetrics,

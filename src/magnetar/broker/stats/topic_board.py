@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from magnetar.broker.flow.history import ALL
+from magnetar.broker.flow.rates import ALL
 from magnetar.broker.service import BrokerService
 from magnetar.broker.stats.topic_lines import Line, look, replication_lags
 from magnetar.errors import BrokerError, NamespaceNotFound, TooManyRequests

@@ -11,7 +11,7 @@ from typing import Protocol
 from magnetar.broker import events
 from magnetar.broker.dispatch.contract import AnyConsumer, DispatchSettings, DispatchTopic
 from magnetar.broker.dispatch.waiting import MOVING, NO_CONSUMER, Reason, Waiting
-from magnetar.broker.flow.departure import Assigned, Departure
+from magnetar.broker.flow.connection import Assigned, Departure
 from magnetar.broker.flow.loop_budget import RUN_PRICE
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.subscriptions.cursor_kinds import subscription_kind

@@ -14,7 +14,7 @@ from magnetar.broker.dispatch.non_persistent import (
     NonPersistentKeyShared,
     NonPersistentShared,
 )
-from magnetar.broker.flow.departure import Assigned
+from magnetar.broker.flow.connection import Assigned
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.subscriptions.base import (
     BaseSubscription,

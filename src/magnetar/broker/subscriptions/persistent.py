@@ -16,7 +16,7 @@ from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
 from magnetar.broker.dispatch.shared import SharedDispatcher
 from magnetar.broker.dispatch.single import FailoverDispatcher, SingleConsumerDispatcher
-from magnetar.broker.flow.departure import Assigned
+from magnetar.broker.flow.connection import Assigned
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.subscriptions.base import (
     BaseSubscription,

@@ -10,7 +10,7 @@ from typing import Any
 
 from magnetar.broker.policies.records import Record
 from magnetar.broker.policies.store import CHANGE_EVENTS
-from magnetar.broker.publishing.producer_names import ProducerNames
+from magnetar.broker.publishing.producer import ProducerNames
 from magnetar.broker.schemas.data import SchemaData, SchemaType, version_bytes
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.topics.any_topic import persistent

@@ -14,12 +14,11 @@ from typing import Any, Generic, TypeVar
 from magnetar.broker import events
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.dispatch.filters import FindFilters, no_filters
-from magnetar.broker.flow.departure import Assigned, Departure
+from magnetar.broker.flow.connection import Assigned, Departure
 from magnetar.broker.flow.loop_budget import LoopBudget
-from magnetar.broker.flow.publish_rates import PublishLimiter, publish_limiter
+from magnetar.broker.flow.rate_limits import PublishLimiter, publish_limiter, subscribe_limiter
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.flow.resource_groups import ResourceGroup, SharedLimits
-from magnetar.broker.flow.subscribe_rates import subscribe_limiter
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.publishing.admission import Admission
 from magnetar.broker.publishing.broker_entry_metadata import BrokerEntryMetadataSettings

@@ -7,7 +7,7 @@ are redirected when they have acknowledged everything.
 
 from __future__ import annotations
 
-from magnetar.broker.flow.departure import Assigned
+from magnetar.broker.flow.connection import Assigned
 from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.persistent import Topic

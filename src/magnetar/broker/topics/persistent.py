@@ -12,21 +12,20 @@ from magnetar.broker import events
 from magnetar.broker.compaction.compactor import Compactor
 from magnetar.broker.compaction.topic_compaction import TopicCompaction
 from magnetar.broker.flow.dispatch_rates import Throttle
+from magnetar.broker.flow.limits import UnackedLimit
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.rates import ENTRY_SIZE_BOUNDS, LATENCY_BOUNDS_MS, Distribution, Rate
 from magnetar.broker.flow.resource_groups import SharedLimits
-from magnetar.broker.flow.unacked_limit import UnackedLimit
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.publishing.broker_entry_metadata import (
     BrokerEntryMetadataWriter,
     bytes_in_front,
     recovered_writer,
 )
-from magnetar.broker.publishing.deduplication import Deduplication
+from magnetar.broker.publishing.deduplication import Deduplication, SourcePositions
 from magnetar.broker.publishing.exclusive_access import EPOCH_PROPERTY
 from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.publishing.producer import Producer, Publish
-from magnetar.broker.publishing.source_positions import SourcePositions
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION, DEDUPLICATION, kind_of
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.base import BaseTopic, TopicSettings

@@ -5,8 +5,8 @@ from __future__ import annotations
 from array import array
 from collections import deque
 
-from magnetar.broker.publishing.placed import SHADOW_REFUSES, PlacedPublish, ShadowAdmission
 from magnetar.broker.publishing.producer import Publish
+from magnetar.broker.publishing.replicated import SHADOW_REFUSES, PlacedPublish, ShadowAdmission
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import NotAllowed, PersistenceFailure, ServiceNotReady
 from magnetar.managed_ledger.append import Append

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from magnetar.broker.compaction.compacted_ledger import CompactedLedger
-from magnetar.broker.flow.departure import Assigned
+from magnetar.broker.flow.connection import Assigned
 from magnetar.broker.publishing.producer import AccessMode, Producer, Publish
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import BrokerError

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
-from magnetar.broker.flow.history import ALL, RateHistory
-from magnetar.broker.flow.rates import Rate
+from magnetar.broker.flow.rates import ALL, Rate, RateHistory
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.base import BaseTopic
