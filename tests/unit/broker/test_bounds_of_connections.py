@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from peers import TOPIC, Brokers, Peer, subscribe_frame
 
-from magnetar.broker.connections.requests import MOST_OPENING
+from magnetar.broker.connections.answers import MOST_OPENING
 from magnetar.errors import ServerErrorCode
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 

@@ -8,7 +8,7 @@ from replicating import Replicator, replicated
 
 from magnetar.broker.connections.session import SessionState
 from magnetar.broker.flow.connection import Assigned
-from magnetar.broker.topics.moving import move
+from magnetar.broker.topics.any_topic import move
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.frames import encode_command
 from magnetar.protocol.pulsar_api_pb2 import (

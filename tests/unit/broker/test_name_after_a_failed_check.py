@@ -6,7 +6,7 @@ import pytest
 from peers import TOPIC
 from secured import Secured
 
-from magnetar.broker.connections.rules import Standing
+from magnetar.broker.connections.permissions import Standing
 from magnetar.metadata.interface import MetadataUnavailable
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from magnetar.broker.connections import rules
+from magnetar.broker.connections import permissions
 from magnetar.broker.connections.handlers import TABLE
 from magnetar.http.endpoints.table import ENDPOINTS
 from magnetar.http.routing import Endpoint
@@ -18,25 +18,25 @@ _TESTS = Path(__file__).parents[2]
 _MATRIX = _TESTS / "integration" / "access_matrix" / "apache.tsv"
 
 WITHOUT_A_RULE = {
-    "ACK": rules.HELD,
-    "ADD_PARTITION_TO_TXN": rules.REFUSED,
-    "ADD_SUBSCRIPTION_TO_TXN": rules.REFUSED,
-    "AUTH_RESPONSE": rules.SESSION,
-    "CLOSE_CONSUMER": rules.HELD,
-    "CLOSE_PRODUCER": rules.HELD,
-    "CONNECT": rules.SESSION,
-    "CONSUMER_STATS": rules.HELD,
-    "END_TXN": rules.REFUSED,
-    "END_TXN_ON_PARTITION": rules.REFUSED,
-    "END_TXN_ON_SUBSCRIPTION": rules.REFUSED,
-    "FLOW": rules.HELD,
-    "NEW_TXN": rules.REFUSED,
-    "PING": rules.SESSION,
-    "PONG": rules.SESSION,
-    "REDELIVER_UNACKNOWLEDGED_MESSAGES": rules.HELD,
-    "SEND": rules.HELD,
-    "TC_CLIENT_CONNECT_REQUEST": rules.REFUSED,
-    "WATCH_TOPIC_LIST_CLOSE": rules.HELD,
+    "ACK": permissions.HELD,
+    "ADD_PARTITION_TO_TXN": permissions.REFUSED,
+    "ADD_SUBSCRIPTION_TO_TXN": permissions.REFUSED,
+    "AUTH_RESPONSE": permissions.SESSION,
+    "CLOSE_CONSUMER": permissions.HELD,
+    "CLOSE_PRODUCER": permissions.HELD,
+    "CONNECT": permissions.SESSION,
+    "CONSUMER_STATS": permissions.HELD,
+    "END_TXN": permissions.REFUSED,
+    "END_TXN_ON_PARTITION": permissions.REFUSED,
+    "END_TXN_ON_SUBSCRIPTION": permissions.REFUSED,
+    "FLOW": permissions.HELD,
+    "NEW_TXN": permissions.REFUSED,
+    "PING": permissions.SESSION,
+    "PONG": permissions.SESSION,
+    "REDELIVER_UNACKNOWLEDGED_MESSAGES": permissions.HELD,
+    "SEND": permissions.HELD,
+    "TC_CLIENT_CONNECT_REQUEST": permissions.REFUSED,
+    "WATCH_TOPIC_LIST_CLOSE": permissions.HELD,
 }
 """What needs no permission of its own, and why."""
 

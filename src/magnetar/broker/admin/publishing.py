@@ -14,9 +14,8 @@ from magnetar.broker.ownership.contract import Asked, Owner
 from magnetar.broker.schemas.data import SchemaData, version_bytes
 from magnetar.broker.schemas.written_contents import WrittenContents
 from magnetar.broker.service import BrokerService
-from magnetar.broker.topics.any_topic import AnyTopic
-from magnetar.broker.topics.moving import check_not_moved
-from magnetar.broker.topics.request_producer import Outcome, RequestProducer
+from magnetar.broker.topics.any_topic import AnyTopic, check_not_moved
+from magnetar.broker.topics.within import Outcome, RequestProducer
 from magnetar.errors import (
     BrokerError,
     InvalidRequest,

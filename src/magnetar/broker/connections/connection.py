@@ -13,11 +13,11 @@ from functools import partial
 from typing import Any
 
 from magnetar.broker.connections import answers
+from magnetar.broker.connections.answers import Requests
+from magnetar.broker.connections.permissions import ask_again
 from magnetar.broker.connections.publishing import Publishing
 from magnetar.broker.connections.reading import ACKS, BAD_SEND, FLOW, NOTHING, SENDS, Reader
-from magnetar.broker.connections.requests import Requests
 from magnetar.broker.connections.session import Session, SessionState
-from magnetar.broker.connections.standing import ask_again
 from magnetar.broker.consumers.consumer import Consumer
 from magnetar.broker.flow.connection import Assigned
 from magnetar.broker.flow.keep_alive import KeepAlive

@@ -17,7 +17,7 @@ from magnetar.broker.publishing.replicated import (
     holds_back,
     is_marker,
 )
-from magnetar.broker.topics.markers import Marker
+from magnetar.broker.topics.entries import Marker
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import BrokerError, EncryptionRequired, NotAllowed
 from magnetar.protocol.hot_codec import SendRun

@@ -6,9 +6,8 @@ import heapq
 import logging
 from collections.abc import Callable
 
-from magnetar.broker.delays.index import KIND, DelayIndex
-from magnetar.broker.delays.positions import WaitingPositions
-from magnetar.broker.delays.records import RECORD_BYTES, behind, hash_of, pack, position_of, time_of
+from magnetar.broker.delays.index import KIND, DelayIndex, WaitingPositions
+from magnetar.broker.delays.runs import RECORD_BYTES, behind, hash_of, pack, position_of, time_of
 from magnetar.invariants import must
 from magnetar.io.interfaces import Cancellable, Clock, Loop, Task
 from magnetar.io.slices import each

@@ -13,8 +13,7 @@ from magnetar.broker.explaining.rates import bounds_of, in_settings, raise_publi
 from magnetar.broker.flow.rate_limits import PublishLimiter
 from magnetar.broker.publishing.hindrances import Hindrance, Refusal
 from magnetar.broker.service import BrokerService
-from magnetar.broker.topics.any_topic import AnyTopic
-from magnetar.broker.topics.moving import moved_text
+from magnetar.broker.topics.any_topic import AnyTopic, moved_text
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.upkeep.backlog_quotas import Quota, backlog_bytes, slowest
 from magnetar.ledger.interface import LedgerError

@@ -15,8 +15,7 @@ from magnetar.broker.policies.store import PolicyStore
 from magnetar.broker.replication.clusters import Ask, Reach
 from magnetar.broker.replication.settings import ReplicationSettings
 from magnetar.broker.subscriptions.cursor_kinds import SUBSCRIPTION
-from magnetar.broker.topics.any_topic import AnyTopic
-from magnetar.broker.topics.moving import move
+from magnetar.broker.topics.any_topic import AnyTopic, move
 from magnetar.errors import BrokerError, NotFound
 from magnetar.io.interfaces import Loop
 from magnetar.ledger.interface import LedgerError

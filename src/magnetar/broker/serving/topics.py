@@ -32,10 +32,10 @@ from magnetar.broker.serving.recoveries import Recoveries
 from magnetar.broker.serving.unloading import Unloads
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.any_topic import AnyTopic, persistent
+from magnetar.broker.topics.applied_policies import retention_settings
 from magnetar.broker.topics.base import BaseTopic
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
-from magnetar.broker.topics.retained import retention_settings
 from magnetar.broker.topics.shadow import ShadowTopic, topic_class
 from magnetar.errors import (
     BrokerError,

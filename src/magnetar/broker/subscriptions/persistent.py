@@ -18,12 +18,7 @@ from magnetar.broker.dispatch.shared import SharedDispatcher
 from magnetar.broker.dispatch.single import FailoverDispatcher, SingleConsumerDispatcher
 from magnetar.broker.flow.connection import Assigned
 from magnetar.broker.flow.rates import Rate
-from magnetar.broker.subscriptions.base import (
-    BaseSubscription,
-    BatchAck,
-    SubscriptionType,
-)
-from magnetar.broker.subscriptions.carrying import Carrying, Marks
+from magnetar.broker.subscriptions.base import BaseSubscription, BatchAck, SubscriptionType
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION
 from magnetar.errors import ServiceNotReady
 from magnetar.invariants import must
@@ -34,14 +29,9 @@ from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
 from magnetar.protocol.hot_codec import AckRun
 
 log = logging.getLogger(__name__)
-
-
 REPLICATED = "pulsar.replicated.subscription"
 """Property of a cursor, 1 if its subscription is marked as replicated."""
-
 Dispatcher = SingleConsumerDispatcher | ManyConsumersDispatcher[Any]
-
-
 _DISPATCHERS: dict[SubscriptionType, Callable[[DispatchedSubscription], Dispatcher]] = {
     SubscriptionType.Exclusive: SingleConsumerDispatcher,
     SubscriptionType.Failover: FailoverDispatcher,
@@ -492,3 +482,31 @@ class Subscription(BaseSubscription):
         if self.cursor.durable and not self.topic.closing:
             known = self.topic.managed_ledger.cursors.get(self.name)
             must(known is self.cursor or self.ending, self.name, "has a cursor that its topic does not know")
+
+
+class Carrying(Protocol):
+    """Reports the position of a replicated subscription to other clusters; implemented in a higher layer."""
+
+    @property
+    def snapshots(self) -> int:
+        """The number of snapshots that the subscription has not passed yet."""
+        ...
+
+    @property
+    def hindrance(self) -> str:
+        """Why the subscription does not move in other clusters, as a sentence; empty: no reason is known."""
+        ...
+
+    def met(self, entry: bytes) -> None:
+        """The dispatcher has read a marker."""
+        ...
+
+    def moved(self) -> None:
+        """The mark-delete position may have moved."""
+        ...
+
+
+class Marks(Protocol):
+    def subscriptions_changed(self) -> None:
+        """A subscription was marked as replicated, or no longer is."""
+        ...

@@ -1,16 +1,31 @@
-"""Topics of either kind."""
+"""Topics of either kind: the schemas of their clients, and their move to another cluster (PIP-188)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TypeVar
 
+from magnetar.broker.flow.connection import Assigned
+from magnetar.broker.publishing.hindrances import Hindrance
+from magnetar.broker.schemas.data import NO_VERSION, SchemaData, SchemaType, version_bytes
+from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
-from magnetar.errors import PersistentTopicRequired
+from magnetar.errors import (
+    BrokerError,
+    IncompatibleSchema,
+    PersistentTopicRequired,
+    ServiceNotReady,
+    TopicMigrated,
+)
+from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.errors import ManagedLedgerError
+from magnetar.metadata.interface import MetadataError
 
 AnyTopic = Topic | NonPersistentTopic
 T = TypeVar("T", bound=AnyTopic)
+_MIGRATED = "migrated"
+"""Property of the managed ledger of a migrated topic, as Apache Pulsar writes it."""
 
 
 def persistent(topic: AnyTopic) -> Topic:
@@ -32,3 +47,116 @@ def still_open(topics: Sequence[T]) -> Sequence[T]:
     for topic in topics:
         topic.check_open()
     return topics
+
+
+async def for_producer(registry: SchemaRegistry, topic: AnyTopic, schema: SchemaData | None) -> bytes:
+    """Returns the version that a producer publishes with; a new schema is added.
+
+    :param schema: None if the producer declares none
+    :raises IncompatibleSchema: the topic's policies do not allow the schema
+    :raises InvalidSchemaData: the schema is invalid
+    """
+    try:
+        return await _version_of(registry, topic, schema)
+    except IncompatibleSchema as error:
+        topic.hindered(Hindrance.SCHEMA_INCOMPATIBLE, str(error))
+        raise
+
+
+async def _version_of(registry: SchemaRegistry, topic: AnyTopic, schema: SchemaData | None) -> bytes:
+    schema_id = topic.schema_path
+    policies = topic.policies
+    if schema is None:
+        if policies.schema_validation and await registry.get(schema_id) is not None:
+            raise IncompatibleSchema(
+                "Producers cannot connect or send message without a schema to topics with a schema "
+                "when SchemaValidationEnforced is enabled"
+            )
+        return NO_VERSION
+    version = await registry.put_if_absent(
+        schema_id, schema, policies.schema_compatibility, may_add=policies.auto_update_schema
+    )
+    return version_bytes(version)
+
+
+async def for_consumer(registry: SchemaRegistry, topic: AnyTopic, schema: SchemaData | None) -> None:
+    """Checks a consumer's schema; on an unused topic it becomes the topic's schema.
+
+    :raises IncompatibleSchema: the consumer cannot read the topic
+    :raises InvalidSchemaData: the schema is invalid
+    """
+    if schema is None or schema.type is SchemaType.AUTO_CONSUME:
+        return
+    if await registry.get(topic.schema_path) is None and _is_idle(topic):
+        await _version_of(registry, topic, schema)
+        return
+    await registry.check_consumer(topic.schema_path, schema, topic.policies.schema_compatibility)
+
+
+def _is_idle(topic: AnyTopic) -> bool:
+    """Whether the topic has no producers, no consumers with a schema, and no messages."""
+    if topic.producers or topic.stored_bytes:
+        return False
+    return all(
+        consumer.takes_any_schema
+        for subscription in topic.subscriptions.values()
+        for consumer in subscription.consumers
+    )
+
+
+async def move(topic: AnyTopic, there: Assigned) -> None:
+    """Terminates a topic in this cluster and redirects its clients to another one; producers get their
+    receipts first.
+
+    A topic that has moved accepts no messages any more. Its producers are redirected when every replicator
+    has sent everything that was published, so that what they publish in the other cluster comes after it.
+    Its consumers are redirected when they have acknowledged everything.
+
+    :raises LedgerError, ManagedLedgerError, MetadataError: the topic cannot be terminated, and stays in use
+        here
+    """
+    topic.moved = there
+    await topic.close_producers_in_order()
+    if isinstance(topic, Topic):
+        try:
+            if topic.managed_ledger.properties.get(_MIGRATED) != "true":
+                await topic.managed_ledger.set_properties({_MIGRATED: "true"})
+            await topic.terminate()
+        except (BrokerError, LedgerError, ManagedLedgerError, MetadataError):
+            topic.moved = None
+            raise
+    else:
+        for subscription in list(topic.subscriptions.values()):
+            subscription.check_end_of_topic()
+
+
+def check_not_moved(topic: AnyTopic) -> None:
+    """Checks a topic before a producer is admitted.
+
+    :raises TopicMigrated: clients are redirected to another cluster
+    :raises ServiceNotReady: they will be, when its replicators have sent what was published here
+    """
+    there = topic.moved
+    if there is None:
+        return
+    text = moved_text(topic, there)
+    topic.hindered(Hindrance.MIGRATED, text)
+    if _unreplicated(topic):
+        raise ServiceNotReady(text)
+    raise TopicMigrated(text, there.url, there.url_tls)
+
+
+def moved_text(topic: AnyTopic, there: Assigned) -> str:
+    """Returns where the topic is, and what producers wait for if they are not redirected yet."""
+    text = f"The topic has moved to {there.url or there.url_tls}"
+    backlog = _unreplicated(topic)
+    if backlog:
+        left = "1 remaining entry" if backlog == 1 else f"{backlog:,} remaining entries"
+        text += f"; producers are redirected when the replicators have sent the {left}"
+    return text
+
+
+def _unreplicated(topic: AnyTopic) -> int:
+    if not isinstance(topic, Topic):
+        return 0
+    return sum(replicator.backlog() for replicator in topic.replicators.values())

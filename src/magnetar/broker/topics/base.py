@@ -28,8 +28,7 @@ from magnetar.broker.publishing.hindrances import Hindrance, Refusals
 from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.subscriptions.base import BaseSubscription
 from magnetar.broker.subscriptions.cursor_kinds import check_new_subscription
-from magnetar.broker.topics.dispatching import dispatch_settings
-from magnetar.broker.topics.producer_caps import of_host, reached_by_producer
+from magnetar.broker.topics.applied_policies import dispatch_settings, of_host, reached_by_producer
 from magnetar.errors import (
     ConsumerBusy,
     NotAllowed,

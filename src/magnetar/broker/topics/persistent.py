@@ -28,12 +28,10 @@ from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION, DEDUPLICATION, kind_of
 from magnetar.broker.subscriptions.persistent import Subscription
+from magnetar.broker.topics.applied_policies import TopicDispatchRates, retention_settings
 from magnetar.broker.topics.base import BaseTopic, TopicSettings
-from magnetar.broker.topics.dispatch_rates import TopicDispatchRates
-from magnetar.broker.topics.entries import first_published_at, last_message
-from magnetar.broker.topics.markers import TopicMarkers
+from magnetar.broker.topics.entries import TopicMarkers, first_published_at, last_message
 from magnetar.broker.topics.replicating import Replicating
-from magnetar.broker.topics.retained import retention_settings
 from magnetar.errors import (
     BrokerError,
     NotAllowed,

@@ -7,10 +7,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from magnetar.broker import events
-from magnetar.broker.connections import answers, rules
+from magnetar.broker.connections import answers, permissions
 from magnetar.broker.connections.connection import Connection
-from magnetar.broker.connections.handlers import consumers, lookups, producers, schemas, session
-from magnetar.broker.connections.rules import Rule
+from magnetar.broker.connections.handlers import consumers, producers, queries, session
+from magnetar.broker.connections.permissions import Rule
 from magnetar.broker.translation import to_broker_error
 from magnetar.errors import BrokerError, InternalError, NotAllowed
 from magnetar.lazy_dataclass import dataclass
@@ -85,45 +85,47 @@ def _refuse(field: str, what: str) -> Command:
         events.refused(field, connection.address, str(refusal))
         connection.send_error(request_id, refusal)
 
-    return Command(refuse, rules.REFUSED)
+    return Command(refuse, permissions.REFUSED)
 
 
 _TRANSACTIONS = "Transactions"
 
 TABLE: dict[int, Command] = {
-    BaseCommand.CONNECT: Command(session.connect, rules.SESSION),
-    BaseCommand.PING: Command(session.ping, rules.SESSION),
-    BaseCommand.PONG: Command(session.pong, rules.SESSION),
-    BaseCommand.AUTH_RESPONSE: Command(session.auth_response, rules.SESSION),
+    BaseCommand.CONNECT: Command(session.connect, permissions.SESSION),
+    BaseCommand.PING: Command(session.ping, permissions.SESSION),
+    BaseCommand.PONG: Command(session.pong, permissions.SESSION),
+    BaseCommand.AUTH_RESPONSE: Command(session.auth_response, permissions.SESSION),
     BaseCommand.PARTITIONED_METADATA: _request(
-        "partitionMetadata", lookups.partitioned_metadata, rules.LOOKUP, answers.partitions_failure
+        "partitionMetadata", queries.partitioned_metadata, permissions.LOOKUP, answers.partitions_failure
     ),
-    BaseCommand.LOOKUP: _request("lookupTopic", lookups.lookup, rules.LOOKUP, answers.lookup_failure),
+    BaseCommand.LOOKUP: _request("lookupTopic", queries.lookup, permissions.LOOKUP, answers.lookup_failure),
     BaseCommand.GET_TOPICS_OF_NAMESPACE: _request(
-        "getTopicsOfNamespace", lookups.topics_of_namespace, rules.TOPICS
+        "getTopicsOfNamespace", queries.topics_of_namespace, permissions.TOPICS
     ),
-    BaseCommand.PRODUCER: _request("producer", producers.open_producer, rules.PRODUCER, asks=False),
-    BaseCommand.CLOSE_PRODUCER: _request("close_producer", producers.close_producer, rules.HELD),
-    BaseCommand.SEND: Command(producers.send_slowly, rules.HELD),
-    BaseCommand.SUBSCRIBE: _request("subscribe", consumers.subscribe, rules.SUBSCRIBE, asks=False),
-    BaseCommand.FLOW: Command(consumers.flow, rules.HELD),
-    BaseCommand.ACK: Command(consumers.acknowledge, rules.HELD),
-    BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: Command(consumers.redeliver, rules.HELD),
-    BaseCommand.UNSUBSCRIBE: _request("unsubscribe", consumers.unsubscribe, rules.UNSUBSCRIBE),
-    BaseCommand.CLOSE_CONSUMER: _request("close_consumer", consumers.close_consumer, rules.HELD),
-    BaseCommand.SEEK: _request("seek", consumers.seek, rules.SEEK),
+    BaseCommand.PRODUCER: _request("producer", producers.open_producer, permissions.PRODUCER, asks=False),
+    BaseCommand.CLOSE_PRODUCER: _request("close_producer", producers.close_producer, permissions.HELD),
+    BaseCommand.SEND: Command(producers.send_slowly, permissions.HELD),
+    BaseCommand.SUBSCRIBE: _request("subscribe", consumers.subscribe, permissions.SUBSCRIBE, asks=False),
+    BaseCommand.FLOW: Command(consumers.flow, permissions.HELD),
+    BaseCommand.ACK: Command(consumers.acknowledge, permissions.HELD),
+    BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: Command(consumers.redeliver, permissions.HELD),
+    BaseCommand.UNSUBSCRIBE: _request("unsubscribe", consumers.unsubscribe, permissions.UNSUBSCRIBE),
+    BaseCommand.CLOSE_CONSUMER: _request("close_consumer", consumers.close_consumer, permissions.HELD),
+    BaseCommand.SEEK: _request("seek", consumers.seek, permissions.SEEK),
     BaseCommand.GET_LAST_MESSAGE_ID: _request(
-        "getLastMessageId", consumers.last_message_id, rules.LAST_MESSAGE
+        "getLastMessageId", consumers.last_message_id, permissions.LAST_MESSAGE
     ),
-    BaseCommand.CONSUMER_STATS: Command(consumers.consumer_stats, rules.HELD),
+    BaseCommand.CONSUMER_STATS: Command(consumers.consumer_stats, permissions.HELD),
     BaseCommand.GET_SCHEMA: _request(
-        "getSchema", schemas.get_schema, rules.GET_SCHEMA, answers.schema_failure
+        "getSchema", queries.get_schema, permissions.GET_SCHEMA, answers.schema_failure
     ),
     BaseCommand.GET_OR_CREATE_SCHEMA: _request(
-        "getOrCreateSchema", schemas.get_or_create_schema, rules.ADD_SCHEMA, answers.made_schema_failure
+        "getOrCreateSchema", queries.get_or_create_schema, permissions.ADD_SCHEMA, answers.made_schema_failure
     ),
-    BaseCommand.WATCH_TOPIC_LIST: _request("watchTopicList", lookups.watch_topic_list, rules.TOPICS),
-    BaseCommand.WATCH_TOPIC_LIST_CLOSE: _request("watchTopicListClose", lookups.close_topic_list, rules.HELD),
+    BaseCommand.WATCH_TOPIC_LIST: _request("watchTopicList", queries.watch_topic_list, permissions.TOPICS),
+    BaseCommand.WATCH_TOPIC_LIST_CLOSE: _request(
+        "watchTopicListClose", queries.close_topic_list, permissions.HELD
+    ),
     BaseCommand.TC_CLIENT_CONNECT_REQUEST: _refuse("tcClientConnectRequest", _TRANSACTIONS),
     BaseCommand.NEW_TXN: _refuse("newTxn", _TRANSACTIONS),
     BaseCommand.ADD_PARTITION_TO_TXN: _refuse("addPartitionToTxn", _TRANSACTIONS),

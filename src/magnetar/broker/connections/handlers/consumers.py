@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from magnetar.broker.connections import rules
+from magnetar.broker.connections import permissions
 from magnetar.broker.connections.connection import Connection
 from magnetar.broker.consumers.consumer import MAX_BATCH, Consumer, RangedConsumer
 from magnetar.broker.consumers.key_ranges import KeySharedMode, KeySharedPolicy
@@ -15,10 +15,9 @@ from magnetar.broker.schemas.data import SchemaType, from_wire
 from magnetar.broker.subscriptions.base import BaseSubscription, BatchAck, SubscriptionType
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION
 from magnetar.broker.subscriptions.persistent import Subscription
-from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.broker.topics.any_topic import AnyTopic, for_consumer
 from magnetar.broker.topics.entries import iso_time
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
-from magnetar.broker.topics.schemas import for_consumer
 from magnetar.errors import (
     BrokerError,
     ConsumerBusy,
@@ -93,7 +92,7 @@ async def subscribe(connection: Connection, request: CommandSubscribe) -> None:
 async def _subscribe(connection: Connection, request: CommandSubscribe, opening: object) -> None:
     broker, principal = connection.broker, connection.session.principal
     name = broker.parse_topic(request.topic)
-    standing = rules.Standing(connection, rules.SUBSCRIBE, request)
+    standing = permissions.Standing(connection, permissions.SUBSCRIBE, request)
     await standing.check()
     kind = _kind(request)
     if request.read_compacted and kind not in (SubscriptionType.Exclusive, SubscriptionType.Failover):

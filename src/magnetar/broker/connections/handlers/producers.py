@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from magnetar.broker.connections import answers, rules
+from magnetar.broker.connections import answers, permissions
 from magnetar.broker.connections.connection import Connection
-from magnetar.broker.connections.standing import guard
+from magnetar.broker.connections.permissions import guard
 from magnetar.broker.publishing.producer import AccessMode, OpeningProducer, Producer
 from magnetar.broker.schemas.data import from_wire
-from magnetar.broker.topics.moving import check_not_moved
-from magnetar.broker.topics.schemas import for_producer
+from magnetar.broker.topics.any_topic import check_not_moved, for_producer
 from magnetar.broker.topics.shadow import ShadowTopic
 from magnetar.errors import (
     AuthorizationFailure,
@@ -61,7 +60,7 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
     broker, principal = connection.broker, connection.session.principal
     producer_id = signed(request.producer_id)
     name = broker.parse_topic(request.topic)
-    standing = rules.Standing(connection, rules.PRODUCER, request)
+    standing = permissions.Standing(connection, permissions.PRODUCER, request)
     await standing.check()
     if request.txn_enabled:
         raise NotAllowed("Transactions are not supported by this broker yet")

@@ -31,7 +31,7 @@ from magnetar.broker.replication.subscriptions.round_trips import PendingSnapsho
 from magnetar.broker.replication.subscriptions.settings import SnapshotFigures, SubscriptionSettings
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION, check_new_subscription
 from magnetar.broker.subscriptions.persistent import Subscription
-from magnetar.broker.topics.markers import Marker
+from magnetar.broker.topics.entries import Marker
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.within import NoConnection
 from magnetar.errors import BrokerError, ServiceNotReady, TopicTerminated

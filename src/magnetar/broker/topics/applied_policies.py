@@ -1,0 +1,190 @@
+"""What a topic's policies mean for it: dispatching and its rates, retention, limits of producers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Protocol
+
+from magnetar.broker.dispatch.contract import DispatchSettings
+from magnetar.broker.dispatch.filters import EntryFilter, FindFilters, UnknownFilter
+from magnetar.broker.flow.dispatch_rates import DispatchLimiter, LimitedBy, Published, Throttle
+from magnetar.broker.flow.resource_groups import ResourceGroup, SharedLimits
+from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.values import DispatchRate, Retention
+from magnetar.broker.publishing.producer import Producer
+from magnetar.io.interfaces import Clock
+from magnetar.io.wheel import TimerWheel
+from magnetar.managed_ledger.settings import RetentionSettings
+
+log = logging.getLogger(__name__)
+
+
+class _Settings(Protocol):
+    """Settings of all topics."""
+
+    @property
+    def dispatch(self) -> DispatchSettings: ...
+    @property
+    def override_filters(self) -> bool: ...
+    @property
+    def find_filters(self) -> FindFilters: ...
+
+
+def dispatch_settings(topic: str, settings: _Settings, policies: EffectivePolicies) -> DispatchSettings:
+    """How a topic's messages are dispatched, from the broker's settings and the topic's policies.
+
+    :param topic: the full name, for the log
+    """
+    return replace(
+        settings.dispatch,
+        max_unacked_per_consumer=policies.max_unacked_per_consumer,
+        max_unacked_per_subscription=policies.max_unacked_per_subscription,
+        pause_on_ack_state=policies.pause_on_ack_state,
+        filters=_filters(topic, settings, policies.entry_filters),
+        delays=replace(
+            settings.dispatch.delays,
+            active=policies.delayed_delivery.active,
+            tick_ms=policies.delayed_delivery.tick_ms,
+        ),
+    )
+
+
+def _filters(topic: str, settings: _Settings, names: Sequence[str]) -> Sequence[EntryFilter]:
+    if not names or not settings.override_filters:
+        return settings.dispatch.filters
+    try:
+        return settings.find_filters(names)
+    except UnknownFilter as error:
+        # The filter existed when the policy was set.
+        log.error(
+            "cannot use the entry filters of the topic; using those of the broker",
+            extra={"topic": topic, "error": str(error)},
+        )
+        return settings.dispatch.filters
+
+
+class TopicDispatchRates:
+    """The dispatch rate limiters of one topic, and those that apply to each of its subscriptions.
+
+    A limiter is made when a rate is first limited, and stays.
+    """
+
+    def __init__(
+        self, wheel: TimerWheel, clock: Clock, published: Published, shared: SharedLimits | None
+    ) -> None:
+        """:param shared: limits that are shared with other topics; None: there are none"""
+        self._wheel = wheel
+        self._clock = clock
+        self._published = published
+        self._shared = shared
+        self._topic: DispatchLimiter | None = None
+        self._own: dict[str, DispatchLimiter] = {}
+        self._policies = EffectivePolicies()
+        self._group: ResourceGroup | None = None
+
+    def use(self, policies: EffectivePolicies, group: ResourceGroup | None) -> None:
+        """Applies policies."""
+        self._policies = policies
+        self._group = group
+        self._topic = self._fitted(self._topic, LimitedBy.TOPIC, policies.dispatch_rate)
+
+    def _fitted(
+        self, limiter: DispatchLimiter | None, kind: LimitedBy, rate: DispatchRate
+    ) -> DispatchLimiter | None:
+        if limiter is not None:
+            limiter.use(rate)
+        elif rate.limited:
+            limiter = DispatchLimiter(self._wheel, self._clock, kind, rate, self._published)
+        return limiter
+
+    def throttle(self, name: str, known: Throttle | None, make: Callable[[], Throttle]) -> Throttle | None:
+        """Returns the throttle of the subscription with that name; None: its rate is not limited.
+
+        :param known: its previous throttle
+        :param make: makes a throttle without limiters
+        """
+        policies = self._policies
+        rate = policies.subscription_dispatch_rates.get(name, policies.subscription_dispatch_rate)
+        own = self._fitted(self._own.get(name), LimitedBy.SUBSCRIPTION, rate)
+        if own is not None:
+            self._own[name] = own
+        limiters = [each for each in (own, self._topic) if each is not None and each.limited]
+        if self._group is not None:
+            limiters.append(self._group.dispatch)
+        if self._shared is not None and self._shared.dispatch.limited:
+            limiters.append(self._shared.dispatch)
+        if not limiters:
+            if known is not None:
+                known.use(())
+            return None
+        throttle = known or make()
+        throttle.use(limiters)
+        return throttle
+
+    def forget(self, name: str) -> None:
+        """Drops the limiters of a subscription that has ended."""
+        self._own.pop(name, None)
+
+    def check(self) -> None:
+        """:raises BrokenInvariant: something waits that will never be woken"""
+        for limiter in (self._topic, *self._own.values()):
+            if limiter is not None:
+                limiter.check()
+
+
+@lru_cache(maxsize=1024)
+def retention_settings(retention: Retention) -> RetentionSettings:
+    """Converts a topic's retention policy to the settings of its managed ledger.
+
+    Topics with the same policy share one object.
+    """
+    return RetentionSettings(
+        retention.minutes * 60_000 if retention.minutes >= 0 else -1,
+        retention.megabytes << 20 if retention.megabytes >= 0 else -1,
+    )
+
+
+class _LimitsOfProducers(Protocol):
+    @property
+    def max_same_address_producers(self) -> int: ...
+
+
+class Capped(Protocol):
+    """A topic of either kind, as the limits of its producers need it."""
+
+    full_name: str
+    policies: EffectivePolicies
+
+    @property
+    def settings(self) -> _LimitsOfProducers: ...
+    @property
+    def producers(self) -> Mapping[str, Producer]: ...
+    def local_producers(self) -> Collection[Producer]: ...
+
+
+class Addressed(Protocol):
+    @property
+    def address(self) -> str: ...
+
+
+def of_host(address: str, clients: Iterable[Addressed]) -> int:
+    """Returns how many of the clients are connected from the host of an address."""
+    host = address.rpartition(":")[0]
+    return sum(client.address.rpartition(":")[0] == host for client in clients)
+
+
+def reached_by_producer(topic: Capped, producer: Producer) -> str:
+    """Returns the limit that keeps a producer out, or an empty string. Replicators of other clusters are not
+    limited."""
+    if producer.remote_cluster is not None:
+        return ""
+    cap, local = topic.policies.max_producers, topic.local_producers()
+    if cap and len(local) >= cap and producer.name not in topic.producers:
+        return f"Topic '{topic.full_name}' reached max producers limit"
+    cap = topic.settings.max_same_address_producers
+    if cap and of_host(producer.address, local) >= cap:
+        return f"Topic '{topic.full_name}' reached max same address producers limit"
+    return ""
