@@ -13,7 +13,7 @@ from magnetar.managed_ledger.position import Position
 
 BLOCK_RECORDS = 512
 _RECORD_SIZE = 24
-# A record is one number, which takes little memory and sorts by time. From its highest bits down: the delivery
+# A record is one number, which takes little memory and sorts by time. From its highest bits down: delivery
 # time in ms since 1970, the ledger id, the entry id, the hash of the key.
 _HASH_BITS = 32
 _ENTRY_BITS = 48
