@@ -68,6 +68,31 @@ def test_what_has_no_room_is_refused_and_the_process_lives() -> None:
     assert found.run(found.store.children("/")) == [*(path[1:] for path in paths), "room-again"]
 
 
+@pytest.mark.parametrize("power", [False, True])
+def test_a_refused_change_does_not_come_back_after_a_crash(power: bool) -> None:
+    """SQLite may have written all of it before the device had no room for the end of the sector."""
+    accepted = refused = 0
+    for room in range(0, 60_000, 256):
+        life = Life(SimulatedDisk(room, QUOTA))
+        life.run(life.store.put("/before", b""))
+        fill_up(life.disk)
+        life.disk.quota += room
+        path = "/accepted"
+        try:
+            life.run(life.store.put(path, bytes(5000)))
+            accepted += 1
+        except MetadataUnavailable:
+            path = ""
+            refused += 1
+        disk = life.killed().power_cut() if power else life.killed()
+        disk.quota = QUOTA
+        there = Life(disk)
+        assert there.run(there.store.children("/")) == [*(["accepted"] if path else []), "before"], room
+        there.killed()
+    assert accepted
+    assert refused
+
+
 def test_a_reserve_that_cannot_be_opened_is_filled_another_time(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))

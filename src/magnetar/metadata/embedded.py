@@ -440,9 +440,35 @@ class EmbeddedMetadataStore:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 if not self._reserve.held:
+                    self._erase_refused()
                     failure = self._without_room(error)
                     return [(None, failure, []) for _ in operations], None
                 self._reserve.give_up(max(self._reserve.held // 2, _LEAST_BYTES))
+
+    def _erase_refused(self) -> None:
+        """Writes over what a refused transaction may have left in the write-ahead log.
+
+        SQLite may have written all of it, with the mark of its commit, before the device refused to pad it to
+        the end of a sector. A crash would bring back a change that was answered as refused: a record that
+        names a deleted ledger, for example. The next transaction begins at the same place, in space that the
+        log has, and what follows it no longer fits its checksums.
+        """
+        connection = self._connection
+        try:
+            mark = int(connection.execute("PRAGMA application_id")[0][0])
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(f"PRAGMA application_id = {1 - mark % 2}")
+            connection.execute("COMMIT")
+        except SqlFull:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        log = f"{self._path}-wal"
+        if self._io.disk.exists(log):
+            file = self._io.disk.open(log)
+            try:
+                file.sync()
+            finally:
+                file.close()
 
     def _transact(self, operations: list[Callable[[SqliteNodes], object]], next_ledger_id: int) -> Transacted:
         """Runs each operation in its own savepoint."""
