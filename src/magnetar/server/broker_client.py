@@ -14,7 +14,7 @@ from magnetar.client.client import Client
 from magnetar.client.exceptions import PulsarException
 from magnetar.config.settings import Settings, SettingsContradict
 from magnetar.errors import ServiceNotReady
-from magnetar.io.interfaces import Io
+from magnetar.io.interfaces import ClientIo, Io
 from magnetar.io.real import real_client_io
 from magnetar.io.real.tls_network import TlsClientNetwork
 from magnetar.io.tls import ClientContext, ClientTls, TlsFiles, TlsRefused
@@ -62,8 +62,16 @@ def _auth_data_source(loop: asyncio.AbstractEventLoop, authentication: Authentic
     return auth_headers
 
 
+def client_io(io: Io, loop: asyncio.AbstractEventLoop) -> ClientIo:
+    """Returns the interfaces of a client inside a broker: the broker's own where it has them.
+
+    :param loop: the loop of ``io``
+    """
+    return replace(real_client_io(loop), clock=io.clock, randomness=io.randomness, network=io.network)
+
+
 def own_client(
-    loop: asyncio.AbstractEventLoop,
+    io: ClientIo,
     settings: OwnClientSettings,
     at: Addresses,
     tls: TlsChecks = _CHECKED,
@@ -82,7 +90,7 @@ def own_client(
         raise ServiceNotReady(f"brokerClientTlsEnabled: the broker has no binary address {kind} TLS")
     return Client(
         url,
-        io=real_client_io(loop),
+        io=io,
         connections_per_broker=connections,
         authentication=authentication,
         tls_files=_files(settings, authentication) if settings.broker_client_tls_enabled else None,
@@ -128,7 +136,7 @@ def way_to(
             ).showing(authentication.certificate if authentication is not None else None)
         client = Client(
             url,
-            io=replace(real_client_io(loop), clock=io.clock, randomness=io.randomness, network=io.network),
+            io=client_io(io, loop),
             connections_per_broker=settings.replication_connections_per_broker,
             listener_name=record.get("listenerName") or None,
             authentication=authentication,

@@ -23,7 +23,7 @@ from magnetar.metadata.interface import MetadataError, MetadataRefused, Metadata
 from magnetar.metadata.measured import MeasuredStore
 from magnetar.metadata.resolving import ResolvingStore
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
-from magnetar.server.broker_client import own_client, peer_admin
+from magnetar.server.broker_client import client_io, own_client, peer_admin
 from magnetar.server.broker_process import BrokerSurroundings, ProcessOptions, run_process
 from magnetar.server.cluster_settings import metadata_places, quorums
 from magnetar.server.cluster_stores import (
@@ -138,7 +138,7 @@ class ClusterBroker(ServingBroker):
             load.registration,
             patience_seconds,
             admin,
-            partial(own_client, loop, settings),
+            partial(own_client, client_io(io, loop), settings),
             load.placement,
         )
         stores = Stores(

@@ -154,7 +154,8 @@ class _WebSockets:
         )
         at = Addresses(self._brokers, self._brokers)
         try:
-            return own_client(self._loop, settings, at, checks, settings.web_socket_connections_per_broker)
+            connections = settings.web_socket_connections_per_broker
+            return own_client(real_client_io(self._loop), settings, at, checks, connections)
         except PulsarException as error:
             raise SettingsContradict(str(error)) from error
 

@@ -68,10 +68,10 @@ class WebSockets:
         from magnetar.http.websocket.service import WebSocketService
         from magnetar.server.broker_client import own_client
 
-        settings = self._settings
+        settings, io = self._settings, real_client_io(self._loop)
         return WebSocketService(
-            real_client_io(self._loop),
-            lambda: own_client(self._loop, settings, self._addresses()),
+            io,
+            lambda: own_client(io, settings, self._addresses()),
             limits_of(settings),
             settings.replicator_prefix,
         )
