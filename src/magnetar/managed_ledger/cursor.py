@@ -327,13 +327,14 @@ class Cursor:
     def reset(self, position: Position) -> None:
         """Goes back to ``position`` (inclusive), as if nothing from there on had been consumed."""
         self._rewinds += 1
-        target = self._owner.ledgers.first_at_or_after(position)
-        last = self._owner.max_read_position
+        ledgers, last = self._owner.ledgers, self._owner.max_read_position
+        # Without ledgers there is nothing to go back to: the cursor belongs to a shadow without a source.
+        target = ledgers.first_at_or_after(position) if len(ledgers) else ledgers.after(last)
         self.state.clear_above()
         if target > last:
             self.state.move_mark_delete(last)
         else:
-            self.state.move_mark_delete(self._owner.ledgers.before(target))
+            self.state.move_mark_delete(ledgers.before(target))
         self.read_position = target
         if self.storage is not None:
             self.storage.moved()

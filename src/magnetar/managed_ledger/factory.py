@@ -304,7 +304,8 @@ async def _claim(stored: OwnedRecord, value: bytes) -> None:
 
 def start_position(ledger: ManagedLedger, start: Position) -> Position:
     """Returns the mark-delete position of a cursor that reads ``start`` first."""
-    if start == LATEST:
+    if start == LATEST or not len(ledger.ledgers):
+        # A shadow whose source was deleted has no ledgers.
         return ledger.last_confirmed
     if start == EARLIEST:
         return ledger.ledgers.before(ledger.ledgers.first_at_or_after((0, 0)))

@@ -161,10 +161,11 @@ class ShadowLedger(ManagedLedger):
                 known.entries, known.size, known.closed_ms = each.entries, each.size, each.closed_ms
                 self.reader.confirmed[each.ledger_id] = each.entries - 1
         self.last_confirmed = max(self.last_confirmed, self.ledgers.last_stored())
-        if source.terminated is not None and self._record.terminated is None:
+        if source.terminated != self._record.terminated:
+            # A source that was deleted and created again is not terminated any more.
             self._record.terminated = source.terminated
             if not self.lost:
-                self.state = State.TERMINATED
+                self.state = State.NEEDS_LEDGER if source.terminated is None else State.TERMINATED
         if gone:
             self._skip_gone()
 

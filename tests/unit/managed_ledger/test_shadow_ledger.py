@@ -185,6 +185,23 @@ def test_a_shadow_ends_with_its_source() -> None:
     assert world.world.drain(world.mine) == world.listener.stored
 
 
+def test_a_shadow_goes_on_with_a_new_source_after_the_end_of_the_old_one() -> None:
+    world = Shadowed(3)
+    before = world.shadow.state
+    world.world.run(world.source.terminate())
+    world.world.wait(0.1)
+    world.world.run(world.world.managed.delete(world.source))
+    world.world.wait(0.1)
+    assert world.shadow.terminated is None
+    world.source, world.listener = world.world.open(SOURCE)
+    new = world.store(2)
+    assert world.confirm(new) == [True, True]
+    assert world.shadow.terminated is None
+    assert world.shadow.state is before
+    assert world.world.drain(world.mine) == new
+    world.shadow.check()
+
+
 def test_deleting_a_shadow_leaves_the_ledgers_of_its_source() -> None:
     world = Shadowed(12)
     world.world.run(world.world.managed.delete(world.shadow))
@@ -201,3 +218,17 @@ def test_deleting_the_source_leaves_its_shadow_empty() -> None:
     assert world.ledgers() == []
     assert not world.mine.has_more()
     assert not world.mine.backlog()
+
+
+def test_cursors_of_a_shadow_without_a_source_have_nothing_to_read() -> None:
+    world = Shadowed(12)
+    world.world.run(world.world.managed.delete(world.source))
+    world.world.wait(1.0)
+    later = world.cursor(world.shadow, "later")
+    reader = world.world.managed.open_reader_cursor(world.shadow, "reader", world.listener.stored[3])
+    world.mine.reset(EARLIEST)
+    for cursor in (later, reader, world.mine):
+        assert not cursor.has_more(), cursor.name
+        assert not cursor.backlog()
+        assert world.world.drain(cursor) == []
+    world.shadow.check()
