@@ -9,11 +9,18 @@ from simulation.bookkeeper.scenario import Scenario as LedgerScenario
 from simulation.brokers.deletions import Deletions
 from simulation.brokers.recreations import Recreations
 from simulation.brokers.scenario import Scenario as BrokersScenario
+from simulation.brokers.shadows import ClusterShadows
 from simulation.geo.scenario import Scenario as GeoScenario
 from simulation.geo.shadows import Shadows
 from simulation.scenario import Scenario
 
-AnyScenario = Scenario | LedgerScenario | BrokersScenario | Deletions | GeoScenario | Shadows
+AnyScenario = Scenario | LedgerScenario | BrokersScenario | Deletions | GeoScenario | Shadows | ClusterShadows
+
+
+def shadows(seed: int, *, printing: bool = False) -> Shadows | ClusterShadows:
+    """One seed in four has a standalone broker, the others a cluster."""
+    return (ClusterShadows if seed % 4 else Shadows)(seed, printing=printing)
+
 
 STORIES: dict[str, Callable[..., AnyScenario]] = {
     "broker": Scenario,
@@ -22,7 +29,7 @@ STORIES: dict[str, Callable[..., AnyScenario]] = {
     "deletions": Deletions,
     "recreations": Recreations,
     "geo": GeoScenario,
-    "shadows": Shadows,
+    "shadows": shadows,
 }
 """What is simulated, by name."""
 

@@ -136,18 +136,18 @@ async def _split(admin: Admin, bundle: Bundle, *, unload: bool) -> None:
 
 
 async def cut_off_metadata(fate: Fate) -> None:
-    await _without(fate, fate.somebody().name, "zookeeper", 25)
+    await cut_off(fate, fate.somebody().name, "zookeeper", 25)
 
 
 async def cut_off_bookie(fate: Fate) -> None:
-    await _without(fate, fate.somebody().name, fate.random.choice(fate.world.servers.bookies).name)
+    await cut_off(fate, fate.somebody().name, fate.random.choice(fate.world.servers.bookies).name)
 
 
 async def cut_off_client(fate: Fate) -> None:
-    await _without(fate, f"client{fate.random.randrange(2)}", fate.somebody().name)
+    await cut_off(fate, f"client{fate.random.randrange(2)}", fate.somebody().name)
 
 
-async def _without(fate: Fate, client: str, server: str, longest: float = 12) -> None:
+async def cut_off(fate: Fate, client: str, server: str, longest: float = 12) -> None:
     network = fate.world.network
     if network.separated(client, server):
         return

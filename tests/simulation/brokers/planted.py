@@ -1,4 +1,4 @@
-"""Realistic bugs that can be planted into ownership and deletions, to show that the seeds find such.
+"""Realistic bugs that can be planted into ownership, deletions and shadow topics, for the seeds to find.
 
 Each is a context manager that changes the product's classes while it lasts; no product code knows of them.
 """
@@ -18,8 +18,14 @@ from magnetar.broker.ownership.contract import Bundle
 from magnetar.broker.ownership.nodes import OwnerNode
 from magnetar.broker.policies.namespaces import LOCAL, NamespaceRecords
 from magnetar.broker.policies.records import Record, create
+from magnetar.broker.replication.replicator import Replicator
+from magnetar.broker.replication.shadow_replicator import ShadowReplicator
 from magnetar.broker.serving.live_topics import LiveTopics
 from magnetar.broker.serving.unloading import Unloads
+from magnetar.broker.topics.shadow import ShadowTopic
+from magnetar.managed_ledger.position import Position
+from magnetar.managed_ledger.records import ManagedLedgerRecord
+from magnetar.managed_ledger.shadow_ledger import ShadowLedger
 from magnetar.managed_ledger.tenure import Tenure
 from magnetar.metadata import resolving
 from magnetar.metadata.interface import SessionEvent
@@ -164,6 +170,105 @@ def writes_after_its_tenure() -> AbstractContextManager[None]:
 
 PLANTED_IN_RECREATIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "writes after its tenure": writes_after_its_tenure,
+}
+
+# Of shadow topics (shadows.py)
+
+
+def does_not_announce_the_last_entry_again() -> AbstractContextManager[None]:
+    """A shadow that another broker has just loaded does not know the last entry, and is not told."""
+
+    def attached(self: ShadowReplicator) -> None:
+        Replicator.attached(self)
+
+    return replaced(ShadowReplicator, "attached", attached)
+
+
+def does_not_announce_again_what_a_cut_lost() -> AbstractContextManager[None]:
+    """The replicator of the source goes on where it was when the connection broke."""
+
+    def forward(self: Replicator) -> None:
+        self._in_flight_cleared()
+        self._left = self._blocked_at = None
+
+    return replaced(Replicator, "_rewind", forward)
+
+
+def drops_what_waits_for_its_ledger() -> AbstractContextManager[None]:
+    """Entries in a ledger that is still unknown when the record was read are neither taken nor refused."""
+
+    def forgetful(self: ShadowTopic) -> None:
+        self._take()
+        self._held.clear()
+
+    return replaced(ShadowTopic, "_take_or_refuse", forgetful)
+
+
+def takes_every_ledger_for_known() -> AbstractContextManager[None]:
+    """A shadow does not look for the ledger of an announced entry."""
+    learn = ShadowLedger.learn
+
+    def confident(self: ShadowLedger, position: Position) -> bool:
+        learn(self, position)
+        return True
+
+    return replaced(ShadowLedger, "learn", confident)
+
+
+def leaves_cursors_in_ledgers_that_are_gone() -> AbstractContextManager[None]:
+    """Cursors of a shadow do not move past the ledgers that its source has deleted."""
+
+    def nothing(_self: ShadowLedger) -> None:
+        return
+
+    return replaced(ShadowLedger, "_skip_gone", nothing)
+
+
+def keeps_ledgers_that_are_gone() -> AbstractContextManager[None]:
+    """A shadow adds ledgers to its list, and removes none."""
+    take = ShadowLedger._take
+
+    def grown(self: ShadowLedger, source: ManagedLedgerRecord) -> None:
+        listed = {each.ledger_id for each in source.ledgers}
+        source.ledgers[:0] = [each for each in self.ledgers if each.ledger_id not in listed]
+        take(self, source)
+
+    return replaced(ShadowLedger, "_take", grown)
+
+
+def ignores_the_end_of_a_closed_ledger() -> AbstractContextManager[None]:
+    """A shadow believes that it knew all entries of a ledger when the ledger was closed."""
+    take = ShadowLedger._take
+
+    def unmoved(self: ShadowLedger, source: ManagedLedgerRecord) -> None:
+        known = {each.ledger_id: each.entries for each in self.ledgers if not each.closed_ms}
+        for each in source.ledgers:
+            each.entries = known.get(each.ledger_id, each.entries)
+        take(self, source)
+
+    return replaced(ShadowLedger, "_take", unmoved)
+
+
+def stays_terminated() -> AbstractContextManager[None]:
+    """A shadow stays terminated when its source is deleted and created again."""
+    take = ShadowLedger._take
+
+    def ended(self: ShadowLedger, source: ManagedLedgerRecord) -> None:
+        source.terminated = source.terminated or self.terminated
+        take(self, source)
+
+    return replaced(ShadowLedger, "_take", ended)
+
+
+PLANTED_IN_SHADOWS: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    "does not announce the last entry again": does_not_announce_the_last_entry_again,
+    "does not announce again what a cut lost": does_not_announce_again_what_a_cut_lost,
+    "drops what waits for its ledger": drops_what_waits_for_its_ledger,
+    "takes every ledger for known": takes_every_ledger_for_known,
+    "leaves cursors in ledgers that are gone": leaves_cursors_in_ledgers_that_are_gone,
+    "keeps ledgers that are gone": keeps_ledgers_that_are_gone,
+    "ignores the end of a closed ledger": ignores_the_end_of_a_closed_ledger,
+    "stays terminated": stays_terminated,
 }
 
 PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {

@@ -18,7 +18,6 @@ from magnetar.broker.replication import clusters, passing_on, replicator
 from magnetar.broker.replication.replicator import Replicator
 from magnetar.broker.replication.subscriptions.topic import ReplicatedSubscriptions
 from magnetar.managed_ledger.position import Position
-from magnetar.managed_ledger.shadow_ledger import ShadowLedger
 from magnetar.protocol import hot_codec, hot_replication
 from simulation.replacing import replaced
 
@@ -101,17 +100,6 @@ def sends_markers_to_consumers() -> Iterator[None]:
         for module in (single, shared, key_shared):
             planted.enter_context(replaced(module, "batch_sizes", counted))
         yield
-
-
-def takes_every_ledger_for_known() -> AbstractContextManager[None]:
-    """A shadow does not look for the ledger of an entry that it is told of."""
-    learn = ShadowLedger.learn
-
-    def confident(self: ShadowLedger, position: Position) -> bool:
-        learn(self, position)
-        return True
-
-    return replaced(ShadowLedger, "learn", confident)
 
 
 PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {

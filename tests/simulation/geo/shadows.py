@@ -10,9 +10,6 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from magnetar.client.enums import ConsumerType, InitialPosition
-from magnetar.client.exceptions import PulsarException, Timeout
-from magnetar.client.message_id import MessageId
 from magnetar.errors import BrokerError
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
@@ -24,20 +21,12 @@ from simulation.core import CoreClient, CoreProducer
 from simulation.geo.world import NAMESPACE, Site, World
 from simulation.limits import FOREVER, Limits
 from simulation.trace import Violation
+from simulation.watcher import Id, Watcher, read_topic
 
 SOURCE = f"persistent://{NAMESPACE}/source"
 _TROUBLED_SECONDS = (3.0, 25.0)
 _BOUND_SECONDS = 200.0
 """After the last fault every shadow has delivered what its source has, within it."""
-_KINDS = (ConsumerType.Exclusive, ConsumerType.Failover)
-
-Id = tuple[int, int, int]
-
-
-def id_of(message: Any) -> Id:
-    """Ledger, entry, and place in the batch."""
-    found = message.message_id()
-    return found.ledger_id(), found.entry_id(), found.batch_index()
 
 
 class ShadowWorld(World):
@@ -72,59 +61,6 @@ class ShadowWorld(World):
         }
 
 
-class Watcher:
-    """Consumes a topic by a subscription of its own, and acknowledges all of it."""
-
-    def __init__(self, world: ShadowWorld, topic: str, contents: dict[Id, bytes], random: Random) -> None:
-        """:param contents: of all messages that were delivered to anybody, by their ids"""
-        self.world = world
-        self.topic = topic
-        self.got: set[Id] = set()
-        self.done = False
-        self._contents = contents
-        self._random = random
-        self._kind = random.choice(_KINDS)
-        self._highest: Id = (-1, -1, -1)
-
-    async def consume(self) -> None:
-        site = self.world.sites["east"]
-        while not self.done:
-            client = CoreClient(site, f"consumer of {self.topic[-8:]}", Random(self._random.getrandbits(64)))
-            await self.world.finished(client.spawn(self._consume(client)))
-            await client.close()
-
-    async def _consume(self, client: CoreClient) -> None:
-        try:
-            consumer = await client.client.subscribe(
-                self.topic, "s", consumer_type=self._kind, initial_position=InitialPosition.Earliest
-            )
-            left = self._random.randrange(1, 60)
-            # In the end it stays: without acknowledgement of single messages a batch comes again as a whole.
-            while not self.done and (left > 0 or self.world.quiet):
-                left -= 1
-                try:
-                    message = await consumer.receive(1_000)
-                except Timeout:
-                    continue
-                self._take(client.name, message)
-                await consumer.acknowledge(message)
-            await consumer.close()
-        except PulsarException as error:
-            self.world.trace.note(client.name, "stopped:", repr(error))
-            await client.sleep(1.0)
-
-    def _take(self, name: str, message: Any) -> None:
-        """:raises Violation: it is another message than others got, or comes too late"""
-        place, content = id_of(message), message.data()
-        self.world.trace.note(name, "gets", place)
-        if self._contents.setdefault(place, content) != content:
-            raise Violation(f"{name}: {place} has other bytes than elsewhere")
-        if place not in self.got and place < self._highest:
-            raise Violation(f"{name}: {place} comes first after {self._highest}")
-        self._highest = max(self._highest, place)
-        self.got.add(place)
-
-
 class Shadows:
     """:param seed: decides everything"""
 
@@ -140,7 +76,7 @@ class Shadows:
         """Messages that shadows have delivered."""
 
     def _watcher(self, topic: str) -> Watcher:
-        return Watcher(self.world, topic, self.contents, Random(self._random.getrandbits(64)))
+        return Watcher(self._site, topic, self.contents, Random(self._random.getrandbits(64)))
 
     @property
     def _site(self) -> Site:
@@ -241,8 +177,8 @@ class Shadows:
         until = self.world.loop.time() + _BOUND_SECONDS
         for watcher in self.watchers:
             while True:
-                there = await self._read(SOURCE)
-                found = await self._read(watcher.topic)
+                there = await read_topic(self._site, SOURCE)
+                found = await read_topic(self._site, watcher.topic)
                 missing = there.keys() - watcher.got
                 if there == found and not missing:
                     break
@@ -253,24 +189,6 @@ class Shadows:
                     )
                 await self.world.sleep(1.0)
             self.delivered += len(watcher.got)
-
-    async def _read(self, topic: str) -> dict[Id, bytes]:
-        """All that is in a topic."""
-        client = CoreClient(self._site, f"reader of {topic[-8:]}", Random(1))
-        found: dict[Id, bytes] = {}
-
-        async def read() -> None:
-            try:
-                reader = await client.client.create_reader(topic, MessageId.earliest)
-                while True:
-                    message = await reader.read_next(2_000)
-                    found[id_of(message)] = message.data()
-            except PulsarException as error:
-                self.world.trace.note(client.name, "ended:", repr(error))
-
-        await self.world.finished(client.spawn(read()))
-        await client.close()
-        return found
 
 
 async def set_shadows(admin: Any, topics: Sequence[str]) -> None:
