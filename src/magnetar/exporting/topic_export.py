@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from magnetar.broker.schemas.records import decode_locator
 from magnetar.broker.schemas.storage import ROOT as SCHEMAS
+from magnetar.broker.schemas.storage import decode_locator
 from magnetar.exporting.copying import LedgerContents, Rewrite, contents_of, fill
 from magnetar.exporting.errors import NotExported
 from magnetar.exporting.noted import CursorLedgers, NotedLedgers

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 from magnetar.broker.namespaces.bootstrap import bootstrap
 from magnetar.broker.policies.namespaces import divided, new_policies
-from magnetar.broker.schemas.records import IndexEntry, decode_schema, encode_locator
 from magnetar.broker.schemas.storage import ROOT as SCHEMAS
+from magnetar.broker.schemas.storage import IndexEntry, decode_schema, encode_locator
 from magnetar.config.settings import Settings
 from magnetar.errors import MetadataFailure
 from magnetar.io.interfaces import Io

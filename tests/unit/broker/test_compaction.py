@@ -14,7 +14,7 @@ from keyed import Message, Reader, append, batch, compact, lived, messages_of, n
 from lived import NAME, Lived
 from world import World
 
-from magnetar.broker.compaction import latest_messages, new_ledger
+from magnetar.broker.compaction import compacted_ledger, latest_messages
 from magnetar.broker.compaction.compacted_ledger import CompactedLedger
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.errors import Conflict, ServiceNotReady
@@ -213,7 +213,7 @@ def test_a_ledger_that_was_not_named_yet_goes_after_a_crash() -> None:
     compact(life, topic)
     append(life, topic, [single("k", b"1")])
     made = life.world.run(
-        new_ledger.begin(life.world.store, Quorums(), life.world.simulation.io.loop, str(NAME), (0, 0))
+        compacted_ledger.begin(life.world.store, Quorums(), life.world.simulation.io.loop, str(NAME), (0, 0))
     )
     other = World(life.world.crash())
     assert other.orphans

@@ -20,9 +20,8 @@ from test_waiting_reasons import Later, joined, keyed
 from magnetar.broker.admin.all import Admin
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.dispatch.waiting import KEYS_WAIT, NOBODY_READY, Reason
-from magnetar.broker.explaining.replication import Replicated
 from magnetar.broker.explaining.subscriptions import _STORED, explain_subscription
-from magnetar.broker.explaining.topic import explain_topic
+from magnetar.broker.explaining.topic import Replicated, explain_topic
 from magnetar.broker.policies.values import BacklogQuota, DispatchRate, GroupRates, PublishRate
 from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.errors import SubscriptionNotFound, TopicNotFound

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from magnetar.broker.compaction.giving_way import GivingWay
+from magnetar.broker.compaction.elsewhere import GivingWay
 from magnetar.io.simulated import simulated_io
 
 

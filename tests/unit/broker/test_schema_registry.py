@@ -9,8 +9,7 @@ from world import World
 
 from magnetar.broker.flow.rates import MOST_NAMESPACES, SchemaOperations
 from magnetar.broker.schemas.data import SchemaData, SchemaType
-from magnetar.broker.schemas.operations import SchemaOperation
-from magnetar.broker.schemas.registry import SchemaRegistry
+from magnetar.broker.schemas.registry import SchemaOperation, SchemaRegistry
 from magnetar.broker.schemas.storage import SchemaStorage
 from magnetar.errors import ConcurrentModification, IncompatibleSchema, MetadataFailure
 from magnetar.io.simulated import SimulatedDisk

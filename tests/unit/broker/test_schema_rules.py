@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from magnetar.broker.schemas import compatibility, key_value
+from magnetar.broker.schemas.compatibility import validate
 from magnetar.broker.schemas.data import SchemaData, SchemaType, version_bytes, version_from_bytes
-from magnetar.broker.schemas.validation import validate
 from magnetar.errors import IncompatibleSchema, InvalidSchemaData
 from magnetar.protocol import key_values
 

@@ -10,8 +10,7 @@ from urllib.parse import quote
 from magnetar.broker.admin.bundles import BundleAdmin
 from magnetar.broker.admin.entry_filters import check_filters
 from magnetar.broker.ownership.contract import Bundle
-from magnetar.broker.policies.applied import counting
-from magnetar.broker.policies.effective import of_namespace
+from magnetar.broker.policies.effective import counting, of_namespace
 from magnetar.broker.policies.namespaces import divided, new_policies
 from magnetar.broker.policies.records import Record
 from magnetar.broker.policies.rules import check_allowed, check_allows_replication, check_namespace

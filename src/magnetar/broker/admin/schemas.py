@@ -7,7 +7,7 @@ from typing import Any
 
 from magnetar.broker.schemas.data import SchemaData, SchemaType, StoredSchema
 from magnetar.broker.schemas.key_value import from_text, to_text
-from magnetar.broker.schemas.records import IndexEntry
+from magnetar.broker.schemas.storage import IndexEntry
 from magnetar.broker.service import BrokerService
 from magnetar.errors import BrokerError, IncompatibleSchema, InvalidSchemaData, NotFound
 from magnetar.naming.topic_name import TopicName

@@ -10,8 +10,7 @@ from magnetar.broker.admin.entry_filters import check_filters
 from magnetar.broker.admin.partitions import PartitionAdmin
 from magnetar.broker.admin.shadows import check_shadows
 from magnetar.broker.admin.topics import TopicAdmin
-from magnetar.broker.policies.applied import APPLIED, counting
-from magnetar.broker.policies.effective import of_topic
+from magnetar.broker.policies.effective import APPLIED, counting, of_topic
 from magnetar.broker.policies.records import Record
 from magnetar.broker.policies.rules import check_allowed, check_topic, check_within_namespace
 from magnetar.broker.policies.store import TopicPolicies

@@ -1,4 +1,4 @@
-"""The compaction process as the broker sees it: asking questions and checking the answers."""
+"""The compaction process as the broker sees it: asking questions at a pace, and checking the answers."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from magnetar.broker.compaction import questions
-from magnetar.broker.compaction.giving_way import GivingWay
 from magnetar.broker.compaction.latest_messages import Copied, Entries
 from magnetar.broker.compaction.process import service
 from magnetar.broker.compaction.questions import Beginning, EntryIds, Nonsense, Question, QuestionKind
-from magnetar.io.interfaces import Cancellable, Io, Process, ProcessFailed
-from magnetar.io.waiting import finished, nobody_waits
+from magnetar.io.interfaces import Cancellable, Clock, Io, Loop, Process, ProcessFailed
+from magnetar.io.waiting import finished, nobody_waits, sleep
 from magnetar.protocol.hot_compaction import PARTS
 
 C = TypeVar("C")
 T = TypeVar("T")
-
 _KEPT_SECONDS = 10.0
 """How long the process is kept when nothing is compacted, as the next compaction may start soon."""
-
 _ANSWER_SECONDS = 300.0
 """A process that has not answered after this time has failed. It may have to wait for a CPU."""
-
 _LEAVE_SECONDS = 10.0
 """Timeout of the clean-up: it only frees disk space, and the next compaction would repeat it."""
-
 _MOST_MESSAGES = 1 << 31
 """Messages in one entry: the largest number that the metadata of a batch can hold."""
-
 _SPANS_AT_ONCE = 4_096
+_RESTS = 3.0
+"""Seconds of rest per second of work, so that at most one in four publishes meanwhile is delayed."""
+_LONGEST_SECONDS = 0.25
+"""The longest rest."""
+_LATELY_SECONDS = 0.1
+"""Clients count as publishing for this long after the last publish."""
 
 
 class Elsewhere:
@@ -188,3 +188,32 @@ class QuestionPipeline(Generic[C, T]):
         if before is not None:
             context, asked = before
             await self._use(context, await asked.answer())
+
+
+class GivingWay:
+    """The pace of one compaction, from its first step on: while clients publish, it rests most of the time.
+
+    :param published: returns the number of publishes so far, on all topics
+    """
+
+    def __init__(self, loop: Loop, clock: Clock, published: Callable[[], int]) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._published = published
+        self._known = published()
+        self._published_at = clock.monotonic() - _LATELY_SECONDS
+        self._went_on = clock.monotonic()
+
+    def gives(self) -> bool:
+        """Whether clients are publishing."""
+        now, count = self._clock.monotonic(), self._published()
+        if count != self._known:
+            self._known, self._published_at = count, now
+        return now - self._published_at < _LATELY_SECONDS
+
+    async def rest(self) -> None:
+        """Rests between two steps; returns at once when no client publishes."""
+        if self.gives():
+            took = self._clock.monotonic() - self._went_on
+            await sleep(self._loop, min(_RESTS * took, _LONGEST_SECONDS))
+        self._went_on = self._clock.monotonic()

@@ -6,10 +6,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from enum import Enum
 
-from magnetar.broker.compaction.compacted_ledger import CompactedLedger
-from magnetar.broker.compaction.compactor import CompactionTimeout, Compactor
-from magnetar.broker.compaction.figures import CompactionFigures
-from magnetar.broker.compaction.new_ledger import NewLedger
+from magnetar.broker.compaction.compacted_ledger import CompactedLedger, NewLedger
+from magnetar.broker.compaction.compactor import CompactionFigures, CompactionTimeout, Compactor
 from magnetar.errors import BrokerError, Conflict, ServiceNotReady
 from magnetar.io.interfaces import ProcessFailed, Task
 from magnetar.io.waiting import finished

@@ -8,8 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from magnetar.broker.explaining.answer import Explanation, command, counted
-from magnetar.broker.explaining.rates import bounds_of, in_settings, raise_publish_rate
+from magnetar.broker.explaining.answer import (
+    Explanation,
+    bounds_of,
+    command,
+    counted,
+    in_settings,
+    raise_publish_rate,
+)
 from magnetar.broker.flow.rate_limits import PublishLimiter
 from magnetar.broker.publishing.hindrances import Hindrance, Refusal
 from magnetar.broker.service import BrokerService

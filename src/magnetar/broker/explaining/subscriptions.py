@@ -13,8 +13,7 @@ from magnetar.broker.dispatch.contract import AnyConsumer
 from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
 from magnetar.broker.dispatch.waiting import Reason, lack_of
-from magnetar.broker.explaining.answer import MOST_NAMED, Explanation, command, counted, waits
-from magnetar.broker.explaining.rates import of_dispatch
+from magnetar.broker.explaining.answer import MOST_NAMED, Explanation, command, counted, of_dispatch, waits
 from magnetar.broker.subscriptions.base import BaseSubscription
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
 from magnetar.broker.subscriptions.persistent import Subscription

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
 
-from magnetar.broker.schemas.operations import SchemaOperation
+from magnetar.broker.schemas.registry import SchemaOperation
 from magnetar.io.interfaces import Clock
 
 WINDOWS = 60

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, field
 from hashlib import sha256
 
-from magnetar.broker.packages.record import PackageMetadata, PackageRecord, decode_record, encode_record
+from magnetar.errors import MetadataFailure
 from magnetar.io.interfaces import Loop
+from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import LedgerError, LedgerReader, LedgerStore, LedgerWriter, Quorums
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.single_entry import SingleEntries
@@ -23,7 +26,6 @@ from magnetar.naming.package_name import PackageName
 from magnetar.naming.topic_name import decode_path_piece, encode_path_piece
 
 ROOT = "/magnetar/packages"
-
 PIECE_BYTES = 128 * 1024
 """The size of an entry: other publishers wait while it goes to disk."""
 
@@ -196,3 +198,39 @@ class NewPackage:
         with suppress(LedgerError):
             await self._writer.close()
         await self._deletions.delete(self._writer.ledger_id)
+
+
+@dataclass(frozen=True, slots=True)
+class PackageMetadata:
+    """What the publisher of a package states: Pulsar's record of the same name."""
+
+    description: str = ""
+    contact: str | None = None
+    create_time_ms: int = 0
+    modification_time_ms: int = 0
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PackageRecord:
+    ledger_id: int
+    entries: int
+    length: int
+    """Bytes of all entries together."""
+    sha256: str
+    """Of all bytes, in hexadecimal digits."""
+    metadata: PackageMetadata
+
+
+def encode_record(record: PackageRecord) -> bytes:
+    return json.dumps(asdict(record), separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode_record(value: bytes, path: str) -> PackageRecord:
+    """:raises MetadataFailure: the value is not a package's record"""
+    try:
+        found = json.loads(value)
+        told = found.pop("metadata")
+        return PackageRecord(**found, metadata=PackageMetadata(**told))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise MetadataFailure(f"{path}: the stored value is not a package") from error

@@ -1,4 +1,7 @@
-"""Records of policies: JSON objects in the metadata store, changed under their version."""
+"""Records of policies: JSON objects in the metadata store, changed under their version.
+
+Those of tenants, resource groups and clusters are here.
+"""
 
 from __future__ import annotations
 

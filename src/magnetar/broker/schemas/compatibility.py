@@ -1,4 +1,4 @@
-"""Which schema may follow which: Pulsar's strategies, by type of schema."""
+"""Which schema is valid on its own, and which may follow which: Pulsar's strategies, by type of schema."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from magnetar.broker.schemas import avro_rules, key_value
 from magnetar.broker.schemas.data import AVRO_DEFINED, SchemaData, SchemaType
-from magnetar.errors import IncompatibleSchema
+from magnetar.errors import IncompatibleSchema, InvalidSchemaData
 
 STRATEGIES = (
     "ALWAYS_INCOMPATIBLE",
@@ -18,9 +18,10 @@ STRATEGIES = (
     "FORWARD_TRANSITIVE",
     "FULL_TRANSITIVE",
 )
-
 _TRANSITIVE = frozenset({"BACKWARD_TRANSITIVE", "FORWARD_TRANSITIVE", "FULL_TRANSITIVE"})
 _LATEST_FOR_CONSUMERS = frozenset({"BACKWARD", "FORWARD", "FORWARD_TRANSITIVE", "FULL"})
+MAX_DEFINITION = 1024 * 1024
+"""The largest definition in bytes; the versions of topics in use are kept in memory."""
 
 
 def same(one: SchemaData, other: SchemaData) -> bool:
@@ -108,3 +109,38 @@ def _check_key_value(before: Sequence[SchemaData], new: SchemaData, strategy: st
         values.append(old_value)
     _check_type(keys, key, strategy)
     _check_type(values, value, strategy)
+
+
+def validate(schema: SchemaData) -> None:
+    """Checks that a declared schema is valid on its own, before it is compared with others.
+
+    :raises InvalidSchemaData: the schema is not valid for its type
+    """
+    if len(schema.data) > MAX_DEFINITION:
+        raise InvalidSchemaData(
+            f"The schema definition has {len(schema.data)} bytes; at most {MAX_DEFINITION} are allowed"
+        )
+    kind = schema.type
+    if kind in AVRO_DEFINED:
+        if avro_rules.parse(schema).type == "union":
+            raise InvalidSchemaData("Avro schema typed [UNION] is not supported")
+    elif kind is SchemaType.PROTOBUF_NATIVE:
+        # Imported here because few schemas are of this type.
+        from magnetar.broker.schemas import protobuf_rules
+
+        protobuf_rules.root_message(schema)
+    elif kind is SchemaType.KEY_VALUE:
+        for part in key_value.parts(schema):
+            validate(part)
+    elif kind is SchemaType.AUTO_CONSUME:
+        raise InvalidSchemaData(f"Schema {kind.name} is a client-side schema type")
+    elif kind is SchemaType.STRING:
+        # The Python client declares the text null.
+        if schema.data not in (b"", b"null"):
+            text = schema.data[:100].decode(errors="replace")
+            raise InvalidSchemaData(f"Invalid schema definition data for string schema : '{text}'")
+    elif schema.data and kind is not SchemaType.NONE:
+        raise InvalidSchemaData(
+            "Invalid schema definition data for primitive schemas :length of schema data should be zero, "
+            f"but {len(schema.data)} bytes is found"
+        )

@@ -6,13 +6,14 @@ Definitions are parsed and compared on a worker thread: a large one would block 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from contextlib import AbstractContextManager
+from enum import Enum
+from typing import Protocol, TypeVar
 
 from magnetar.broker.schemas import compatibility
+from magnetar.broker.schemas.compatibility import validate
 from magnetar.broker.schemas.data import WITH_DEFINITION, SchemaData, SchemaType, StoredSchema
-from magnetar.broker.schemas.operations import Operations, SchemaOperation
 from magnetar.broker.schemas.storage import ROOT, SchemaStorage
-from magnetar.broker.schemas.validation import validate
 from magnetar.errors import ConcurrentModification, IncompatibleSchema, ServiceNotReady
 from magnetar.io.interfaces import Io, Worker
 from magnetar.io.jobs import run_job
@@ -21,7 +22,6 @@ from magnetar.metadata.cache import MetadataCache
 from magnetar.metadata.interface import BadVersion, MetadataStore
 
 T = TypeVar("T")
-
 _MAX_KNOWN_BYTES = 16 * 1024 * 1024
 """Of cached definitions."""
 _TRIES = 5
@@ -260,3 +260,24 @@ def _find(versions: Sequence[StoredSchema], schema: SchemaData) -> StoredSchema 
         if compatibility.same(known.data, schema):
             return known
     return None
+
+
+class SchemaOperation(Enum):
+    """A request to the schema registry; the value is its name in telemetry, as in Pulsar."""
+
+    GET = "get"
+    LIST = "list"
+    PUT = "put"
+    DELETE = "delete"
+
+
+class Operations(Protocol):
+    """Counts requests: :class:`magnetar.broker.flow.rates.SchemaOperations`."""
+
+    def measured(self, operation: SchemaOperation, schema_id: str) -> AbstractContextManager[None]:
+        """Measures one operation, which has failed if an exception leaves the context."""
+        ...
+
+    def compared(self, schema_id: str, *, compatible: bool) -> None:
+        """Counts a comparison of a schema with earlier versions."""
+        ...

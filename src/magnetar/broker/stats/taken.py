@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from magnetar.broker.compaction.figures import CompactionFigures
+from magnetar.broker.compaction.compactor import CompactionFigures
 from magnetar.broker.dispatch.contract import AnyConsumer
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
 from magnetar.broker.dispatch.waiting import AT_END

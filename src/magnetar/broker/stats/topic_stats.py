@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
-from magnetar.broker.compaction.figures import CompactionFigures
+from magnetar.broker.compaction.compactor import CompactionFigures
 from magnetar.broker.consumers.keyed_consumer import KeyedConsumer
 from magnetar.broker.dispatch.contract import AnyConsumer
 from magnetar.broker.dispatch.key_shared import KeySharedDispatcher

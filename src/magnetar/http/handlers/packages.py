@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from magnetar.broker.packages.record import PackageMetadata
+from magnetar.broker.packages.storage import PackageMetadata
 from magnetar.errors import InvalidName, InvalidRequest
 from magnetar.http.engine.bodies import Parts
 from magnetar.http.engine.message import Request, Response, json_response, nothing
