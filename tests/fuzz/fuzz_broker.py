@@ -16,7 +16,7 @@ from magnetar.broker.connections.handlers import handle
 from magnetar.broker.consumers.consumer import Consumer
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.flow.outgoing import UnsentBytes
-from magnetar.broker.namespaces.bootstrap import bootstrap
+from magnetar.broker.namespaces.registry import bootstrap
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.base import TopicSettings

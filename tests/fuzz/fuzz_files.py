@@ -15,8 +15,7 @@ from typing import Any
 
 from fuzz_wire import EDGES, TEXTS
 
-from magnetar.broker.namespaces.bootstrap import bootstrap
-from magnetar.broker.namespaces.registry import Namespaces
+from magnetar.broker.namespaces.registry import Namespaces, bootstrap
 from magnetar.broker.policies.store import PolicyStore
 from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Io

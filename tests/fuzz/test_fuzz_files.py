@@ -12,8 +12,7 @@ from random import Random
 import pytest
 from fuzz_files import Entries, damage, look_at_everything
 
-from magnetar.broker.namespaces.bootstrap import bootstrap
-from magnetar.broker.namespaces.registry import Namespaces
+from magnetar.broker.namespaces.registry import Namespaces, bootstrap
 from magnetar.io.real import real_io
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.embedded.settings import EmbeddedSettings

@@ -14,7 +14,7 @@ import pytest
 from raw_client import SECONDS, Client, id_of
 from server import VARIANTS, Server
 
-from magnetar.broker.namespaces.bootstrap import new_policies
+from magnetar.broker.namespaces.registry import new_policies
 from magnetar.io.real import real_io
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandSubscribe

@@ -13,14 +13,13 @@ from magnetar.broker.flow.outgoing import UnsentBytes
 from magnetar.broker.flow.rate_limits import publish_limiter
 from magnetar.broker.flow.rates import LookupEnd, LookupTimes
 from magnetar.broker.load.desk import LoadDesk
-from magnetar.broker.namespaces.listings import ListedNames, NameListings
-from magnetar.broker.namespaces.lists import TopicLists
+from magnetar.broker.namespaces.lists import ListedNames, NameListings, TopicLists
 from magnetar.broker.namespaces.serving_clusters import OtherCluster
 from magnetar.broker.ownership.contract import Addresses, Asked, Owner
 from magnetar.broker.ownership.peers import Beside
 from magnetar.broker.policies.dynamic import Changeable, DynamicSettings
 from magnetar.broker.policies.grants import StoredGrants
-from magnetar.broker.policies.resource_groups import ResourceGroupRecords
+from magnetar.broker.policies.records import ResourceGroupRecords
 from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.publishing.producer import ProducerNames, RequestTurns
 from magnetar.broker.serving.handing_over import HandingOver

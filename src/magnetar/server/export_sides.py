@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from magnetar.broker.namespaces.bootstrap import bootstrap
+from magnetar.broker.namespaces.registry import bootstrap
 from magnetar.broker.ownership.brokers import BROKERS
 from magnetar.broker.ownership.contract import Addresses
 from magnetar.broker.service import BrokerService

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
-from magnetar.broker.namespaces.bootstrap import bootstrap
+from magnetar.broker.namespaces.registry import bootstrap
 from magnetar.broker.policies.namespaces import divided, new_policies
 from magnetar.broker.schemas.storage import ROOT as SCHEMAS
 from magnetar.broker.schemas.storage import IndexEntry, decode_schema, encode_locator

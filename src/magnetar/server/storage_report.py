@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from magnetar.broker.service import BrokerService
-from magnetar.broker.stats.topic_space import space_of
+from magnetar.broker.stats.backlog_scan import space_of
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.upkeep.backlog_quotas import EVICTION

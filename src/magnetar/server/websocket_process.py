@@ -8,10 +8,9 @@ from functools import partial
 from pathlib import Path
 
 from magnetar.broker.ownership.contract import Addresses
-from magnetar.broker.policies.clusters import Clusters
 from magnetar.broker.policies.grants import StoredGrants
 from magnetar.broker.policies.namespaces import NamespaceRecords
-from magnetar.broker.policies.tenants import Tenants
+from magnetar.broker.policies.records import Clusters, Tenants
 from magnetar.broker.upkeep.revocation import Revocation
 from magnetar.client.client import Client
 from magnetar.client.exceptions import PulsarException

@@ -9,7 +9,7 @@ from typing import Any
 from world import World
 
 from magnetar.broker.dispatch.contract import DispatchSettings
-from magnetar.broker.namespaces.bootstrap import bootstrap
+from magnetar.broker.namespaces.registry import bootstrap
 from magnetar.broker.ownership.contract import Ownership
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.replication.clusters import Reach

@@ -9,7 +9,7 @@ import pytest
 from world import World
 
 from magnetar.broker.dispatch.contract import DispatchSettings
-from magnetar.broker.namespaces.bootstrap import bootstrap
+from magnetar.broker.namespaces.registry import bootstrap
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.publishing.admission import JudgedPart, Verdict
 from magnetar.broker.publishing.deduplication import DeduplicationSettings

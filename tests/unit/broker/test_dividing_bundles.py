@@ -14,7 +14,7 @@ from magnetar.broker.admin.all import Admin
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.load.desk import LoadDesk
 from magnetar.broker.load.settings import LoadSettings, SplitSettings
-from magnetar.broker.namespaces.bootstrap import bootstrap
+from magnetar.broker.namespaces.registry import bootstrap
 from magnetar.broker.ownership.brokers import LiveBrokers
 from magnetar.broker.ownership.cluster import ClusterOwnership
 from magnetar.broker.ownership.contract import Asked, Bundle, Owner

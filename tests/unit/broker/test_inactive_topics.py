@@ -10,7 +10,7 @@ import pytest
 from world import World, append
 
 from magnetar.broker.dispatch.contract import DispatchSettings
-from magnetar.broker.namespaces.bootstrap import bootstrap
+from magnetar.broker.namespaces.registry import bootstrap
 from magnetar.broker.ownership.contract import Addresses, Asked, Bundle, Owner
 from magnetar.broker.ownership.peers import PeerAnswer
 from magnetar.broker.policies.effective import EffectivePolicies

@@ -11,7 +11,7 @@ from world import World
 from magnetar.broker.connections.connection import Connection
 from magnetar.broker.connections.handlers import handle
 from magnetar.broker.dispatch.contract import DispatchSettings
-from magnetar.broker.namespaces.bootstrap import bootstrap
+from magnetar.broker.namespaces.registry import bootstrap
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.base import TopicSettings

@@ -9,7 +9,7 @@ from lived import Lived
 
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import Retention
-from magnetar.broker.stats.topic_space import space_of
+from magnetar.broker.stats.backlog_scan import space_of
 from magnetar.broker.topics.persistent import Topic
 from magnetar.managed_ledger.settings import ManagedLedgerSettings, RetentionSettings
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from world import World
 
-from magnetar.broker.namespaces.counts import TopicCounts
+from magnetar.broker.namespaces.creation import TopicCounts
 from magnetar.naming.namespace_name import NamespaceName
 
 NAMESPACE = NamespaceName.parse("a/b")

@@ -8,9 +8,8 @@ import pytest
 from world import World
 
 from magnetar.broker.namespaces import lists as topic_lists
-from magnetar.broker.namespaces.bootstrap import bootstrap
 from magnetar.broker.namespaces.lists import TopicList, TopicLists
-from magnetar.broker.namespaces.registry import Namespaces
+from magnetar.broker.namespaces.registry import Namespaces, bootstrap
 from magnetar.errors import NotAllowed, TooManyRequests
 from magnetar.io.wheel import TimerWheel
 from magnetar.naming.hashes import topic_list_hash

@@ -6,8 +6,7 @@ from typing import Any
 
 from peers import TOPIC, Brokers
 
-from magnetar.broker.stats.assembled import StatsSelection, stats_of
-from magnetar.broker.stats.topic_totals import total_stats
+from magnetar.broker.stats.assembled import StatsSelection, stats_of, total_stats
 
 
 def publisher(name: str, producer_id: int, rate: float, throughput: float) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from simulated_bookkeeper import SETTINGS, ZOOKEEPER, SimulatedServers
 from world import STORE
 
 from magnetar.broker.dispatch.contract import DispatchSettings
-from magnetar.broker.namespaces.bootstrap import bootstrap
+from magnetar.broker.namespaces.registry import bootstrap
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.schemas.data import SchemaData, SchemaType
 from magnetar.broker.service import BrokerService

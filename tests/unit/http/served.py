@@ -12,7 +12,7 @@ from world import World
 
 from magnetar.broker.admin.all import Admin
 from magnetar.broker.dispatch.contract import DispatchSettings
-from magnetar.broker.namespaces.bootstrap import bootstrap
+from magnetar.broker.namespaces.registry import bootstrap
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.stats.figures import MetricsSnapshot

@@ -2,7 +2,7 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 
-from magnetar.broker.namespaces.bootstrap import bootstrap
+from magnetar.broker.namespaces.registry import bootstrap
 from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, Change, Node, SessionEvent
 
 

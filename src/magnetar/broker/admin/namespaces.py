@@ -8,9 +8,9 @@ from typing import Any
 from urllib.parse import quote
 
 from magnetar.broker.admin.bundles import BundleAdmin
-from magnetar.broker.admin.entry_filters import check_filters
+from magnetar.broker.dispatch.filters import UnknownFilter
 from magnetar.broker.ownership.contract import Bundle
-from magnetar.broker.policies.effective import counting, of_namespace
+from magnetar.broker.policies.effective import counting, filter_names, of_namespace
 from magnetar.broker.policies.namespaces import divided, new_policies
 from magnetar.broker.policies.records import Record
 from magnetar.broker.policies.rules import check_allowed, check_allows_replication, check_namespace
@@ -456,3 +456,18 @@ def _bundles(given: Any, default: int) -> Record:
         return divided(given["numBundles"])
     except (naming.InvalidName, TypeError) as error:
         raise InvalidName(f"Invalid bundles: {error}") from error
+
+
+def check_filters(broker: BrokerService, field: str, value: Any) -> None:
+    """Checks the value of a policy of a namespace or topic if its field is entry filters.
+
+    :param field: of the policies of a namespace or a topic
+    :param value: None removes it
+    :raises InvalidRequest: the broker does not have one of the filters
+    """
+    if field != "entryFilters" or value is None:
+        return
+    try:
+        broker.settings.topic.find_filters(filter_names(value))
+    except UnknownFilter as error:
+        raise InvalidRequest(str(error)) from error

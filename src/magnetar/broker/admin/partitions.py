@@ -1,4 +1,4 @@
-"""Administration of partitioned topics."""
+"""Administration of partitioned topics, and checks of shadow topics (PIP-180)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from magnetar.broker.admin.at_owners import at_owner_of
-from magnetar.broker.admin.shadows import check_source
+from magnetar.broker.ownership.asking import ask
+from magnetar.broker.ownership.contract import Asked
 from magnetar.broker.ownership.peers import PeerRefused
 from magnetar.broker.service import BrokerService
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
@@ -17,6 +17,7 @@ from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import (
     AlreadyExists,
+    AuthorizationFailure,
     BrokerError,
     Conflict,
     InUse,
@@ -30,7 +31,8 @@ from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.metadata.interface import MetadataError
-from magnetar.naming.shadows import SHADOW_SOURCE
+from magnetar.naming.errors import InvalidName
+from magnetar.naming.shadows import SHADOW_SOURCE, shadow_source
 from magnetar.naming.topic_name import TopicName, subscription_piece
 
 _NOT_FOUND = 404
@@ -102,7 +104,7 @@ class PartitionAdmin:
         query: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> Any:
-        """See :func:`magnetar.broker.admin.at_owners.at_owner_of`."""
+        """See :func:`magnetar.broker.admin.partitions.at_owner_of`."""
         return await at_owner_of(self._broker, name, here, method, suffix, query, body)
 
     async def count(self, topic: str, *, create: bool) -> int:
@@ -359,3 +361,94 @@ class PartitionAdmin:
 def _shows_clients(stats: Mapping[str, Any]) -> bool:
     consumers = (each.get("consumers") for each in (stats.get("subscriptions") or {}).values())
     return bool(stats.get("publishers")) or any(consumers)
+
+
+async def at_owner_of(
+    broker: BrokerService,
+    name: TopicName,
+    here: Callable[[], Awaitable[Any]],
+    method: str,
+    suffix: str = "",
+    query: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+) -> Any:
+    """Does something with a topic here or at its owner; the result of another broker is parsed from JSON.
+
+    :param here: does it if this broker is the owner
+    :param suffix: of the request's path, after the topic
+    :raises ServiceNotReady: the owner cannot be determined or does not answer
+    :raises PeerRefused: the owner refuses
+    """
+    owner = await broker.owner_of(name, Asked.PLACE)
+    if owner.here:
+        return await here()
+    answer = await ask(broker.beside, owner, method, name.admin_path + suffix, query, body)
+    return answer.json()
+
+
+async def check_source(broker: BrokerService, name: TopicName, text: str, partitions: int = 0) -> None:
+    """Checks that a new topic may be the shadow of another one.
+
+    :param text: name of the source
+    :param partitions: of the new topic; 0: not partitioned
+    :raises PreconditionFailed: the source is missing, is a shadow itself, or has another number of partitions
+    """
+    try:
+        source = TopicName.parse(text)
+    except InvalidName as error:
+        raise PreconditionFailed(
+            f"{SHADOW_SOURCE} is {text!r}, which is not the name of a topic: {error}"
+        ) from error
+    if not source.persistent or source == name:
+        raise PreconditionFailed(f"{source} cannot be the source of {name}: use another persistent topic")
+    properties = await _properties(broker, source)
+    if properties is None:
+        raise PreconditionFailed(
+            f"The source {source} of shadow topic {name} does not exist: create it first"
+        )
+    if SHADOW_SOURCE in properties:
+        raise PreconditionFailed(
+            f"{source} is itself a shadow topic, of {properties[SHADOW_SOURCE]}: use that topic as the source"
+        )
+    count = await broker.namespaces.partitions(source)
+    if count != partitions:
+        raise PreconditionFailed(
+            f"The source {source} has {count} partitions, but its shadow {name} would have {partitions}: "
+            "both must have the same number"
+        )
+
+
+async def check_shadows(broker: BrokerService, source: TopicName, shadows: Sequence[str]) -> None:
+    """Checks that a topic may have these topics as its shadows.
+
+    :raises PreconditionFailed: the list is empty, or one is missing or not a shadow of this topic
+    :raises AuthorizationFailure: one is not the name of a persistent topic, as in Pulsar
+    """
+    if not shadows:
+        raise PreconditionFailed("Cannot specify empty shadow topics, please use remove command instead.")
+    for text in shadows:
+        try:
+            name = TopicName.parse(text)
+        except InvalidName as error:
+            raise AuthorizationFailure(f"Invalid topic name: {text}") from error
+        if not name.persistent:
+            raise AuthorizationFailure(f"Only persistent topics can be shadow topics, not {name}")
+        if name == source:
+            raise PreconditionFailed(f"{name} cannot be a shadow topic of itself")
+        properties = await _properties(broker, name)
+        if properties is None:
+            raise PreconditionFailed(
+                f"Shadow topic {name} does not exist: create it with create-shadow-topic"
+            )
+        if shadow_source(properties, name) != source:
+            raise PreconditionFailed(
+                f"{name} is not a shadow topic of {source}: create one with create-shadow-topic -s {source}"
+            )
+
+
+async def _properties(broker: BrokerService, name: TopicName) -> Mapping[str, str] | None:
+    """Returns the properties of a topic, on any broker; None: no such topic."""
+    if await broker.namespaces.partitions(name):
+        found: Mapping[str, str] = (await broker.namespaces.partitioned(name)).get("properties") or {}
+        return found
+    return await broker.managed_ledgers.properties(name.path)

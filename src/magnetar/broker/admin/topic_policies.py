@@ -6,9 +6,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from magnetar.broker.admin.entry_filters import check_filters
-from magnetar.broker.admin.partitions import PartitionAdmin
-from magnetar.broker.admin.shadows import check_shadows
+from magnetar.broker.admin.namespaces import check_filters
+from magnetar.broker.admin.partitions import PartitionAdmin, check_shadows
 from magnetar.broker.admin.topics import TopicAdmin
 from magnetar.broker.policies.effective import APPLIED, counting, of_topic
 from magnetar.broker.policies.records import Record

@@ -1,4 +1,4 @@
-"""Administration of topics."""
+"""Administration of topics, and lists of non-persistent ones."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from magnetar.broker.admin.brokers import elsewhere
+from magnetar.broker.admin.bundles import BundleAdmin
 from magnetar.broker.admin.partitions import (
     PartitionAdmin,
     check_not_replicated,
     check_room,
+    check_source,
     in_use,
     is_used,
 )
-from magnetar.broker.admin.shadows import check_source
 from magnetar.broker.policies.records import Record
 from magnetar.broker.service import BrokerService
-from magnetar.broker.stats.assembled import StatsSelection, internal_stats_of, stats_of
-from magnetar.broker.stats.topic_totals import total_stats
+from magnetar.broker.serving.live_topics import LiveTopics
+from magnetar.broker.stats.assembled import StatsSelection, internal_stats_of, stats_of, total_stats
 from magnetar.broker.topics.any_topic import AnyTopic, persistent
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import (
@@ -363,3 +365,51 @@ class TopicAdmin:
         """
         for part in await self.parts(topic):
             (await self._broker.persistent_topic(part)).managed_ledger.trimmer.schedule()
+
+
+class TopicListAdmin:
+    """Lists of non-persistent topics, of all brokers or of one bundle."""
+
+    def __init__(self, broker: BrokerService, bundles: BundleAdmin) -> None:
+        self._broker = broker
+        self._bundles = bundles
+        self._live = LiveTopics(broker)
+
+    async def non_persistent(self, namespace: str, *, system: bool) -> Sequence[str]:
+        """Returns the full names of a namespace's non-persistent topics on all brokers, sorted.
+
+        :param system: include system topics
+        :raises NamespaceNotFound: no such namespace
+        :raises BrokerError: a broker that serves a part of the namespace does not answer
+        """
+        name = self._broker.parse_namespace(namespace)
+        await self._broker.namespaces.check(name)
+        if self._broker.beside is None:
+            return await self._broker.topic_names(namespace, mode="NON_PERSISTENT", system=system)
+        found = await self._live.of_namespace(name)
+        return sorted(each for each in found if system or not TopicName.parse(each).reserved)
+
+    async def within(self, namespace: str, text: str, topics: Sequence[str]) -> Sequence[str]:
+        """Returns those of a namespace's topics that belong to a bundle, whichever broker owns it.
+
+        :param text: ``0xSTART_0xEND``
+        :raises PreconditionFailed: no such bundle
+        """
+        bundle = await self._bundles.named(self._broker.parse_namespace(namespace), text)
+        return [each for each in topics if TopicName.parse(each) in bundle]
+
+    async def of_bundle(self, namespace: str, text: str) -> Sequence[str] | None:
+        """Returns the full names of a bundle's non-persistent topics, sorted; None: the bundle has no owner.
+
+        :param text: ``0xSTART_0xEND``
+        :raises NamespaceNotFound: no such namespace
+        :raises PreconditionFailed: no such bundle
+        :raises ServedElsewhere: another broker owns it
+        """
+        name = self._broker.parse_namespace(namespace)
+        await self._broker.namespaces.check(name)
+        bundle = await self._bundles.named(name, text)
+        owner = await self._live.owner(bundle)
+        if owner is not None and not owner.here:
+            raise elsewhere(f"{bundle} is served by {owner.broker_id}", owner)
+        return None if owner is None else await self._live.here(bundle)

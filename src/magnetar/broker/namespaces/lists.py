@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, Protocol
 
 from magnetar.broker.namespaces.registry import Namespaces
 from magnetar.errors import MetadataFailure, NamespaceNotFound, NotAllowed, TooManyRequests
-from magnetar.io.interfaces import Cancellable, Io, Task
+from magnetar.io.interfaces import Cancellable, Io, Loop, Task
 from magnetar.io.slices import each
 from magnetar.io.waiting import finished, outcome
 from magnetar.io.wheel import TimerWheel
@@ -29,16 +29,13 @@ from magnetar.protocol.wire_ids import unsigned
 from magnetar.security.principal import BROKER, Principal
 
 log = logging.getLogger(__name__)
-
 SECONDS_PER_NAME = 1e-6
 """Delay of an update, to gather changes, per name in its list: the hash over all names, which an update
 carries, then takes a few percent of the time at most."""
-
 MAX_HELD = 4_000_000
 """Names in all lists together. The other costs of a list and of a watcher count as this many names:"""
 _LIST_PRICE = 100
 _WATCHER_PRICE = 30
-
 _RETRY_SECONDS = 1.0
 """Time until updating a list is tried again after an error."""
 
@@ -348,3 +345,49 @@ class TopicLists:
 
 def _parent(namespace: NamespaceName) -> str:
     return f"{ROOT}/{namespace.path}/persistent"
+
+
+class ListedNames(NamedTuple):
+    """Identifies a list of topic names."""
+
+    namespace: NamespaceName
+    mode: str
+    """``PERSISTENT``, ``NON_PERSISTENT`` or ``ALL``."""
+    system: bool
+    """Include system topics."""
+
+
+class NameListings:
+    """Makes at most one list of the same names at a time.
+
+    A request that arrives meanwhile shares the next list with others like it: a list contains everything that
+    existed when it was requested.
+    """
+
+    def __init__(self, loop: Loop, make: Callable[[ListedNames], Awaitable[Sequence[str]]]) -> None:
+        self._loop = loop
+        self._make = make
+        self._running: dict[ListedNames, Task[Sequence[str]]] = {}
+        self._next: dict[ListedNames, Task[Sequence[str]]] = {}
+
+    async def names(self, listed: ListedNames) -> Sequence[str]:
+        """Returns the list, which is shared.
+
+        :raises Exception: the error of making it
+        """
+        listing = self._next.get(listed)
+        if listing is None:
+            listing = self._loop.create_task(self._list(listed, self._running.get(listed)))
+            self._next[listed] = listing
+        names: Sequence[str] = await outcome(self._loop, listing)
+        return names
+
+    async def _list(self, listed: ListedNames, before: Task[Sequence[str]] | None) -> Sequence[str]:
+        if before is not None:
+            await finished(self._loop, before)
+        running = self._running[listed] = self._next.pop(listed)
+        try:
+            return await self._make(listed)
+        finally:
+            if self._running.get(listed) is running:
+                del self._running[listed]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from magnetar.broker.policies.clusters import PEERS
 from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.records import PEERS
 from magnetar.broker.policies.store import PolicyStore
 from magnetar.errors import (
     ClusterNotFound,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Set
 from typing import Any
 
 from magnetar.broker.policies.namespaces import NamespaceRecords
-from magnetar.broker.policies.tenants import Tenants
+from magnetar.broker.policies.records import Tenants
 from magnetar.errors import MetadataFailure, NamespaceNotFound, TenantNotFound
 from magnetar.metadata.cache import MetadataCache
 from magnetar.metadata.interface import Change, MetadataStore, SessionEvent

@@ -6,16 +6,50 @@ Those of tenants, resource groups and clusters are here.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from magnetar.errors import BrokerError, ConcurrentModification, MetadataFailure
-from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataStore, Node
+from magnetar.broker.policies.values import GroupRates
+from magnetar.errors import (
+    AlreadyExists,
+    BrokerError,
+    ClusterNotFound,
+    ConcurrentModification,
+    Conflict,
+    HasChildren,
+    MetadataFailure,
+    NotFound,
+    PreconditionFailed,
+    TenantNotFound,
+)
+from magnetar.io.interfaces import Io
+from magnetar.metadata.following import Follower
+from magnetar.metadata.interface import (
+    MUST_NOT_EXIST,
+    BadVersion,
+    MetadataStore,
+    Node,
+    NodeMissing,
+    NodeNotEmpty,
+)
+from magnetar.naming.errors import InvalidName
+from magnetar.naming.namespace_name import check_part
 
 Record = dict[str, Any]
-
 ATTEMPTS = 20
 """How often a change is tried when the record keeps changing in between."""
+_TENANTS = "/admin/policies"
+log = logging.getLogger(__name__)
+_GROUPS = "/admin/resourcegroups"
+GLOBAL = "global"
+"""Stands for all clusters in names of legacy namespaces; no tenant can be allowed it."""
+CLUSTERS = "/admin/clusters"
+"""The parent of their records."""
+PEERS = "peerClusterNames"
+"""The field of ``ClusterData`` with the clusters that may serve what this cluster does not."""
+_POLICIES_OF_CLUSTER = "policies"
 
 
 def decode(node: Node) -> Record:
@@ -82,3 +116,235 @@ async def change(
             continue
         return value
     raise ConcurrentModification("Concurrent modification")
+
+
+def _no_tenant() -> TenantNotFound:
+    return TenantNotFound("Tenant does not exist")
+
+
+class Tenants:
+    """Tenants in the metadata store."""
+
+    def __init__(self, metadata: MetadataStore) -> None:
+        self._metadata = metadata
+        self._listeners: list[Callable[[str], None]] = []
+
+    def listen(self, changed: Callable[[str], None]) -> None:
+        """Calls ``changed`` with the name of a tenant that is changed here, before the change is answered."""
+        self._listeners.append(changed)
+
+    def _tell(self, name: str) -> None:
+        for changed in self._listeners:
+            changed(name)
+
+    async def names(self) -> Sequence[str]:
+        """Returns the names of the tenants, sorted."""
+        return await self._metadata.children(_TENANTS)
+
+    async def get(self, name: str) -> Mapping[str, Any]:
+        """:raises TenantNotFound: the tenant does not exist"""
+        found = await read(self._metadata, f"{_TENANTS}/{name}")
+        if found is None:
+            raise _no_tenant()
+        return found
+
+    async def create(self, name: str, value: Mapping[str, Any]) -> None:
+        """:raises AlreadyExists: the tenant exists"""
+        if not await create(self._metadata, f"{_TENANTS}/{name}", value):
+            raise AlreadyExists("Tenant already exist")
+        self._tell(name)
+
+    async def change(self, name: str, work: Callable[[Record], None]) -> None:
+        """:raises TenantNotFound: the tenant does not exist"""
+        await change(self._metadata, f"{_TENANTS}/{name}", work, _no_tenant())
+        self._tell(name)
+
+    async def delete(self, name: str) -> None:
+        """:raises TenantNotFound: the tenant does not exist
+
+        :raises HasChildren: it has namespaces
+        """
+        path = f"{_TENANTS}/{name}"
+        for child in await self._metadata.children(path):
+            # A deleted legacy namespace leaves an empty parent with the name of its cluster behind.
+            below = await self._metadata.children(f"{path}/{child}")
+            if below or await read(self._metadata, f"{path}/{child}") is not None:
+                raise HasChildren("The tenant still has active namespaces")
+            await self._metadata.delete(f"{path}/{child}")
+        try:
+            await self._metadata.delete(path)
+        except NodeMissing as error:
+            raise _no_tenant() from error
+        except NodeNotEmpty as error:
+            raise HasChildren("The tenant still has active namespaces") from error
+        self._tell(name)
+
+
+def _no_group() -> NotFound:
+    return NotFound("ResourceGroup does not exist")
+
+
+class ResourceGroupRecords:
+    """Resource groups in the metadata store; all groups are reported when one has changed.
+
+    :param define: called with the records of all groups, by name, whenever one has changed
+    """
+
+    def __init__(
+        self, io: Io, metadata: MetadataStore, define: Callable[[Mapping[str, GroupRates]], None]
+    ) -> None:
+        self._metadata = metadata
+        self._define = define
+        self._follower = Follower(io, metadata, _GROUPS, "resource groups", self.take)
+
+    async def names(self) -> Sequence[str]:
+        """Returns the names of the groups, sorted."""
+        return await self._metadata.children(_GROUPS)
+
+    async def get(self, name: str) -> Record:
+        """:raises NotFound: the group does not exist"""
+        found = await read(self._metadata, f"{_GROUPS}/{name}")
+        if found is None:
+            raise _no_group()
+        return found
+
+    async def put(self, name: str, given: Mapping[str, Any]) -> None:
+        """Creates a group, or changes the given fields of one; it applies when this returns."""
+
+        def merge(record: Record) -> None:
+            record.update(given)
+
+        if not await create(self._metadata, f"{_GROUPS}/{name}", given):
+            await change(self._metadata, f"{_GROUPS}/{name}", merge, _no_group())
+        await self.take()
+
+    async def delete(self, name: str) -> None:
+        """:raises NotFound: the group does not exist"""
+        try:
+            await self._metadata.delete(f"{_GROUPS}/{name}")
+        except NodeMissing as error:
+            raise _no_group() from error
+        await self.take()
+
+    # Groups in effect
+
+    async def take(self) -> None:
+        """Reads all groups and reports them."""
+        found: dict[str, GroupRates] = {}
+        for name in await self.names():
+            try:
+                record = await read(self._metadata, f"{_GROUPS}/{name}")
+                if record is not None:
+                    found[name] = GroupRates.read(record)
+            except MetadataFailure as error:
+                log.error(
+                    "cannot read the resource group; ignoring it", extra={"group": name, "error": str(error)}
+                )
+        self._define(found)
+
+    def stop(self) -> None:
+        self._follower.stop()
+
+
+def policies_path(name: str) -> str:
+    """Returns the path of a cluster's ``ClusterPolicies``."""
+    return f"{CLUSTERS}/{name}/{_POLICIES_OF_CLUSTER}"
+
+
+def _no_cluster() -> ClusterNotFound:
+    return ClusterNotFound("Cluster does not exist")
+
+
+class Clusters:
+    """Clusters in the metadata store."""
+
+    def __init__(self, metadata: MetadataStore) -> None:
+        self._metadata = metadata
+
+    async def names(self) -> Sequence[str]:
+        """Returns the names of the clusters, sorted, without the pseudo-cluster ``global``."""
+        return [name for name in await self._metadata.children(CLUSTERS) if name != GLOBAL]
+
+    async def exists(self, name: str) -> bool:
+        """Whether the cluster exists; False also for an invalid name."""
+        try:
+            check_part("cluster", name)
+        except InvalidName:
+            return False
+        return await self._metadata.exists(f"{CLUSTERS}/{name}")
+
+    async def get(self, name: str) -> Mapping[str, Any]:
+        """:raises ClusterNotFound: the cluster does not exist"""
+        found = await read(self._metadata, f"{CLUSTERS}/{name}")
+        if found is None:
+            raise _no_cluster()
+        return {key: value for key, value in found.items() if value is not None}
+
+    async def check_peers(self, clusters: Sequence[str]) -> None:
+        """Checks that the clusters may stand in one list; clusters without a record are ignored.
+
+        :raises Conflict: one of them is a peer of another
+        """
+        for name in clusters:
+            try:
+                peers = (await self.get(name)).get(PEERS) or ()
+            except ClusterNotFound:
+                continue
+            if not set(peers).isdisjoint(clusters):
+                raise Conflict(
+                    f"{name}'s peer-clusters [{', '.join(peers)}] can't be part of replication-clusters "
+                    f"[{', '.join(clusters)}]"
+                )
+
+    async def create(self, name: str, value: Mapping[str, Any]) -> None:
+        """:raises AlreadyExists: the cluster exists"""
+        if not await create(self._metadata, f"{CLUSTERS}/{name}", value):
+            raise AlreadyExists("Cluster already exists")
+
+    async def change(self, name: str, work: Callable[[Record], None]) -> None:
+        """:raises ClusterNotFound: the cluster does not exist"""
+        await change(self._metadata, f"{CLUSTERS}/{name}", work, _no_cluster())
+
+    async def policies(self, name: str) -> Mapping[str, Any]:
+        """Returns ``ClusterPolicies``: whether the cluster has migrated, and where to.
+
+        :raises NotFound: the cluster has no such policies
+        """
+        found = await read(self._metadata, policies_path(name))
+        if found is None:
+            raise NotFound("Cluster does not exist")
+        return found
+
+    async def set_policies(self, name: str, value: Mapping[str, Any]) -> None:
+        """:raises ClusterNotFound: the cluster does not exist
+
+        :raises ConcurrentModification: the record keeps changing
+        """
+        if not await self.exists(name):
+            raise _no_cluster()
+        path = policies_path(name)
+        if not await create(self._metadata, path, value):
+
+            def replace(record: Record) -> None:
+                record.clear()
+                record.update(value)
+
+            await change(self._metadata, path, replace, _no_cluster())
+
+    async def delete(self, name: str) -> None:
+        """:raises ClusterNotFound: the cluster does not exist
+
+        :raises PreconditionFailed: it has legacy namespaces, failure domains or isolation policies
+        """
+        for tenant in await self._metadata.children(_TENANTS):
+            if await self._metadata.children(f"{_TENANTS}/{tenant}/{name}"):
+                raise PreconditionFailed("Cluster not empty")
+        if await self._metadata.children(f"{CLUSTERS}/{name}") == [_POLICIES_OF_CLUSTER]:
+            with suppress(NodeMissing):
+                await self._metadata.delete(policies_path(name))
+        try:
+            await self._metadata.delete(f"{CLUSTERS}/{name}")
+        except NodeMissing as error:
+            raise _no_cluster() from error
+        except NodeNotEmpty as error:
+            raise PreconditionFailed("Cluster not empty") from error

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from magnetar.broker.policies.clusters import Clusters
 from magnetar.broker.policies.effective import (
     EffectivePolicies,
     in_this_cluster,
@@ -16,8 +15,7 @@ from magnetar.broker.policies.effective import (
     of_topic,
 )
 from magnetar.broker.policies.namespaces import LOCAL, NamespaceRecords, missing
-from magnetar.broker.policies.records import Record
-from magnetar.broker.policies.tenants import Tenants
+from magnetar.broker.policies.records import Clusters, Record, Tenants
 from magnetar.errors import BrokerError, NamespaceNotFound
 from magnetar.io.interfaces import Io
 from magnetar.ledger.interface import LedgerError

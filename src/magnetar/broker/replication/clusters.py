@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from magnetar.broker.policies.clusters import CLUSTERS, Clusters
+from magnetar.broker.policies.records import CLUSTERS, Clusters
 from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Loop
 from magnetar.io.waiting import nobody_waits, outcome

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from magnetar.broker.flow.connection import Assigned
-from magnetar.broker.policies.clusters import CLUSTERS, policies_path
+from magnetar.broker.policies.records import CLUSTERS, policies_path
 from magnetar.broker.policies.store import PolicyStore
 from magnetar.broker.replication.clusters import Ask, Reach
 from magnetar.broker.replication.settings import ReplicationSettings

@@ -14,8 +14,7 @@ from magnetar.broker.flow.limits import UnackedLimit
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.rates import SchemaOperations, Timings
 from magnetar.broker.flow.resource_groups import ResourceGroups, SharedLimits
-from magnetar.broker.namespaces.counts import TopicCounts
-from magnetar.broker.namespaces.creation import TopicCreation
+from magnetar.broker.namespaces.creation import TopicCounts, TopicCreation
 from magnetar.broker.namespaces.registry import Namespaces
 from magnetar.broker.namespaces.serving_clusters import ServingClusters
 from magnetar.broker.ownership.bundles import NamespaceBundles

@@ -8,8 +8,11 @@ from typing import Any
 from magnetar.broker.dispatch.non_persistent import NonPersistentKeyShared
 from magnetar.broker.publishing.producer import Producer
 from magnetar.broker.stats.figures import ProducerMetrics, SubscriptionMetrics
-from magnetar.broker.stats.replication_stats import replication_stats
-from magnetar.broker.stats.taken import of_non_persistent_subscription, of_non_persistent_topic
+from magnetar.broker.stats.taken import (
+    of_non_persistent_subscription,
+    of_non_persistent_topic,
+    replication_stats,
+)
 from magnetar.broker.stats.topic_stats import (
     SUBSCRIPTION_ZEROES,
     TOPIC_ZEROES,

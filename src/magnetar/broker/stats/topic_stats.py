@@ -13,8 +13,7 @@ from magnetar.broker.dispatch.contract import AnyConsumer
 from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
 from magnetar.broker.publishing.producer import Producer
 from magnetar.broker.stats.figures import ConsumerMetrics, ProducerMetrics, SubscriptionMetrics, TopicMetrics
-from magnetar.broker.stats.replication_stats import replication_stats
-from magnetar.broker.stats.taken import of_subscription, of_topic
+from magnetar.broker.stats.taken import of_subscription, of_topic, replication_stats
 from magnetar.broker.subscriptions.base import BaseSubscription
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.base import BaseTopic
