@@ -12,7 +12,7 @@ from magnetar.broker.flow.limits import ConnectionCounts, PartialFrames, Publish
 from magnetar.broker.flow.outgoing import UnsentBytes
 from magnetar.broker.flow.rate_limits import publish_limiter
 from magnetar.broker.flow.rates import LookupEnd, LookupTimes
-from magnetar.broker.load.desk import LoadDesk
+from magnetar.broker.load.settings import LoadDesk
 from magnetar.broker.namespaces.lists import ListedNames, NameListings, TopicLists
 from magnetar.broker.namespaces.serving_clusters import OtherCluster
 from magnetar.broker.ownership.contract import Addresses, Asked, Owner
@@ -22,18 +22,16 @@ from magnetar.broker.policies.grants import StoredGrants
 from magnetar.broker.policies.records import ResourceGroupRecords
 from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.publishing.producer import ProducerNames, RequestTurns
-from magnetar.broker.serving.handing_over import HandingOver
 from magnetar.broker.serving.topics import MakeOwnership, ServedTopics
+from magnetar.broker.serving.unloading import HandingOver
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.system_topics.topic_policies import SystemTopicPolicies
 from magnetar.broker.topics.any_topic import AnyTopic
-from magnetar.broker.upkeep.backlog_quotas import BacklogQuotas
+from magnetar.broker.upkeep.backlog_quotas import BacklogQuotas, StorageGate
 from magnetar.broker.upkeep.expiry import ExpiryCheck
 from magnetar.broker.upkeep.housekeeping import Housekeeping
-from magnetar.broker.upkeep.inactive_subscriptions import InactiveSubscriptionsCheck
-from magnetar.broker.upkeep.inactive_topics import InactiveTopicsCheck
+from magnetar.broker.upkeep.inactivity import InactiveSubscriptionsCheck, InactiveTopicsCheck
 from magnetar.broker.upkeep.revocation import Revocation
-from magnetar.broker.upkeep.storage_gate import StorageGate
 from magnetar.errors import (
     BrokerError,
     EncryptionRequired,

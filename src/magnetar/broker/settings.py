@@ -9,7 +9,7 @@ from magnetar.broker.compaction.compactor import CompactionSettings
 from magnetar.broker.ownership.contract import Addresses
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import DispatchRate
-from magnetar.broker.replication.settings import ReplicationSettings
+from magnetar.broker.replication.clusters import ReplicationSettings
 from magnetar.broker.topics.base import TopicSettings
 from magnetar.lazy_dataclass import dataclass
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
-from magnetar.broker.load.host import Host
+from magnetar.broker.load.reporter import Host
 from magnetar.broker.service import BrokerService
 from magnetar.config.cluster import ClusterSettings
 from magnetar.config.settings import SettingsContradict

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from magnetar.broker.load.host import HostSample
+from magnetar.broker.load.reporter import HostSample
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -17,7 +17,7 @@ _KBITS_PER_GBIT = 1_000_000
 
 
 class LinuxHost:
-    """See :class:`magnetar.broker.load.host.Host`; figures that the system does not report are 0."""
+    """See :class:`magnetar.broker.load.reporter.Host`; figures that the system does not report are 0."""
 
     def __init__(self, nic_gbps: float | None) -> None:
         """:param nic_gbps: of all network cards together; None: as the system reports"""

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from magnetar import __version__
-from magnetar.broker.load.bundle_stats import bundle_stats
-from magnetar.broker.load.desk import LoadDesk
-from magnetar.broker.load.histories import Histories
-from magnetar.broker.load.host import Host, Meter
-from magnetar.broker.load.manager import LoadManager
-from magnetar.broker.load.quotas import Quotas
-from magnetar.broker.load.reporter import Reporter
+from magnetar.broker.load.candidates import KeptRules
+from magnetar.broker.load.cluster_load import Quotas
+from magnetar.broker.load.manager import Histories, LoadManager
+from magnetar.broker.load.reporter import Host, Meter, Reporter, bundle_stats
 from magnetar.broker.load.reports import BundleStats, Identity
-from magnetar.broker.load.rules_kept import KeptRules
+from magnetar.broker.load.settings import LoadDesk
 from magnetar.broker.ownership.brokers import VERSION_PREFIX, LiveBrokers, listeners_json
 from magnetar.broker.ownership.leader import Leadership
 from magnetar.broker.ownership.peers import PeerAdmin

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from magnetar.broker.load.manager import PLACEMENTS, SHEDDERS
 from magnetar.broker.load.reports import MODULAR, Weights
 from magnetar.broker.load.settings import LoadSettings, ReportSettings, ShedderSettings, SplitSettings
-from magnetar.broker.ownership.splitting import ALGORITHMS
+from magnetar.broker.ownership.bundles import ALGORITHMS
 from magnetar.broker.policies.dynamic import Changeable
 from magnetar.config.cluster import ClusterSettings
 from magnetar.config.settings import SettingsContradict, attribute_name

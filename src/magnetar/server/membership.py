@@ -6,12 +6,11 @@ import logging
 from collections.abc import Callable, Mapping
 
 from magnetar.broker.ownership.brokers import LiveBrokers
-from magnetar.broker.ownership.cluster import ClusterOwnership
+from magnetar.broker.ownership.bundles import broker_of
+from magnetar.broker.ownership.cluster import ClusterOwnership, FewestBundles
 from magnetar.broker.ownership.contract import Addresses, Asked, Bundle, Owner, Ownership, Placement
 from magnetar.broker.ownership.leader import Leadership
-from magnetar.broker.ownership.nodes import broker_of
 from magnetar.broker.ownership.peers import Beside, PeerAdmin
-from magnetar.broker.ownership.placement import FewestBundles
 from magnetar.broker.serving.topics import MakeOwnership
 from magnetar.broker.settings import BrokerSettings
 from magnetar.client.client import Client

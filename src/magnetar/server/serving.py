@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from magnetar.broker.admin.all import Admin
 from magnetar.broker.connections.connection import Connection
 from magnetar.broker.connections.handlers import handle
-from magnetar.broker.load.desk import LoadDesk
+from magnetar.broker.load.settings import LoadDesk
 from magnetar.broker.ownership.peers import Beside
 from magnetar.broker.policies.dynamic import Changeable
 from magnetar.broker.service import BrokerService, Dynamic

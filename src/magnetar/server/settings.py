@@ -21,8 +21,7 @@ from magnetar.broker.policies.values import (
 )
 from magnetar.broker.publishing.broker_entry_metadata import BrokerEntryMetadataSettings
 from magnetar.broker.publishing.deduplication import DeduplicationSettings
-from magnetar.broker.replication.settings import ReplicationSettings
-from magnetar.broker.replication.subscriptions.settings import SubscriptionSettings
+from magnetar.broker.replication.clusters import ReplicationSettings, SubscriptionSettings
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.base import TopicSettings
 from magnetar.config.settings import ConfigurationError, Settings, SettingsContradict

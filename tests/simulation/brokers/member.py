@@ -7,7 +7,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, NoReturn
 
-from magnetar.broker.load.host import HostSample
+from magnetar.broker.load.reporter import HostSample
 from magnetar.broker.service import BrokerService
 from magnetar.config.settings import load
 from magnetar.http.metrics.rendering import MetricsOptions

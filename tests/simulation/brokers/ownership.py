@@ -6,7 +6,7 @@ import json
 
 from model_zookeeper_tree import ModelNode
 
-from magnetar.broker.ownership.nodes import OWNERS, bundle_at
+from magnetar.broker.ownership.bundles import OWNERS, bundle_at
 from simulation.brokers.member import Member
 from simulation.brokers.world import World
 from simulation.trace import Violation

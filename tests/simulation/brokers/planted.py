@@ -13,9 +13,9 @@ import simulated_bookkeeper
 
 from magnetar.broker.admin.bundles import BundleAdmin
 from magnetar.broker.admin.partitions import PartitionAdmin
+from magnetar.broker.ownership.bundles import OwnerNode
 from magnetar.broker.ownership.cluster import ClusterOwnership
 from magnetar.broker.ownership.contract import Bundle
-from magnetar.broker.ownership.nodes import OwnerNode
 from magnetar.broker.policies.namespaces import LOCAL, NamespaceRecords
 from magnetar.broker.policies.records import Record, create
 from magnetar.broker.replication.replicator import Replicator

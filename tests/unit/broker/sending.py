@@ -9,9 +9,14 @@ from typing import Any
 from peers import Brokers, send_frame
 from replicating import the_topic
 
-from magnetar.broker.replication.clusters import RemoteCluster, Way
+from magnetar.broker.replication.clusters import (
+    Common,
+    InFlightBytes,
+    RemoteCluster,
+    ReplicationSettings,
+    Way,
+)
 from magnetar.broker.replication.replicator import Replicator
-from magnetar.broker.replication.settings import Common, InFlightBytes, ReplicationSettings
 from magnetar.client.exceptions import ConnectError, PulsarException
 from magnetar.managed_ledger.position import EARLIEST, Position
 from magnetar.managed_ledger.settings import EntryCacheSettings

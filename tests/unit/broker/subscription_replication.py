@@ -8,6 +8,7 @@ from typing import Any, cast
 from peers import Brokers, Peer, frame
 from replicating import Replicator, the_topic
 
+from magnetar.broker.replication.clusters import SnapshotFigures, SubscriptionSettings
 from magnetar.broker.replication.subscriptions.markers import (
     REQUEST,
     RESPONSE,
@@ -19,7 +20,6 @@ from magnetar.broker.replication.subscriptions.markers import (
     decode_update,
     encode_response,
 )
-from magnetar.broker.replication.subscriptions.settings import SnapshotFigures, SubscriptionSettings
 from magnetar.broker.replication.subscriptions.topic import ReplicatedSubscriptions
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.persistent import Topic

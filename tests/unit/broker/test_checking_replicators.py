@@ -7,8 +7,7 @@ from typing import Any
 from lived import Lived
 
 from magnetar.broker.policies.effective import EffectivePolicies
-from magnetar.broker.replication.clusters import Way
-from magnetar.broker.replication.settings import ReplicationSettings
+from magnetar.broker.replication.clusters import ReplicationSettings, Way
 from magnetar.errors import ServiceNotReady
 
 

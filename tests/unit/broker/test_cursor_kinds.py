@@ -12,7 +12,7 @@ from magnetar.broker.subscriptions.cursor_kinds import COMPACTION, DEDUPLICATION
 from magnetar.broker.topics.base import TopicSettings
 from magnetar.broker.upkeep.backlog_quotas import EVICTION, backlog_bytes, slowest
 from magnetar.broker.upkeep.expiry import expire_topic
-from magnetar.broker.upkeep.inactive_topics import CAUGHT_UP, is_used
+from magnetar.broker.upkeep.inactivity import CAUGHT_UP, is_used
 from magnetar.errors import ProducerBusy
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.naming.replicators import DEFAULT_PREFIX

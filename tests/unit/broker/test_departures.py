@@ -12,7 +12,7 @@ from magnetar.broker.flow.connection import Assigned
 from magnetar.broker.ownership.brokers import BrokerRecord
 from magnetar.broker.ownership.contract import Addresses, Bundle
 from magnetar.broker.ownership.peers import Beside, PeerAnswer, PeerRefused
-from magnetar.broker.serving.handing_over import HandingOver
+from magnetar.broker.serving.unloading import HandingOver
 from magnetar.broker.settings import BrokerSettings
 from magnetar.errors import ServiceNotReady
 from magnetar.io.simulated import simulated_io

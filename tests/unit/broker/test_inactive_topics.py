@@ -18,7 +18,7 @@ from magnetar.broker.policies.values import InactiveTopics, Retention
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.persistent import Topic, TopicSettings
-from magnetar.broker.upkeep.inactive_topics import CAUGHT_UP, InactiveTopicsCheck
+from magnetar.broker.upkeep.inactivity import CAUGHT_UP, InactiveTopicsCheck
 from magnetar.io.wheel import TimerWheel
 from magnetar.naming.topic_name import TopicName
 

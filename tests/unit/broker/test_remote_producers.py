@@ -11,7 +11,7 @@ from replicating import NAME, Replicator, the_topic
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import InactiveTopics
 from magnetar.broker.stats.assembled import StatsSelection, stats_of
-from magnetar.broker.upkeep.inactive_topics import is_due, is_inactive
+from magnetar.broker.upkeep.inactivity import is_inactive, is_topic_due
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
@@ -67,10 +67,10 @@ def test_replicators_do_not_make_a_topic_active_but_keep_it_while_they_are_conne
     topic.last_active = world.broker.io.clock.monotonic()
     later = topic.last_active + 11
     assert is_inactive(topic, later)
-    assert not is_due(topic, later)
+    assert not is_topic_due(topic, later)
     sender.send(BaseCommand.CLOSE_PRODUCER, "close_producer", producer_id=1, request_id=2)
     world.until(lambda: not topic.producers)
-    assert is_due(topic, later), "leaving is no use, either"
+    assert is_topic_due(topic, later), "leaving is no use, either"
 
 
 def test_a_topic_with_a_local_producer_is_active() -> None:

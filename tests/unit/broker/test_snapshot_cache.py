@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from magnetar.broker.replication.subscriptions.cache import SnapshotCache
 from magnetar.broker.replication.subscriptions.markers import TakenSnapshot
-from magnetar.broker.replication.subscriptions.round_trips import PendingSnapshot
+from magnetar.broker.replication.subscriptions.snapshots import PendingSnapshot, SnapshotCache
 
 
 def cache(limit: int, *entry_ids: int) -> SnapshotCache:

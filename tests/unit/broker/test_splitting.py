@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.broker.ownership.splitting import ALGORITHMS, Carried, ToDivide, positions_within
+from magnetar.broker.ownership.bundles import ALGORITHMS, Carried, ToDivide, positions_within
 from magnetar.naming.bundles import BundleRange
 
 RANGE = BundleRange(0x1000, 0x2000)

@@ -7,6 +7,7 @@ from replicating import deduplicate
 from subscription_replication import OWN, Sites, acknowledge, receive
 
 from magnetar.broker.explaining.subscriptions import explain_subscription
+from magnetar.broker.replication.clusters import SubscriptionSettings
 from magnetar.broker.replication.subscriptions.markers import (
     REQUEST,
     RESPONSE,
@@ -15,7 +16,6 @@ from magnetar.broker.replication.subscriptions.markers import (
     encode_request,
     encode_update,
 )
-from magnetar.broker.replication.subscriptions.settings import SubscriptionSettings
 from magnetar.broker.subscriptions.base import SubscriptionType
 from magnetar.managed_ledger.position import LATEST
 

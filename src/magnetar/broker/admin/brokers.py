@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from magnetar.broker.load.quotas import Quotas, ResourceQuota
+from magnetar.broker.load.cluster_load import Quotas, ResourceQuota
 from magnetar.broker.load.reports import BrokerReport
 from magnetar.broker.ownership.contract import Asked, Owner
 from magnetar.broker.service import BrokerService

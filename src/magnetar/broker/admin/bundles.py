@@ -8,10 +8,9 @@ from typing import Any
 
 from magnetar.broker.admin.brokers import elsewhere
 from magnetar.broker.load.settings import SplitSettings
-from magnetar.broker.ownership.asking import REDIRECTED, ask
+from magnetar.broker.ownership.bundles import Carried, ToDivide, positions_within
 from magnetar.broker.ownership.contract import Asked, Bundle, Owner
-from magnetar.broker.ownership.peers import PeerRefused
-from magnetar.broker.ownership.splitting import Carried, ToDivide, positions_within
+from magnetar.broker.ownership.peers import REDIRECTED, PeerRefused, ask
 from magnetar.broker.policies.records import Record
 from magnetar.broker.service import BrokerService
 from magnetar.broker.topics.any_topic import AnyTopic

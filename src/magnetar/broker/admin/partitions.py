@@ -7,9 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from magnetar.broker.ownership.asking import ask
 from magnetar.broker.ownership.contract import Asked
-from magnetar.broker.ownership.peers import PeerRefused
+from magnetar.broker.ownership.peers import PeerRefused, ask
 from magnetar.broker.service import BrokerService
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
 from magnetar.broker.subscriptions.persistent import Subscription

@@ -7,8 +7,7 @@ from typing import Any
 
 from magnetar.broker.admin.bundles import BundleAdmin
 from magnetar.broker.admin.namespaces import NamespaceAdmin
-from magnetar.broker.load.isolation import IsolationPolicy
-from magnetar.broker.load.rules_kept import GROUP, domains_path, isolation_of, isolation_path
+from magnetar.broker.load.candidates import GROUP, IsolationPolicy, domains_path, isolation_of, isolation_path
 from magnetar.broker.policies.records import Record, change, create, encode, read
 from magnetar.broker.service import BrokerService
 from magnetar.errors import (

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from magnetar.broker.admin.brokers import elsewhere
 from magnetar.broker.flow.rate_limits import PublishLimiter
-from magnetar.broker.ownership.asking import ask
 from magnetar.broker.ownership.contract import Asked, Owner
+from magnetar.broker.ownership.peers import ask
 from magnetar.broker.schemas.data import SchemaData, version_bytes
 from magnetar.broker.schemas.written_contents import WrittenContents
 from magnetar.broker.service import BrokerService

@@ -1,21 +1,150 @@
-"""Determines which brokers may take a bundle, and why the others may not."""
+"""Which brokers may take a bundle, and why the others may not: rules of operators, and their application."""
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
+from typing import Any
 
 from magnetar.broker.load.cluster_load import ClusterLoad, namespace_of
-from magnetar.broker.load.isolation import Isolation
 from magnetar.broker.load.reports import MODULAR
 from magnetar.broker.load.settings import LoadSettings
+from magnetar.broker.policies.records import Record, read
+from magnetar.errors import InvalidRequest, MetadataFailure
 from magnetar.lazy_dataclass import dataclass
+from magnetar.metadata.cache import MetadataCache
+from magnetar.metadata.interface import MetadataStore
+from magnetar.naming.namespace_name import NamespaceName
 
 _DEFAULT_DOMAIN = "default"
 _SYSTEM = "pulsar/system"
 _VERSION = re.compile(r"([0-9]+)\.([0-9]+)\.([0-9]+)(?:[-+].*)?")
+_POLICY = "min_available"
+_ALL = 100
+log = logging.getLogger(__name__)
+CLUSTERS = "/admin/clusters"
+LOCAL_POLICIES = "/admin/local-policies"
+GROUP = "namespaceAntiAffinityGroup"
+_MOST_NAMESPACES = 100_000
+
+
+def host_of(broker_id: str) -> str:
+    """Returns the host in ``host:port``; policies name hosts."""
+    host = broker_id.rpartition(":")[0]
+    return host.removeprefix("[").removesuffix("]")
+
+
+def _compile(expression: str) -> Callable[[str], bool]:
+    """Compiles an expression that matches whole names in linear time.
+
+    :raises InvalidRequest: it is not valid, or needs more than linear time
+    """
+    # Imported with the first policy: most clusters have none.
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        compiled = re2.compile(expression, options)
+    except re2.error as error:
+        raise InvalidRequest(f"{expression!r} is not a valid regular expression: {error}") from error
+    return lambda text: compiled.fullmatch(text) is not None
+
+
+def _lists(record: Mapping[str, Any], name: str, *, needed: bool = True) -> Sequence[str]:
+    value = record.get(name)
+    if value is None and not needed:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise InvalidRequest(f"{name} must be a list of regular expressions")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class IsolationPolicy:
+    """An isolation policy, as stored in a cluster's record: which brokers may serve a namespace.
+
+    It is ``NamespaceIsolationData``; its expressions match whole names of namespaces and hosts of brokers.
+    """
+
+    name: str
+    namespaces: Sequence[str]
+    primary: Sequence[str]
+    secondary: Sequence[str]
+    min_available: int
+    """With fewer available primary brokers than this, secondary ones are used too."""
+    usage_threshold: int
+    """Primary brokers at or above this usage, in percent, do not count as available; 100: all do."""
+    _matchers: Mapping[str, Sequence[Callable[[str], bool]]]
+
+    @classmethod
+    def from_json(cls, name: str, record: Mapping[str, Any]) -> IsolationPolicy:
+        """:raises InvalidRequest: the record is not a valid policy; the text says what is wrong"""
+        lists = {
+            "namespaces": _lists(record, "namespaces"),
+            "primary": _lists(record, "primary"),
+            "secondary": _lists(record, "secondary", needed=False),
+        }
+        for needed in ("namespaces", "primary"):
+            if not lists[needed]:
+                raise InvalidRequest(f"{needed} must not be empty")
+        failover = record.get("auto_failover_policy")
+        if not isinstance(failover, dict) or failover.get("policy_type") != _POLICY:
+            raise InvalidRequest(f"auto_failover_policy must be {_POLICY}")
+        parameters = failover.get("parameters")
+        if not isinstance(parameters, dict):
+            raise InvalidRequest("auto_failover_policy must have parameters")
+        matchers = {kind: [_compile(each) for each in expressions] for kind, expressions in lists.items()}
+        return cls(
+            name,
+            lists["namespaces"],
+            lists["primary"],
+            lists["secondary"],
+            _whole(parameters, "min_limit"),
+            _whole(parameters, "usage_threshold"),
+            matchers,
+        )
+
+    def is_for(self, namespace: str) -> bool:
+        return self._any("namespaces", namespace)
+
+    def is_primary(self, broker_id: str) -> bool:
+        return self._any("primary", host_of(broker_id))
+
+    def is_secondary(self, broker_id: str) -> bool:
+        return self._any("secondary", host_of(broker_id))
+
+    def _any(self, kind: str, text: str) -> bool:
+        return any(matches(text) for matches in self._matchers[kind])
+
+    def counts_as_available(self, percent: float) -> bool:
+        """:param percent: the usage of a primary broker"""
+        return self.usage_threshold >= _ALL or percent < self.usage_threshold
+
+
+def _whole(parameters: Mapping[str, Any], name: str) -> int:
+    """:raises InvalidRequest: the parameter is missing, or not a number"""
+    try:
+        return int(str(parameters[name]))
+    except (KeyError, ValueError) as error:
+        raise InvalidRequest(f"auto_failover_policy: {name} must be a number") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """All policies of a cluster; the first one that matches a namespace applies."""
+
+    policies: Sequence[IsolationPolicy] = ()
+
+    def of(self, namespace: str) -> IsolationPolicy | None:
+        return next((policy for policy in self.policies if policy.is_for(namespace)), None)
+
+    def is_shared(self, broker_id: str) -> bool:
+        """Whether namespaces without a policy may use a broker: it is the primary broker of no policy."""
+        return not any(policy.is_primary(broker_id) for policy in self.policies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,3 +318,86 @@ def _prefer_later_versions(found: Candidates, load: ClusterLoad) -> None:
     found.prefer(
         [each for each, number in numbers.items() if number == latest], f"other brokers have version {told}"
     )
+
+
+def isolation_path(cluster: str) -> str:
+    return f"{CLUSTERS}/{cluster}/namespaceIsolationPolicies"
+
+
+def domains_path(cluster: str) -> str:
+    return f"{CLUSTERS}/{cluster}/failureDomain"
+
+
+def local_policies_path(namespace: NamespaceName) -> str:
+    return f"{LOCAL_POLICIES}/{namespace.path}"
+
+
+def isolation_of(record: Mapping[str, Any]) -> Isolation:
+    """Policies that cannot be parsed are logged and left out: a damaged policy must not stop topics."""
+    found = []
+    for name, value in record.items():
+        try:
+            found.append(IsolationPolicy.from_json(name, value if isinstance(value, dict) else {}))
+        except InvalidRequest as error:
+            log.error("isolation policy ignored: it is invalid", extra={"policy": name, "error": str(error)})
+    return Isolation(found)
+
+
+class KeptRules:
+    """Placement rules of operators, cached until they change."""
+
+    def __init__(self, metadata: MetadataStore, cluster: str) -> None:
+        self._metadata = metadata
+        self._cluster = cluster
+        root = f"{CLUSTERS}/{cluster}"
+        self._isolation = MetadataCache(metadata, root, self._read_isolation, most=10)
+        self._domains = MetadataCache(metadata, root, self._read_domains, most=10)
+        self._groups = MetadataCache(metadata, LOCAL_POLICIES, self._read_group, most=_MOST_NAMESPACES)
+        metadata.listen(domains_path(cluster), lambda _change: self._domains.forget_all())
+
+    async def of(self, namespace: str, others: Iterable[str]) -> Rules:
+        """Returns the rules for a bundle of a namespace.
+
+        :param others: namespaces that brokers serve; they matter if the namespace is in a group
+        :raises MetadataError: the rules cannot be read now
+        """
+        isolation = await self._isolation.get(isolation_path(self._cluster))
+        group = await self._group(namespace)
+        if not group:
+            return Rules(isolation)
+        domains = await self._domains.get(domains_path(self._cluster))
+        groups = {name: await self._group(name) for name in sorted({namespace, *others})}
+        return Rules(isolation, domains, {name: found for name, found in groups.items() if found})
+
+    async def of_all(self, namespaces: Iterable[str]) -> Rules:
+        """Returns the rules for bundles of several namespaces; raises as :meth:`of` does."""
+        isolation = await self._isolation.get(isolation_path(self._cluster))
+        domains = await self._domains.get(domains_path(self._cluster))
+        groups = {name: await self._group(name) for name in sorted(namespaces)}
+        return Rules(isolation, domains, {name: found for name, found in groups.items() if found})
+
+    async def _group(self, namespace: str) -> str:
+        return await self._groups.get(f"{LOCAL_POLICIES}/{namespace}")
+
+    async def _read_isolation(self, path: str) -> Isolation:
+        return isolation_of(await self._readable(path))
+
+    async def _read_domains(self, path: str) -> Mapping[str, str]:
+        found: dict[str, str] = {}
+        for name in await self._metadata.children(path):
+            record = await self._readable(f"{path}/{name}")
+            brokers = record.get("brokers")
+            found |= dict.fromkeys(map(str, brokers if isinstance(brokers, list) else ()), name)
+        return found
+
+    async def _read_group(self, path: str) -> str:
+        """Returns an empty text if the namespace is in no group."""
+        return str((await self._readable(path)).get(GROUP) or "").lower()
+
+    async def _readable(self, path: str) -> Record:
+        """Returns an empty record if it is missing or damaged: that must not stop topics, as in Pulsar."""
+        try:
+            return await read(self._metadata, path) or {}
+        except MetadataFailure as error:
+            log.error("metadata record ignored: it cannot be read", extra={"error": str(error)})
+            return {}

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import field
 from typing import Any
 
-from magnetar.broker.load.candidates import Kinds, Rules, allowed, may_leave
-from magnetar.broker.load.cluster_load import ClusterLoad, namespace_of, range_of
-from magnetar.broker.load.histories import Histories
+from magnetar.broker.load.candidates import KeptRules, Kinds, Rules, allowed, may_leave
+from magnetar.broker.load.cluster_load import (
+    BROKERS,
+    BundleHistory,
+    ClusterLoad,
+    Quotas,
+    broker_path,
+    bundle_path,
+    namespace_of,
+    range_of,
+)
 from magnetar.broker.load.placing import (
     Anywhere,
     LeastLongTermMessageRate,
@@ -20,32 +28,33 @@ from magnetar.broker.load.placing import (
 )
 from magnetar.broker.load.planning import Placer
 from magnetar.broker.load.reports import BrokerReport
-from magnetar.broker.load.rules_kept import KeptRules
 from magnetar.broker.load.settings import LoadSettings
 from magnetar.broker.load.shedding import (
     AvgShedder,
     Move,
     OverloadShedder,
     Shedder,
+    Split,
     ThresholdShedder,
     UniformLoadShedder,
+    too_large,
+    within_bounds,
 )
-from magnetar.broker.load.splitting import Split, too_large, within_bounds
 from magnetar.broker.ownership.brokers import LiveBrokers
+from magnetar.broker.ownership.cluster import Destinations
 from magnetar.broker.ownership.contract import Bundle
-from magnetar.broker.ownership.destinations import Destinations
 from magnetar.broker.ownership.leader import Leadership
 from magnetar.broker.ownership.peers import PeerAdmin
-from magnetar.errors import BrokerError
+from magnetar.broker.policies.records import encode, read
+from magnetar.errors import BrokerError, MetadataFailure
 from magnetar.io.interfaces import Io
 from magnetar.io.waiting import nobody_waits, outcome
 from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
-from magnetar.metadata.interface import MetadataError
+from magnetar.metadata.interface import MetadataError, MetadataStore, NodeMissing
 from magnetar.naming.namespace_name import NamespaceName
 
 log = logging.getLogger(__name__)
-
 PLACEMENTS: Mapping[str, Callable[[], PlacementStrategy]] = {
     "LeastLongTermMessageRate": LeastLongTermMessageRate,
     "LeastResourceUsageWithWeight": LeastResourceUsageWithWeight,
@@ -58,11 +67,9 @@ SHEDDERS: Mapping[str, Callable[[], Shedder]] = {
     "UniformLoadShedder": UniformLoadShedder,
     "AvgShedder": AvgShedder,
 }
-
 _HALVES_SECONDS = 60.0
 """How long a broker may still report a bundle after it was split."""
 _MOST_KINDS = 100_000
-
 CountBundles = Callable[[NamespaceName], Awaitable[int]]
 
 
@@ -419,3 +426,64 @@ def bundle_address(bundle: str) -> str:
     namespace = namespace_of(bundle)
     version = "/admin/v2" if namespace.count("/") == 1 else "/admin"
     return f"{version}/namespaces/{namespace}/{range_of(bundle)}"
+
+
+class Histories:
+    """Histories of bundles and averages of brokers in the metadata store, from which a new leader starts."""
+
+    def __init__(self, metadata: MetadataStore, quotas: Quotas) -> None:
+        self._metadata = metadata
+        self._quotas = quotas
+        self._written: dict[str, BundleHistory] = {}
+
+    async def of(self, bundles: Iterable[str]) -> Mapping[str, BundleHistory]:
+        """Returns histories of bundles, or their quotas; bundles without either are missing.
+
+        :raises MetadataError: the store does not answer now
+        """
+        found: dict[str, BundleHistory] = {}
+        for bundle in bundles:
+            try:
+                record = await read(self._metadata, bundle_path(bundle))
+                if record is not None:
+                    found[bundle] = BundleHistory.from_json(record)
+                    continue
+                quota = await self._quotas.set_for(bundle)
+            except MetadataFailure:
+                # A history that cannot be parsed counts as missing.
+                continue
+            if quota is not None:
+                found[bundle] = BundleHistory.by_quota(quota.expected())
+        return found
+
+    async def write(self, load: ClusterLoad) -> None:
+        """Writes what has changed since the last time.
+
+        :raises MetadataError: the store refused; the rest is written the next time
+        """
+        for bundle, history in list(load.bundles.items()):
+            if self._written.get(bundle) != history:
+                await self._metadata.put(bundle_path(bundle), encode(history.to_json()))
+                self._written[bundle] = history
+        for broker_id, broker in list(load.brokers.items()):
+            await self._metadata.put(broker_path(broker_id), encode(broker.averages.to_json()))
+
+    async def brokers_but(self, known: Collection[str]) -> Collection[str]:
+        """Returns the brokers with stored averages that are not in ``known``.
+
+        :raises MetadataError: the store refused
+        """
+        return set(await self._metadata.children(BROKERS)) - set(known)
+
+    async def forget(self, bundles: Collection[str], broker_ids: Collection[str] = ()) -> None:
+        """Deletes the histories and averages of these.
+
+        :raises MetadataError: the store refused
+        """
+        for path in (*map(bundle_path, bundles), *map(broker_path, broker_ids)):
+            try:
+                await self._metadata.delete(path)
+            except NodeMissing:
+                continue
+        for bundle in bundles:
+            self._written.pop(bundle, None)

@@ -1,22 +1,31 @@
-"""A broker's load report in the metadata store, written when its content has changed enough."""
+"""A broker's load report in the metadata store, and the figures of bundles and the machine that it
+contains.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from math import inf
-from typing import Any
+from typing import Any, Protocol
 
-from magnetar.broker.load.host import Meter
-from magnetar.broker.load.reports import BrokerReport, BundleStats, Identity, new_report
+from magnetar.broker.load.reports import BrokerReport, BundleStats, Identity, Resources, Usage, new_report
 from magnetar.broker.load.settings import LoadSettings
-from magnetar.io.interfaces import Cancellable, Io, Task
+from magnetar.broker.serving.topics import ServedTopics
+from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.errors import BrokerError
+from magnetar.io.interfaces import Cancellable, Clock, Io, Task
+from magnetar.io.slices import PAUSE_SECONDS, each
 from magnetar.io.wheel import TimerWheel
+from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import MetadataError
+from magnetar.naming.bundles import Bundles
+from magnetar.naming.namespace_name import NamespaceName
 
 log = logging.getLogger(__name__)
-
 Record = Mapping[str, Any]
+_MIB = 1024 * 1024
+_KBIT_BYTES = 125
 
 
 class Reporter:
@@ -115,3 +124,131 @@ def _change(before: float, now: float) -> float:
     if before:
         return abs((before - now) / before)
     return inf if now else 0.0
+
+
+@dataclass(slots=True)
+class _Sums:
+    rate_in: float = 0.0
+    throughput_in: float = 0.0
+    rate_out: float = 0.0
+    throughput_out: float = 0.0
+    consumers: int = 0
+    producers: int = 0
+    topics: int = 0
+
+    def add(self, topic: AnyTopic) -> None:
+        self.rate_in += topic.rate_in.per_second
+        self.throughput_in += topic.rate_in.bytes_per_second
+        self.rate_out += topic.rate_out.per_second
+        self.throughput_out += topic.rate_out.bytes_per_second
+        self.consumers += topic.consumer_count()
+        self.producers += len(topic.producers)
+        self.topics += 1
+
+    def done(self) -> BundleStats:
+        return BundleStats(
+            self.rate_in,
+            self.throughput_in,
+            self.rate_out,
+            self.throughput_out,
+            self.consumers,
+            self.producers,
+            self.topics,
+        )
+
+
+async def bundle_stats(served: ServedTopics) -> Mapping[str, BundleStats]:
+    """Returns the traffic of each bundle that is served here, by full name, from the rates of topics.
+
+    Bundles without a loaded topic are missing, as in Pulsar.
+    """
+    topics = list(served.topics.values())
+    divided: dict[NamespaceName, Bundles] = {}
+    for namespace in dict.fromkeys(topic.name.namespace_name for topic in topics):
+        try:
+            divided[namespace] = await served.bundles.of_namespace(namespace)
+        except BrokerError:
+            # The bundle is being unloaded, or the namespace's bundles cannot be read now.
+            continue
+    sums: dict[str, _Sums] = {}
+
+    def take(topic: AnyTopic) -> None:
+        name = topic.name
+        bundles = divided.get(name.namespace_name)
+        if bundles is not None:
+            bundle = f"{name.namespace_name}/{bundles.find(name.bundle_hash)}"
+            sums.setdefault(bundle, _Sums()).add(topic)
+
+    await each(served.io, "load report", topics, take, pause=PAUSE_SECONDS)
+    return {bundle: found.done() for bundle, found in sums.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class HostSample:
+    """The present counters of a machine."""
+
+    processor_seconds: float
+    """Of all cores, for any work, from an arbitrary start."""
+    cores: float
+    resident_bytes: int
+    """Of this process."""
+    memory_bytes: int
+    """The most that the process may use."""
+    received_bytes: int = 0
+    sent_bytes: int = 0
+    nic_kbits: float = 0.0
+    """Speed of all network cards together, per second; 0: unknown."""
+
+
+class Host(Protocol):
+    """The machine; tests have another implementation."""
+
+    def sample(self) -> HostSample: ...
+
+
+class Meter:
+    """Calculates usage from counters.
+
+    The CPU usage is the larger of two: that of the machine, and that of the thread of the event loop. When
+    that thread has no time left the broker is saturated, whatever the other cores do. Measuring it costs a
+    system call per look, and nothing per message.
+    """
+
+    def __init__(self, clock: Clock, host: Host) -> None:
+        self._clock = clock
+        self._host = host
+        self._sample = host.sample()
+        self._sampled = clock.monotonic()
+        self._loop = (self._sampled, clock.processor())
+        self._machine = Usage(0.0, 100.0 * self._sample.cores)
+        self._received = self._sent = Usage(0.0, self._sample.nic_kbits)
+        self._thread = Usage(0.0, 100.0)
+
+    def take(self, host_seconds: float) -> Resources:
+        """Returns the usage since the last call; called in the event loop.
+
+        :param host_seconds: the machine is measured again after this time
+        """
+        now, used = self._clock.monotonic(), self._clock.processor()
+        before, used_before = self._loop
+        if now > before:
+            self._thread = Usage(min(100.0, 100.0 * (used - used_before) / (now - before)), 100.0)
+            self._loop = now, used
+        if now - self._sampled >= host_seconds:
+            self._look_at_host(now)
+        memory = Usage(self._sample.resident_bytes / _MIB, self._sample.memory_bytes / _MIB)
+        processor = max(self._machine, self._thread, key=lambda usage: usage.percent)
+        return Resources(processor, memory, Usage(0.0, memory.limit), self._received, self._sent)
+
+    def _look_at_host(self, now: float) -> None:
+        before, seconds = self._sample, now - self._sampled
+        self._sample, self._sampled = sample, _ = self._host.sample(), now
+        limit = 100.0 * sample.cores
+        used = 100.0 * (sample.processor_seconds - before.processor_seconds) / seconds
+        self._machine = Usage(max(0.0, min(limit, used)), limit)
+        self._received = _flow(sample.received_bytes - before.received_bytes, seconds, sample.nic_kbits)
+        self._sent = _flow(sample.sent_bytes - before.sent_bytes, seconds, sample.nic_kbits)
+
+
+def _flow(count: int, seconds: float, limit: float) -> Usage:
+    return Usage(max(0, count) / _KBIT_BYTES / seconds, limit)

@@ -1,12 +1,17 @@
-"""Settings of load balancing, with Pulsar's names in configuration files."""
+"""Settings of load balancing, with Pulsar's names in configuration files, and the face of load management."""
 
 from __future__ import annotations
 
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from magnetar.broker.load.reports import Weights
-from magnetar.broker.ownership.splitting import ALGORITHMS, DEFAULT
+from magnetar.broker.ownership.bundles import ALGORITHMS, DEFAULT
 from magnetar.lazy_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from magnetar.broker.load.manager import LoadManager
+    from magnetar.broker.load.reporter import Reporter
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +115,11 @@ class LoadSettings:
     shed: ShedderSettings = field(default_factory=ShedderSettings)
     split: SplitSettings = field(default_factory=SplitSettings)
     report: ReportSettings = field(default_factory=ReportSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadDesk:
+    """The load management of a broker in a cluster, as other parts of the process need it."""
+
+    manager: LoadManager
+    reporter: Reporter

@@ -1,27 +1,33 @@
-"""The bundle that a topic belongs to."""
+"""The bundle that a topic belongs to, the node of its owner, and the algorithms that divide bundles."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import reduce
+from itertools import pairwise
+from typing import Any, NamedTuple
 
-from magnetar.broker.ownership.contract import Bundle
-from magnetar.broker.ownership.nodes import broker_of
+from magnetar.broker.ownership.brokers import listeners_json, listeners_of
+from magnetar.broker.ownership.contract import Addresses, Bundle
 from magnetar.errors import MetadataFailure
+from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.cache import MetadataCache
 from magnetar.metadata.interface import MetadataStore
-from magnetar.naming.bundles import Bundles
+from magnetar.naming.bundles import BundleRange, Bundles
 from magnetar.naming.errors import InvalidName
+from magnetar.naming.heartbeats import heartbeat_of
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
 
 _POLICIES = "/admin/policies"
 _MAX_KNOWN = 10_000
-
 _LOCAL = "/admin/local-policies"
-
 ReadNamespace = Callable[[NamespaceName], Awaitable[Mapping[str, Any]]]
 """Returns a namespace's record. :raises NamespaceNotFound: the namespace does not exist"""
+OWNERS = "/namespace"
+_MONITORED = re.compile(r"sla-monitor/[^/]+/(?P<broker>[^/]+:[0-9]+)")
 
 
 class NamespaceBundles:
@@ -78,3 +84,169 @@ def _divided(path: str, record: Mapping[str, Any]) -> Bundles | None:
         return Bundles.parse(boundaries) if boundaries else None
     except InvalidName as error:
         raise MetadataFailure(f"{path}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerNode:
+    """The content of the node of a bundle's owner (``NamespaceEphemeralData``).
+
+    The nodes are ephemeral: ``/namespace/<namespace>/<range>``.
+    """
+
+    addresses: Addresses
+    listeners: Mapping[str, Addresses]
+    disabled: bool
+    """Whether the owner is giving the bundle up."""
+    version: int
+    own: bool
+    """Whether this broker's session made the node."""
+
+
+def path_of(bundle: Bundle) -> str:
+    return f"{OWNERS}/{bundle}"
+
+
+def bundle_at(path: str) -> Bundle | None:
+    """Returns None if the path is not that of a bundle."""
+    try:
+        return Bundle.parse(path.removeprefix(f"{OWNERS}/"))
+    except InvalidName:
+        return None
+
+
+def encode_owner(
+    addresses: Addresses, listeners: Mapping[str, Addresses], *, disabled: bool = False
+) -> bytes:
+    urls = {
+        "nativeUrl": addresses.binary,
+        "nativeUrlTls": addresses.binary_tls,
+        "httpUrl": addresses.http,
+        "httpUrlTls": addresses.http_tls,
+    }
+    record: dict[str, Any] = {name: url for name, url in urls.items() if url}
+    record.update(disabled=disabled, advertisedListeners=listeners_json(listeners))
+    return json.dumps(record, separators=(",", ":")).encode()
+
+
+def decode_owner(value: bytes, version: int, *, own: bool) -> OwnerNode:
+    """Reads the value of a node.
+
+    :raises ValueError: the value is not in the form that brokers write
+    :raises RecursionError: the JSON is nested too deeply
+    """
+    raw = json.loads(value)
+    if not isinstance(raw, dict):
+        raise ValueError("the record is not an object")
+    urls = [raw.get(name) for name in ("nativeUrl", "nativeUrlTls", "httpUrl", "httpUrlTls")]
+    if not all(url is None or isinstance(url, str) for url in urls):
+        raise ValueError("an address is not a string")
+    listeners = listeners_of(raw.get("advertisedListeners"))
+    return OwnerNode(Addresses(*urls), listeners, raw.get("disabled") is True, version, own)
+
+
+def broker_of(namespace: NamespaceName) -> str | None:
+    """Returns the broker id in a heartbeat or monitoring namespace, or None for any other namespace."""
+    found = _MONITORED.fullmatch(str(namespace))
+    return found["broker"] if found is not None else heartbeat_of(namespace)
+
+
+class Carried(NamedTuple):
+    """The traffic of topics, in and out."""
+
+    rate: float = 0.0
+    """Messages per second."""
+    throughput: float = 0.0
+    """Bytes per second."""
+
+    def plus(self, other: Carried) -> Carried:
+        return Carried(self.rate + other.rate, self.throughput + other.throughput)
+
+    def exceeds(self, bound: Carried) -> bool:
+        """Whether either figure is above its bound."""
+        return self.rate > bound.rate or self.throughput > bound.throughput
+
+    def reaches(self, bound: Carried, factor: float) -> bool:
+        """Whether either figure is at least ``factor`` times its bound."""
+        return self.rate >= bound.rate * factor or self.throughput >= bound.throughput * factor
+
+
+MOST = Carried(30_000, 100 * 1024 * 1024)
+
+
+@dataclass(frozen=True, slots=True)
+class ToDivide:
+    """A bundle that is to be divided."""
+
+    range: BundleRange
+    topics: Mapping[int, Carried]
+    """The traffic of each topic, by the topic's hash."""
+    positions: Sequence[int] = ()
+    """The positions that the request names."""
+    most: Carried = MOST
+    """The most that a bundle should carry."""
+    tolerance: float = 0.1
+    """As a fraction of ``most``: a bundle is not divided for its traffic while it exceeds
+    ``most`` by less."""
+
+
+def range_equally_divide(bundle: ToDivide) -> Sequence[int]:
+    lower, upper = bundle.range.lower, bundle.range.upper
+    return [lower + (upper - lower) // 2]
+
+
+def topic_count_equally_divide(bundle: ToDivide) -> Sequence[int]:
+    """Returns the middle between the two topics in the middle, or nothing if there are fewer than two."""
+    hashes = sorted(bundle.topics)
+    if len(hashes) < 2:
+        return []
+    before, after = hashes[len(hashes) // 2 - 1], hashes[len(hashes) // 2]
+    return [before + (after - before) // 2]
+
+
+def specified_positions_divide(bundle: ToDivide) -> Sequence[int]:
+    """Returns the positions in the request, as far as they lie within the bundle."""
+    return bundle.positions
+
+
+def flow_or_qps_equally_divide(bundle: ToDivide) -> Sequence[int]:
+    """Divides the bundle so that each part carries at most ``most``, or has a single topic.
+
+    Returns nothing while the whole bundle does not clearly exceed ``most``.
+    """
+    busy = {
+        at: carried for at, carried in bundle.topics.items() if carried.rate > 0 or carried.throughput > 0
+    }
+    whole = reduce(Carried.plus, busy.values(), Carried())
+    if len(busy) < 2 or not whole.reaches(bundle.most, 1 + bundle.tolerance):
+        return []
+    found = []
+    hashes = sorted(busy)
+    part = busy[hashes[0]]
+    for before, this in pairwise(hashes):
+        part = part.plus(busy[this])
+        if part.exceeds(bundle.most):
+            found.append(before + (this - before) // 2)
+            part = busy[this]
+    return found
+
+
+ALGORITHMS: Mapping[str, Callable[[ToDivide], Sequence[int]]] = {
+    each.__name__: each
+    for each in (
+        range_equally_divide,
+        topic_count_equally_divide,
+        specified_positions_divide,
+        flow_or_qps_equally_divide,
+    )
+}
+DEFAULT = range_equally_divide.__name__
+
+
+def positions_within(bundle: ToDivide, algorithm: str) -> Sequence[int]:
+    """Returns positions in ascending order, each strictly within the bundle; empty if the algorithm finds
+    none.
+
+    :param algorithm: one of :data:`ALGORITHMS`
+    """
+    lower, upper = bundle.range.lower, bundle.range.upper
+    return sorted({at for at in ALGORITHMS[algorithm](bundle) if lower < at < upper})

@@ -8,15 +8,23 @@ metadata keep a broker that acts on it from doing harm.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from magnetar.broker.ownership.brokers import BrokerRecord, LiveBrokers
+from magnetar.broker.ownership.bundles import (
+    OWNERS,
+    OwnerNode,
+    broker_of,
+    bundle_at,
+    decode_owner,
+    encode_owner,
+    path_of,
+)
 from magnetar.broker.ownership.contract import Asked, Bundle, Lost, Owner, Placement
 from magnetar.broker.ownership.leader import Leadership
-from magnetar.broker.ownership.nodes import OWNERS, OwnerNode, broker_of, bundle_at, decoded, encoded, path_of
 from magnetar.errors import MetadataFailure, OwnerUnknown, ServiceNotReady
-from magnetar.io.interfaces import Io
+from magnetar.io.interfaces import Clock, Io
 from magnetar.io.waiting import outcome, sleep
 from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.cache import MetadataCache
@@ -32,9 +40,13 @@ from magnetar.metadata.interface import (
 )
 
 log = logging.getLogger(__name__)
-
 _MAX_KNOWN = 100_000
 _RETRY_SECONDS = 1.0
+_PREFERRED_SECONDS = 60.0
+"""The time that an unload and the return of the first client may take."""
+_CHOSEN_SECONDS = 10.0
+"""Lookups get the same answer for this long, because the bundle is being loaded there."""
+_MOST = 100_000
 
 
 @dataclass(slots=True)
@@ -168,7 +180,7 @@ class ClusterOwnership:
         if node is None:
             return _NOBODY
         try:
-            return decoded(node.value, node.version, own=node.own)
+            return decode_owner(node.value, node.version, own=node.own)
         except (ValueError, RecursionError) as error:
             raise MetadataFailure(f"{path}: {error}") from error
 
@@ -213,7 +225,7 @@ class ClusterOwnership:
             own = self._own(0)
             try:
                 made = await self._metadata.put(
-                    path, encoded(own.addresses, own.listeners), MUST_NOT_EXIST, ephemeral=True
+                    path, encode_owner(own.addresses, own.listeners), MUST_NOT_EXIST, ephemeral=True
                 )
             except BadVersion:
                 node = await self._read(path)
@@ -270,7 +282,7 @@ class ClusterOwnership:
             return
         held.releasing = held.retired = True
         own = self._own(0)
-        value = encoded(own.addresses, own.listeners, disabled=True)
+        value = encode_owner(own.addresses, own.listeners, disabled=True)
         try:
             if held.doubtful and not await self._is_ours(bundle, held):
                 self._verify(bundle)
@@ -371,3 +383,85 @@ def _next(record: BrokerRecord, *, authoritative: bool) -> Owner:
 def _host_of(node: OwnerNode) -> str:
     url = node.addresses.http or node.addresses.http_tls or node.addresses.binary or ""
     return url.rpartition("/")[2]
+
+
+class Destinations:
+    """Where bundles without an owner shall go, as the leader remembers it.
+
+    The most recent destination counts, requested or chosen, until the bundle has an owner.
+    """
+
+    def __init__(self, clock: Clock, brokers: LiveBrokers) -> None:
+        self._clock = clock
+        self._brokers = brokers
+        self._known: dict[Bundle, tuple[str, float]] = {}
+        """The broker, and until when it is the destination."""
+
+    def prefer(self, bundle: Bundle, broker_id: str) -> None:
+        """Makes that broker the destination for the time after the bundle is given up."""
+        self._remember(bundle, broker_id, _PREFERRED_SECONDS)
+
+    def chosen(self, bundle: Bundle, broker_id: str) -> None:
+        """Remembers that a lookup was sent to that broker."""
+        self._remember(bundle, broker_id, _CHOSEN_SECONDS)
+
+    def of(self, bundle: Bundle, exclude: Collection[str] = ()) -> str | None:
+        """Returns the id of a live broker, or None if no destination is known.
+
+        :param exclude: ids of brokers that are not acceptable
+        """
+        broker_id, until = self._known.get(bundle, ("", 0.0))
+        if not broker_id:
+            return None
+        if self._clock.monotonic() >= until or self._brokers.get(broker_id) is None:
+            del self._known[bundle]
+            return None
+        return None if broker_id in exclude else broker_id
+
+    def forget(self, bundle: Bundle) -> None:
+        """Drops the destination: the bundle has an owner, or the request for a destination is void."""
+        self._known.pop(bundle, None)
+
+    def forget_all(self) -> None:
+        self._known.clear()
+
+    def _remember(self, bundle: Bundle, broker_id: str, seconds: float) -> None:
+        if len(self._known) >= _MOST:
+            self._known.clear()
+        self._known[bundle] = broker_id, self._clock.monotonic() + seconds
+
+
+class FewestBundles:
+    """Placement without load figures: a bundle goes to the broker with the fewest bundles.
+
+    The placement counts the bundles that it has given out since it started, so that a burst of lookups
+    spreads over the brokers without reads. A new leader starts from zero.
+    """
+
+    def __init__(self, clock: Clock, brokers: LiveBrokers) -> None:
+        self._brokers = brokers
+        self._given: dict[str, int] = {}
+        self._destinations = Destinations(clock, brokers)
+
+    def wants(self, bundle: Bundle, persistent: bool) -> None:
+        return
+
+    def prefer(self, bundle: Bundle, broker_id: str) -> None:
+        self._destinations.prefer(bundle, broker_id)
+
+    def arrived(self, bundle: Bundle) -> None:
+        self._destinations.forget(bundle)
+
+    async def choose(self, bundle: Bundle, exclude: frozenset[str] = frozenset()) -> str | None:
+        live = self._brokers.all
+        known = self._destinations.of(bundle, exclude)
+        if known is not None:
+            return known
+        self._given = {name: self._given.get(name, 0) for name in live}
+        candidates = [name for name in live if name not in exclude] or list(live)
+        if not candidates:
+            return None
+        chosen = min(candidates, key=lambda name: (self._given[name], name))
+        self._given[chosen] += 1
+        self._destinations.chosen(bundle, chosen)
+        return chosen

@@ -1,19 +1,23 @@
-"""Administration requests to other brokers of the cluster."""
+"""Administration requests to other brokers of the cluster, such as the one that owns a bundle."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
 
 from magnetar.broker.ownership.brokers import BrokerRecord, LiveBrokers
-from magnetar.broker.ownership.contract import Addresses, Placement
+from magnetar.broker.ownership.contract import Addresses, Owner, Placement
 from magnetar.broker.ownership.leader import Leadership
-from magnetar.errors import BrokerError
+from magnetar.errors import BrokerError, ServiceNotReady
 from magnetar.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from magnetar.client.client import Client
+
+REDIRECTED = 307
+_REDIRECTS = 4
 
 
 class PeerRefused(BrokerError):
@@ -77,3 +81,35 @@ class Beside:
     admin: PeerAdmin
     client: Callable[[Addresses], Client]
     """Makes a client for a broker's addresses, with this broker's own credentials."""
+
+
+async def ask(
+    beside: Beside | None,
+    owner: Owner,
+    method: str,
+    path: str,
+    query: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+) -> PeerAnswer:
+    """Sends a request to another broker and follows its redirects, as the bundle may have moved meanwhile.
+
+    :param beside: the other brokers of the cluster; None in a standalone broker
+    :param owner: another broker, which owns the bundle or is to be asked first
+    :raises ServiceNotReady: the owner is unknown or does not answer
+    :raises PeerRefused: the owner refuses the request
+    """
+    record = beside.brokers.get(owner.broker_id) if beside is not None else None
+    authoritative = "true" if owner.authoritative and not owner.settled else "false"
+    for _ in range(_REDIRECTS):
+        if beside is None or record is None:
+            break
+        wanted = {**(query or {}), "authoritative": authoritative}
+        try:
+            return await beside.admin.call(record, method, path, wanted, body)
+        except PeerRefused as error:
+            if error.status != REDIRECTED:
+                raise
+            told = urlsplit(error.location)
+            record = beside.brokers.at_http(f"{told.scheme}://{told.netloc}")
+            authoritative = "true" if "authoritative=true" in told.query else "false"
+    raise ServiceNotReady(f"The broker that serves {path} was not found")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from array import array
 
 from magnetar.broker.flow.rates import Rate
+from magnetar.broker.replication.clusters import Common
 from magnetar.broker.replication.remote_producer import BaseReplicator, RemoteProducer
-from magnetar.broker.replication.settings import Common
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.client.connection import Connection
 from magnetar.protocol.errors import FrameError

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from magnetar.broker.replication.clusters import RemoteCluster
-from magnetar.broker.replication.settings import Common
+from magnetar.broker.replication.clusters import Common, RemoteCluster
 from magnetar.broker.schemas.data import fill_wire, version_from_bytes
 from magnetar.client.attachment import take_back_unanswered
 from magnetar.client.backoff import Backoff

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from magnetar.broker.flow.dispatch_rates import DispatchLimiter, LimitedBy, Throttle
 from magnetar.broker.flow.loop_budget import READ_PRICE, RUN_PRICE
 from magnetar.broker.flow.rates import Rate
-from magnetar.broker.replication.clusters import RemoteCluster
+from magnetar.broker.replication.clusters import Common, RemoteCluster
 from magnetar.broker.replication.remote_producer import BaseReplicator, RemoteProducer
-from magnetar.broker.replication.settings import Common
 from magnetar.broker.topics.persistent import Topic
 from magnetar.client.backoff import Backoff
 from magnetar.client.connection import Connection

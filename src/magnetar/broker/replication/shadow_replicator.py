@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from magnetar.broker.replication.clusters import RemoteCluster
+from magnetar.broker.replication.clusters import Common, RemoteCluster
 from magnetar.broker.replication.remote_producer import RemoteProducer
 from magnetar.broker.replication.replicator import Replicator
-from magnetar.broker.replication.settings import Common
 from magnetar.broker.topics.persistent import Topic
 from magnetar.client.connection import Connection
 from magnetar.client.lookup import Lookup

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from magnetar.broker.replication.settings import Common
+from magnetar.broker.replication.clusters import Common
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.shadow import ShadowTopic
 from magnetar.managed_ledger.factory import ManagedLedgerFactory

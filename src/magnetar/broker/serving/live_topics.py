@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from magnetar.broker.ownership.asking import ask
 from magnetar.broker.ownership.contract import Asked, Bundle, Owner
+from magnetar.broker.ownership.peers import ask
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.errors import OwnerUnknown, ServiceNotReady
 from magnetar.io.together import together

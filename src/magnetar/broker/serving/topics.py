@@ -18,8 +18,7 @@ from magnetar.broker.namespaces.creation import TopicCounts, TopicCreation
 from magnetar.broker.namespaces.registry import Namespaces
 from magnetar.broker.namespaces.serving_clusters import ServingClusters
 from magnetar.broker.ownership.bundles import NamespaceBundles
-from magnetar.broker.ownership.contract import Asked, Bundle, Owner, Ownership
-from magnetar.broker.ownership.only_broker import OnlyBroker
+from magnetar.broker.ownership.contract import Asked, Bundle, OnlyBroker, Owner, Ownership
 from magnetar.broker.ownership.peers import Beside
 from magnetar.broker.packages.storage import PackageStorage
 from magnetar.broker.policies.effective import EffectivePolicies

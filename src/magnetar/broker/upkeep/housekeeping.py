@@ -15,8 +15,7 @@ from magnetar.broker.topics.base import BaseTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.upkeep.backlog_quotas import BacklogQuotas
 from magnetar.broker.upkeep.expiry import ExpiryCheck
-from magnetar.broker.upkeep.inactive_subscriptions import InactiveSubscriptionsCheck
-from magnetar.broker.upkeep.inactive_topics import InactiveTopicsCheck
+from magnetar.broker.upkeep.inactivity import InactiveSubscriptionsCheck, InactiveTopicsCheck
 from magnetar.io.slices import PAUSE_SECONDS, each
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 

@@ -11,16 +11,19 @@ import pytest
 from several_sessions import SeveralSessions
 from tests.unit.broker.load.cluster_of import bundle, report
 
-from magnetar.broker.load.averages import BundleHistory, broker_path, bundle_path
-from magnetar.broker.load.cluster_load import ClusterLoad
+from magnetar.broker.load.candidates import KeptRules, domains_path, isolation_path
+from magnetar.broker.load.cluster_load import (
+    BundleHistory,
+    ClusterLoad,
+    Quotas,
+    ResourceQuota,
+    broker_path,
+    bundle_path,
+)
 from magnetar.broker.load.explaining import explain
-from magnetar.broker.load.histories import Histories
-from magnetar.broker.load.host import HostSample, Meter
-from magnetar.broker.load.manager import LoadManager, bundle_address
-from magnetar.broker.load.quotas import Quotas, ResourceQuota
-from magnetar.broker.load.reporter import Reporter
+from magnetar.broker.load.manager import Histories, LoadManager, bundle_address
+from magnetar.broker.load.reporter import HostSample, Meter, Reporter
 from magnetar.broker.load.reports import BrokerReport, BundleStats, Identity
-from magnetar.broker.load.rules_kept import KeptRules, domains_path, isolation_path
 from magnetar.broker.load.settings import LoadSettings, ReportSettings, ShedderSettings
 from magnetar.broker.ownership.brokers import BrokerRecord
 from magnetar.broker.ownership.contract import Bundle

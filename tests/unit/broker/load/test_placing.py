@@ -5,8 +5,15 @@ from __future__ import annotations
 import pytest
 from tests.unit.broker.load.cluster_of import below, bundle, cluster, report
 
-from magnetar.broker.load.candidates import Kinds, Rules, allowed, may_leave, preferred
-from magnetar.broker.load.isolation import Isolation, IsolationPolicy
+from magnetar.broker.load.candidates import (
+    Isolation,
+    IsolationPolicy,
+    Kinds,
+    Rules,
+    allowed,
+    may_leave,
+    preferred,
+)
 from magnetar.broker.load.placing import (
     Anywhere,
     LeastLongTermMessageRate,

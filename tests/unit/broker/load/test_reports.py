@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from magnetar.broker.load.averages import BrokerAverages, BundleHistory
+from magnetar.broker.load.cluster_load import BrokerAverages, BundleHistory
 from magnetar.broker.load.reports import (
     BrokerReport,
     BundleStats,

@@ -24,10 +24,12 @@ from magnetar.broker.load.shedding import (
     AvgShedder,
     OverloadShedder,
     Shedder,
+    Split,
     ThresholdShedder,
     UniformLoadShedder,
+    too_large,
+    within_bounds,
 )
-from magnetar.broker.load.splitting import Split, too_large, within_bounds
 
 MIB = 1024 * 1024
 SETTINGS = LoadSettings()

@@ -9,8 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from magnetar.broker.publishing.producer import Producer, Publish
-from magnetar.broker.replication.subscriptions.cache import SnapshotCache
-from magnetar.broker.replication.subscriptions.carried import CarriedSubscription
+from magnetar.broker.replication.clusters import SnapshotFigures, SubscriptionSettings
 from magnetar.broker.replication.subscriptions.markers import (
     REQUEST,
     RESPONSE,
@@ -27,8 +26,11 @@ from magnetar.broker.replication.subscriptions.markers import (
     encode_update,
     marker_entry,
 )
-from magnetar.broker.replication.subscriptions.round_trips import PendingSnapshot
-from magnetar.broker.replication.subscriptions.settings import SnapshotFigures, SubscriptionSettings
+from magnetar.broker.replication.subscriptions.snapshots import (
+    CarriedSubscription,
+    PendingSnapshot,
+    SnapshotCache,
+)
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION, check_new_subscription
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.entries import Marker

@@ -1,8 +1,4 @@
-"""Deletion of inactive topics, where policies say so.
-
-Only loaded topics are checked: no client has used the others since the broker started, and how long they have
-been idle is not known.
-"""
+"""Deletion of inactive topics and subscriptions, where policies say so."""
 
 from __future__ import annotations
 
@@ -11,9 +7,11 @@ from collections.abc import Mapping, Sequence
 
 from magnetar.broker.serving.live_topics import LiveTopics
 from magnetar.broker.serving.topics import ServedTopics
+from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
-from magnetar.errors import BrokerError
+from magnetar.broker.topics.persistent import Topic
+from magnetar.errors import BrokerError, SubscriptionNotFound
 from magnetar.io.slices import PAUSE_SECONDS, each
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
@@ -21,9 +19,9 @@ from magnetar.metadata.interface import MetadataError
 from magnetar.naming.topic_name import TopicName
 
 log = logging.getLogger(__name__)
-
 CAUGHT_UP = "delete_when_subscriptions_caught_up"
 """The mode in which a subscription keeps its topic only while it has a backlog."""
+_MINUTE_MS = 60_000
 
 
 def is_used(topic: AnyTopic, mode: str) -> bool:
@@ -45,7 +43,7 @@ def is_used(topic: AnyTopic, mode: str) -> bool:
     return bool(keeping)
 
 
-def is_due(topic: AnyTopic, now: float) -> bool:
+def is_topic_due(topic: AnyTopic, now: float) -> bool:
     """Whether a topic is to be deleted: it has been inactive long enough, and no replicator is connected to
     it or from it.
 
@@ -76,6 +74,12 @@ def is_inactive(topic: AnyTopic, now: float) -> bool:
 
 
 class InactiveTopicsCheck:
+    """Deletes inactive topics, where policies say so.
+
+    Only loaded topics are checked: no client has used the others since the broker started, and how long they
+    have been idle is not known.
+    """
+
     def __init__(self, served: ServedTopics) -> None:
         self._served = served
         self._live = LiveTopics(served)
@@ -87,7 +91,7 @@ class InactiveTopicsCheck:
         clock = self._served.io.clock
 
         def look(topic: AnyTopic) -> None:
-            if is_due(topic, clock.monotonic()):
+            if is_topic_due(topic, clock.monotonic()):
                 due.append(topic)
             elif topic.replicators and is_inactive(topic, clock.monotonic()):
                 resting.append(topic)
@@ -101,7 +105,7 @@ class InactiveTopicsCheck:
                 replicator.rest()
         for topic in due:
             # A client may have come meanwhile. From here to the closing none can.
-            if topics.get(topic.full_name) is topic and is_due(topic, clock.monotonic()):
+            if topics.get(topic.full_name) is topic and is_topic_due(topic, clock.monotonic()):
                 await self._delete(topic)
 
     async def _delete(self, topic: AnyTopic) -> None:
@@ -146,3 +150,59 @@ class InactiveTopicsCheck:
             if names.intersection(await self._live.of_bundle(bundle)):
                 return True
         return False
+
+
+def is_subscription_due(topic: Topic, subscription: Subscription) -> bool:
+    """Whether the subscription has been inactive for as long as the topic's policies say."""
+    minutes = topic.policies.subscription_expiration_minutes
+    if minutes <= 0 or subscription.consumers or subscription.closing or subscription.replicated:
+        return False
+    if not subscription.durable or not subscription.kind.expires:
+        return False
+    last = max(subscription.last_active_ms, subscription.last_consumed_ms, subscription.last_acked_ms)
+    return topic.clock.wall_ms() - last > minutes * _MINUTE_MS
+
+
+class InactiveSubscriptionsCheck:
+    """Deletes inactive subscriptions, where policies say so.
+
+    Only loaded topics are checked. A subscription is in use while consumers are connected; its time starts
+    when the last one left, or when its topic was loaded.
+    """
+
+    def __init__(self, served: ServedTopics) -> None:
+        self._served = served
+
+    async def run(self) -> None:
+        """Deletes inactive subscriptions, one after the other."""
+        due: list[tuple[Topic, Subscription]] = []
+
+        def look(topic: AnyTopic) -> None:
+            if isinstance(topic, Topic) and topic.policies.subscription_expiration_minutes > 0:
+                due.extend(
+                    (topic, found)
+                    for found in topic.subscriptions.values()
+                    if is_subscription_due(topic, found)
+                )
+
+        topics: Mapping[str, AnyTopic] = self._served.topics
+        await each(
+            self._served.io, "inactive subscriptions", list(topics.values()), look, pause=PAUSE_SECONDS
+        )
+        for topic, subscription in due:
+            # A consumer may have joined meanwhile. From here to the deletion none can.
+            known = topics.get(topic.full_name) is topic and not topic.closing
+            if known and is_subscription_due(topic, subscription):
+                await self._delete(topic, subscription)
+
+    @staticmethod
+    async def _delete(topic: Topic, subscription: Subscription) -> None:
+        names = {"topic": topic.full_name, "subscription": subscription.name}
+        try:
+            await topic.unsubscribe(subscription.name)
+        except SubscriptionNotFound:
+            return
+        except (LedgerError, ManagedLedgerError, MetadataError) as error:
+            log.warning("cannot delete an inactive subscription", extra={**names, "error": str(error)})
+            return
+        log.info("deleted an inactive subscription", extra=names)

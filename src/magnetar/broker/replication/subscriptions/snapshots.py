@@ -1,0 +1,183 @@
+"""Snapshots of replicated subscriptions: one in progress, those of a subscription, and its progress."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from magnetar.broker.replication.subscriptions.markers import SNAPSHOT, TakenSnapshot, decode_snapshot
+from magnetar.managed_ledger.position import Position
+from magnetar.protocol.errors import EntryError
+from magnetar.protocol.metadata import parse_entry
+
+if TYPE_CHECKING:
+    from magnetar.broker.subscriptions.persistent import Subscription
+
+_local: Callable[[TakenSnapshot], Position] = attrgetter("local")
+
+
+class SnapshotCache:
+    """The snapshots that a subscription has not passed yet, in the order of their local positions.
+
+    A full cache is thinned out evenly: the oldest and the newest snapshot stay, and of the others the one
+    whose neighbours are closest to each other is dropped. A subscription that lags far behind thus finds
+    snapshots all along its way, and not only at the end.
+    """
+
+    def __init__(self, limit: int, distance: Callable[[Position, Position], int]) -> None:
+        """:param limit: the number of snapshots to keep, at least 1
+
+        :param distance: the number of entries between two positions, the lower one first
+        """
+        self._limit = limit
+        self._distance = distance
+        self._kept: list[TakenSnapshot] = []
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def positions(self) -> list[Position]:
+        """The local positions of the kept snapshots."""
+        return [each.local for each in self._kept]
+
+    def add(self, snapshot: TakenSnapshot) -> None:
+        """Adds a snapshot; one that is known already is not added twice."""
+        at = bisect_right(self._kept, snapshot.local, key=_local)
+        if at and self._kept[at - 1].local == snapshot.local:
+            return
+        insort(self._kept, snapshot, key=_local)
+        if len(self._kept) > self._limit:
+            del self._kept[self._least_missed()]
+
+    def _least_missed(self) -> int:
+        kept = self._kept
+        if len(kept) <= 2:
+            # Keeps the older one, which is passed first.
+            return len(kept) - 1
+        inner = range(1, len(kept) - 1)
+        return min(inner, key=lambda at: self._distance(kept[at - 1].local, kept[at + 1].local))
+
+    def passed(self, mark_delete: Position) -> TakenSnapshot | None:
+        """Removes all snapshots at or below a position; returns the newest of them."""
+        count = bisect_right(self._kept, mark_delete, key=_local)
+        if not count:
+            return None
+        newest = self._kept[count - 1]
+        del self._kept[:count]
+        return newest
+
+
+class PendingSnapshot:
+    """A snapshot in progress: which clusters have responded, and with which positions.
+
+    There is one round with one other cluster, and there are two rounds with more.
+
+    When a cluster answers, a message that it has from a third cluster may not have arrived here yet. The
+    third cluster's answer in the second round comes after that message. So the positions are those of the
+    first round, and the local position is that of the last answer of the second round.
+    """
+
+    def __init__(self, snapshot_id: str, clusters: Iterable[str], started: float) -> None:
+        """:param started: in seconds, on the loop's clock"""
+        self.snapshot_id = snapshot_id
+        self.asked_by = snapshot_id
+        """The id of the pending request. Each round has its own id, so that an answer that is delivered twice
+        is never taken for one of the next round."""
+        self.started = started
+        self.positions: dict[str, Position] = {}
+        """The answers of the first round."""
+        self.clusters = frozenset(clusters)
+        self._missing = set(self.clusters)
+        self._second = False
+
+    @property
+    def waits_for(self) -> frozenset[str]:
+        """The clusters that have not answered in this round."""
+        return frozenset(self._missing)
+
+    def answered(self, request_id: str, cluster: str, position: Position) -> bool:
+        """Adds an answer; returns whether it was the last one of its round."""
+        if request_id != self.asked_by or cluster not in self._missing:
+            return False
+        self._missing.discard(cluster)
+        if not self._second:
+            self.positions[cluster] = position
+        return not self._missing
+
+    @property
+    def needs_second_round(self) -> bool:
+        return len(self.clusters) > 1 and not self._second
+
+    def begin_second_round(self, request_id: str) -> None:
+        self._second = True
+        self.asked_by = request_id
+        self._missing = set(self.clusters)
+
+
+class CarriedSubscription:
+    """A replicated subscription whose progress is reported to other clusters."""
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        cache: SnapshotCache,
+        pass_over: Callable[[Subscription], None],
+        tell: Callable[[str, TakenSnapshot], None],
+        hindered: Callable[[], str],
+    ) -> None:
+        """:param pass_over: moves the subscription past markers at the end of the topic, if it stands before
+            them
+
+        :param tell: writes an update for the other clusters: the subscription has passed a snapshot
+        :param hindered: returns why no snapshots are taken, as a sentence; empty: no reason is known
+        """
+        self.subscription = subscription
+        self.cache = cache
+        self._pass_over = pass_over
+        self._tell = tell
+        self._hindered = hindered
+
+    @property
+    def snapshots(self) -> int:
+        """The number of snapshots that the subscription has not passed yet."""
+        return len(self.cache)
+
+    @property
+    def hindrance(self) -> str:
+        """Why the subscription does not move in other clusters, as a sentence; empty: no reason is known."""
+        return self._hindered()
+
+    def keep(self, snapshot: TakenSnapshot) -> None:
+        """Adds a snapshot that was taken."""
+        self.cache.add(snapshot)
+        self.moved()
+
+    def met(self, entry: bytes) -> None:
+        """Handles a marker that the dispatcher has read. It may be a snapshot from before the load of the
+        topic, or from before the subscription was marked as replicated."""
+        try:
+            parsed = parse_entry(entry, verify_checksum=False)
+            if parsed.metadata.marker_type != SNAPSHOT or parsed.metadata.HasField("replicated_from"):
+                return
+            snapshot = decode_snapshot(parsed.payload)
+        except EntryError:
+            # Consumers do not get markers, whatever they contain.
+            return
+        self.cache.add(snapshot)
+
+    def moved(self) -> None:
+        """The mark-delete position may have moved."""
+        if self.subscription.closing:
+            # The subscription is being deleted, or a seek moves it and calls this again at its end.
+            return
+        self._pass_over(self.subscription)
+        passed = self.cache.passed(self.subscription.cursor.mark_delete)
+        if passed is not None:
+            self._tell(self.subscription.name, passed)
+
+    def moved_from_elsewhere(self, position: Position) -> None:
+        """Another cluster moved the subscription to a position: snapshots up to there need no report."""
+        self.cache.passed(position)
+        self.moved()
