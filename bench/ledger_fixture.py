@@ -47,7 +47,7 @@ from magnetar.ledger.embedded.segment_header import (
 from magnetar.ledger.embedded.segment_parts import PartsBuilder
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
-from magnetar.managed_ledger.custom_metadata import custom_metadata
+from magnetar.managed_ledger.current_ledger import custom_metadata
 from magnetar.managed_ledger.factory import ROOT
 from magnetar.managed_ledger.records import (
     CursorRecord,

@@ -17,7 +17,7 @@ from zookeeper_server import opened
 from magnetar.io.real import real_io
 from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore, BookKeeperSettings
 from magnetar.ledger.interface import Quorums
-from magnetar.managed_ledger.custom_metadata import custom_metadata
+from magnetar.managed_ledger.current_ledger import custom_metadata
 from magnetar.metadata.resolving import ResolvingStore
 
 _MESSAGES = 20

@@ -12,7 +12,7 @@ from ledger_workload import MINIATURE
 
 from magnetar.io.simulated import PowerLost, SimulatedDisk
 from magnetar.ledger.interface import LedgerWriter, Quorums, StoreFull
-from magnetar.managed_ledger.cursor_ledger import CursorLedger
+from magnetar.managed_ledger.single_entry import CursorLedger
 
 KIB = 1 << 10
 SETTINGS = replace(MINIATURE, reserve_bytes=64 * KIB, entry_free_bytes=64 * KIB)

@@ -19,8 +19,8 @@ from server import Server
 from magnetar.io.real import real_io
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.interface import Quorums
-from magnetar.managed_ledger.custom_metadata import custom_metadata
-from magnetar.managed_ledger.set_aside import ROOT
+from magnetar.managed_ledger.current_ledger import custom_metadata
+from magnetar.managed_ledger.orphans import SET_ASIDE_ROOT
 from magnetar.server.embedded_stores import EmbeddedStores
 
 pulsar = pytest.importorskip("pulsar")
@@ -137,7 +137,7 @@ async def make_orphans(server: Server, found_ms: list[int]) -> list[int]:
         for ledger_id, found in zip(made, found_ms, strict=False):
             owner = "topic public/default/persistent/lost"
             note = {"foundMs": found, "madeMs": found, "owner": owner, "entries": 2, "bytes": 6}
-            await stores.metadata.put(f"{ROOT}/{ledger_id}", json.dumps(note).encode())
+            await stores.metadata.put(f"{SET_ASIDE_ROOT}/{ledger_id}", json.dumps(note).encode())
     finally:
         await stores.close()
     return made

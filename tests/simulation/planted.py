@@ -27,10 +27,9 @@ from magnetar.ledger.embedded.log import CommitLog
 from magnetar.ledger.embedded.segment_supply import LogSegment
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.ledger.journal.writing import MetadataJournal
-from magnetar.managed_ledger.ending import Ending
+from magnetar.managed_ledger.ending import Ending, State
 from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.ledgers_record import LedgersRecord
-from magnetar.managed_ledger.state import State
 from magnetar.metadata.progress import Edits
 from magnetar.protocol.hot_codec import AckRun
 from magnetar.server import embedded_stores

@@ -10,9 +10,9 @@ from magnetar.exporting.side import OpenStores
 from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import LedgerStore
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
+from magnetar.managed_ledger.current_ledger import custom_metadata
 from magnetar.managed_ledger.cursor_storage import CursorStorage
-from magnetar.managed_ledger.custom_metadata import custom_metadata
-from magnetar.managed_ledger.owned_ledgers import COMPACTED_LEDGER, COMPACTION_CURSOR, owned_ledgers
+from magnetar.managed_ledger.orphans import stored_properties
 from magnetar.managed_ledger.records import (
     ROOT,
     LedgerSizes,
@@ -21,7 +21,7 @@ from magnetar.managed_ledger.records import (
     decode_managed_ledger,
 )
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
-from magnetar.managed_ledger.stored_properties import stored_properties
+from magnetar.managed_ledger.side_ledgers import COMPACTED_LEDGER, COMPACTION_CURSOR, owned_ledgers
 from magnetar.naming.topic_name import TopicName, decode_path_piece
 
 _BUCKETS = "#pulsar.internal.delayed.bucket"

@@ -40,7 +40,7 @@ from magnetar.exporting.stored_topics import (
 from magnetar.exporting.topic_policies import carry_policies, forget_policies
 from magnetar.ledger.bookkeeper import isolation
 from magnetar.ledger.interface import Quorums
-from magnetar.managed_ledger.custom_metadata import custom_metadata
+from magnetar.managed_ledger.current_ledger import custom_metadata
 from magnetar.managed_ledger.exports import ExportNote, ExportState, decode_note, encode_note, note_path
 from magnetar.managed_ledger.records import (
     ROOT,

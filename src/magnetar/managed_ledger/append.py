@@ -1,11 +1,12 @@
-"""Appends that are not durable yet, and the listener for their outcomes."""
+"""Appends that are not durable yet or that the store refused, and the listener for their outcomes."""
 
 from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from math import inf
+from typing import Any, NamedTuple, Protocol
 
 from magnetar.invariants import must
 from magnetar.ledger.entry_run import EntryRun
@@ -140,3 +141,46 @@ class AppendListener(Protocol):
     def on_fenced(self) -> None:
         """Called when another broker owns the managed ledger, which accepts no more appends."""
         ...
+
+
+class RefusedAppend(NamedTuple):
+    """An append that the ledger store refused, until it can be reported to the listener."""
+
+    before: int
+    """The entry id in the current ledger that follows everything appended before."""
+    append: Append
+    error: Exception
+
+
+class RefusedAppends:
+    """Reports refused appends in order: clients take an error only after the receipts of earlier messages.
+
+    :param report: tells the listener of a managed ledger that an append failed
+    """
+
+    __slots__ = ("_report", "_waiting")
+
+    def __init__(self, report: Callable[[Append, Exception], None]) -> None:
+        self._report = report
+        self._waiting: deque[RefusedAppend] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, before: int, append: Append, error: Exception) -> None:
+        """:param before: the entry id that follows everything appended to the current ledger so far"""
+        self._waiting.append(RefusedAppend(before, append, error))
+
+    def next_before(self) -> float:
+        """The id below which all entries must be durable before the first report; infinite if none waits."""
+        return self._waiting[0].before if self._waiting else inf
+
+    def report_next(self) -> None:
+        """Reports the first append."""
+        refused = self._waiting.popleft()
+        self._report(refused.append, refused.error)
+
+    def report_all(self) -> None:
+        """Reports all appends; called when the current ledger ends, and no receipts can follow."""
+        while self._waiting:
+            self.report_next()

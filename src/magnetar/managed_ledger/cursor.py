@@ -12,11 +12,10 @@ from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import LedgerError, NoSuchLedger
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.cursor_storage import CursorStorage
-from magnetar.managed_ledger.entry_reader import EntryReader
+from magnetar.managed_ledger.entry_reader import GONE, EntryReader, LostData
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.hot_ranges import consecutive_until, same_ledger_until
 from magnetar.managed_ledger.ledger_list import LedgerList
-from magnetar.managed_ledger.lost_data import GONE, LostData
 from magnetar.managed_ledger.position import Position
 from magnetar.metadata.interface import MetadataError
 

@@ -18,12 +18,10 @@ from magnetar.io.waiting import finished, settle
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import EntryTooLarge, LedgerClosed, LedgerError, LedgerStore, Quorums
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
-from magnetar.managed_ledger.cursor_ledger import CursorLedger
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
+from magnetar.managed_ledger.entry_reader import GONE
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
 from magnetar.managed_ledger.large_states import decode_newest, encode_large, is_large
-from magnetar.managed_ledger.lost_data import GONE
-from magnetar.managed_ledger.owned_ledgers import owned_ledgers
 from magnetar.managed_ledger.owned_record import OwnedRecord, perhaps_written
 from magnetar.managed_ledger.records import (
     CursorRecord,
@@ -33,7 +31,8 @@ from magnetar.managed_ledger.records import (
     encode_position,
 )
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
-from magnetar.managed_ledger.side_ledgers import SideLedgers, brokers_own, users_own
+from magnetar.managed_ledger.side_ledgers import SideLedgers, brokers_own, owned_ledgers, users_own
+from magnetar.managed_ledger.single_entry import CursorLedger
 from magnetar.metadata.interface import MetadataError, MetadataStore, NodeMissing
 
 log = logging.getLogger(__name__)

@@ -1,9 +1,10 @@
-"""The ends of a managed ledger: terminated, closed by its owner, or deleted."""
+"""The states of a managed ledger, and its ends: terminated, closed by its owner, or deleted."""
 
 from __future__ import annotations
 
 import logging
 import weakref
+from enum import Enum
 from typing import Protocol
 
 from magnetar.io.interfaces import Loop
@@ -12,14 +13,9 @@ from magnetar.managed_ledger.append import AppendListener, AppendQueue
 from magnetar.managed_ledger.current_ledger import CurrentLedger
 from magnetar.managed_ledger.cursors import Cursors
 from magnetar.managed_ledger.entry_reader import EntryReader
-from magnetar.managed_ledger.errors import (
-    ManagedLedgerClosed,
-    ManagedLedgerFenced,
-    ManagedLedgerTerminated,
-)
+from magnetar.managed_ledger.errors import ManagedLedgerClosed, ManagedLedgerFenced, ManagedLedgerTerminated
 from magnetar.managed_ledger.ledgers_record import LedgersRecord
 from magnetar.managed_ledger.position import Position
-from magnetar.managed_ledger.state import State
 from magnetar.managed_ledger.trimming import Trimmer
 
 log = logging.getLogger(__name__)
@@ -154,3 +150,18 @@ class Ending:
                 raise
             self._let_go()
             owner.reader.close()
+
+
+class State(Enum):
+    """The state of a managed ledger, which determines what may be done with it; the values are those of
+    Pulsar.
+    """
+
+    OPEN = "LedgerOpened"
+    ROLLING = "CreatingLedger"
+    NEEDS_LEDGER = "ClosedLedger"
+    TERMINATING = "ClosingLedger"
+    """Appends wait: they fail when the termination is durable, and are written if that fails."""
+    TERMINATED = "Terminated"
+    FENCED = "Fenced"
+    CLOSED = "Closed"

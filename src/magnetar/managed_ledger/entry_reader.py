@@ -1,13 +1,18 @@
-"""Reads entries of a managed ledger, from the cache or from its ledgers."""
+"""Reads entries of a managed ledger, from the cache or from its ledgers, some of which may be lost."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from magnetar.ledger.entry_run import EntryRun
-from magnetar.ledger.interface import LedgerReader, LedgerStore, NoSuchEntry, NoSuchLedger
+from magnetar.ledger.interface import EntryLost, LedgerReader, LedgerStore, NoSuchEntry, NoSuchLedger
 from magnetar.managed_ledger.entry_cache import LedgerCache
 from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
+
+GONE = (NoSuchLedger, EntryLost)
+"""Errors that mean lost data. Any other error may be temporary, as servers come back."""
 
 
 def slice_run(run: EntryRun, first_entry_id: int, count: int) -> EntryRun:
@@ -160,3 +165,25 @@ class EntryReader:
         for ledger_id in list(self._readers):
             self.forget(ledger_id)
         self._cache.clear()
+
+
+class LostData:
+    """Lost data of all managed ledgers of a process, and whether cursors skip it.
+
+    A ledger that was deleted by mistake is an example.
+    """
+
+    def __init__(self, *, skip: bool) -> None:
+        self.skip = skip
+        """Whether cursors skip lost data; otherwise they stop there and report it
+        (autoSkipNonRecoverableData)."""
+        self.ledgers = 0
+        """The number of lost last ledgers of managed ledgers that were left out."""
+        self.entries = 0
+        """The number of lost entries that were skipped, counted for each cursor."""
+
+    def metrics(self) -> Mapping[str, float]:
+        return {
+            "magnetar_lost_ledgers_skipped": self.ledgers,
+            "magnetar_lost_entries_skipped": self.entries,
+        }

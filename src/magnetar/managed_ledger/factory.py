@@ -12,12 +12,13 @@ from magnetar.io.together import together
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError, LedgerStore, NoSuchLedger, Quorums
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
+from magnetar.managed_ledger.current_ledger import custom_metadata
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.cursor_storage import CursorStorage
 from magnetar.managed_ledger.cursors import AT_ONCE
-from magnetar.managed_ledger.custom_metadata import custom_metadata
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.entry_cache import EntryCache
+from magnetar.managed_ledger.entry_reader import LostData
 from magnetar.managed_ledger.errors import (
     ManagedLedgerError,
     ManagedLedgerFenced,
@@ -25,9 +26,9 @@ from magnetar.managed_ledger.errors import (
     MetadataDamaged,
 )
 from magnetar.managed_ledger.exports import Exports
-from magnetar.managed_ledger.lost_data import LostData
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
-from magnetar.managed_ledger.owned_record import OwnedRecord
+from magnetar.managed_ledger.orphans import OrphanedLedgers
+from magnetar.managed_ledger.owned_record import OwnedRecord, Tenure
 from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
 from magnetar.managed_ledger.records import (
     ROOT,
@@ -36,11 +37,8 @@ from magnetar.managed_ledger.records import (
     decode_managed_ledger,
     encode_managed_ledger,
 )
-from magnetar.managed_ledger.set_aside import OrphanedLedgers
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
-from magnetar.managed_ledger.shadow_ledger import ShadowLedger
-from magnetar.managed_ledger.shadows import Shadows
-from magnetar.managed_ledger.tenure import Tenure
+from magnetar.managed_ledger.shadow_ledger import ShadowLedger, Shadows
 from magnetar.metadata.interface import MUST_NOT_EXIST, MetadataError, MetadataStore
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.shadows import SHADOW_SOURCE, shadow_source

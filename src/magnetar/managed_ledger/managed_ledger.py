@@ -28,28 +28,24 @@ from magnetar.ledger.interface import (
     Quorums,
     StoreFull,
 )
-from magnetar.managed_ledger.append import Append, AppendListener, AppendQueue
-from magnetar.managed_ledger.current_ledger import CurrentLedger
+from magnetar.managed_ledger.append import Append, AppendListener, AppendQueue, RefusedAppends
+from magnetar.managed_ledger.current_ledger import CurrentLedger, LedgerCreation
 from magnetar.managed_ledger.cursors import Cursors
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
-from magnetar.managed_ledger.ending import Ending
+from magnetar.managed_ledger.ending import Ending, State
 from magnetar.managed_ledger.entry_cache import EntryCache, LedgerCache
-from magnetar.managed_ledger.entry_reader import EntryReader
+from magnetar.managed_ledger.entry_reader import EntryReader, LostData
 from magnetar.managed_ledger.errors import (
     ManagedLedgerClosed,
     ManagedLedgerError,
     ManagedLedgerFenced,
     ManagedLedgerTerminated,
 )
-from magnetar.managed_ledger.ledger_creation import LedgerCreation
 from magnetar.managed_ledger.ledgers_record import LedgersRecord
-from magnetar.managed_ledger.lost_data import LostData
 from magnetar.managed_ledger.owned_record import OwnedRecord
 from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.records import LedgerSummary, ManagedLedgerRecord
-from magnetar.managed_ledger.refused_appends import RefusedAppends
 from magnetar.managed_ledger.settings import ManagedLedgerSettings, RetentionSettings
-from magnetar.managed_ledger.state import State
 from magnetar.managed_ledger.trimming import Trimmer
 from magnetar.metadata.interface import MetadataError, MetadataStore
 

@@ -17,24 +17,18 @@ from magnetar.io.interfaces import Io, Task
 from magnetar.io.waiting import finished, nobody_waits
 from magnetar.ledger.interface import LedgerStore, NoSuchLedger
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
+from magnetar.managed_ledger.ending import State
 from magnetar.managed_ledger.entry_cache import EntryCache
+from magnetar.managed_ledger.entry_reader import LostData
 from magnetar.managed_ledger.errors import ManagedLedgerError, ShadowReadOnly
-from magnetar.managed_ledger.lost_data import LostData
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.owned_record import OwnedRecord
 from magnetar.managed_ledger.position import Position
-from magnetar.managed_ledger.records import (
-    ROOT,
-    LedgerSummary,
-    ManagedLedgerRecord,
-    decode_managed_ledger,
-)
+from magnetar.managed_ledger.records import ROOT, LedgerSummary, ManagedLedgerRecord, decode_managed_ledger
 from magnetar.managed_ledger.settings import ManagedLedgerSettings, RetentionSettings
-from magnetar.managed_ledger.state import State
-from magnetar.metadata.interface import MetadataError, MetadataStore
+from magnetar.metadata.interface import Change, MetadataError, MetadataStore, SessionEvent
 
 log = logging.getLogger(__name__)
-
 _AGAIN_SECONDS = 1.0
 """Time until the record of the source is read again after an error."""
 
@@ -242,3 +236,43 @@ class ShadowLedger(ManagedLedger):
         """Deletes its record and its cursors; the ledgers belong to the source and stay."""
         await super().delete()
         await self.followed()
+
+
+class Shadows:
+    """The open shadows of one broker, by the path of the record of the source; they follow changes of that
+    record.
+
+    There is one listener for all, as it cannot be removed.
+    """
+
+    def __init__(self, metadata: MetadataStore) -> None:
+        self._metadata = metadata
+        self._by_source: dict[str, dict[ShadowLedger, None]] = {}
+        self._listens = False
+
+    def opened(self, shadow: ShadowLedger) -> None:
+        """Reports changes to the shadow from now on until :meth:`over`, and those since it was opened."""
+        if not self._listens:
+            self._listens = True
+            self._metadata.listen(ROOT, self._changed)
+            self._metadata.listen_session(self._session)
+        self._by_source.setdefault(shadow.source_path, {})[shadow] = None
+        shadow.source_changed()
+
+    def over(self, ledger: ManagedLedger) -> None:
+        """Called when a managed ledger is closed or deleted; does nothing if it is not a shadow."""
+        if isinstance(ledger, ShadowLedger):
+            known = self._by_source.get(ledger.source_path, {})
+            known.pop(ledger, None)
+            if not known:
+                self._by_source.pop(ledger.source_path, None)
+
+    def _changed(self, change: Change) -> None:
+        for shadow in list(self._by_source.get(change.path, ())):
+            shadow.source_changed()
+
+    def _session(self, event: SessionEvent) -> None:
+        if event is SessionEvent.RECONNECTED:
+            for shadows in list(self._by_source.values()):
+                for shadow in list(shadows):
+                    shadow.source_changed()

@@ -22,9 +22,13 @@ from magnetar.metadata.interface import MetadataError
 
 OWN_PREFIX = "magnetar."
 """Prefix of the names of properties that are reserved for the broker."""
-
 _IN_FLIGHT = 8
 """Most entries of one ledger that are not durable yet."""
+COMPACTION_CURSOR = "__compaction"
+"""Its mark-delete position is the horizon: the ledger in its property replaces everything up to there."""
+COMPACTED_LEDGER = "CompactedTopicLedger"
+"""Property with the compacted ledger, which covers everything up to the mark-delete position."""
+_NAMING = (COMPACTED_LEDGER,)
 
 
 def users_own(properties: Mapping[str, str]) -> dict[str, str]:
@@ -166,3 +170,11 @@ class SideLedgers:
     def all(self) -> Sequence[int]:
         """The ledgers that the record names, or may name."""
         return sorted(ledgers_named(self.properties) | self._doubtful)
+
+
+def owned_ledgers(properties: Mapping[str, int]) -> set[int]:
+    """Returns the ids of the ledgers that a cursor's properties name.
+
+    They belong to the cursor, and are deleted with it.
+    """
+    return {properties[name] for name in _NAMING if name in properties}

@@ -13,7 +13,7 @@ from magnetar.io.interfaces import Clock, Io, Loop
 from magnetar.io.real import real_io
 from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore
 from magnetar.ledger.interface import LedgerError, Quorums
-from magnetar.managed_ledger.custom_metadata import custom_metadata
+from magnetar.managed_ledger.current_ledger import custom_metadata
 from magnetar.managed_ledger.single_entry import SingleEntries
 from magnetar.metadata.divided import DividedStore
 from magnetar.metadata.interface import MetadataRefused, MetadataStore

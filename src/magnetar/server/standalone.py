@@ -17,7 +17,7 @@ from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.factory import ManagedLedgerFactory
-from magnetar.managed_ledger.set_aside import OrphanedLedgers
+from magnetar.managed_ledger.orphans import OrphanedLedgers
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.interface import MetadataError, MetadataStore, MetadataUnavailable
 from magnetar.metadata.measured import MeasuredStore

@@ -12,7 +12,7 @@ from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.upkeep.backlog_quotas import EVICTION
 from magnetar.io.slices import PAUSE_SECONDS, each
 from magnetar.ledger.embedded.disk_guard import DiskGuard, DiskState
-from magnetar.managed_ledger.set_aside import OrphanedLedgers
+from magnetar.managed_ledger.orphans import OrphanedLedgers
 from magnetar.server.embedded_stores import EmbeddedStores
 
 Json = Mapping[str, object]

@@ -23,10 +23,10 @@ from magnetar.broker.replication.shadow_replicator import ShadowReplicator
 from magnetar.broker.serving.live_topics import LiveTopics
 from magnetar.broker.serving.unloading import Unloads
 from magnetar.broker.topics.shadow import ShadowTopic
+from magnetar.managed_ledger.owned_record import Tenure
 from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.records import ManagedLedgerRecord
 from magnetar.managed_ledger.shadow_ledger import ShadowLedger
-from magnetar.managed_ledger.tenure import Tenure
 from magnetar.metadata import resolving
 from magnetar.metadata.interface import SessionEvent
 from magnetar.naming.namespace_name import NamespaceName

@@ -16,11 +16,11 @@ from magnetar.io.interfaces import Loop
 from magnetar.ledger.faulty import FaultyLedgerStore, InjectedFault
 from magnetar.ledger.interface import EntryTooLarge, LedgerError, LedgerFenced, LedgerStore, StoreFull
 from magnetar.managed_ledger.append import Append
+from magnetar.managed_ledger.ending import State
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced, ManagedLedgerTerminated
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.managed_ledger.settings import ManagedLedgerSettings, RetentionSettings
-from magnetar.managed_ledger.state import State
 from magnetar.metadata.faulty import Fault
 from magnetar.metadata.interface import MetadataError
 

@@ -10,10 +10,10 @@ from world import SMALL, World, append
 from magnetar.io.interfaces import Loop
 from magnetar.ledger.faulty import FaultyLedgerStore, FaultyWriter
 from magnetar.ledger.interface import LedgerStore, Quorums
+from magnetar.managed_ledger.ending import State
 from magnetar.managed_ledger.errors import ManagedLedgerFenced
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import EARLIEST
-from magnetar.managed_ledger.state import State
 from magnetar.metadata.faulty import Fault
 
 

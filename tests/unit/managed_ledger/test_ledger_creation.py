@@ -10,8 +10,8 @@ from world import SMALL, World, append
 from magnetar.io.interfaces import Loop
 from magnetar.ledger.faulty import FaultyLedgerStore, FaultyWriter
 from magnetar.ledger.interface import LedgerOutOfOrder, LedgerStore, Quorums
+from magnetar.managed_ledger.ending import State
 from magnetar.managed_ledger.position import EARLIEST
-from magnetar.managed_ledger.state import State
 
 
 class UnorderedStore(FaultyLedgerStore):

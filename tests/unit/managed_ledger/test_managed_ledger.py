@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from world import NAME, SMALL, World, append
 
+from magnetar.managed_ledger.ending import State
 from magnetar.managed_ledger.entry_cache import LedgerCache
 from magnetar.managed_ledger.errors import (
     ManagedLedgerClosed,
@@ -16,7 +17,6 @@ from magnetar.managed_ledger.errors import (
 )
 from magnetar.managed_ledger.position import EARLIEST, LATEST
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
-from magnetar.managed_ledger.state import State
 
 KEEP = ManagedLedgerSettings(
     max_entries_per_ledger=5, min_rollover_ms=0, retention=RetentionSettings(-1, -1), read_max_entries=3

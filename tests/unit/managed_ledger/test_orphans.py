@@ -8,13 +8,13 @@ import pytest
 from world import NAME, World
 
 from magnetar.ledger.interface import Quorums
+from magnetar.managed_ledger.current_ledger import custom_metadata
 from magnetar.managed_ledger.cursor_storage import CursorStorage
-from magnetar.managed_ledger.custom_metadata import custom_metadata
 from magnetar.managed_ledger.errors import MetadataDamaged
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.orphans import OrphanSearch, owner_of
-from magnetar.managed_ledger.owned_ledgers import COMPACTED_LEDGER, COMPACTION_CURSOR
 from magnetar.managed_ledger.position import EARLIEST
+from magnetar.managed_ledger.side_ledgers import COMPACTED_LEDGER, COMPACTION_CURSOR
 
 _TOPIC = "persistent://t/n/topic"
 _HOUR_MS = 3_600_000

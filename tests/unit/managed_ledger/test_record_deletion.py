@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from world import World
 
-from magnetar.managed_ledger import record_deletion
+from magnetar.managed_ledger import ledgers_record
 from magnetar.managed_ledger.errors import ManagedLedgerFenced
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import EARLIEST
@@ -111,8 +111,8 @@ def test_more_cursors_than_a_request_holds_go_in_several_while_it_is_owned(
     world: World, requests: Requests, monkeypatch: pytest.MonkeyPatch, taken_before: int
 ) -> None:
     ledger = opened(world)
-    two = 2 * step_bytes(record_deletion.Delete(f"{ledger.path}/a"))
-    monkeypatch.setattr(record_deletion, "_MOST_BYTES", two)
+    two = 2 * step_bytes(ledgers_record.Delete(f"{ledger.path}/a"))
+    monkeypatch.setattr(ledgers_record, "_MOST_BYTES", two)
     requests.taken_before = taken_before
     if taken_before < 0:
         world.run(ledger.delete())

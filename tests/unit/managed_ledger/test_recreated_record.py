@@ -11,6 +11,7 @@ from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.entry_cache import EntryCacheSettings
 from magnetar.managed_ledger.errors import ManagedLedgerFenced
 from magnetar.managed_ledger.factory import ManagedLedgerFactory
+from magnetar.managed_ledger.owned_record import Tenure
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.managed_ledger.records import (
     LedgerSummary,
@@ -18,7 +19,6 @@ from magnetar.managed_ledger.records import (
     decode_managed_ledger,
     encode_managed_ledger,
 )
-from magnetar.managed_ledger.tenure import Tenure
 from magnetar.metadata.faulty import Fault
 from magnetar.metadata.interface import Node
 

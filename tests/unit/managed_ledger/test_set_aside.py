@@ -10,9 +10,9 @@ import pytest
 from world import NAME, World
 
 from magnetar.ledger.interface import Quorums
-from magnetar.managed_ledger import records, set_aside
-from magnetar.managed_ledger.custom_metadata import custom_metadata
-from magnetar.managed_ledger.set_aside import OrphanedLedgers
+from magnetar.managed_ledger import records
+from magnetar.managed_ledger.current_ledger import custom_metadata
+from magnetar.managed_ledger.orphans import SET_ASIDE_ROOT, OrphanedLedgers
 
 _HOUR_MS = 3_600_000
 _RETENTION_MS = 72 * _HOUR_MS
@@ -63,7 +63,7 @@ def test_a_start_sets_it_aside_with_why_and_when(life: Life, caplog: pytest.LogC
     [record] = [each for each in caplog.records if each.message == "set an orphaned ledger aside"]
     assert record.levelno == logging.WARNING
     assert vars(record)["ledger"] == life.orphan
-    note = life.world.run(life.world.metadata.get(f"{set_aside.ROOT}/{life.orphan}"))
+    note = life.world.run(life.world.metadata.get(f"{SET_ASIDE_ROOT}/{life.orphan}"))
     assert note is not None
     written = json.loads(note.value)
     assert written["foundMs"] == known.found_ms
@@ -86,7 +86,7 @@ def test_it_is_deleted_when_its_retention_has_passed_since_it_was_found_however_
     assert life.ledgers() == life.named
     assert orphans.known == []
     assert orphans.seconds_left is None
-    assert list(life.world.run(life.world.metadata.children(set_aside.ROOT))) == []
+    assert list(life.world.run(life.world.metadata.children(SET_ASIDE_ROOT))) == []
 
 
 def test_one_that_a_record_names_again_stays_and_is_an_orphan_no_more(life: Life) -> None:
@@ -103,4 +103,4 @@ def test_one_that_a_record_names_again_stays_and_is_an_orphan_no_more(life: Life
     assert life.look(orphans) == 0
     assert orphans.known == []
     assert life.ledgers() == [*life.named, life.orphan]
-    assert list(life.world.run(life.world.metadata.children(set_aside.ROOT))) == []
+    assert list(life.world.run(life.world.metadata.children(SET_ASIDE_ROOT))) == []

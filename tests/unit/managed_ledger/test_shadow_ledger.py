@@ -8,11 +8,11 @@ import pytest
 from world import Listener, World
 
 from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.ending import State
 from magnetar.managed_ledger.errors import ShadowReadOnly
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import EARLIEST, Position
 from magnetar.managed_ledger.shadow_ledger import ShadowLedger
-from magnetar.managed_ledger.state import State
 from magnetar.metadata.faulty import Fault
 from magnetar.naming.shadows import SHADOW_SOURCE
 

@@ -15,8 +15,8 @@ from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
-from magnetar.managed_ledger.owned_ledgers import COMPACTED_LEDGER, COMPACTION_CURSOR
 from magnetar.managed_ledger.position import Position
+from magnetar.managed_ledger.side_ledgers import COMPACTED_LEDGER, COMPACTION_CURSOR
 from magnetar.metadata.interface import MetadataError
 from magnetar.protocol.errors import ProtocolError
 

@@ -52,7 +52,7 @@ from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError, Quorums
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced, ManagedLedgerNotFound
 from magnetar.managed_ledger.factory import ManagedLedgerFactory
-from magnetar.managed_ledger.tenure import Tenure
+from magnetar.managed_ledger.owned_record import Tenure
 from magnetar.metadata.interface import MetadataError, MetadataStore
 from magnetar.naming.heartbeats import heartbeat_of
 from magnetar.naming.namespace_name import NamespaceName

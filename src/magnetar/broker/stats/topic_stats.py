@@ -20,8 +20,8 @@ from magnetar.broker.topics.base import BaseTopic
 from magnetar.broker.topics.entries import iso_time
 from magnetar.broker.topics.persistent import Topic
 from magnetar.ledger.interface import LedgerMetadata
+from magnetar.managed_ledger.current_ledger import custom_metadata
 from magnetar.managed_ledger.cursor import Cursor
-from magnetar.managed_ledger.custom_metadata import custom_metadata
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import format_position
 from magnetar.managed_ledger.records import LedgerSummary

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from magnetar.errors import InvalidName, ProducerBusy
 from magnetar.lazy_dataclass import dataclass
-from magnetar.managed_ledger.owned_ledgers import COMPACTION_CURSOR
+from magnetar.managed_ledger.side_ledgers import COMPACTION_CURSOR
 from magnetar.naming.errors import InvalidName as UnusableName
 from magnetar.naming.name_rules import check_subscription_name
 from magnetar.naming.replicators import cluster_of_cursor
