@@ -22,7 +22,7 @@ from magnetar.ledger.embedded.group import build_group, gather
 from magnetar.protocol import hot_codec
 from magnetar.protocol.frames import encode_command
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
-from magnetar.server.bind_addresses import bind_addresses
+from magnetar.server.addresses import bind_addresses
 from magnetar.server.broker_process import BrokerSurroundings
 from magnetar.server.standalone import StandaloneBroker
 

@@ -25,7 +25,7 @@ from magnetar.metadata.interface import MetadataRefused
 from magnetar.metadata.zookeeper.address import ensemble_address
 from magnetar.metadata.zookeeper.messages import NotAllowed
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
-from magnetar.server.zookeeper_access import session_settings, zookeeper_access
+from magnetar.server.cluster_access import session_settings, zookeeper_access
 
 PASSWORD = "br:ö ker"
 POLICIES = "/admin/policies/public/default"

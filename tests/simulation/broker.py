@@ -24,7 +24,7 @@ from magnetar.ledger.journal.writing import MetadataJournal
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.faulty import FaultyMetadataStore
 from magnetar.metadata.interface import MetadataStore
-from magnetar.server.bind_addresses import bind_addresses
+from magnetar.server.addresses import bind_addresses
 from magnetar.server.broker_process import BrokerSurroundings
 from magnetar.server.metadata_recovery import rebuild
 from magnetar.server.standalone import StandaloneBroker

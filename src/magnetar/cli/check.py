@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from magnetar.server.configuration_check import Checked
-    from magnetar.server.machine_diagnosis import Finding
+    from magnetar.server.diagnosis import Finding
 
 _KINDS = ("standalone", "broker", "proxy", "websocket")
 _WIDEST = 40
@@ -151,7 +151,7 @@ def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run_doctor(parsed: argparse.Namespace) -> int:
     """Returns the exit code: 0 no problems or only warnings, 1 a problem would prevent a start."""
-    from magnetar.server.machine_diagnosis import FindingState
+    from magnetar.server.diagnosis import FindingState
 
     told: list[Finding] = []
     for finding in _findings(parsed):
@@ -169,11 +169,11 @@ def run_doctor(parsed: argparse.Namespace) -> int:
 
 
 def _findings(parsed: argparse.Namespace) -> Iterator[Finding]:
-    from magnetar.server.machine_diagnosis import machine
+    from magnetar.server.diagnosis import machine
 
     yield from machine()
     # Imported after the first lines are printed, because it takes time.
-    from magnetar.server.broker_diagnosis import broker
+    from magnetar.server.diagnosis import broker
 
     yield from broker(parsed.config, parsed.data_dir)
 

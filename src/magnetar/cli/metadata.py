@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from magnetar.server.zookeeper_access import MetadataAccess
+    from magnetar.server.cluster_access import MetadataAccess
 
 _URLS = {
     "web_service_url": "serviceUrl",
@@ -119,7 +119,7 @@ def _number(text: str) -> int:
 
 def _access(parsed: argparse.Namespace) -> MetadataAccess:
     """:raises SettingsContradict: a file cannot be used"""
-    from magnetar.server.zookeeper_access import MetadataAccess, session_settings, zookeeper_access
+    from magnetar.server.cluster_access import MetadataAccess, session_settings, zookeeper_access
 
     session = session_settings(
         parsed.zookeeper_session_timeout_ms, parsed.zookeeper_password, "--zookeeper-password"

@@ -17,12 +17,12 @@ from magnetar.metadata.interface import MetadataError
 from magnetar.server.logs import LogFormat, configure_logging
 from magnetar.server.loop_process import (
     EXIT_CODE_FAILED,
+    PortTaken,
     Served,
     new_loop,
     prepare_process,
     serve_until_signal,
 )
-from magnetar.server.taken_port import PortTaken
 from magnetar.server.telemetry import warn_without_telemetry
 
 log = logging.getLogger(__name__)

@@ -1,27 +1,36 @@
-"""How a broker connects to other brokers: with the TLS and the credentials of its settings."""
+"""How a broker connects to other brokers: clients and HTTP requests with the credentials of its settings."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
+from urllib.parse import urlencode, urlsplit
 
+import h11
+
+from magnetar.broker.ownership.brokers import BrokerRecord
 from magnetar.broker.ownership.contract import Addresses
-from magnetar.broker.ownership.peers import PeerAnswer
+from magnetar.broker.ownership.peers import PeerAnswer, PeerRefused
 from magnetar.broker.replication.clusters import Way
 from magnetar.client.client import Client
 from magnetar.client.exceptions import PulsarException
 from magnetar.config.settings import Settings, SettingsContradict
 from magnetar.errors import ServiceNotReady
-from magnetar.io.interfaces import ClientIo, Io
+from magnetar.io.interfaces import ClientIo, ConnectingNetwork, Future, Io, Loop, Transport
 from magnetar.io.real import real_client_io
 from magnetar.io.real.tls_network import TlsClientNetwork
 from magnetar.io.tls import ClientContext, ClientTls, TlsFiles, TlsRefused
+from magnetar.io.waiting import fail, finished, settle
 from magnetar.security.client_authentication.authentication import Authentication, NoCredentials
 from magnetar.security.client_authentication.plugins import authentication_of
-from magnetar.server.peer_admin import Headers, HttpPeerAdmin
 from magnetar.server.process_settings import OwnClientSettings
+
+ANSWER_BYTES = 16 << 20
+SECONDS = 60.0
+_PORTS = {"http": 80, "https": 443}
+Headers = Callable[[], Awaitable[Mapping[str, str]]]
 
 
 class TlsChecks(NamedTuple):
@@ -189,3 +198,171 @@ def _files(settings: OwnClientSettings, authentication: Authentication | None) -
         trust=settings.broker_client_trust_certs_file_path,
     )
     return own.showing(authentication.certificate if authentication is not None else None)
+
+
+class HttpPeerAdmin:
+    """See :class:`magnetar.broker.ownership.peers.PeerAdmin`. One connection per call: calls are rare."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        network: ConnectingNetwork,
+        secured: ConnectingNetwork | None,
+        auth_headers: Headers,
+        seconds: float = SECONDS,
+    ) -> None:
+        """:param secured: the network with TLS; None: plain text
+
+        :param auth_headers: returns headers with credentials. :raises NoCredentials: none are available
+        :param seconds: timeout of each call
+        """
+        self._loop = loop
+        self._network = network
+        self._secured = secured
+        self._auth_headers = auth_headers
+        self._seconds = seconds
+
+    async def call(
+        self,
+        broker: BrokerRecord,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> PeerAnswer:
+        told = broker.addresses
+        url = told.http_tls if self._secured is not None else told.http
+        if url is None:
+            raise ServiceNotReady(f"The broker {broker.broker_id} has no HTTP address for this request")
+        return await self.ask(url, f"broker {broker.broker_id}", method, path, query, body)
+
+    async def ask(
+        self,
+        url: str,
+        who: str,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> PeerAnswer:
+        """As :meth:`call`, but to an address.
+
+        :param url: ``http://host:port``, or with TLS ``https://host:port``
+        :param who: name of the server, for errors
+        """
+        target = f"{path}?{urlencode(query)}" if query else path
+        work = self._loop.create_task(self._exchange(url, method, target, body))
+        if not await finished(self._loop, work, lambda end: self._loop.call_later(self._seconds, end)):
+            work.cancel()
+            raise ServiceNotReady(f"The {who} did not answer within {self._seconds} s")
+        try:
+            answer = work.result()
+        except (OSError, TlsRefused, NoCredentials, h11.ProtocolError, UnicodeError) as error:
+            # UnicodeError is raised for malformed host names.
+            raise ServiceNotReady(f"The {who} cannot be reached: {error}") from error
+        if answer.status >= 300:
+            raise PeerRefused(answer.status, _reason(answer), answer.location)
+        return answer
+
+    async def _exchange(self, url: str, method: str, target: str, body: bytes | None) -> PeerAnswer:
+        host, port, netloc = _place(url)
+        headers = [("Host", netloc), ("Connection", "close"), *(await self._auth_headers()).items()]
+        if body is not None:
+            headers += [("Content-Type", "application/json")]
+        headers += [("Content-Length", str(len(body or b"")))]
+        exchange = _Exchange(self._loop, h11.Request(method=method, target=target, headers=headers), body)
+        network = self._secured if self._secured is not None else self._network
+        await network.connect(host, port, lambda: exchange)
+        try:
+            answer = await exchange.answered
+        finally:
+            exchange.close()
+        return answer
+
+
+class _Exchange:
+    """One request and its answer, on their own connection."""
+
+    def __init__(self, loop: Loop, head: h11.Request, body: bytes | None) -> None:
+        self._http = h11.Connection(h11.CLIENT)
+        self._head = head
+        self._body = body
+        self._transport: Transport | None = None
+        self._status = 0
+        self._location = ""
+        self._received = bytearray()
+        self.answered: Future[PeerAnswer] = loop.create_future()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: Transport) -> None:
+        self._transport = transport
+        transport.write(self._http.send(self._head) or b"")
+        if self._body:
+            transport.write(self._http.send(h11.Data(data=self._body)) or b"")
+        transport.write(self._http.send(h11.EndOfMessage()) or b"")
+
+    def data_received(self, data: bytes) -> None:
+        self._take(data)
+
+    def eof_received(self) -> bool | None:
+        self._take(b"")
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        fail(
+            self.answered, exc or ConnectionResetError("the connection ended before the answer was complete")
+        )
+
+    def pause_writing(self) -> None:
+        """Does nothing: the only request is queued already."""
+
+    def resume_writing(self) -> None:
+        """Does nothing: see :meth:`pause_writing`."""
+
+    def _take(self, data: bytes) -> None:
+        if self.answered.done():
+            return
+        try:
+            self._http.receive_data(data)
+            while (event := self._http.next_event()) not in (h11.NEED_DATA, h11.PAUSED):
+                if isinstance(event, h11.Response):
+                    self._status = event.status_code
+                    self._location = dict(event.headers).get(b"location", b"").decode("latin-1")
+                elif isinstance(event, h11.Data):
+                    self._received += event.data
+                    if len(self._received) > ANSWER_BYTES:
+                        raise h11.RemoteProtocolError(f"the answer has more than {ANSWER_BYTES} bytes")
+                elif isinstance(event, h11.EndOfMessage):
+                    settle(self.answered, PeerAnswer(self._status, bytes(self._received), self._location))
+                    return
+                elif isinstance(event, h11.ConnectionClosed):
+                    raise ConnectionResetError("the connection ended before the answer was complete")
+        except (h11.ProtocolError, OSError) as error:
+            fail(self.answered, error)
+
+
+def _place(url: str) -> tuple[str, int, str]:
+    """Returns host, port, and both as text. Brokers write these addresses themselves, so they may be wrong.
+
+    :raises OSError: the URL has no valid host and port
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme)
+    except ValueError as error:
+        raise OSError(f"{url[:300]!r} is not an address: {error}") from error
+    if not host or port is None:
+        raise OSError(f"{url[:300]!r} is not an HTTP address")
+    return host, port, parts.netloc
+
+
+def _reason(answer: PeerAnswer) -> str:
+    try:
+        found = answer.json()
+    except ValueError:
+        found = None
+    reason = found.get("reason") if isinstance(found, dict) else None
+    return reason if isinstance(reason, str) else answer.body[:1000].decode("utf-8", "replace")

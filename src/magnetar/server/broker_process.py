@@ -33,20 +33,19 @@ from magnetar.metadata.interface import MetadataError
 from magnetar.security.authentication import Authenticator, NobodyIsAsked
 from magnetar.security.authorization import Authorizer
 from magnetar.security.grants import Grants
-from magnetar.server.bind_addresses import BindAddress, bind_addresses, check_listeners
-from magnetar.server.entry_filters import load_entry_filters
-from magnetar.server.exposure import exposures
-from magnetar.server.http_names import hosts_of_broker
+from magnetar.server.addresses import BindAddress, bind_addresses, check_listeners, exposures, hosts_of_broker
 from magnetar.server.logs import LogFormat, configure_logging
 from magnetar.server.loop_process import (
+    PortTaken,
     listen_to_signals,
     new_loop,
     prepare_process,
     reachable_host,
     say_serving,
+    taken_port,
 )
 from magnetar.server.security import Roles, authenticator, authorizer
-from magnetar.server.taken_port import PortTaken, taken_port
+from magnetar.server.settings import load_entry_filters
 from magnetar.server.telemetry import exporter, wanted_telemetry
 from magnetar.telemetry.settings import TelemetrySettings
 

@@ -25,6 +25,7 @@ from magnetar.metadata.resolving import ResolvingStore
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
 from magnetar.server.broker_client import client_io, own_client, peer_admin
 from magnetar.server.broker_process import BrokerSurroundings, ProcessOptions, run_process
+from magnetar.server.cluster_access import cluster_access
 from magnetar.server.cluster_settings import metadata_places, quorums
 from magnetar.server.cluster_stores import (
     Patience,
@@ -33,13 +34,10 @@ from magnetar.server.cluster_stores import (
     open_ledgers,
     open_metadata,
 )
-from magnetar.server.host_usage import LinuxHost
-from magnetar.server.load_balancing import LoadBalancing
-from magnetar.server.load_settings import LoadOptions
+from magnetar.server.load_balancing import LinuxHost, LoadBalancing, LoadOptions
 from magnetar.server.membership import Membership
 from magnetar.server.serving import ServingBroker, Stores
 from magnetar.server.settings import entry_cache_settings, managed_ledger_settings
-from magnetar.server.zookeeper_access import cluster_access
 
 log = logging.getLogger(__name__)
 

@@ -22,11 +22,14 @@ from magnetar.metadata.resolving import ResolvingStore
 from magnetar.metadata.zookeeper.address import EnsembleAddress
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
 from magnetar.protocol.frames import DEFAULT_MAX_MESSAGE_SIZE, max_frame_size
-from magnetar.server.bookie_login import bookie_auth_provider
-from magnetar.server.bookie_tls import bookie_network
+from magnetar.server.cluster_access import (
+    MetadataAccess,
+    ZooKeeperAccess,
+    bookie_auth_provider,
+    bookie_network,
+)
 from magnetar.server.cluster_settings import MetadataPlaces, ledger_settings
 from magnetar.server.cluster_setup import ClusterSetup, set_up_cluster
-from magnetar.server.zookeeper_access import MetadataAccess, ZooKeeperAccess
 
 log = logging.getLogger(__name__)
 

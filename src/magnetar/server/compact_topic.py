@@ -17,7 +17,7 @@ from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.metadata.resolving import ResolvingStore
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.topic_name import TopicName
-from magnetar.server.bind_addresses import Advertised
+from magnetar.server.addresses import Advertised
 from magnetar.server.embedded_stores import LEDGERS, EmbeddedStores
 from magnetar.server.settings import (
     broker_settings,

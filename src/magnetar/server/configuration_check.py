@@ -19,9 +19,8 @@ from magnetar.config.table import (
 )
 from magnetar.config.websocket import load_websockets
 from magnetar.lazy_dataclass import dataclass
-from magnetar.server.bind_addresses import bind_addresses, check_listeners
-from magnetar.server.entry_filters import load_entry_filters
-from magnetar.server.exposure import exposures
+from magnetar.server.addresses import bind_addresses, check_listeners, exposures
+from magnetar.server.settings import load_entry_filters
 
 
 @dataclass(frozen=True)

@@ -4,22 +4,54 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+import tempfile
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
-from magnetar.config.settings import Loaded
+from magnetar.broker.namespaces.registry import bootstrap
+from magnetar.broker.ownership.brokers import BROKERS
+from magnetar.broker.ownership.contract import Addresses
+from magnetar.broker.service import BrokerService
+from magnetar.config.cluster import ClusterSettings
+from magnetar.config.settings import Loaded, Settings
 from magnetar.exporting.errors import NotExported
 from magnetar.exporting.export import Export, ExportPlan, Selection
 from magnetar.exporting.mapping import HEADER, line_of
 from magnetar.exporting.namespaces import WhichPolicies
 from magnetar.exporting.side import OpenStores
 from magnetar.exporting.topic_export import MappedLedger
+from magnetar.io.interfaces import Io
+from magnetar.io.real import real_io
+from magnetar.io.waiting import sleep
+from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
-from magnetar.server.export_sides import cluster_side, standalone_side
+from magnetar.ledger.embedded.identity import StoreLocked
+from magnetar.ledger.interface import LedgerStore
+from magnetar.managed_ledger.exports import EXPORTER
+from magnetar.managed_ledger.factory import ManagedLedgerFactory
+from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataStore, SessionEvent
+from magnetar.metadata.resolving import ResolvingStore
+from magnetar.server.addresses import Advertised
+from magnetar.server.cluster_access import cluster_access
+from magnetar.server.cluster_settings import MetadataPlaces, in_cluster, metadata_places, quorums
+from magnetar.server.cluster_stores import Patience, open_bookies_metadata, open_ledgers, open_metadata
+from magnetar.server.embedded_stores import LEDGERS, EmbeddedStores
+from magnetar.server.settings import (
+    broker_settings,
+    embedded_settings,
+    entry_cache_settings,
+    managed_ledger_settings,
+)
 
 Say = Callable[[str], None]
+_PATIENCE_SECONDS = 30.0
+_EXPIRY_SECONDS = 10.0
+"""How much later than promised ZooKeeper may end a session."""
+_LOOK_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
@@ -145,3 +177,205 @@ async def _run(export: Export, plan: ExportPlan, mapping: Path | None, say: Say)
     finally:
         if file is not None:
             file.close()
+
+
+@asynccontextmanager
+async def standalone_side(
+    loop: asyncio.AbstractEventLoop, data_dir: Path, settings: Settings, *, make: bool, check: bool
+) -> AsyncIterator[OpenStores]:
+    """Opens the data directory of a standalone broker.
+
+    :param make: whether to create a missing one; with ``check`` only for the duration of the check
+    :raises NotExported: a broker uses the directory, or it has no data
+    :raises LedgerError: the ledgers cannot be opened
+    :raises MetadataError: the metadata cannot be opened
+    """
+    missing = not (data_dir / LEDGERS).exists()
+    if missing and not make:
+        raise NotExported(f"{data_dir} has no data of a broker")
+    folder = Path(tempfile.mkdtemp()) if missing and check else data_dir
+    try:
+        io = real_io(loop, folder)
+        stores = EmbeddedStores(io, embedded_settings(settings))
+        try:
+            try:
+                await stores.open()
+            except StoreLocked as error:
+                raise NotExported(f"a broker is running on {data_dir}; stop it first") from error
+            async with _standalone(io, stores, data_dir, settings) as side:
+                yield side
+        finally:
+            await stores.close()
+    finally:
+        if folder != data_dir:
+            shutil.rmtree(folder)
+
+
+@asynccontextmanager
+async def _standalone(
+    io: Io, stores: EmbeddedStores, data_dir: Path, settings: Settings
+) -> AsyncIterator[OpenStores]:
+    metadata = ResolvingStore(stores.metadata, io.loop)
+    if not await metadata.exists(f"/admin/clusters/{settings.cluster_name}"):
+        # As a broker does at its first start, which then writes where it listens.
+        bundles = settings.default_number_of_namespace_bundles
+        await bootstrap(metadata, settings.cluster_name, "", "", bundles)
+    identity = stores.ledgers.store_id.hex()
+    side = _side(io, settings, None, stores.ledgers, metadata, f"the data in {data_dir}", identity)
+    async with _closing(side):
+        yield side
+
+
+@asynccontextmanager
+async def cluster_side(
+    loop: asyncio.AbstractEventLoop, settings: Settings, cluster: ClusterSettings, *, check: bool
+) -> AsyncIterator[OpenStores]:
+    """Opens a cluster on ZooKeeper and BookKeeper. While it is open, no Magnetar broker starts in it.
+
+    :param check: the cluster is only examined, and brokers may serve it
+    :raises NotExported: brokers serve the cluster, it does not exist, or another export runs
+    :raises LedgerError: the ledgers cannot be opened
+    :raises MetadataError: the metadata store does not answer
+    """
+    io, places = real_io(loop, "."), metadata_places(cluster)
+    patience = Patience(io.clock, io.loop, _PATIENCE_SECONDS)
+    access = cluster_access(cluster)
+    opened = await open_metadata(io, places.local, places.configuration, access, patience)
+    metadata = ResolvingStore(opened.everything, io.loop)
+    guard = _Guard(io, metadata, places)
+    try:
+        await guard.check_cluster(settings.cluster_name)
+        if not check:
+            await guard.take(cluster.session_timeout_ms / 1000 + _EXPIRY_SECONDS)
+        bookies = await open_bookies_metadata(io, places, opened, access.local, patience)
+        try:
+            store = await open_ledgers(
+                io, bookies.metadata, metadata, bookies.root, cluster, settings.max_message_size
+            )
+            try:
+                instance = await bookies.metadata.get(f"{bookies.root}/INSTANCEID")
+                value = "" if instance is None else instance.value.decode()
+                identity = f"{value}:{settings.cluster_name}"
+                name = f"the cluster {settings.cluster_name} at {places.local}"
+                side = _side(io, settings, cluster, store, metadata, name, identity)
+                side.bookies = value
+                side.still_alone = guard.check
+                side.served_by = [guard.said([each]) for each in await guard.brokers()]
+                async with _closing(side):
+                    yield side
+            finally:
+                await store.close()
+        finally:
+            if bookies.other is not None:
+                await bookies.other.close()
+    finally:
+        await metadata.close()
+
+
+class _Guard:
+    """Keeps brokers from starting in a cluster during an export."""
+
+    def __init__(self, io: Io, metadata: MetadataStore, places: MetadataPlaces) -> None:
+        self._io = io
+        self._metadata = metadata
+        self._places = places
+        self._lost = False
+        metadata.listen_session(self._session_changed)
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event is SessionEvent.LOST:
+            self._lost = True
+
+    async def check_cluster(self, name: str) -> None:
+        """:raises NotExported: the cluster does not exist"""
+        if not await self._metadata.exists(f"/admin/clusters/{name}"):
+            raise NotExported(
+                f"clusterName={name}: the metadata at {self._places.local} has no such cluster; create it "
+                "with magnetar initialize-cluster-metadata"
+            )
+
+    async def take(self, patience_seconds: float) -> None:
+        """:param patience_seconds: how long the sessions of killed processes may take to end
+
+        :raises NotExported: brokers serve the cluster, or another export runs
+        """
+        deadline = self._io.clock.monotonic() + patience_seconds
+        while True:
+            others = await self._others()
+            if not others:
+                return
+            if self._io.clock.monotonic() >= deadline:
+                raise NotExported(f"running at {self._places.local}: {', '.join(others)}; stop it first")
+            await sleep(self._io.loop, _LOOK_SECONDS)
+
+    async def _others(self) -> list[str]:
+        """Returns the other processes. Each registers before it looks, so that of two that start at the same
+        time at least one sees the other."""
+        node = await self._metadata.get(EXPORTER)
+        if node is None:
+            try:
+                await self._metadata.put(EXPORTER, b"", MUST_NOT_EXIST, ephemeral=True)
+            except BadVersion:
+                return ["another export is running"]
+        elif not node.own:
+            return ["another export is running"]
+        return await self.brokers()
+
+    async def brokers(self) -> list[str]:
+        """Returns the brokers that serve the cluster."""
+        return [f"broker {name} is running" for name in await self._metadata.children(BROKERS)]
+
+    def said(self, others: Sequence[str]) -> str:
+        return f"{' and '.join(others)} at {self._places.local}"
+
+    def check(self) -> None:
+        """:raises NotExported: brokers may have started"""
+        if self._lost:
+            raise NotExported(
+                f"the session with ZooKeeper at {self._places.local} was lost, and brokers may have "
+                "started since; run the same command again to resume"
+            )
+
+
+def _side(
+    io: Io,
+    settings: Settings,
+    cluster: ClusterSettings | None,
+    store: LedgerStore,
+    metadata: MetadataStore,
+    name: str,
+    identity: str,
+) -> OpenStores:
+    wheel = TimerWheel(io.loop)
+    of_ledgers = managed_ledger_settings(settings)
+    known = broker_settings(settings, Advertised(Addresses(None), {}), "", {})
+    if cluster is not None:
+        of_ledgers = replace(of_ledgers, quorums=quorums(cluster))
+        known = in_cluster(known, cluster)
+    managed = ManagedLedgerFactory(io, wheel, store, metadata, of_ledgers, entry_cache_settings(settings))
+    broker = BrokerService(io, wheel, metadata, managed, known)
+    return OpenStores(
+        name,
+        identity,
+        settings.cluster_name,
+        io,
+        wheel,
+        metadata,
+        managed,
+        broker,
+        cluster is None,
+        _alone,
+    )
+
+
+def _alone() -> None:
+    """Does nothing: the lock of the data directory keeps other processes away."""
+
+
+@asynccontextmanager
+async def _closing(side: OpenStores) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        await side.broker.stop()
+        side.managed.deletions.stop()

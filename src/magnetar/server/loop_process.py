@@ -1,27 +1,29 @@
-"""Parts of every server process: limits, an event loop, signals."""
+"""Parts of every server process: limits, an event loop, signals, and the process that uses a port."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from magnetar.io.real.memory import keep_freed_buffers
 
 log = logging.getLogger(__name__)
-
 _SWITCH_INTERVAL_SECONDS = 2e-5
 _SAME_SIGNAL_SECONDS = 1.0
 """Signals within this time count as one."""
 _STOP_SECONDS = 10.0
 EXIT_CODE_FAILED = 1
+_LISTENING = "0A"
 
 
 class Served(Protocol):
@@ -141,3 +143,46 @@ def process_age_ms() -> int:
     except (OSError, AttributeError):
         # Not Linux: use the processor time of the process as an estimate.
         return round(time.process_time() * 1000)
+
+
+class PortTaken(OSError):
+    """Another process listens on the port; the text names it, and the option that changes the port."""
+
+
+@contextmanager
+def taken_port(kind: str, option: str, port: int) -> Iterator[None]:
+    """:raises PortTaken: the body of the ``with`` statement found the port in use"""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        owner = owner_of(port)
+        by = f" by {owner}" if owner else ""
+        raise PortTaken(f"{kind} port {port} is in use{by}; use {option} 0 for a free port") from error
+
+
+def owner_of(port: int) -> str | None:
+    """Returns id and name of the process that listens on a TCP port; None if the system does not tell."""
+    sockets = {f"socket:[{inode}]" for inode in _inodes(port)}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if any(str(link.readlink()) in sockets for link in (process / "fd").iterdir()):
+                name = (process / "comm").read_text("utf-8", "replace").strip()
+                return f"process {process.name} ({name})"
+        except OSError:
+            # The process belongs to another user, or has ended.
+            continue
+    return None
+
+
+def _inodes(port: int) -> Iterator[str]:
+    """Yields the inodes of sockets that listen on a port, from the kernel's tables."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            lines = Path(table).read_text("ascii").splitlines()[1:]
+        except OSError:
+            continue
+        for fields in (line.split() for line in lines):
+            if fields[3] == _LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
+                yield fields[9]

@@ -1,11 +1,14 @@
-"""The membership of a broker in its cluster: its registration, leader election, and bundle ownership."""
+"""The membership of a broker in its cluster: registration, leader election, and ownership of bundles."""
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from magnetar.broker.ownership.brokers import LiveBrokers
+from magnetar import __version__
+from magnetar.broker.ownership.brokers import BROKERS, LiveBrokers, listeners_json, parse_record
 from magnetar.broker.ownership.bundles import broker_of
 from magnetar.broker.ownership.cluster import ClusterOwnership, FewestBundles
 from magnetar.broker.ownership.contract import Addresses, Asked, Bundle, Owner, Ownership, Placement
@@ -15,16 +18,28 @@ from magnetar.broker.serving.topics import MakeOwnership
 from magnetar.broker.settings import BrokerSettings
 from magnetar.client.client import Client
 from magnetar.errors import BrokerError
-from magnetar.io.interfaces import Io
-from magnetar.metadata.interface import MetadataError, MetadataStore
+from magnetar.io.interfaces import Clock, Io, Loop
+from magnetar.io.waiting import sleep
+from magnetar.managed_ledger.exports import EXPORTER
+from magnetar.metadata.interface import (
+    MUST_NOT_EXIST,
+    BadVersion,
+    MetadataError,
+    MetadataStore,
+    Node,
+    NodeMissing,
+)
 from magnetar.naming.bundles import FULL_LOWER, FULL_UPPER, BundleRange
 from magnetar.naming.heartbeats import heartbeat_namespaces
 from magnetar.naming.namespace_name import NamespaceName
-from magnetar.server.registration import EXTENSIBLE, Registration
 
 log = logging.getLogger(__name__)
-
 MakePlacement = Callable[[LiveBrokers, Leadership], Placement]
+_LOOK_SECONDS = 0.25
+MODULAR = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
+EXTENSIBLE = "ExtensibleLoadManagerImpl"
+Content = Callable[[BrokerSettings], Mapping[str, object]]
+"""Returns ``LocalBrokerData``, a broker's description of itself."""
 
 
 class Membership:
@@ -144,3 +159,150 @@ class Membership:
 
 def whole(namespace: NamespaceName) -> Bundle:
     return Bundle(namespace, BundleRange(FULL_LOWER, FULL_UPPER))
+
+
+class ServedByAnother(MetadataError):
+    """Another process excludes this broker; the text names it."""
+
+
+class Registration:
+    """The registration of one broker; ephemeral, so that it ends with the session."""
+
+    def __init__(
+        self, loop: Loop, clock: Clock, metadata: MetadataStore, content: Content | None = None
+    ) -> None:
+        """:param content: None: only the addresses of the broker, without its load"""
+        self._loop = loop
+        self._clock = clock
+        self._metadata = metadata
+        self._started_ms = clock.wall_ms()
+        self._content: Content = content or self.without_load
+        self._own = ""
+
+    async def announce(self, broker: BrokerSettings, patience_seconds: float) -> None:
+        """Registers the broker, or updates its addresses.
+
+        :param patience_seconds: how long the session of an earlier process may take to end
+        :raises ServedByAnother: that session did not end, or another process excludes it
+        :raises MetadataError: the store refused
+        """
+        value = _encoded(self._content(broker))
+        path = f"{BROKERS}/{broker.broker_id}"
+        if self._own == path:
+            await self._metadata.put(path, value, ephemeral=True)
+            return
+        deadline = self._clock.monotonic() + patience_seconds
+        told: Sequence[str] = ()
+        while True:
+            others = await self._others(path, value)
+            if not others:
+                break
+            if self._clock.monotonic() >= deadline:
+                raise ServedByAnother(f"this broker cannot serve beside {', '.join(others)}")
+            if others != told:
+                log.warning("waiting for another session to end", extra={"holders": ", ".join(others)})
+                told = others
+            await sleep(self._loop, _LOOK_SECONDS)
+        self._own = path
+
+    async def write(self, record: Mapping[str, Any]) -> None:
+        """Replaces the record of the broker while it is registered.
+
+        :raises MetadataError: the store refused
+        """
+        if self._own:
+            await self._metadata.put(self._own, _encoded(record), ephemeral=True)
+
+    async def _others(self, path: str, value: bytes) -> Sequence[str]:
+        """Returns the processes that exclude this broker for now; if empty, the broker is registered.
+
+        Exporters look for brokers, and brokers for exporters. Each registers before it looks, so that two
+        that start at the same time do not overlook each other.
+
+        :raises ServedByAnother: a process excludes this broker, and waiting does not help
+        """
+        own = path.rpartition("/")[2]
+        try:
+            await self._metadata.put(path, value, MUST_NOT_EXIST, ephemeral=True)
+        except BadVersion:
+            node = await self._metadata.get(path)
+            if node is None or not node.own:
+                return [f"{own} (this address, an earlier session)"]
+        try:
+            await self._check_load_managers(own)
+        except ServedByAnother:
+            await self.withdraw(path)
+            raise
+        if await self._metadata.exists(EXPORTER):
+            await self.withdraw(path)
+            return ["magnetar export-ledgers"]
+        return []
+
+    async def _check_load_managers(self, own: str) -> None:
+        for name in await self._metadata.children(BROKERS):
+            node = await self._metadata.get(f"{BROKERS}/{name}") if name != own else None
+            manager = _load_manager(node)
+            if EXTENSIBLE in manager:
+                raise ServedByAnother(
+                    f"broker {name} has loadManagerClassName={manager}: it owns bundles in another way, "
+                    f"and both brokers would serve the same topics; set it to {MODULAR}, the only one "
+                    "supported"
+                )
+
+    async def withdraw(self, path: str = "") -> None:
+        """Removes the registration, so that the next broker need not wait for the session's end."""
+        path = path or self._own
+        self._own = ""
+        if not path:
+            return
+        try:
+            await self._metadata.delete(path)
+        except NodeMissing:
+            return
+
+    def without_load(self, broker: BrokerSettings) -> dict[str, object]:
+        """Returns the ``LocalBrokerData`` of a broker without load."""
+        nothing = {"usage": 0.0, "limit": 100.0}
+        urls = {
+            "webServiceUrl": broker.http_url,
+            "webServiceUrlTls": broker.http_url_tls,
+            "pulsarServiceUrl": broker.service_url,
+            "pulsarServiceUrlTls": broker.service_url_tls,
+        }
+        loads = dict.fromkeys(("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut"), nothing)
+        rates = dict.fromkeys(("msgThroughputIn", "msgThroughputOut", "msgRateIn", "msgRateOut"), 0.0)
+        counts = dict.fromkeys(("numTopics", "numBundles", "numConsumers", "numProducers"), 0)
+        return {
+            **{key: url for key, url in urls.items() if url},
+            "persistentTopicsEnabled": broker.persistent_topics,
+            "nonPersistentTopicsEnabled": broker.non_persistent_topics,
+            **loads,
+            **rates,
+            "lastUpdate": self._clock.wall_ms(),
+            "lastStats": {},
+            **counts,
+            "bundles": [],
+            "lastBundleGains": [],
+            "lastBundleLosses": [],
+            "brokerVersionString": f"magnetar-{__version__}",
+            "protocols": {},
+            "advertisedListeners": listeners_json(broker.listeners),
+            "loadManagerClassName": MODULAR,
+            "startTimestamp": self._started_ms,
+            "maxResourceUsage": 0.0,
+            "loadReportType": "LocalBrokerData",
+        }
+
+
+def _encoded(record: Mapping[str, object]) -> bytes:
+    return json.dumps(record, separators=(",", ":")).encode()
+
+
+def _load_manager(node: Node | None) -> str:
+    """Returns the load manager of a broker's record; empty: the record does not name it."""
+    if node is None:
+        return ""
+    try:
+        return parse_record(node.path, node.value).load_manager
+    except (ValueError, RecursionError):
+        return ""

@@ -3,27 +3,47 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from magnetar.broker.namespaces.registry import bootstrap
+from magnetar.broker.policies.namespaces import divided, new_policies
+from magnetar.broker.schemas.storage import ROOT as SCHEMAS
+from magnetar.broker.schemas.storage import IndexEntry, decode_schema, encode_locator
 from magnetar.config.settings import Settings
+from magnetar.errors import MetadataFailure
 from magnetar.io.interfaces import Io
 from magnetar.io.real import real_io
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
-from magnetar.ledger.interface import LedgerError
+from magnetar.ledger.interface import LedgerError, LedgerMetadata
 from magnetar.ledger.journal.reading import Journal, Tree, find_journals, newest, read_journal
+from magnetar.managed_ledger.acknowledged import AcknowledgedState
+from magnetar.managed_ledger.records import (
+    ROOT,
+    CursorRecord,
+    LedgerSummary,
+    ManagedLedgerRecord,
+    decode_managed_ledger,
+    encode_cursor,
+    encode_managed_ledger,
+)
 from magnetar.metadata.embedded import EmbeddedMetadataStore
+from magnetar.metadata.interface import MetadataStore
 from magnetar.metadata.progress import IDENTITY_BYTES, Edit, Numbered, Progress
 from magnetar.metadata.sqlite_nodes import build_database
+from magnetar.naming.topic_name import decode_path_piece, encode_path_piece
 from magnetar.server.embedded_stores import LEDGERS, METADATA, METADATA_FILE
-from magnetar.server.ledger_salvage import Salvage
 from magnetar.server.settings import embedded_settings
 
 Tell = Callable[[str], None]
 _NEW_FILE = f"{METADATA}/recovered.sqlite"
 _SUFFIXES = ("", "-wal", "-shm")
+HOLDER = "magnetar-recovered"
+"""A subscription created at the beginning of each restored topic. Other subscriptions may be missing, and
+their messages would be deleted when the topic is loaded."""
 
 
 class NotRecovered(Exception):
@@ -150,3 +170,164 @@ def _remove(io: Io, path: str) -> None:
     for suffix in _SUFFIXES:
         if io.disk.exists(f"{path}{suffix}"):
             io.disk.unlink(f"{path}{suffix}")
+
+
+class Salvage:
+    """Adds the facts from ledgers to the metadata. Of existing records only lists of ledgers change.
+
+    Each ledger records the name of its topic, subscription or schema. Facts that only the metadata had are
+    lost: policies, permissions, and cursors that an orderly stop had moved out of their ledgers.
+    """
+
+    def __init__(
+        self,
+        io: Io,
+        settings: Settings,
+        ledgers: EmbeddedLedgerStore,
+        metadata: MetadataStore,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._io = io
+        self._settings = settings
+        self._ledgers = ledgers
+        self._metadata = metadata
+        self._tell = tell
+        self._topics: dict[str, list[LedgerMetadata]] = {}
+        self._cursors: dict[tuple[str, str], LedgerMetadata] = {}
+        self._schemas: dict[str, list[LedgerMetadata]] = {}
+        self._restored: list[str] = []
+        """Topics that the metadata did not have."""
+
+    async def run(self) -> None:
+        bundles = self._settings.default_number_of_namespace_bundles
+        await bootstrap(self._metadata, self._settings.cluster_name, "", "", bundles)
+        for ledger_id in await self._ledgers.ledger_ids():
+            reader = await self._ledgers.open(ledger_id, recover=False)
+            self._sort(reader.metadata)
+            reader.close()
+        for name, found in self._topics.items():
+            await self._restore_topic(name, found)
+        for (name, cursor), ledger in self._cursors.items():
+            await self._restore_cursor(name, cursor, ledger)
+        for name in self._restored:
+            await self._hold(name)
+        await self._restore_partitions()
+        for schema_id, found in self._schemas.items():
+            await self._restore_schema(schema_id, found)
+
+    def _sort(self, ledger: LedgerMetadata) -> None:
+        if ledger.last_entry_id < 0:
+            return
+        told = {key: value.decode("utf-8", "replace") for key, value in ledger.custom.items()}
+        topic, cursor, schema = (
+            told.get(key) for key in ("pulsar/managed-ledger", "pulsar/cursor", "pulsar/schemaId")
+        )
+        if topic is not None and cursor is not None:
+            self._cursors[topic, cursor] = ledger
+        elif topic is not None:
+            self._topics.setdefault(topic, []).append(ledger)
+        elif schema is not None:
+            self._schemas.setdefault(schema, []).append(ledger)
+
+    async def _restore_topic(self, name: str, found: list[LedgerMetadata]) -> None:
+        path = f"{ROOT}/{name}"
+        node = await self._metadata.get(path)
+        record = ManagedLedgerRecord() if node is None else decode_managed_ledger(node.value, path)
+        last = record.ledgers[-1].ledger_id if record.ledgers else -1
+        # Older ledgers that are not listed were consumed and waited for their deletion.
+        new = [ledger for ledger in found if ledger.ledger_id > last]
+        if not new:
+            return
+        now = self._io.clock.wall_ms()
+        for summary in record.ledgers[-1:]:
+            if not summary.closed_ms:
+                await self._close(summary, found, now)
+        for ledger in new:
+            record.ledgers.append(
+                LedgerSummary(ledger.ledger_id, ledger.last_entry_id + 1, ledger.length, now)
+            )
+        if node is None:
+            self._restored.append(name)
+            await self._restore_namespace(name)
+        await self._metadata.put(path, encode_managed_ledger(record), -1 if node is None else node.version)
+        self._tell(f"topic {name}: ledgers {', '.join(str(ledger.ledger_id) for ledger in new)}")
+
+    @staticmethod
+    async def _close(summary: LedgerSummary, found: list[LedgerMetadata], now: int) -> None:
+        for ledger in found:
+            if ledger.ledger_id == summary.ledger_id:
+                summary.entries, summary.size = ledger.last_entry_id + 1, ledger.length
+                summary.closed_ms = now
+
+    async def _restore_namespace(self, name: str) -> None:
+        pieces = name.split("/")
+        namespace = "/".join(pieces[:-2])
+        cluster, bundles = self._settings.cluster_name, self._settings.default_number_of_namespace_bundles
+        tenant = {"adminRoles": [], "allowedClusters": [cluster]}
+        division = divided(bundles)
+        await self._put_new(f"/admin/policies/{pieces[0]}", tenant)
+        await self._put_new(f"/admin/local-policies/{namespace}", {"bundles": division, "migrated": False})
+        await self._put_new(f"/admin/policies/{namespace}", new_policies([cluster], division))
+
+    async def _put_new(self, path: str, value: Mapping[str, object]) -> None:
+        node = await self._metadata.get(path)
+        if node is None or not node.value:
+            data = json.dumps(value, separators=(",", ":")).encode()
+            await self._metadata.put(path, data, -1 if node is None else node.version)
+
+    async def _restore_cursor(self, name: str, cursor: str, ledger: LedgerMetadata) -> None:
+        """Restores a cursor; its newest state is the last entry of its ledger, where a broker looks."""
+        path = f"{ROOT}/{name}/{encode_path_piece(cursor)}"
+        if not await self._metadata.exists(f"{ROOT}/{name}") or await self._metadata.exists(path):
+            return
+        first = (await self._record(name)).ledgers[0].ledger_id
+        record = CursorRecord(ledger.ledger_id, AcknowledgedState((first, -1)))
+        await self._metadata.put(path, encode_cursor(record, 0, 0), -1)
+        self._tell(f"subscription {cursor} of {name}: its state in ledger {ledger.ledger_id}")
+
+    async def _record(self, name: str) -> ManagedLedgerRecord:
+        path = f"{ROOT}/{name}"
+        node = await self._metadata.get(path)
+        return ManagedLedgerRecord() if node is None else decode_managed_ledger(node.value, path)
+
+    async def _hold(self, name: str) -> None:
+        path = f"{ROOT}/{name}"
+        ledgers = (await self._record(name)).ledgers
+        record = CursorRecord(-1, AcknowledgedState((ledgers[0].ledger_id, -1)))
+        await self._metadata.put(f"{path}/{HOLDER}", encode_cursor(record, 0, 0), -1)
+        self._tell(f"topic {name}: the subscription {HOLDER} keeps its messages until it is deleted")
+
+    async def _restore_partitions(self) -> None:
+        counts: dict[str, int] = {}
+        for name in self._topics:
+            *above, encoded = name.split("/")
+            local = decode_path_piece(encoded)
+            base, found, index = local.rpartition("-partition-")
+            if found and index.isascii() and index.isdigit():
+                domain = above.pop()
+                path = "/".join(("/admin/partitioned-topics", *above, domain, encode_path_piece(base)))
+                counts[path] = max(counts.get(path, 0), int(index) + 1)
+        for path, count in counts.items():
+            if not await self._metadata.exists(path):
+                await self._put_new(path, {"partitions": count, "deleted": False, "properties": {}})
+                self._tell(f"{path}: at least {count} partitions")
+
+    async def _restore_schema(self, schema_id: str, found: list[LedgerMetadata]) -> None:
+        path = f"{SCHEMAS}/{schema_id}"
+        if await self._metadata.exists(path):
+            return
+        index: list[IndexEntry] = []
+        for ledger in found:
+            where = f"ledger {ledger.ledger_id}"
+            try:
+                reader = await self._ledgers.open(ledger.ledger_id, recover=False)
+                runs = await reader.read(0, 0, 1)
+                reader.close()
+                schema = decode_schema(runs[0].entry(0), len(index), where)
+            except (LedgerError, MetadataFailure) as error:
+                self._tell(f"schema {schema_id}: skipped {where}: {error}")
+                continue
+            index.append(IndexEntry(len(index), ledger.ledger_id, 0, schema.data.hash))
+        if index:
+            await self._metadata.put(path, encode_locator(index), -1)
+            self._tell(f"schema {schema_id}: {len(index)} versions")

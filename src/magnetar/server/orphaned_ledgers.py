@@ -10,7 +10,7 @@ from magnetar.config.cluster import ClusterSettings
 from magnetar.config.settings import Settings
 from magnetar.ledger.interface import LedgerMetadata
 from magnetar.managed_ledger.orphans import OrphanSearch, owner_of
-from magnetar.server.export_sides import cluster_side
+from magnetar.server.export_ledgers import cluster_side
 
 _HOUR_MS = 3_600_000
 

@@ -22,8 +22,8 @@ from magnetar.proxy.web_client import WebNetworks
 from magnetar.security.authentication import Authenticator
 from magnetar.security.client_authentication.authentication import Authentication, NoCredentials
 from magnetar.security.client_authentication.plugins import authentication_of
+from magnetar.server.cluster_access import alone_access
 from magnetar.server.cluster_stores import Patience, open_zookeeper
-from magnetar.server.zookeeper_access import alone_access
 
 
 def targets_of(settings: ProxySettings) -> AllowedTargets:

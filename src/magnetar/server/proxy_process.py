@@ -19,12 +19,11 @@ from magnetar.proxy.client_connection import ClientConnection
 from magnetar.proxy.redirecting import Redirecting
 from magnetar.proxy.service import ProxyService
 from magnetar.proxy.web_server import WebOptions, WebServer
+from magnetar.server.addresses import hosts_of
 from magnetar.server.beside import OptionsBeside, run_beside
-from magnetar.server.http_names import hosts_of
-from magnetar.server.loop_process import reachable_host, say_serving
+from magnetar.server.loop_process import reachable_host, say_serving, taken_port
 from magnetar.server.proxy_parts import brokers_of, forwarding_of, service_of, targets_of
 from magnetar.server.security import authenticator
-from magnetar.server.taken_port import taken_port
 from magnetar.server.tls import ListenerTls
 
 log = logging.getLogger(__name__)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from magnetar.broker.compaction.compactor import CompactionSettings
 from magnetar.broker.delays.tracker import DelaySettings
 from magnetar.broker.dispatch.contract import DispatchSettings
+from magnetar.broker.dispatch.filters import EntryFilter, FindFilters, UnknownFilter
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import (
     AutoTopics,
@@ -28,8 +33,10 @@ from magnetar.config.settings import ConfigurationError, Settings, SettingsContr
 from magnetar.ledger.embedded.disk_guard import DiskGuardSettings
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
-from magnetar.server.bind_addresses import Advertised
-from magnetar.server.entry_filters import find_filters, load_entry_filters
+from magnetar.server.addresses import Advertised
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 _MIB = 1 << 20
 _MINUTE_MS = 60_000
@@ -38,6 +45,9 @@ _INTERCEPTORS = {
     "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor": "index",
 }
 _NO_LIMIT = 1 << 62
+log = logging.getLogger(__name__)
+GROUP = "magnetar.entry_filters"
+"""Settings can name filters that are entry points of installed packages in this group."""
 
 
 def embedded_settings(settings: Settings) -> EmbeddedSettings:
@@ -363,3 +373,66 @@ def broker_policies(settings: Settings) -> EffectivePolicies:
         persistence=Persistence(mark_delete_rate=settings.managed_ledger_default_mark_delete_rate_limit),
         max_topics=settings.max_topics_per_namespace,
     )
+
+
+def find_filters(named: tuple[str, ...]) -> FindFilters:
+    """Returns a function that finds the filters named by policies.
+
+    Policies can name only entry points of the group and the filters of the broker's settings. Otherwise a
+    user with permission to set policies could have the broker load any module.
+
+    :param named: ``entryFilterNames``
+    """
+
+    def find(names: Sequence[str]) -> Sequence[EntryFilter]:
+        for name in names:
+            if name not in named and (":" in name or not _points(name)):
+                raise UnknownFilter(name)
+        try:
+            return load_entry_filters(tuple(names))
+        except ConfigurationError as error:
+            log.error("cannot load an entry filter", extra={"error": str(error)})
+            raise UnknownFilter(names[0]) from error
+
+    return find
+
+
+@cache
+def load_entry_filters(names: tuple[str, ...]) -> tuple[EntryFilter, ...]:
+    """Creates one filter of each name; called once per process.
+
+    :param names: of entry points of the group, or ``module:Class``
+    :raises ConfigurationError: a filter cannot be found or created; the text names it
+    """
+    problems: list[str] = []
+    found: list[EntryFilter] = []
+    for name in names:
+        try:
+            made = _class_of(name)()
+        except Exception as error:  # noqa: BLE001 - code of an operator; whatever it raises stops the start
+            problems.append(f"entryFilterNames: {name} cannot be loaded: {error or type(error).__name__}")
+            continue
+        if callable(getattr(made, "filter_entry", None)):
+            found.append(made)
+        else:
+            problems.append(f"entryFilterNames: {name} has no method filter_entry")
+    if problems:
+        raise ConfigurationError(problems)
+    return tuple(found)
+
+
+def _points(name: str) -> EntryPoints:
+    # Most brokers have no filters, and importing the module takes 10 ms.
+    from importlib.metadata import entry_points
+
+    return entry_points(group=GROUP, name=name)
+
+
+def _class_of(name: str) -> Any:
+    module, colon, attribute = name.partition(":")
+    if colon:
+        return getattr(import_module(module), attribute)
+    points = _points(name)
+    if not points:
+        raise LookupError(f"no installed package has an entry point with this name in {GROUP}")
+    return next(iter(points)).load()

@@ -28,16 +28,15 @@ from magnetar.io.wheel import TimerWheel
 from magnetar.metadata.interface import MetadataStore
 from magnetar.metadata.zookeeper.address import AddressRefused, EnsembleAddress, ensemble_address
 from magnetar.security.authorization import Authorizer, EverybodyMay
+from magnetar.server.addresses import hosts_of
 from magnetar.server.beside import OptionsBeside, run_beside
 from magnetar.server.broker_client import TlsChecks, own_client
+from magnetar.server.cluster_access import alone_access
 from magnetar.server.cluster_stores import Patience, open_zookeeper
-from magnetar.server.http_names import hosts_of
-from magnetar.server.loop_process import reachable_host, say_serving
+from magnetar.server.loop_process import reachable_host, say_serving, taken_port
 from magnetar.server.security import Roles, authenticator, authorizer
-from magnetar.server.taken_port import taken_port
 from magnetar.server.tls import ListenerTls
 from magnetar.server.websockets import limits_of
-from magnetar.server.zookeeper_access import alone_access
 
 log = logging.getLogger(__name__)
 

@@ -25,9 +25,9 @@ from magnetar.metadata.interface import MetadataError
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.topic_name import TopicName
 from magnetar.server.broker_process import Assembly
-from magnetar.server.entry_filters import load_entry_filters
 from magnetar.server.logs import configure_logging
 from magnetar.server.loop_process import prepare_process
+from magnetar.server.settings import load_entry_filters
 from magnetar.server.standalone import StandaloneBroker
 from magnetar.testing.authentication import AheadAuthenticator
 from magnetar.testing.injected import Faults, Hold, InjectedRefusal, Whom

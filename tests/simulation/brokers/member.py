@@ -15,7 +15,7 @@ from magnetar.http.routing import Application
 from magnetar.http.server import HttpServer
 from magnetar.io.interfaces import Clock, Io
 from magnetar.io.simulated import SimulatedLoop, SimulatedNetwork, Simulation, simulated_io
-from magnetar.server.bind_addresses import bind_addresses
+from magnetar.server.addresses import bind_addresses
 from magnetar.server.broker_process import BrokerSurroundings
 from magnetar.server.cluster_broker import ClusterBroker
 from simulation.trace import Trace, Violation

@@ -14,7 +14,7 @@ from magnetar.io.slices import let_others
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.naming.topic_name import TopicName
-from magnetar.server.bind_addresses import Advertised
+from magnetar.server.addresses import Advertised
 from magnetar.server.changing_settings import BrokerOptions
 from magnetar.server.security import Roles
 from magnetar.server.settings import broker_settings

@@ -15,8 +15,8 @@ import pytest
 
 from magnetar.cli.magnetar import main
 from magnetar.io.real.disk import RealDisk
-from magnetar.server import broker_diagnosis, machine_diagnosis
-from magnetar.server.machine_diagnosis import FindingState
+from magnetar.server import diagnosis
+from magnetar.server.diagnosis import FindingState
 
 Found = dict[str, dict[str, str]]
 FREE = "brokerServicePort=0\nwebServicePort=0\n"
@@ -104,9 +104,9 @@ def test_a_broker_of_a_cluster_has_no_disk(doctor: Doctor) -> None:
 def test_slow_syncs_few_files_and_interpreted_modules(
     doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broker_diagnosis, "SLOW_SYNC_SECONDS", 0.0)
+    monkeypatch.setattr(diagnosis, "SLOW_SYNC_SECONDS", 0.0)
     monkeypatch.setenv("MAGNETAR_PURE", "1")
-    monkeypatch.setattr(machine_diagnosis, "FEW_FILES", resource.getrlimit(resource.RLIMIT_NOFILE)[1] + 1)
+    monkeypatch.setattr(diagnosis, "FEW_FILES", resource.getrlimit(resource.RLIMIT_NOFILE)[1] + 1)
     code, found = doctor()
     assert code == 0
     for subject in ("sync speed", "hot modules", "open files"):

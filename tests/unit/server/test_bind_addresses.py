@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from magnetar.config.settings import Settings, SettingsContradict, load
-from magnetar.server.bind_addresses import BindAddress, advertised, bind_addresses, check_listeners
+from magnetar.server.addresses import BindAddress, advertised, bind_addresses, check_listeners
 
 
 def settings(**given: str) -> Settings:

@@ -8,7 +8,7 @@ import pytest
 
 from magnetar.config.settings import SettingsContradict, load
 from magnetar.ledger.bookkeeper.authentication import AuthProvider
-from magnetar.server.bookie_login import bookie_auth_provider
+from magnetar.server.cluster_access import bookie_auth_provider
 
 PLUGIN = "org.apache.bookkeeper.sasl.SASLClientProviderFactory"
 DIGEST = "org.apache.zookeeper.server.auth.DigestLoginModule"

@@ -10,7 +10,7 @@ from certificates import Authority
 
 from magnetar.config.settings import SettingsContradict, load
 from magnetar.io.interfaces import ConnectingNetwork
-from magnetar.server.bookie_tls import bookie_network
+from magnetar.server.cluster_access import bookie_network
 
 
 def network(tmp_path: Path, **lines: str) -> ConnectingNetwork | None:

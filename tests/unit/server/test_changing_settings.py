@@ -12,7 +12,7 @@ from magnetar.broker.ownership.contract import Addresses
 from magnetar.broker.policies.dynamic import SettingRefused
 from magnetar.config.settings import default_settings
 from magnetar.config.table import Setting, cluster_settings_table, settings_table
-from magnetar.server.bind_addresses import Advertised
+from magnetar.server.addresses import Advertised
 from magnetar.server.changing_settings import BrokerOptions, changeable_names, unchangeable
 from magnetar.server.settings import broker_settings, entry_cache_settings
 

@@ -12,7 +12,7 @@ import pytest
 
 from magnetar.io.simulated import simulated_io
 from magnetar.io.wheel import TimerWheel
-from magnetar.server.collector import Collector
+from magnetar.server.serving import Collector
 
 
 class Cycle:

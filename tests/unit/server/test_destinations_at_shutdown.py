@@ -13,8 +13,7 @@ from magnetar.broker.topics.base import TopicSettings
 from magnetar.metadata.interface import MetadataUnavailable
 from magnetar.naming.bundles import BundleRange
 from magnetar.naming.namespace_name import NamespaceName
-from magnetar.server.membership import Membership, whole
-from magnetar.server.registration import Registration
+from magnetar.server.membership import Membership, Registration, whole
 
 BUNDLES = [
     Bundle(NamespaceName.parse("public/default"), BundleRange(n << 24, (n + 1) << 24)) for n in range(4)

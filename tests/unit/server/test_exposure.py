@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from magnetar.config.settings import load
-from magnetar.server.bind_addresses import bind_addresses
-from magnetar.server.broker_diagnosis import broker
+from magnetar.server.addresses import bind_addresses, exposures, is_loopback
 from magnetar.server.configuration_check import check
-from magnetar.server.exposure import exposures, is_loopback
+from magnetar.server.diagnosis import broker
 
 SECURED = "authenticationEnabled=true\nauthenticationProviders=magnetar\n"
 

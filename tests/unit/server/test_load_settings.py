@@ -11,8 +11,7 @@ from magnetar.broker.load.settings import LoadSettings
 from magnetar.broker.policies.dynamic import SettingRefused
 from magnetar.config.cluster import ClusterSettings
 from magnetar.config.settings import SettingsContradict, load
-from magnetar.server.host_usage import LinuxHost
-from magnetar.server.load_settings import LoadOptions, load_settings
+from magnetar.server.load_balancing import LinuxHost, LoadOptions, load_settings
 
 
 def given(tmp_path: Path, text: str = "") -> ClusterSettings:

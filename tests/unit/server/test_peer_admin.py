@@ -16,9 +16,9 @@ from magnetar.config.settings import SettingsContradict, load
 from magnetar.errors import ServiceNotReady
 from magnetar.io.real import real_io
 from magnetar.security.client_authentication.authentication import NoCredentials
-from magnetar.server import peer_admin
+from magnetar.server import broker_client
+from magnetar.server.broker_client import HttpPeerAdmin
 from magnetar.server.broker_client import peer_admin as made_admin
-from magnetar.server.peer_admin import HttpPeerAdmin
 
 
 class Peer:
@@ -114,7 +114,7 @@ def test_a_silent_peer_is_given_up(tmp_path: Path) -> None:
 
 
 def test_an_answer_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer_admin, "ANSWER_BYTES", 100)
+    monkeypatch.setattr(broker_client, "ANSWER_BYTES", 100)
     with pytest.raises(ServiceNotReady, match="more than 100 bytes"):
         call(tmp_path, Peer(answer(b"200 OK", b"x" * 101)), None, {})
 

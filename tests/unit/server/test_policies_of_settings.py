@@ -7,8 +7,12 @@ import pytest
 from magnetar.broker.dispatch.filters import FilterContext, FilteredEntry, FilterResult, UnknownFilter
 from magnetar.broker.policies.values import DispatchRate, SubscribeRate
 from magnetar.config.settings import ConfigurationError, default_settings
-from magnetar.server.entry_filters import find_filters
-from magnetar.server.settings import broker_entry_metadata_settings, broker_policies, topic_settings
+from magnetar.server.settings import (
+    broker_entry_metadata_settings,
+    broker_policies,
+    find_filters,
+    topic_settings,
+)
 
 INDEX = "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor"
 TIMESTAMP = "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor"

@@ -17,7 +17,7 @@ from magnetar.io.real import real_io
 from magnetar.managed_ledger.exports import EXPORTER
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.interface import MetadataStore
-from magnetar.server.registration import Registration, ServedByAnother
+from magnetar.server.membership import Registration, ServedByAnother
 
 
 def settings(port: int) -> BrokerSettings:

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 from magnetar.config.proxy import load_proxy
 from magnetar.config.settings import SettingsContradict, load
 from magnetar.config.websocket import load_websockets
-from magnetar.server.zookeeper_access import (
+from magnetar.server.cluster_access import (
     MetadataAccess,
     ZooKeeperAccess,
     alone_access,

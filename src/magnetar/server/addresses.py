@@ -1,16 +1,18 @@
-"""The addresses that a broker listens on and advertises: ports, bind addresses, advertised listeners.
-
-``bindAddresses``, ``advertisedListeners`` and ``internalListenerName`` are those of PIP-61 and PIP-95.
-"""
+"""The addresses of a server process: what it listens on and advertises, names in requests, and warnings."""
 
 from __future__ import annotations
 
+import ipaddress
 import re
-from collections.abc import Mapping, Sequence
+import socket
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 from magnetar.broker.ownership.contract import Addresses
 from magnetar.config.settings import Settings, SettingsContradict
+from magnetar.http.engine.origins import ANY, Hosts
 from magnetar.lazy_dataclass import dataclass
 
 BINARY, BINARY_TLS, HTTP, HTTPS = "pulsar", "pulsar+ssl", "http", "https"
@@ -21,11 +23,15 @@ _ADDRESS = re.compile(
 )
 _FIELDS = {BINARY: "binary", BINARY_TLS: "binary_tls", HTTP: "http", HTTPS: "http_tls"}
 _OPTIONS = {BINARY: "--binary-port", HTTP: "--http-port"}
+_ALL_ADDRESSES = ("", "0.0.0.0", "::")  # nosec B104 - compared, not bound to
 
 
 @dataclass(frozen=True, slots=True)
 class BindAddress:
-    """One address that the broker listens on."""
+    """One address that the broker listens on.
+
+    ``bindAddresses``, ``advertisedListeners`` and ``internalListenerName`` are those of PIP-61 and PIP-95.
+    """
 
     scheme: str
     """One of :data:`SCHEMES`."""
@@ -157,3 +163,110 @@ def _addresses(setting: str, text: str) -> Sequence[tuple[str, str, str, int]]:
             )
         found.append((match["name"] or "", match["scheme"], match["host"], int(match["port"])))
     return found
+
+
+class Exposure(NamedTuple):
+    """A warning about a listener."""
+
+    found: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.found}. {self.advice}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs on this machine can reach a listener on ``host``.
+
+    :param host: an address or a name, as in ``bindAddress``. The only name that is loopback is ``localhost``
+    """
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def exposures(settings: Settings, listening: Sequence[BindAddress]) -> Sequence[Exposure]:
+    """Returns warnings about listeners that other machines can reach.
+
+    :param listening: see :func:`magnetar.server.addresses.bind_addresses`
+    """
+    reached = [bind for bind in listening if not is_loopback(bind.host)]
+    return [*_unauthenticated(settings, reached), *_misled(settings, reached)]
+
+
+def _unauthenticated(settings: Settings, reached: Sequence[BindAddress]) -> Sequence[Exposure]:
+    if settings.authentication_enabled or not reached:
+        return []
+    where = ", ".join(f"{bind.scheme} on {_shown(bind)}" for bind in reached)
+    found = (
+        f"Other machines reach {where} without authentication: anyone there may publish, consume and "
+        "administer"
+    )
+    return [Exposure(found, "Set authenticationEnabled=true, or bindAddress=127.0.0.1")]
+
+
+def _misled(settings: Settings, reached: Sequence[BindAddress]) -> Sequence[Exposure]:
+    """Returns warnings about lookups that would send clients on other machines to their own machine."""
+    if settings.advertised_address or settings.advertised_listeners:
+        return []
+    if not any(bind.host in _ALL_ADDRESSES for bind in reached):
+        return []
+    found = (
+        "The broker listens on all addresses but advertises localhost, so clients on other machines "
+        "connect to themselves"
+    )
+    return [
+        Exposure(found, "Set advertisedAddress to a name or address at which other machines reach this one")
+    ]
+
+
+def _shown(bind: BindAddress) -> str:
+    host = f"[{bind.host}]" if ":" in bind.host else bind.host or "all addresses"
+    return f"{host}:{bind.port}"
+
+
+class NameSettings(Protocol):
+    """Host names that plain HTTP requests may use for a process: its own, and those of its settings."""
+
+    @property
+    def bind_address(self) -> str: ...
+    @property
+    def magnetar_http_allowed_hosts(self) -> tuple[str, ...]: ...
+    @property
+    def magnetar_http_allowed_origins(self) -> tuple[str, ...]: ...
+
+
+def hosts_of(settings: NameSettings, own: Iterable[str] = ()) -> Hosts:
+    """Returns the accepted names: ``own``, those of the machine, and allowed ones. Origins that may change
+    something may also read.
+
+    :raises SettingsContradict: an allowed name is malformed
+    """
+    allowed = settings.magnetar_http_allowed_hosts
+    origins = settings.magnetar_http_allowed_origins
+    if ANY in origins:
+        allowed = (*allowed, ANY)
+    named = (urlsplit(origin).hostname or "" for origin in origins if origin != ANY)
+    try:
+        return Hosts((settings.bind_address, socket.gethostname(), *own, *named), allowed)
+    except ValueError as error:
+        raise SettingsContradict(str(error)) from error
+
+
+def hosts_of_broker(settings: Settings, host: str) -> Hosts:
+    """:param host: the advertised address
+
+    :raises SettingsContradict: an allowed name is malformed, or listeners contradict each other
+    """
+    told = advertised(settings, host, {})
+    urls = [
+        url
+        for at in (told.main, *told.listeners.values())
+        for url in (at.binary, at.binary_tls, at.http, at.http_tls)
+        if url
+    ]
+    named = [urlsplit(url).hostname or "" for url in urls]
+    return hosts_of(settings, (host, *named, *(bind.host for bind in bind_addresses(settings))))
