@@ -13,7 +13,7 @@ from magnetar.client.message_id import MessageId
 from magnetar.client.message_options import MessageOptions
 from magnetar.io.interfaces import ClientIo
 from magnetar.io.simulated import SimulatedLoop, SimulatedNetwork
-from magnetar.io.simulated.clock import SimulatedClock, SimulatedRandomness
+from magnetar.io.simulated.loop import SimulatedClock, SimulatedRandomness
 from simulation.trace import Trace, Violation
 
 

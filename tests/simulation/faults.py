@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from magnetar.io.files import SpaceExhausted
 from magnetar.io.simulated import SimulatedDisk
-from magnetar.io.space_reserve import SpaceExhausted
 from magnetar.metadata.embedded import DatabaseDamaged
 from magnetar.metadata.faulty import Fault as MetadataFault
 from magnetar.metadata.faulty import FaultyMetadataStore

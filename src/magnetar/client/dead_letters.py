@@ -12,7 +12,7 @@ from magnetar.client.exceptions import AlreadyClosed, InvalidConfiguration, Inva
 from magnetar.client.message import Message
 from magnetar.client.message_id import MessageId
 from magnetar.io.interfaces import Loop
-from magnetar.io.mutex import Mutex
+from magnetar.io.locks import Mutex
 
 log = logging.getLogger(__name__)
 

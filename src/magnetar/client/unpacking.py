@@ -13,7 +13,7 @@ from typing import Any
 from magnetar.client.exceptions import InvalidMessage, MessageTooBig, PulsarException, Timeout
 from magnetar.client.message import RawEntry
 from magnetar.io.interfaces import Loop
-from magnetar.io.room import NoRoom, Room
+from magnetar.io.locks import NoRoom, Room
 from magnetar.protocol.errors import ProtocolError
 from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata
 

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from magnetar.broker.flow.rate_limits import TokenBucket
 from magnetar.errors import TooManyRequests
 from magnetar.io.interfaces import Io
-from magnetar.io.places import FairSemaphore
+from magnetar.io.locks import FairSemaphore
 from magnetar.io.waiting import sleep
 from magnetar.lazy_dataclass import dataclass
 

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 from magnetar.http.engine.message import JSON_TYPE, Abandoned, Response, error_response
 from magnetar.io.interfaces import Io, Loop, Worker
-from magnetar.io.jobs import run_job
-from magnetar.io.mutex import Mutex
-from magnetar.io.room import Held, NoRoom, Room
+from magnetar.io.locks import Held, Mutex, NoRoom, Room
+from magnetar.io.waiting import run_job
 
 if TYPE_CHECKING:
     from magnetar.http.shapes.stored_message import StoredMessage

@@ -27,7 +27,7 @@ from magnetar.http.partitions import at_each_partition
 from magnetar.http.routing import Application, Endpoint
 from magnetar.http.shapes.names import topic_of
 from magnetar.io.interfaces import Io
-from magnetar.io.mutex import Mutex
+from magnetar.io.locks import Mutex
 from magnetar.io.slices import PAUSE_SECONDS, gone_through
 from magnetar.security.operations import BrokerOperation, NamespaceOperation, Resource
 from magnetar.security.target import BROKER_ITSELF

@@ -9,17 +9,58 @@ from __future__ import annotations
 
 from asyncio import Future as Future
 from asyncio import Task as Task
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from magnetar.io.slice_times import Slices
 from magnetar.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from magnetar.io.tls import ClientTls
 
 T = TypeVar("T")
+LARGE_PIECE = 8 << 10
+"""Copying this many bytes takes as long as passing on one more piece: about half a microsecond."""
+
+
+class Slices:
+    """The longest slice of each kind of background work, over the present window and the one before."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, float] = {}
+        self._before: dict[str, float] = {}
+        self._processor = 0.0
+        self._processor_before = 0.0
+        self.waiting: deque[Any] = deque()
+        """Futures of works whose next slice is due, in the order of their turns."""
+        self.giving = False
+        """Whether the next of them gets the coming turn of the loop."""
+
+    def note(self, kind: str, seconds: float, processor: float = 0.0) -> None:
+        """Records a slice that blocked the loop for ``seconds``.
+
+        :param processor: the processor time of its thread in seconds: for the rest, it waited for a processor
+        """
+        if seconds >= self._running.get(kind, 0.0):
+            self._running[kind] = seconds
+        if processor > self._processor:
+            self._processor = processor
+
+    def longest(self) -> dict[str, float]:
+        """Returns seconds by kind."""
+        kinds = self._running.keys() | self._before.keys()
+        return {
+            kind: max(self._running.get(kind, 0.0), self._before.get(kind, 0.0)) for kind in sorted(kinds)
+        }
+
+    def longest_processor(self) -> float:
+        """Returns the processor time of the longest slice, in seconds."""
+        return max(self._processor, self._processor_before)
+
+    def new_window(self) -> None:
+        self._before, self._running = self._running, {}
+        self._processor_before, self._processor = self._processor, 0.0
 
 
 class Cancellable(Protocol):
@@ -198,7 +239,6 @@ class Worker(Protocol):
 
 
 Buffer = bytes | bytearray | memoryview
-
 Service = Callable[[Disk], Callable[[bytes], Sequence[Buffer]]]
 """The work of a child process: a function of a module. It is called there once, with the disk; the function
 that it returns is called with each request, and returns the parts of the answer."""
@@ -350,3 +390,13 @@ class ClientIo:
     apart: Callable[[Callable[[], Any]], Awaitable[Any]] = _at_once
     """Runs a function that may block, such as one that returns a new token, where it delays nothing else;
     returns its result."""
+
+
+def joined(pieces: Sequence[Buffer], size: int) -> Sequence[Buffer]:
+    """Returns the same bytes, as one piece if that is cheaper than passing on each.
+
+    :param size: bytes of all pieces
+    """
+    if len(pieces) == 1 or size >= LARGE_PIECE * len(pieces):
+        return pieces
+    return (b"".join(pieces),)

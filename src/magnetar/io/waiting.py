@@ -1,19 +1,20 @@
-"""Waits for shared tasks and futures: the waiter may be cancelled without cancelling what it waits for.
-
-Awaiting a task directly would pass the cancellation on to it, and to all others that wait for it.
-"""
+"""Waits for shared tasks, for jobs and for operations in progress, and wakes those that wait."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from types import TracebackType
+from typing import Any, TypeVar, cast
 
-from magnetar.io.interfaces import Cancellable, Future, Loop
+from magnetar.io.interfaces import Cancellable, Future, Loop, Task, Worker
 
 T = TypeVar("T")
-
 Timer = Callable[[Callable[[], object]], Cancellable]
 """Schedules one call."""
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Failure = tuple[Exception, TracebackType | None]
+"""An error, and its traceback before anybody raised it again."""
 
 
 async def finished(loop: Loop, shared: Future[Any], limit: Timer | None = None) -> bool:
@@ -77,3 +78,168 @@ def nobody_waits(answer: Future[Any]) -> None:
     """Retrieves an answer that is not needed, so that its failure is not reported either."""
     if not answer.cancelled():
         answer.exception()
+
+
+class InProgress:
+    """The operations in progress; each runs ``with`` this object."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._count = 0
+        self._idle: Future[None] | None = None
+
+    def __enter__(self) -> None:
+        self._count += 1
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._count -= 1
+        if not self._count and self._idle is not None:
+            self._idle.set_result(None)
+            self._idle = None
+
+    async def none(self) -> None:
+        """Returns when no operation is in progress."""
+        while self._count:
+            if self._idle is None:
+                self._idle = self._loop.create_future()
+            await finished(self._loop, self._idle)
+
+
+async def run_job(loop: Loop, worker: Worker, job: Callable[[], T]) -> T:
+    """Runs ``job`` on ``worker`` and returns its result, or raises what it raised."""
+    future = loop.create_future()
+
+    def done(result: T | None, error: BaseException | None) -> None:
+        if future.cancelled():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    worker.submit(job, done)
+    return cast(T, await future)
+
+
+async def together(
+    loop: Loop, items: Sequence[Item], work: Callable[[Item], Awaitable[Result]], most: int
+) -> list[Result]:
+    """Returns the results of ``work``, in the order of the items. Cancelling the caller cancels all.
+
+    :param most: works in progress at the same time; at least 1
+    :raises Exception: the first failure; no other item is started after it, and those in progress have ended
+    """
+    results: dict[int, Result] = {}
+    failures: list[BaseException] = []
+    waiting = iter(range(len(items)))
+
+    async def worker() -> None:
+        for index in waiting:
+            if failures:
+                return
+            try:
+                results[index] = await work(items[index])
+            except Exception as error:  # noqa: BLE001 - raised below
+                failures.append(error)
+
+    tasks = [loop.create_task(worker()) for _ in range(min(most, len(items)))]
+    try:
+        for task in tasks:
+            await finished(loop, task)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        raise
+    if failures:
+        raise failures[0]
+    return [results[index] for index in range(len(items))]
+
+
+class SharedRuns:
+    """Of each kind of work, one run is in progress, and at most one waits for it.
+
+    A caller that comes during a run shares the next one, because the present run may already have passed what
+    the caller needs.
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._going: dict[Hashable, Task[Failure | None]] = {}
+        self._next: dict[Hashable, Task[Failure | None]] = {}
+
+    async def run(self, kind: Hashable, work: Callable[[], Awaitable[None]]) -> None:
+        """Returns when a run has ended that began after this call.
+
+        :param kind: callers with the same kind share runs
+        :param work: the run; not called if the caller shares another caller's run
+        :raises Exception: as raised by the run, for all callers that share it
+        """
+        waiting = self._next.get(kind)
+        if waiting is None:
+            waiting = self._loop.create_task(self._run(kind, work, self._going.get(kind)))
+            self._next[kind] = waiting
+            waiting.add_done_callback(lambda done: self._ended(kind, done))
+        failure = await outcome(self._loop, waiting)
+        if failure is not None:
+            error, trace = failure
+            # Each caller extends the traceback: without this, the last of many would have those of all.
+            raise error.with_traceback(trace)
+
+    async def _run(
+        self, kind: Hashable, work: Callable[[], Awaitable[None]], before: Task[Failure | None] | None
+    ) -> Failure | None:
+        """Returns the error of the run and its traceback, or None."""
+        if before is not None:
+            await finished(self._loop, before)
+        self._going[kind] = self._next.pop(kind)
+        try:
+            await work()
+        except Exception as error:  # noqa: BLE001 - raised in the waiting callers
+            return error, error.__traceback__
+        return None
+
+    def _ended(self, kind: Hashable, run: Task[Failure | None]) -> None:
+        for runs in (self._going, self._next):
+            if runs.get(kind) is run:
+                del runs[kind]
+
+
+class Reminder:
+    """A reminder while the task works, or before it waits, is not lost; several of them count once."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._reminded = False
+        self._waiter: Future[None] | None = None
+
+    def remind(self) -> None:
+        """Wakes the waiting task, or its next wait."""
+        self._reminded = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def wait(self) -> None:
+        """Waits for a reminder; returns at once after one since the last wait. Only one task may wait."""
+        if not self._reminded:
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        self._reminded = False
+
+
+def tell(loop: Loop, listener: Callable[..., object], *arguments: Any) -> None:
+    """Calls a listener. Its errors are reported to the loop, and do not keep other listeners from being
+    called."""
+    try:
+        listener(*arguments)
+    except Exception as error:  # noqa: BLE001 - reported
+        report(loop, listener, error)
+
+
+def report(loop: Loop, listener: Callable[..., object], error: Exception) -> None:
+    """Reports an error of a listener to the loop's operators; a simulation ends with it."""
+    loop.call_exception_handler({"message": f"{listener!r} failed", "exception": error})

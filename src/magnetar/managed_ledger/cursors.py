@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from magnetar.io.interfaces import Loop
-from magnetar.io.together import together
+from magnetar.io.waiting import together
 from magnetar.ledger.interface import Quorums
 from magnetar.managed_ledger.append import Append
 from magnetar.managed_ledger.cursor import Cursor

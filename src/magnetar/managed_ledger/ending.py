@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Protocol
 
 from magnetar.io.interfaces import Loop
-from magnetar.io.mutex import Mutex
+from magnetar.io.locks import Mutex
 from magnetar.managed_ledger.append import AppendListener, AppendQueue
 from magnetar.managed_ledger.current_ledger import CurrentLedger
 from magnetar.managed_ledger.cursors import Cursors

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from magnetar.io.interfaces import Io
 from magnetar.io.slices import each
-from magnetar.io.together import together
+from magnetar.io.waiting import together
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError, LedgerStore, NoSuchLedger, Quorums
 from magnetar.managed_ledger.acknowledged import AcknowledgedState

@@ -17,8 +17,7 @@ from typing import Any
 
 from magnetar.invariants import must
 from magnetar.io.interfaces import Cancellable, Io, Task
-from magnetar.io.telling import report
-from magnetar.io.waiting import finished
+from magnetar.io.waiting import finished, report
 from magnetar.ledger.interface import (
     EntryTooLarge,
     LedgerClosed,

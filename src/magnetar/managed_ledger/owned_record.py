@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from magnetar.io.in_progress import InProgress
 from magnetar.io.interfaces import Loop
-from magnetar.io.mutex import Mutex
-from magnetar.io.waiting import outcome
+from magnetar.io.locks import Mutex
+from magnetar.io.waiting import InProgress, outcome
 from magnetar.managed_ledger.errors import ManagedLedgerFenced, ManagedLedgerOvertaken
 from magnetar.metadata.interface import (
     MUST_NOT_EXIST,

@@ -7,11 +7,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from magnetar.io.copying import copy_file
+from magnetar.io.files import SpaceReserve, copy_file, is_shortage
 from magnetar.io.interfaces import Future, Io, SqlConnection, SqlError, SqlFull
-from magnetar.io.jobs import run_job
-from magnetar.io.space_reserve import SpaceReserve, is_shortage
-from magnetar.io.waiting import finished
+from magnetar.io.waiting import finished, run_job
 from magnetar.metadata.interface import (
     Change,
     MetadataError,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from magnetar.io.in_progress import InProgress
 from magnetar.io.interfaces import Loop
-from magnetar.io.waiting import sleep
+from magnetar.io.waiting import InProgress, sleep
 from magnetar.metadata.interface import (
     MUST_NOT_EXIST,
     BadVersion,

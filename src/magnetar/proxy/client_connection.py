@@ -9,7 +9,7 @@ from enum import Enum
 from magnetar import __version__
 from magnetar.errors import BrokerError, ServerErrorCode, ServiceNotReady
 from magnetar.io.interfaces import Cancellable, Future, Task, Transport
-from magnetar.io.mutex import Mutex
+from magnetar.io.locks import Mutex
 from magnetar.io.waiting import nobody_waits, outcome, settle
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.frames import encode_command

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from magnetar.io.interfaces import Cancellable, Io, Worker
-from magnetar.io.jobs import run_job
+from magnetar.io.waiting import run_job
 
 _Seen = tuple[tuple[int, int, int] | None, ...]
 

@@ -8,7 +8,7 @@ from magnetar.broker.service import BrokerService
 from magnetar.broker.topics.any_topic import persistent
 from magnetar.broker.topics.within import TopicWriter, read_on
 from magnetar.errors import MetadataFailure, PersistenceFailure, ServiceNotReady
-from magnetar.io.mutex import Mutex
+from magnetar.io.locks import Mutex
 from magnetar.io.waiting import finished, nobody_waits
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import LedgerError

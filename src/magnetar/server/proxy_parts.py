@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from magnetar.config.proxy import LoadedProxy, ProxySettings
 from magnetar.config.reading import SettingsContradict
 from magnetar.io.interfaces import ConnectingNetwork, Io
-from magnetar.io.real.checked_network import CheckedNetwork
 from magnetar.io.real.network import TcpNetwork
-from magnetar.io.real.tls_network import TlsClientNetwork
+from magnetar.io.real.tls_network import CheckedNetwork, TlsClientNetwork
 from magnetar.io.tls import ClientContext, ClientTls, TlsFiles
 from magnetar.metadata.zookeeper.address import AddressRefused, ensemble_address
 from magnetar.proxy.broker_connection import GetAuthData

@@ -9,8 +9,7 @@ from functools import partial
 
 from magnetar.broker.stats.figures import MetricsSnapshot
 from magnetar.io.interfaces import Cancellable, Io, Task
-from magnetar.io.jobs import run_job
-from magnetar.io.waiting import finished, sleep
+from magnetar.io.waiting import finished, run_job, sleep
 from magnetar.telemetry.delivery import Delivery, NotDelivered
 from magnetar.telemetry.encoding import RequestEncoder
 from magnetar.telemetry.settings import TelemetrySettings

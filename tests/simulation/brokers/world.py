@@ -15,7 +15,7 @@ from magnetar.io.simulated import (
     SimulatedNetwork,
     simulated_io,
 )
-from magnetar.io.simulated.clock import SimulatedClock
+from magnetar.io.simulated.loop import SimulatedClock
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord, decoded, ledger_path
 from magnetar.ledger.interface import LedgerState
 from magnetar.metadata.zookeeper.address import EnsembleAddress, ensemble_address

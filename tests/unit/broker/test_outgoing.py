@@ -13,8 +13,7 @@ from magnetar.broker.flow.outgoing import (
     Outgoing,
     UnsentBytes,
 )
-from magnetar.io.interfaces import Buffer
-from magnetar.io.pieces import LARGE_PIECE
+from magnetar.io.interfaces import LARGE_PIECE, Buffer
 from magnetar.io.simulated import SimulatedDisk, simulated_io
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from magnetar.broker.consumers.consumer import Consumer, goes_in_place
-from magnetar.io.interfaces import Buffer
-from magnetar.io.pieces import LARGE_PIECE
+from magnetar.io.interfaces import LARGE_PIECE, Buffer
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.protocol.hot_codec import encode_chosen, encode_messages
 

@@ -10,7 +10,7 @@ import pytest
 from magnetar.client.exceptions import InvalidMessage, MessageTooBig, PulsarException, Timeout
 from magnetar.client.message import RawEntry
 from magnetar.client.unpacking import ALONE_BYTES, Aside, Unpacking
-from magnetar.io.room import Room
+from magnetar.io.locks import Room
 from magnetar.io.simulated.loop import SimulatedLoop
 from magnetar.protocol.compression import compress
 from magnetar.protocol.metadata import build_entry

@@ -17,9 +17,16 @@ from hypothesis import strategies as st
 
 from magnetar.io.interfaces import File
 from magnetar.io.real import real_io
-from magnetar.io.real.direct import BLOCK_BYTES, STAGING_BYTES, DirectWriter, StagingBuffers
+from magnetar.io.real.direct import (
+    BLOCK_BYTES,
+    MOST_BYTES,
+    STAGING_BYTES,
+    DirectWriter,
+    Done,
+    KernelWrites,
+    StagingBuffers,
+)
 from magnetar.io.real.disk import RealDisk
-from magnetar.io.real.kernel_writes import MOST_BYTES, Done, KernelWrites
 from magnetar.io.real.memory import keep_freed_buffers
 
 SIZE = 4 * STAGING_BYTES

@@ -13,14 +13,13 @@ from pathlib import Path
 import pytest
 
 from magnetar.io.interfaces import ConnectingNetwork
-from magnetar.io.jobs import run_job
 from magnetar.io.real import real_io
-from magnetar.io.real.checked_network import CheckedNetwork
 from magnetar.io.real.disk import RealDisk
-from magnetar.io.real.loops import new_loop
+from magnetar.io.real.loop_thread import new_loop
 from magnetar.io.real.network import TcpNetwork
-from magnetar.io.real.tls_network import TlsClientNetwork
+from magnetar.io.real.tls_network import CheckedNetwork, TlsClientNetwork
 from magnetar.io.real.worker import ThreadWorker
+from magnetar.io.waiting import run_job
 
 
 def test_files(tmp_path: Path) -> None:

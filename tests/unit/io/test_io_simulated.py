@@ -7,7 +7,6 @@ import errno
 
 import pytest
 
-from magnetar.io.jobs import run_job
 from magnetar.io.simulated import (
     Deadlock,
     PowerLost,
@@ -17,6 +16,7 @@ from magnetar.io.simulated import (
     Timeline,
     simulated_io,
 )
+from magnetar.io.waiting import run_job
 
 
 def _disk(seed: int = 1) -> SimulatedDisk:

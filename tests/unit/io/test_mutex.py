@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from magnetar.io.mutex import Mutex
+from magnetar.io.locks import Mutex
 
 
 def test_a_turn_handed_to_somebody_cancelled_goes_to_the_next() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from magnetar.io.places import FairSemaphore
+from magnetar.io.locks import FairSemaphore
 
 
 async def turns() -> None:

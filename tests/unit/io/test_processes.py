@@ -17,7 +17,7 @@ import pytest
 
 from magnetar.io.interfaces import Io, ProcessFailed, Service
 from magnetar.io.real import real_io
-from magnetar.io.real.loops import new_loop
+from magnetar.io.real.loop_thread import new_loop
 from magnetar.io.simulated import simulated_io
 
 HERE = Path(__file__).parent

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from magnetar.io.reminder import Reminder
 from magnetar.io.simulated import simulated_io
+from magnetar.io.waiting import Reminder
 
 
 def test_what_is_said_meanwhile_counts_once() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from magnetar.io.room import Held, NoRoom, Room
+from magnetar.io.locks import Held, NoRoom, Room
 from magnetar.io.simulated.loop import SimulatedLoop
 
 SECONDS = 5.0

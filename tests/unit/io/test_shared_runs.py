@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from magnetar.io.shared_runs import SharedRuns
 from magnetar.io.simulated import simulated_io
+from magnetar.io.waiting import SharedRuns
 
 
 class Runs:

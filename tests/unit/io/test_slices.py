@@ -5,8 +5,8 @@ from functools import partial
 
 import pytest
 
+from magnetar.io.interfaces import Slices
 from magnetar.io.simulated import simulated_io
-from magnetar.io.slice_times import Slices
 from magnetar.io.slices import Slice, each, gone_through, start_each
 from magnetar.io.wheel import TimerWheel
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from magnetar.io.files import SpaceExhausted, SpaceReserve, is_without_room
 from magnetar.io.real.disk import RealDisk
 from magnetar.io.simulated import SimulatedDisk
-from magnetar.io.space_reserve import SpaceExhausted, SpaceReserve, is_without_room
 
 KIB = 1 << 10
 QUOTA = 1600 * KIB

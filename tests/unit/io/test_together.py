@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from magnetar.io.simulated import SimulatedDisk, simulated_io
-from magnetar.io.together import together
-from magnetar.io.waiting import sleep
+from magnetar.io.waiting import sleep, together
 
 
 class Work:

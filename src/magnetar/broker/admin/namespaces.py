@@ -30,8 +30,7 @@ from magnetar.errors import (
     ServiceNotReady,
 )
 from magnetar.io.slices import Slice, each
-from magnetar.io.together import together
-from magnetar.io.waiting import finished
+from magnetar.io.waiting import finished, together
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.cursors import AT_ONCE

@@ -14,7 +14,7 @@ from magnetar.broker.compaction.latest_messages import Copied, Entries
 from magnetar.broker.compaction.questions import GOES_ON, Beginning, EntryIds
 from magnetar.broker.flow.rates import LATENCY_BOUNDS_MS, Distribution
 from magnetar.io.interfaces import Io, ProcessFailed
-from magnetar.io.mutex import Mutex
+from magnetar.io.locks import Mutex
 from magnetar.io.waiting import finished, nobody_waits
 from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.entry_run import EntryRun

@@ -9,8 +9,7 @@ from magnetar import __version__
 from magnetar.broker.flow.connection import Assigned, ClientConnection
 from magnetar.errors import BrokerError, ServerErrorCode
 from magnetar.io.interfaces import Loop
-from magnetar.io.mutex import Mutex
-from magnetar.io.places import FairSemaphore
+from magnetar.io.locks import FairSemaphore, Mutex
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
     CommandCloseConsumer,

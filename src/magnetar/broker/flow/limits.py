@@ -9,7 +9,7 @@ from magnetar.broker.flow.connection import ClientConnection
 from magnetar.errors import BrokerError, NotAllowed
 from magnetar.invariants import must
 from magnetar.io.interfaces import Loop
-from magnetar.io.telling import report
+from magnetar.io.waiting import report
 
 log = logging.getLogger(__name__)
 

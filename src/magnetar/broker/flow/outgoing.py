@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from magnetar.invariants import must
-from magnetar.io.interfaces import Buffer, Clock, Loop, Transport
-from magnetar.io.pieces import joined
+from magnetar.io.interfaces import Buffer, Clock, Loop, Transport, joined
 from magnetar.io.waiting import settle
 
 log = logging.getLogger(__name__)

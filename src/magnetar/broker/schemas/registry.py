@@ -16,8 +16,8 @@ from magnetar.broker.schemas.data import WITH_DEFINITION, SchemaData, SchemaType
 from magnetar.broker.schemas.storage import ROOT, SchemaStorage
 from magnetar.errors import ConcurrentModification, IncompatibleSchema, ServiceNotReady
 from magnetar.io.interfaces import Io, Worker
-from magnetar.io.jobs import run_job
-from magnetar.io.mutex import Mutex
+from magnetar.io.locks import Mutex
+from magnetar.io.waiting import run_job
 from magnetar.metadata.cache import MetadataCache
 from magnetar.metadata.interface import BadVersion, MetadataStore
 

@@ -10,8 +10,7 @@ from magnetar.broker.ownership.contract import Asked, Bundle, Owner
 from magnetar.broker.ownership.peers import ask
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.errors import OwnerUnknown, ServiceNotReady
-from magnetar.io.together import together
-from magnetar.io.waiting import finished
+from magnetar.io.waiting import finished, together
 from magnetar.naming.namespace_name import NamespaceName
 
 _AT_ONCE = 16

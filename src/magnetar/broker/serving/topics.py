@@ -45,9 +45,8 @@ from magnetar.errors import (
     TopicNotFound,
 )
 from magnetar.io.interfaces import Io, Task
-from magnetar.io.shared_runs import SharedRuns
 from magnetar.io.slices import Slice, each, next_turn
-from magnetar.io.waiting import finished, nobody_waits, outcome
+from magnetar.io.waiting import SharedRuns, finished, nobody_waits, outcome
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError, Quorums
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced, ManagedLedgerNotFound

@@ -23,7 +23,7 @@ from magnetar.client.producer import Producer
 from magnetar.client.reader import Reader
 from magnetar.errors import BrokerError, ServiceNotReady
 from magnetar.io.interfaces import Future, Io, Task
-from magnetar.io.mutex import Mutex
+from magnetar.io.locks import Mutex
 from magnetar.io.waiting import finished, settle, sleep
 from magnetar.managed_ledger.position import EARLIEST, Position
 from magnetar.managed_ledger.records import ROOT

@@ -18,7 +18,7 @@ from magnetar.broker.topics.base import BaseTopic, TopicSettings
 from magnetar.broker.topics.replicating import PassingOn
 from magnetar.errors import ServiceNotReady, SubscriptionNotFound
 from magnetar.io.interfaces import Io
-from magnetar.io.telling import report
+from magnetar.io.waiting import report
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.position import Position
 from magnetar.naming.topic_name import TopicName

@@ -41,10 +41,9 @@ from magnetar.errors import (
     TopicTerminated,
 )
 from magnetar.io.interfaces import Io
-from magnetar.io.mutex import Mutex
+from magnetar.io.locks import Mutex
 from magnetar.io.slices import each
-from magnetar.io.together import together
-from magnetar.io.waiting import finished, outcome
+from magnetar.io.waiting import finished, outcome, together
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import EntryTooLarge, LedgerError
 from magnetar.managed_ledger.append import Append

@@ -30,7 +30,7 @@ from magnetar.cli.perf.workload import (
 )
 from magnetar.client.exceptions import InvalidConfiguration, PulsarException
 from magnetar.client.message_id import MessageId
-from magnetar.io.real.loops import run_until_done
+from magnetar.io.real.loop_thread import run_until_done
 
 _BACKLOG_SECONDS = 20.0
 Found = dict[str, Any]

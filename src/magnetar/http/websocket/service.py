@@ -42,7 +42,7 @@ from magnetar.http.websocket.parameters import (
 from magnetar.http.websocket.producing import Producing
 from magnetar.http.websocket.user import User
 from magnetar.io.interfaces import Cancellable, ClientIo
-from magnetar.io.room import Room
+from magnetar.io.locks import Room
 from magnetar.naming.replicators import DEFAULT_PREFIX, remote_cluster_of
 from magnetar.naming.topic_name import TopicName
 from magnetar.security.authentication import Authenticator

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from magnetar.io.advancing.clock import AdvancingClock
 from magnetar.io.advancing.loop import AdvancingLoop, QuietLoop
 from magnetar.io.advancing.under_way import CountedProcess, CountedWorker, UnderWay
-from magnetar.io.interfaces import Io, Service
+from magnetar.io.interfaces import Clock, Io, Service
 
 FINE_SECONDS = 600.0
 """The last part of an advance goes timer by timer, so that consequences of earlier events have happened by
@@ -88,3 +87,20 @@ class AdvancingIo:
             self.loop.skip(max(due - self.loop.time(), 0.0))
             rested = await self.under_way.rest(_REST_SECONDS)
         return rested
+
+
+class AdvancingClock:
+    """See :class:`magnetar.io.interfaces.Clock`."""
+
+    def __init__(self, real: Clock, loop: AdvancingLoop) -> None:
+        self._real = real
+        self._loop = loop
+
+    def wall_ms(self) -> int:
+        return self._real.wall_ms() + round(self._loop.ahead * 1000)
+
+    def monotonic(self) -> float:
+        return self._real.monotonic() + self._loop.ahead
+
+    def processor(self) -> float:
+        return self._real.processor()

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from magnetar.io.interfaces import ClientIo, ConnectingNetwork, Io, Service
 from magnetar.io.real.clock import SystemClock, SystemRandomness
+from magnetar.io.real.direct import KernelWrites
 from magnetar.io.real.disk import RealDisk
-from magnetar.io.real.kernel_writes import KernelWrites
 from magnetar.io.real.network import TcpNetwork
 from magnetar.io.real.sqlite import SqliteConnection
 from magnetar.io.real.worker import ThreadWorker

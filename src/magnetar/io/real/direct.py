@@ -1,27 +1,37 @@
-"""Writes past the page cache: the bytes of a log go from memory to the device once, and are durable then.
-
-Written entries are in the entry cache already; a copy in the page cache would only cost memory and processor
-time (copying, finding pages, writing them back later).
-"""
+"""Writes past the page cache: the bytes of a log go from memory to the device once, durably."""
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
 import errno
 import mmap
 import os
+import sys
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
-from magnetar.io.real.kernel_writes import MOST_BYTES, KernelWrites
+from magnetar.io.waiting import tell
 
 BLOCK_BYTES = 4096
 """Offsets, lengths and addresses of direct writes are multiples of this."""
-
 STAGING_BYTES = 1 << 20
 """The size of one buffer; a longer write is split."""
-
 _KEPT_BUFFERS = 4
 _REFUSED = frozenset((errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS))
+MOST_BYTES = 64 << 10
+"""The limit for one write: a larger one blocks the loop longer than a thread costs, which uses another
+processor."""
+_AT_ONCE = 16
+"""Writes in flight."""
+_CALLS = {"x86_64": (206, 207, 209, 208), "aarch64": (0, 1, 2, 4)}
+"""Numbers of io_setup, io_destroy, io_submit and io_getevents."""
+_PWRITE = 1
+_EVENTFD = 1
+_EVENT_WORDS = 4
+Done = Callable[[int], object]
+"""Called with the number of written bytes, or with the negative error number."""
 
 
 class StagingBuffers:
@@ -176,3 +186,116 @@ class DirectWriter:
 
 def _short(length: int, written: int) -> OSError:
     return OSError(errno.EIO, f"a direct write of {length} bytes wrote {written}")
+
+
+class _Fields(ctypes.Structure):
+    """``struct iocb`` of ``linux/aio_abi.h`` on little-endian machines."""
+
+    _fields_ = (
+        ("data", ctypes.c_uint64),
+        ("key", ctypes.c_uint32),
+        ("rw_flags", ctypes.c_int32),
+        ("opcode", ctypes.c_uint16),
+        ("priority", ctypes.c_int16),
+        ("descriptor", ctypes.c_uint32),
+        ("address", ctypes.c_uint64),
+        ("length", ctypes.c_uint64),
+        ("offset", ctypes.c_int64),
+        ("reserved", ctypes.c_uint64),
+        ("flags", ctypes.c_uint32),
+        ("eventfd", ctypes.c_uint32),
+    )
+
+
+class _Request:
+    """A reusable request."""
+
+    def __init__(self, eventfd: int) -> None:
+        self.fields = _Fields(opcode=_PWRITE, rw_flags=os.RWF_DSYNC, flags=_EVENTFD, eventfd=eventfd)
+        self.place = self.fields.data = ctypes.addressof(self.fields)
+        self.pointer = (ctypes.c_void_p * 1)(self.place)
+
+
+class KernelWrites:
+    """The kernel writes of one event loop.
+
+    Waking a thread, and taking turns with it at the interpreter's lock, costs more than a small write.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """:raises OSError: the system does not support them, or has no more of them
+
+        :raises NotImplementedError: the loop cannot watch descriptors
+        """
+        self._loop = loop
+        numbers = _CALLS.get(os.uname().machine) if sys.platform == "linux" else None
+        if numbers is None or sys.byteorder != "little" or sys.maxsize < 1 << 32:
+            raise OSError(errno.ENOSYS, "no asynchronous writes here")
+        self._setup, self._destroy, self._submit, self._get = map(ctypes.c_long, numbers)
+        self._call: Any = ctypes.CDLL(None, use_errno=True).syscall
+        self._call.restype = ctypes.c_long
+        self._context = ctypes.c_ulong(0)
+        self._ask(self._setup, ctypes.c_long(_AT_ONCE), ctypes.byref(self._context))
+        self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._events = (ctypes.c_int64 * (_EVENT_WORDS * _AT_ONCE))()
+        self._one, self._many, self._none = ctypes.c_long(1), ctypes.c_long(_AT_ONCE), ctypes.c_long(0)
+        self._idle = [_Request(self._eventfd) for _ in range(_AT_ONCE)]
+        self._in_flight: dict[int, tuple[_Request, mmap.mmap, Done]] = {}
+        """By the address of the request; the kernel reads from these buffers."""
+        try:
+            loop.add_reader(self._eventfd, self._told)
+        except NotImplementedError:
+            self._end()
+            raise
+
+    def begin(self, descriptor: int, buffer: mmap.mmap, length: int, offset: int, done: Done) -> bool:
+        """Writes the first ``length`` bytes of a buffer, which must not change before ``done`` is called.
+
+        :param descriptor: open for direct writes; length and offset must be aligned for them
+        :return: whether the write was started; otherwise nothing was written
+        """
+        if not self._idle:
+            return False
+        request = self._idle.pop()
+        fields = request.fields
+        fields.descriptor, fields.length, fields.offset = descriptor, length, offset
+        first = ctypes.c_char.from_buffer(buffer)
+        fields.address = ctypes.addressof(first)
+        # A remaining reference would keep the buffer from being closed.
+        del first
+        if self._call(self._submit, self._context, self._one, request.pointer) != 1:
+            self._idle.append(request)
+            return False
+        self._in_flight[request.place] = request, buffer, done
+        return True
+
+    def _told(self) -> None:
+        try:
+            os.eventfd_read(self._eventfd)
+        except BlockingIOError:
+            return
+        events = self._events
+        found = self._ask(self._get, self._context, self._none, self._many, events, None)
+        ended = [(events[_EVENT_WORDS * n], events[_EVENT_WORDS * n + 2]) for n in range(found)]
+        for place, result in ended:
+            request, _buffer, done = self._in_flight.pop(place)
+            self._idle.append(request)
+            tell(self._loop, done, result)
+
+    def _ask(self, *arguments: Any) -> int:
+        answer: int = self._call(*arguments)
+        if answer < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        return answer
+
+    def _end(self) -> None:
+        """Waits for the writes in flight."""
+        self._ask(self._destroy, self._context)
+        os.close(self._eventfd)
+        self._eventfd = -1
+
+    def __del__(self) -> None:
+        # Runs when the loop is freed, which refers to this object; earlier only if nothing was started.
+        if getattr(self, "_eventfd", -1) >= 0:
+            self._end()

@@ -8,8 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from magnetar.io.real.direct import DirectWriter, StagingBuffers
-from magnetar.io.real.kernel_writes import KernelWrites
+from magnetar.io.real.direct import DirectWriter, KernelWrites, StagingBuffers
 
 _NOT_AT_HAND = frozenset((errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
 

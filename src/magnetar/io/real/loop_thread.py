@@ -1,4 +1,4 @@
-"""An event loop on its own thread, for callers that block."""
+"""Event loops for entry points and for callers that block; uvloop if it is installed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 
 from magnetar.io.interfaces import ClientIo
 from magnetar.io.real import real_client_io
-from magnetar.io.real.loops import new_loop
-from magnetar.io.telling import tell
+from magnetar.io.waiting import tell
 
 T = TypeVar("T")
 
@@ -103,3 +102,18 @@ class LoopThread:
             self.loop.call_soon_threadsafe(self.loop.stop)
             if threading.current_thread() is not self._thread:
                 self._thread.join()
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """Makes an event loop that is not running."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def run_until_done(work: Coroutine[Any, Any, T]) -> T:
+    """Runs ``work`` on a new loop, then cancels the tasks that it left behind and waits for their end."""
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(work)

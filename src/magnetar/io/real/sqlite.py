@@ -6,8 +6,8 @@ import os
 import sqlite3
 from collections.abc import Sequence
 
+from magnetar.io.files import is_without_room
 from magnetar.io.interfaces import SqlError, SqlFull
-from magnetar.io.space_reserve import is_without_room
 
 PRAGMAS = (
     "PRAGMA locking_mode = EXCLUSIVE",

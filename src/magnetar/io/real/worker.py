@@ -10,7 +10,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from magnetar.io.telling import tell
+from magnetar.io.waiting import tell
 
 T = TypeVar("T")
 Job = tuple[Callable[[], Any], Callable[[Any, BaseException | None], object] | None]

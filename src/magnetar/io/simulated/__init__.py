@@ -7,13 +7,11 @@ from random import Random
 from typing import Any, NoReturn
 
 from magnetar.io.interfaces import Io, Service, SqlConnection
-from magnetar.io.simulated.clock import SimulatedClock, SimulatedRandomness
-from magnetar.io.simulated.conditions import Conditions
 from magnetar.io.simulated.disk import PowerLost, SimulatedDisk, SimulatedFile
-from magnetar.io.simulated.loop import Deadlock, SimulatedLoop, Timeline
+from magnetar.io.simulated.endpoint import Conditions
+from magnetar.io.simulated.loop import Deadlock, SimulatedClock, SimulatedLoop, SimulatedRandomness, Timeline
 from magnetar.io.simulated.network import SimulatedHost, SimulatedNetwork
-from magnetar.io.simulated.process import SimulatedProcess
-from magnetar.io.simulated.worker import ProcessStopped, SimulatedWorker
+from magnetar.io.simulated.worker import ProcessStopped, SimulatedProcess, SimulatedWorker
 from magnetar.lazy_dataclass import dataclass
 
 __all__ = [

@@ -8,10 +8,12 @@ import heapq
 import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from random import Random
 from typing import Any, TypeVar, TypeVarTuple, cast
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
+_EPOCH_MS = 1_700_000_000_000
 
 
 class Deadlock(Exception):
@@ -234,3 +236,36 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Cancelled timers leave the heap when their time comes."""
+
+
+class SimulatedClock:
+    """The wall clock follows the loop's time, and jumps on request."""
+
+    def __init__(self, loop: SimulatedLoop) -> None:
+        self._loop = loop
+        self.offset_ms = 0
+        """The error of the wall clock; may be below 0."""
+
+    def wall_ms(self) -> int:
+        return _EPOCH_MS + self.offset_ms + int(self._loop.time() * 1000)
+
+    def monotonic(self) -> float:
+        return self._loop.time()
+
+    def processor(self) -> float:
+        """Work takes no virtual time."""
+        return 0.0
+
+
+class SimulatedRandomness:
+    def __init__(self, random: Random) -> None:
+        self._random = random
+
+    def below(self, bound: int) -> int:
+        return self._random.randrange(bound)
+
+    def fraction(self) -> float:
+        return self._random.random()
+
+    def token(self, length: int) -> bytes:
+        return self._random.randbytes(length)

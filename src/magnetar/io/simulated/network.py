@@ -14,8 +14,7 @@ from random import Random
 from typing import Any
 
 from magnetar.io.interfaces import Future, StreamProtocol
-from magnetar.io.simulated.conditions import Conditions
-from magnetar.io.simulated.endpoint import Endpoint
+from magnetar.io.simulated.endpoint import Conditions, Endpoint
 from magnetar.io.simulated.loop import SimulatedLoop
 
 _FIRST_FREE_PORT = 40_000

@@ -5,8 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from magnetar.io.interfaces import Buffer
-from magnetar.io.pieces import joined
+from magnetar.io.interfaces import Buffer, joined
 from magnetar.ledger.bookkeeper.digests import Digest, DigestType, master_key
 from magnetar.ledger.bookkeeper.frames import Flag, add_prefix
 from magnetar.ledger.bookkeeper.hot_adds import Stripe, add_frames

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
-from magnetar.io.in_progress import InProgress
 from magnetar.io.interfaces import Loop
+from magnetar.io.waiting import InProgress
 from magnetar.ledger.bookkeeper.failures import MetadataFailed
 from magnetar.ledger.bookkeeper.ledger_record import (
     LedgerRecord,

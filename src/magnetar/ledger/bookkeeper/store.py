@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from magnetar.io.in_progress import InProgress
 from magnetar.io.interfaces import ConnectingNetwork, Io, Task
-from magnetar.io.together import together
-from magnetar.io.waiting import outcome
+from magnetar.io.waiting import InProgress, outcome, together
 from magnetar.ledger.bookkeeper import isolation
 from magnetar.ledger.bookkeeper.bookie import Bookie
 from magnetar.ledger.bookkeeper.bookies import Bookies, BookiesSettings, Use

@@ -6,11 +6,10 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
+from magnetar.io.files import SpaceExhausted, is_shortage
 from magnetar.io.interfaces import File, Future, Io, Task, Worker
-from magnetar.io.jobs import run_job
 from magnetar.io.slices import each
-from magnetar.io.space_reserve import SpaceExhausted, is_shortage
-from magnetar.io.waiting import finished
+from magnetar.io.waiting import finished, run_job
 from magnetar.ledger.embedded.checkpoint import SealedSegment
 from magnetar.ledger.embedded.index import RUN_FIELDS, PartIndex
 from magnetar.ledger.embedded.index_lookup import IndexLookup

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magnetar.io.space_reserve import is_shortage
+from magnetar.io.files import is_shortage
 from magnetar.ledger.embedded.index import IndexCache, PartIndex, encode_index, load_part, load_parts
 from magnetar.ledger.embedded.index_rebuild import rebuild_index
 from magnetar.ledger.embedded.reader import SegmentReader

@@ -8,7 +8,7 @@ from typing import Any
 
 from magnetar.invariants import must
 from magnetar.io.interfaces import Cancellable, Io, Worker
-from magnetar.io.telling import report
+from magnetar.io.waiting import report
 from magnetar.ledger.embedded.failure import StoreFailure
 from magnetar.ledger.embedded.group import (
     ENTRIES,

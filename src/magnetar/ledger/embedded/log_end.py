@@ -13,8 +13,8 @@ import struct
 from typing import NamedTuple
 
 from magnetar.io.crc32c import crc32c
+from magnetar.io.files import is_shortage
 from magnetar.io.interfaces import Disk, Io, Worker
-from magnetar.io.space_reserve import is_shortage
 from magnetar.ledger.embedded.failure import StoreFailure
 from magnetar.ledger.interface import DataDamaged
 

@@ -7,12 +7,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+from magnetar.io.files import is_shortage
 from magnetar.io.interfaces import Cancellable, Disk, Io, Task, Worker
-from magnetar.io.jobs import run_job
-from magnetar.io.reminder import Reminder
 from magnetar.io.slices import each
-from magnetar.io.space_reserve import is_shortage
-from magnetar.io.waiting import finished
+from magnetar.io.waiting import Reminder, finished, run_job
 from magnetar.ledger.embedded.checkpoint import (
     Checkpoint,
     CheckpointRows,

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import TypeVar
 
+from magnetar.io.files import SpaceExhausted, SpaceReserve, is_shortage, is_without_room
 from magnetar.io.interfaces import Disk, File
-from magnetar.io.space_reserve import SpaceExhausted, SpaceReserve, is_shortage, is_without_room
 from magnetar.ledger.embedded.segment_header import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from magnetar.invariants import must
 from magnetar.io.interfaces import File, Io, Worker
-from magnetar.io.jobs import run_job
+from magnetar.io.waiting import run_job
 from magnetar.ledger.embedded.segment_files import SegmentFiles
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.interface import LedgerUnreadable, StoreClosed

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from magnetar.io.files import SpaceExhausted
 from magnetar.io.interfaces import File, Worker
-from magnetar.io.space_reserve import SpaceExhausted
 from magnetar.ledger.embedded.index import GrowingIndex
 from magnetar.ledger.embedded.segment_files import SegmentFiles, SegmentRoom
 from magnetar.ledger.embedded.segment_header import LOG, SEGMENT_HEADER_BYTES

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 from magnetar.invariants import must
 from magnetar.io.interfaces import File, Future, Io
-from magnetar.io.reminder import Reminder
 from magnetar.io.slices import let_others
-from magnetar.io.waiting import outcome
+from magnetar.io.waiting import Reminder, outcome
 from magnetar.ledger.embedded.compaction import Compaction, Compactions, Segments
 from magnetar.ledger.embedded.failure import StoreFailure
 from magnetar.ledger.embedded.group import LEDGER_CLOSED, LEDGER_CREATED, LEDGER_DELETED

@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from magnetar.io.in_progress import InProgress
-from magnetar.io.waiting import nobody_waits
+from magnetar.io.waiting import InProgress, nobody_waits
 from magnetar.metadata.interface import (
     MUST_NOT_EXIST,
     BadVersion,

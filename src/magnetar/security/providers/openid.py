@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from magnetar.io.interfaces import Io, Worker
-from magnetar.io.jobs import run_job
 from magnetar.io.tls import TlsRefused
+from magnetar.io.waiting import run_job
 from magnetar.lazy_dataclass import dataclass
 from magnetar.security.authentication import Authenticated, Credentials, refused
 from magnetar.security.key_material import UnusableKey

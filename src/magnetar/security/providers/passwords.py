@@ -19,7 +19,7 @@ from passlib.hash import apr_md5_crypt, bcrypt, des_crypt, ldap_sha1, md5_crypt,
 
 from magnetar.errors import TooManyRequests
 from magnetar.io.interfaces import Io, Worker
-from magnetar.io.jobs import run_job
+from magnetar.io.waiting import run_job
 from magnetar.security.authentication import Authenticated, Credentials, refused
 from magnetar.security.key_material import UnusableKey, key_source
 from magnetar.security.options import SecurityOptions

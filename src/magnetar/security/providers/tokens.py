@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_der_public_key, load_pem_public_key
 
 from magnetar.io.interfaces import Io, Worker
-from magnetar.io.jobs import run_job
+from magnetar.io.waiting import run_job
 from magnetar.lazy_dataclass import dataclass
 from magnetar.security.authentication import Authenticated, Credentials, refused
 from magnetar.security.key_material import KeySource, UnusableKey, key_source

@@ -1,4 +1,4 @@
-"""A reserve of room on the device, for what must be written when the device is full."""
+"""Copies of files, and a reserve of room on the device for what must be written when it is full."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TypeVar
 from magnetar.io.interfaces import Disk
 
 T = TypeVar("T")
-
 RESERVE_NAME = "reserve"
 _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))
 _NO_FILES = frozenset((errno.EMFILE, errno.ENFILE))
 _LARGEST_SHARE = 16
 """A reserve never takes more than one part in this many of its device."""
+_STEP_BYTES = 1 << 20
 
 
 class SpaceExhausted(OSError):
@@ -131,3 +131,21 @@ class SpaceReserve:
         finally:
             self.held = file.size()
             file.close()
+
+
+def copy_file(disk: Disk, source: str, target: str) -> None:
+    """Copies a file over another one, or to a new name; blocks. The copy is durable when this returns."""
+    read = disk.open(source, write=False)
+    try:
+        written = disk.open(target, create=True)
+        try:
+            written.truncate(0)
+            at = 0
+            while data := read.read(_STEP_BYTES, at):
+                written.write(data, at)
+                at += len(data)
+            written.sync()
+        finally:
+            written.close()
+    finally:
+        read.close()
