@@ -110,7 +110,7 @@ def test_pending_messages_are_sent_again_in_order_when_connections_are_cut(
 
 def _through(client: Client, url: str) -> object:
     from magnetar.client.lookup import TopicBroker
-    from magnetar.client.service_url import parse_service_url
+    from magnetar.client.security import parse_service_url
 
     address = parse_service_url(url)[0]
 

@@ -14,7 +14,7 @@ from magnetar.client.aio import Client, ConsumerType, InitialPosition, MessageId
 from magnetar.client.dead_letters import DeadLetterPolicy
 from magnetar.client.enums import CryptoFailureAction
 from magnetar.client.exceptions import AlreadyClosed, InvalidConfiguration, Timeout
-from magnetar.client.topics import TopicsConsumer
+from magnetar.client.gathered import TopicsConsumer
 
 WAIT = 20_000
 EARLIEST = {"initial_position": InitialPosition.Earliest}

@@ -10,7 +10,7 @@ from magnetar.client.client import Client
 from magnetar.client.enums import ConsumerType, InitialPosition
 from magnetar.client.exceptions import ProducerBlockedQuotaExceededException, PulsarException, Timeout
 from magnetar.client.message_id import MessageId
-from magnetar.client.message_options import MessageOptions
+from magnetar.client.outgoing_message import MessageOptions
 from magnetar.io.interfaces import ClientIo
 from magnetar.io.simulated import SimulatedLoop, SimulatedNetwork
 from magnetar.io.simulated.loop import SimulatedClock, SimulatedRandomness

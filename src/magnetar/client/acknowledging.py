@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from magnetar.client.connection import Connection
-from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.exceptions import NotConnected, PulsarException, server_exception
 from magnetar.client.message_id import MessageId
-from magnetar.client.taken import Taken
+from magnetar.client.options import ConsumerOptions
+from magnetar.client.receiving import Taken
 from magnetar.io.interfaces import Cancellable, Loop
 from magnetar.io.waiting import fail, settle
 from magnetar.protocol.hot_client_encode import encode_acks

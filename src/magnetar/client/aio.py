@@ -9,7 +9,6 @@ from typing import Any
 
 from magnetar.client import client
 from magnetar.client.consumer import Consumer
-from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.enums import (
     CompressionType,
     ConsumerType,
@@ -20,8 +19,8 @@ from magnetar.client.enums import (
 from magnetar.client.exceptions import PulsarException, Result
 from magnetar.client.message import Message, RawEntry
 from magnetar.client.message_id import MessageId
+from magnetar.client.options import ConsumerOptions, ProducerOptions
 from magnetar.client.producer import Producer
-from magnetar.client.producer_options import ProducerOptions
 from magnetar.client.reader import Reader
 from magnetar.io.interfaces import ClientIo
 from magnetar.io.real import running_client_io

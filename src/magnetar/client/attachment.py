@@ -6,7 +6,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
-from magnetar.client.backoff import INITIAL_SECONDS, MAX_SECONDS, Backoff
 from magnetar.client.connection import Connection
 from magnetar.client.dead_letters import Sending
 from magnetar.client.exceptions import (
@@ -22,6 +21,7 @@ from magnetar.client.exceptions import (
 )
 from magnetar.client.lookup import Lookup, TopicBroker
 from magnetar.client.pool import ConnectionPool
+from magnetar.client.timing import INITIAL_SECONDS, MAX_SECONDS, Backoff
 from magnetar.client.wire import Assigned
 from magnetar.io.interfaces import ClientIo, Future, Task
 from magnetar.io.waiting import nobody_waits, sleep

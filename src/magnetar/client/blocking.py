@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 from magnetar.client import client as core
 from magnetar.client.consumer import Consumer as AsyncConsumer
 from magnetar.client.exceptions import AlreadyClosed, PulsarException, Result
+from magnetar.client.gathered import TopicsConsumer
 from magnetar.client.message import Message, RawEntry
 from magnetar.client.message_id import MessageId
 from magnetar.client.partitioned import PartitionedConsumer, PartitionedProducer
 from magnetar.client.producer import Producer as AsyncProducer
 from magnetar.client.reader import Reader as AsyncReader
 from magnetar.client.schema import TopicSchema
-from magnetar.client.topics import TopicsConsumer
 from magnetar.io.real.loop_thread import LoopThread, Slots
 
 T = TypeVar("T")

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from magnetar.client.exceptions import InvalidMessage, MessageTooBig, PulsarException
-from magnetar.client.expiring import Expiring
 from magnetar.client.message import RawEntry
 from magnetar.client.message_id import MessageId
 from magnetar.client.outgoing_message import Done
+from magnetar.client.timing import Expiring
 from magnetar.io.interfaces import Loop
 from magnetar.protocol.frames import encode_with_payload
 from magnetar.protocol.metadata import Entry, build_entry

@@ -6,23 +6,20 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from magnetar.client.attachment import PARTITIONS_SECONDS, Services, close_all
-from magnetar.client.authenticating import auth_data_source
-from magnetar.client.backoff import INITIAL_SECONDS, MAX_SECONDS
 from magnetar.client.connection import KEEP_ALIVE_SECONDS
 from magnetar.client.consumer import Consumer
-from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.exceptions import AlreadyClosed, InvalidConfiguration, InvalidTopicName
+from magnetar.client.gathered import DISCOVERY_SECONDS, Find, TopicsConsumer
 from magnetar.client.lookup import Lookup
 from magnetar.client.message_id import MessageId
+from magnetar.client.options import ConsumerOptions, ProducerOptions
 from magnetar.client.partitioned import PartitionedConsumer, PartitionedProducer
 from magnetar.client.pool import ConnectionPool
 from magnetar.client.producer import Producer
-from magnetar.client.producer_options import ProducerOptions
 from magnetar.client.reader import Reader
 from magnetar.client.schema import TopicSchema, topic_schema
-from magnetar.client.service_url import is_secured, parse_service_url
-from magnetar.client.topics import DISCOVERY_SECONDS, Find, TopicsConsumer
-from magnetar.client.transport_security import TlsOptions, network_of
+from magnetar.client.security import TlsOptions, auth_data_source, is_secured, network_of, parse_service_url
+from magnetar.client.timing import INITIAL_SECONDS, MAX_SECONDS
 from magnetar.io.interfaces import ClientIo
 from magnetar.io.tls import TlsFiles
 from magnetar.naming.errors import InvalidName

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from magnetar.client.authenticating import NO_AUTH_DATA, AuthData
 from magnetar.client.exceptions import (
     AuthenticationError,
     ConnectError,
@@ -14,7 +13,7 @@ from magnetar.client.exceptions import (
     ReadError,
     Timeout,
 )
-from magnetar.client.transport_security import lost_connection
+from magnetar.client.security import NO_AUTH_DATA, AuthData, lost_connection
 from magnetar.client.wire import Runs, Wire
 from magnetar.io.interfaces import Cancellable, ClientIo, Future
 from magnetar.io.waiting import settle

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from magnetar.client.acknowledging import Acknowledgements, NegativeAcknowledgements
-from magnetar.client.arrivals import Arrivals
 from magnetar.client.attachment import Attachment, Services, take_back_unanswered
 from magnetar.client.connection import Connection
 from magnetar.client.consumer_commands import ConsumerCommands, last_message_of
-from magnetar.client.consumer_options import ConsumerOptions
+from magnetar.client.entries import MessageOpening
 from magnetar.client.exceptions import (
     AlreadyClosed,
     InvalidConfiguration,
@@ -22,10 +21,8 @@ from magnetar.client.exceptions import (
 )
 from magnetar.client.message import Acknowledged, Message, RawEntry, entries_of, entry_of, id_of, meant_by
 from magnetar.client.message_id import MessageId
-from magnetar.client.opening import MessageOpening
-from magnetar.client.permits import Permits
-from magnetar.client.place import StartPosition
-from magnetar.client.taken import Taken
+from magnetar.client.options import ConsumerOptions
+from magnetar.client.receiving import Arrivals, Permits, StartPosition, Taken
 from magnetar.client.unpacking import Aside
 from magnetar.io.waiting import finished
 from magnetar.naming.topic_name import TopicName

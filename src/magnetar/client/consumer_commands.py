@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.enums import ConsumerType
 from magnetar.client.message_id import MessageId
+from magnetar.client.options import ConsumerOptions
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
     CommandAck,

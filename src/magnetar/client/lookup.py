@@ -15,7 +15,7 @@ from magnetar.client.exceptions import (
     server_exception,
 )
 from magnetar.client.pool import ConnectionPool
-from magnetar.client.service_url import Address, parse_service_url
+from magnetar.client.security import Address, parse_service_url
 from magnetar.client.wire import Assigned
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,

@@ -7,7 +7,6 @@ from typing import Any
 
 from magnetar.client.attachment import Services, close_all
 from magnetar.client.consumer import Consumer
-from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.enums import HashingScheme, PartitionsRoutingMode
 from magnetar.client.exceptions import (
     InvalidConfiguration,
@@ -16,13 +15,12 @@ from magnetar.client.exceptions import (
     Result,
 )
 from magnetar.client.gathered import GatheredConsumer
-from magnetar.client.looking import Looking
 from magnetar.client.message import Acknowledged, meant_by
 from magnetar.client.message_id import MessageId
-from magnetar.client.message_options import MessageOptions
-from magnetar.client.outgoing_message import Done
+from magnetar.client.options import ConsumerOptions, ProducerOptions
+from magnetar.client.outgoing_message import Done, MessageOptions
 from magnetar.client.producer import Producer, SendCallback
-from magnetar.client.producer_options import ProducerOptions
+from magnetar.client.timing import Looking
 from magnetar.naming.hashes import java_string_hash, murmur3_positive
 
 Router = Callable[[bytes, MessageOptions | None, int], int]

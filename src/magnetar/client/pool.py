@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from magnetar.client.authenticating import NO_AUTH_DATA, AuthData
 from magnetar.client.connection import KEEP_ALIVE_SECONDS, Connection
-from magnetar.client.deadline import within
 from magnetar.client.exceptions import AlreadyClosed, ConnectError, InvalidConfiguration
-from magnetar.client.service_url import Address
-from magnetar.client.transport_security import connect_failure
+from magnetar.client.security import NO_AUTH_DATA, Address, AuthData, connect_failure
+from magnetar.client.timing import within
 from magnetar.client.wire import Runs
 from magnetar.io.interfaces import ClientIo, ConnectingNetwork, Task
 from magnetar.io.tls import TlsRefused

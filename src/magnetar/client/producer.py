@@ -9,9 +9,8 @@ from typing import Any
 
 from magnetar.client.attachment import Attachment, Services, take_back_unanswered
 from magnetar.client.chunks import SharedOutcome
-from magnetar.client.closing import Closing
 from magnetar.client.connection import Connection
-from magnetar.client.deadline import within
+from magnetar.client.entries import Closing
 from magnetar.client.enums import CompressionType, ProducerAccessMode
 from magnetar.client.exceptions import (
     AlreadyClosed,
@@ -27,15 +26,16 @@ from magnetar.client.exceptions import (
     Timeout,
 )
 from magnetar.client.message_id import MessageId
-from magnetar.client.message_options import MessageOptions
+from magnetar.client.options import ProducerOptions
 from magnetar.client.outgoing_message import (
     Batch,
     Done,
+    MessageOptions,
     Pending,
     PreparedEntry,
     compressed,
 )
-from magnetar.client.producer_options import ProducerOptions
+from magnetar.client.timing import within
 from magnetar.io.interfaces import Cancellable
 from magnetar.io.waiting import settle
 from magnetar.naming.topic_name import TopicName

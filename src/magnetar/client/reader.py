@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from magnetar.client.attachment import Services
 from magnetar.client.consumer import Consumer
-from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.enums import CryptoFailureAction
 from magnetar.client.exceptions import PulsarException
 from magnetar.client.message import Message, RawEntry
 from magnetar.client.message_id import MessageId
+from magnetar.client.options import ConsumerOptions
 
 if TYPE_CHECKING:
     from magnetar.client.encryption.key_readers import KeyReader

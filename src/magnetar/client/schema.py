@@ -1,15 +1,16 @@
-"""Schemas of producers and of topics."""
+"""Schemas of producers and of topics, and the values of contents with a primitive one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from magnetar.protocol import key_values
 from magnetar.protocol.pulsar_api_pb2 import Schema
 
 __all__ = ["ProducerSchema", "TopicSchema", "key_value_schema", "topic_schema"]
-
 _TYPES: dict[str, Schema.Type] = {
     "BYTES": Schema.NoSchema,
     "STRING": Schema.String,
@@ -34,6 +35,10 @@ _TYPES: dict[str, Schema.Type] = {
     "PROTOBUF_NATIVE": Schema.ProtobufNative,
 }
 _NAMES = {number: name for name, number in _TYPES.items()}
+Decoder = Callable[[bytes], Any]
+"""Raises one of ``BAD_VALUES`` if the content does not match the schema."""
+BAD_VALUES = (ValueError, TypeError, LookupError, EOFError, struct.error, ArithmeticError)
+_EPOCH_DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True)
@@ -103,3 +108,51 @@ def topic_schema(schema: Schema) -> TopicSchema:
     """Converts the schema of a broker's answer."""
     properties = {pair.key: pair.value for pair in schema.properties}
     return TopicSchema(_NAMES.get(schema.type, ""), schema.schema_data, properties)
+
+
+def _number(form: str) -> Decoder:
+    unpack = struct.Struct(form).unpack
+
+    def decode(data: bytes) -> Any:
+        return unpack(data)[0]
+
+    return decode
+
+
+_long = _number(">q")
+
+
+def _boolean(data: bytes) -> bool:
+    if data not in (b"\0", b"\1"):
+        raise ValueError("neither 0 nor 1")
+    return data == b"\1"
+
+
+def _instant(data: bytes) -> int:
+    seconds, nanos = struct.unpack(">qi", data)
+    return int(seconds * 1_000_000 + nanos // 1000)
+
+
+def _date_time(data: bytes) -> int:
+    day, nanos = struct.unpack(">qq", data)
+    return int(day * _EPOCH_DAY_MS * 1000 + nanos // 1000)
+
+
+PRIMITIVES: dict[str, Decoder] = {
+    "NONE": bytes,
+    "BYTES": bytes,
+    "STRING": lambda data: data.decode(),
+    "BOOLEAN": _boolean,
+    "INT8": _number(">b"),
+    "INT16": _number(">h"),
+    "INT32": _number(">i"),
+    "INT64": _long,
+    "FLOAT": _number(">f"),
+    "DOUBLE": _number(">d"),
+    "DATE": lambda data: _long(data) // _EPOCH_DAY_MS,
+    "TIMESTAMP": lambda data: _long(data) * 1000,
+    "INSTANT": _instant,
+    "LOCAL_DATE": _long,
+    "LOCAL_DATE_TIME": _date_time,
+}
+"""Decoders by the name of the type. Dates are days, and times microseconds, since 1970."""

@@ -11,8 +11,8 @@ from dataclasses import replace
 from http import HTTPStatus
 from urllib.parse import unquote, urljoin, urlsplit
 
-from magnetar.client.deadline import within
 from magnetar.client.exceptions import Timeout
+from magnetar.client.timing import within
 from magnetar.config.proxy import ReverseProxy
 from magnetar.http.engine.message import Request, Response, error_response
 from magnetar.io.interfaces import Loop

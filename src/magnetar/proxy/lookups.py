@@ -6,8 +6,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from magnetar.client.deadline import within
 from magnetar.client.exceptions import Timeout
+from magnetar.client.timing import within
 from magnetar.errors import ServerErrorCode
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from magnetar.client.deadline import within
 from magnetar.client.exceptions import Timeout
+from magnetar.client.timing import within
 from magnetar.errors import ServerErrorCode
 from magnetar.io.interfaces import Cancellable, ConnectingNetwork, Future, Io
 from magnetar.io.tls import TlsRefused

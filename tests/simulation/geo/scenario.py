@@ -8,7 +8,7 @@ from typing import Any
 
 from magnetar.client.exceptions import PulsarException, Timeout
 from magnetar.client.message_id import MessageId
-from magnetar.client.message_options import MessageOptions
+from magnetar.client.outgoing_message import MessageOptions
 from simulation.core import CoreClient, CoreProducer
 from simulation.geo.following import Following, key_of
 from simulation.geo.world import NAMESPACE, Published, Site, World

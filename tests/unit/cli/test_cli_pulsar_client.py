@@ -10,7 +10,7 @@ from magnetar.cli.client.options import parser
 from magnetar.cli.client.producing import Prepared, prepared
 from magnetar.cli.pulsar_client import main
 from magnetar.client import InvalidMessage
-from magnetar.client.message_options import MessageOptions
+from magnetar.client.outgoing_message import MessageOptions
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata, Schema
 
 RECORD = '{"type":"record","name":"R","fields":[{"name":"id","type":"int"}]}'

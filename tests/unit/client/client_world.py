@@ -9,13 +9,12 @@ import pytest
 
 from magnetar.client.attachment import Services
 from magnetar.client.consumer import Consumer
-from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.exceptions import ConsumerBusy, PulsarException, Timeout, TopicNotFound
 from magnetar.client.lookup import Lookup, TopicBroker
+from magnetar.client.options import ConsumerOptions, ProducerOptions
 from magnetar.client.pool import ConnectionPool
 from magnetar.client.producer import Producer
-from magnetar.client.producer_options import ProducerOptions
-from magnetar.client.service_url import Address
+from magnetar.client.security import Address
 from magnetar.io.simulated import Simulation, simulated_io
 from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandMessage, MessageIdData, MessageMetadata

@@ -10,10 +10,10 @@ import pytest
 
 from magnetar.client.client import Client
 from magnetar.client.consumer import Consumer
-from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.enums import ConsumerType
 from magnetar.client.message import Message
 from magnetar.client.message_id import MessageId
+from magnetar.client.options import ConsumerOptions
 from magnetar.client.reader import Reader
 from magnetar.io.interfaces import ClientIo
 from magnetar.io.simulated.loop import SimulatedLoop

@@ -11,7 +11,7 @@ from magnetar.client.connection import Connection
 from magnetar.client.exceptions import ConnectError, PulsarException
 from magnetar.client.lookup import Lookup, TopicBroker
 from magnetar.client.pool import ConnectionPool
-from magnetar.client.service_url import Address
+from magnetar.client.security import Address
 from magnetar.client.wire import Assigned
 from magnetar.io.simulated import Simulation, simulated_io
 

@@ -8,9 +8,7 @@ import pytest
 from client_world import BUSY, TOPIC, World, arrives
 
 from magnetar.client.acknowledging import Acknowledgements
-from magnetar.client.arrivals import Arrivals
 from magnetar.client.consumer import Consumer
-from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.dead_letters import DeadLetterPolicy, DeadLetters
 from magnetar.client.enums import ConsumerType
 from magnetar.client.exceptions import (
@@ -22,13 +20,14 @@ from magnetar.client.exceptions import (
     TopicNotFound,
     UnknownError,
 )
+from magnetar.client.gathered import TopicsConsumer
 from magnetar.client.message import Message
 from magnetar.client.message_id import MessageId
+from magnetar.client.options import ConsumerOptions, ProducerOptions
 from magnetar.client.partitioned import PartitionedConsumer
 from magnetar.client.producer import Producer
-from magnetar.client.producer_options import ProducerOptions
 from magnetar.client.reader import Reader
-from magnetar.client.topics import TopicsConsumer
+from magnetar.client.receiving import Arrivals
 from magnetar.protocol.hot_client_decode import ReceiptRun
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 

@@ -8,13 +8,12 @@ import pytest
 from client_world import BUSY, TOPIC, World, arrives
 
 from magnetar.client.client import Client
-from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.enums import HashingScheme
 from magnetar.client.exceptions import AlreadyClosed, InvalidConfiguration, Timeout
-from magnetar.client.message_options import MessageOptions
+from magnetar.client.gathered import TopicsConsumer
+from magnetar.client.options import ConsumerOptions, ProducerOptions
+from magnetar.client.outgoing_message import MessageOptions
 from magnetar.client.partitioned import PartitionedConsumer, PartitionedProducer
-from magnetar.client.producer_options import ProducerOptions
-from magnetar.client.topics import TopicsConsumer
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magnetar.client.permits import Permits
+from magnetar.client.receiving import Permits
 
 
 def test_half_a_queue_is_given_back_at_once() -> None:

@@ -11,7 +11,6 @@ import pytest
 from magnetar.client.acknowledging import Acknowledgements
 from magnetar.client.client import Client
 from magnetar.client.consumer import Consumer
-from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.exceptions import (
     AlreadyClosed,
     ConnectError,
@@ -21,8 +20,8 @@ from magnetar.client.exceptions import (
     Timeout,
 )
 from magnetar.client.message_id import MessageId
+from magnetar.client.options import ConsumerOptions, ProducerOptions
 from magnetar.client.producer import Producer
-from magnetar.client.producer_options import ProducerOptions
 from magnetar.io.interfaces import ClientIo, Clock
 from magnetar.io.simulated.loop import SimulatedLoop
 from magnetar.protocol.frames import encode_command

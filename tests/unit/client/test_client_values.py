@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.client.backoff import Backoff
 from magnetar.client.exceptions import (
     InvalidMessage,
     InvalidUrl,
@@ -21,8 +20,9 @@ from magnetar.client.exceptions import (
     server_exception,
 )
 from magnetar.client.message_id import MessageId
-from magnetar.client.place import StartPosition
-from magnetar.client.service_url import Address, parse_service_url
+from magnetar.client.receiving import StartPosition
+from magnetar.client.security import Address, parse_service_url
+from magnetar.client.timing import Backoff
 from magnetar.errors import ServerErrorCode
 
 IDS = st.builds(

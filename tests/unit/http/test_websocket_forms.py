@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.dead_letters import DeadLetterPolicy
 from magnetar.client.enums import CompressionType, ConsumerType, CryptoFailureAction, HashingScheme
 from magnetar.client.exceptions import InvalidMessage
 from magnetar.client.message import Message
 from magnetar.client.message_id import MessageId
-from magnetar.client.message_options import MessageOptions
+from magnetar.client.options import ConsumerOptions
+from magnetar.client.outgoing_message import MessageOptions
 from magnetar.errors import InvalidRequest
 from magnetar.http.websocket.figures import Traffic, WebSocketFigures, by_namespace, by_topic
 from magnetar.http.websocket.forms import (

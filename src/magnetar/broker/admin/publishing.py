@@ -39,7 +39,7 @@ from magnetar.security.principal import Principal
 from magnetar.security.target import Target
 
 if TYPE_CHECKING:
-    from magnetar.client.message_options import MessageOptions
+    from magnetar.client.outgoing_message import MessageOptions
 
 _TRY_AGAIN, _REFUSED = 1, 2
 """Error codes of messages that were not stored."""

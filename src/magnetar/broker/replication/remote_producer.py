@@ -13,10 +13,10 @@ from typing import Any, Protocol
 from magnetar.broker.replication.clusters import Common, RemoteCluster
 from magnetar.broker.schemas.data import fill_wire, version_from_bytes
 from magnetar.client.attachment import take_back_unanswered
-from magnetar.client.backoff import Backoff
 from magnetar.client.connection import Connection
 from magnetar.client.exceptions import NotConnected, PulsarException, TopicNotFound
 from magnetar.client.lookup import Lookup
+from magnetar.client.timing import Backoff
 from magnetar.client.wire import Assigned
 from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Future, Task

@@ -15,8 +15,8 @@ from magnetar.broker.flow.rates import Rate
 from magnetar.broker.replication.clusters import Common, RemoteCluster
 from magnetar.broker.replication.remote_producer import BaseReplicator, RemoteProducer
 from magnetar.broker.topics.persistent import Topic
-from magnetar.client.backoff import Backoff
 from magnetar.client.connection import Connection
+from magnetar.client.timing import Backoff
 from magnetar.io.interfaces import Cancellable
 from magnetar.io.waiting import sleep
 from magnetar.ledger.entry_run import EntryRun

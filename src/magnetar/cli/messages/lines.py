@@ -14,8 +14,7 @@ from magnetar.cli.printable import printable
 from magnetar.client import Client, InvalidMessage, PulsarException, TopicNotFound
 from magnetar.client.message import Message
 from magnetar.client.message_id import MessageId
-from magnetar.client.primitive_contents import BAD_VALUES, PRIMITIVES, Decoder
-from magnetar.client.schema import TopicSchema
+from magnetar.client.schema import BAD_VALUES, PRIMITIVES, Decoder, TopicSchema
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.key_values import SIDES, split
 

@@ -15,7 +15,7 @@ from magnetar.client.consumer import Consumer
 from magnetar.client.enums import CompressionType, ConsumerType, InitialPosition, ProducerAccessMode
 from magnetar.client.exceptions import AlreadyClosed, PulsarException
 from magnetar.client.message_id import MessageId
-from magnetar.client.message_options import MessageOptions
+from magnetar.client.outgoing_message import MessageOptions
 from magnetar.client.partitioned import PartitionedConsumer, PartitionedProducer
 from magnetar.client.producer import Producer
 from magnetar.client.reader import Reader

@@ -11,10 +11,10 @@ from magnetar.cli.perf.hot_raw import Histogram, OrderCheck, RawReceiver, RawSen
 from magnetar.client.attachment import Services
 from magnetar.client.connection import Connection
 from magnetar.client.consumer_commands import ConsumerCommands
-from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.enums import ConsumerType, InitialPosition
 from magnetar.client.exceptions import PulsarException
 from magnetar.client.message_id import MessageId
+from magnetar.client.options import ConsumerOptions
 from magnetar.client.wire import Assigned
 from magnetar.io.interfaces import Cancellable
 from magnetar.protocol.hot_client_decode import MessageRun, ReceiptRun

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import re
+from hashlib import sha1
+from hmac import compare_digest
+from hmac import digest as hmac_digest
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA1
-from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+    load_pem_public_key,
+)
 
-from magnetar.client.encryption import ecies
 from magnetar.client.exceptions import CryptoError
 
 _UNUSABLE = (ValueError, TypeError, UnsupportedAlgorithm)
 _PARAMETERS = re.compile(rb"-----BEGIN EC PARAMETERS-----.*?-----END EC PARAMETERS-----\s*", re.DOTALL)
 """``openssl ecparam -genkey`` writes these in front of a key; the key names its curve as well."""
+_MAC_KEY_BYTES = 16
+_MAC_BYTES = 20
+_NO_PARAMETERS = bytes(8)
+"""The length of the empty encoding parameters, in bits."""
 
 
 def wrapped(data_key: bytes, public_key: bytes, name: str) -> bytes:
@@ -29,7 +40,7 @@ def wrapped(data_key: bytes, public_key: bytes, name: str) -> bytes:
         if isinstance(key, rsa.RSAPublicKey):
             return key.encrypt(data_key, _oaep())
         if isinstance(key, ec.EllipticCurvePublicKey):
-            return ecies.encrypt(key, data_key)
+            return encrypt(key, data_key)
     except _UNUSABLE as error:
         raise CryptoError(f"the public key for {name!r} cannot be used: {error}") from error
     raise CryptoError(f"the public key for {name!r} must be RSA or on an elliptic curve")
@@ -49,8 +60,8 @@ def unwrapped(encrypted: bytes, private_key: bytes, name: str) -> bytes:
         if isinstance(key, rsa.RSAPrivateKey):
             return key.decrypt(encrypted, _oaep())
         if isinstance(key, ec.EllipticCurvePrivateKey):
-            return ecies.decrypt(key, encrypted)
-    except (ValueError, ecies.NotForThisKey) as error:
+            return decrypt(key, encrypted)
+    except (ValueError, NotForThisKey) as error:
         raise CryptoError(f"it was not encrypted for the private key given for {name!r}: {error}") from error
     raise CryptoError(f"the private key for {name!r} must be RSA or on an elliptic curve")
 
@@ -58,3 +69,53 @@ def unwrapped(encrypted: bytes, private_key: bytes, name: str) -> bytes:
 def _oaep() -> padding.OAEP:
     # All clients of Pulsar use SHA-1 here; OAEP does not depend on collision resistance.
     return padding.OAEP(padding.MGF1(SHA1()), SHA1(), None)  # nosec B303
+
+
+class NotForThisKey(Exception):
+    """The content was encrypted for another key, or is damaged.
+
+    KDF2 with SHA-1 derives, from the shared secret with an ephemeral key, a key for HMAC-SHA1 and bytes that
+    are combined with the content by XOR: IEEE 1363a, DHAES mode, with empty parameters.
+    """
+
+
+def encrypt(key: ec.EllipticCurvePublicKey, content: bytes) -> bytes:
+    """Returns the point of an ephemeral key, the encrypted content, and its authentication code."""
+    own = ec.generate_private_key(key.curve)
+    point = own.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+    mac_key, pad = _keys(point + own.exchange(ec.ECDH(), key), len(content))
+    combined = _xor(content, pad)
+    return point + combined + _authentication(mac_key, combined)
+
+
+def decrypt(key: ec.EllipticCurvePrivateKey, encrypted: bytes) -> bytes:
+    """:raises NotForThisKey: the content was encrypted for another key"""
+    size = 1 + 2 * ((key.curve.key_size + 7) // 8)
+    point, combined, mac = encrypted[:size], encrypted[size:-_MAC_BYTES], encrypted[-_MAC_BYTES:]
+    try:
+        other = ec.EllipticCurvePublicKey.from_encoded_point(key.curve, point)
+        secret = key.exchange(ec.ECDH(), other)
+    except ValueError as error:
+        raise NotForThisKey("it does not begin with a point of the key's curve") from error
+    mac_key, pad = _keys(point + secret, len(combined))
+    if not compare_digest(_authentication(mac_key, combined), mac):
+        raise NotForThisKey("its authentication tag does not match the key")
+    return _xor(combined, pad)
+
+
+def _keys(shared: bytes, length: int) -> tuple[bytes, bytes]:
+    wanted = _MAC_KEY_BYTES + length
+    rounds = range(1, 2 + wanted // 20)
+    # The format defines KDF2 with SHA-1; it does not depend on collision resistance.
+    made = b"".join(
+        sha1(shared + number.to_bytes(4, "big"), usedforsecurity=False).digest() for number in rounds
+    )
+    return made[:_MAC_KEY_BYTES], made[_MAC_KEY_BYTES:wanted]
+
+
+def _authentication(key: bytes, combined: bytes) -> bytes:
+    return hmac_digest(key, combined + _NO_PARAMETERS, "sha1")
+
+
+def _xor(one: bytes, other: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(one, other, strict=True))

@@ -13,7 +13,7 @@ from magnetar.broker.admin.publishing import Publication, WrittenMessage
 from magnetar.broker.schemas import key_value
 from magnetar.broker.schemas.data import SchemaData, SchemaType
 from magnetar.client.exceptions import InvalidMessage
-from magnetar.client.message_options import MessageOptions
+from magnetar.client.outgoing_message import MessageOptions
 from magnetar.errors import InvalidRequest
 from magnetar.http.engine.message import Request
 from magnetar.http.shapes.fields import Field, body, fields, shown, text, text_map, texts, truth, whole

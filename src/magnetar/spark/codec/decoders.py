@@ -11,7 +11,7 @@ from typing import Any
 
 import fastavro
 
-from magnetar.client.primitive_contents import BAD_VALUES, PRIMITIVES, Decoder
+from magnetar.client.schema import BAD_VALUES, PRIMITIVES, Decoder
 from magnetar.spark.codec.avro_types import plain, without_null
 from magnetar.spark.codec.json_texts import float_of
 from magnetar.spark.codec.schemas import Definition

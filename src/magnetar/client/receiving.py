@@ -1,0 +1,261 @@
+"""What a consumer has asked for and received: permits, the first message, remembered messages, waiters."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from magnetar.client.dead_letters import DeadLetters, Sending
+from magnetar.client.exceptions import Timeout
+from magnetar.client.message import Message
+from magnetar.client.message_id import MessageId
+from magnetar.client.options import ConsumerOptions
+from magnetar.client.timing import Expiring
+from magnetar.io.interfaces import Loop
+from magnetar.io.waiting import fail, settle
+
+Position = tuple[int, int]
+_Open = Callable[[str], Awaitable[Sending]]
+
+
+class Arrivals:
+    """Waiters for the arrival of something."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._waiters: list[Any] = []
+
+    def __bool__(self) -> bool:
+        """Whether there are waiters."""
+        return bool(self._waiters)
+
+    async def wait(self, end: float | None, late: str) -> None:
+        """Waits until :meth:`wake` is called.
+
+        :param end: time of the loop; None: without limit
+        :param late: text of the error
+        :raises Timeout: :meth:`wake` was not called in time
+        """
+        waiter = self._loop.create_future()
+        self._waiters.append(waiter)
+        timer = self._loop.call_at(end, fail, waiter, Timeout(late)) if end is not None else None
+        try:
+            await waiter
+        finally:
+            if timer is not None:
+                timer.cancel()
+            if waiter in self._waiters:
+                # Not woken, but timed out or cancelled.
+                self._waiters.remove(waiter)
+
+    def wake(self) -> None:
+        if not self._waiters:
+            return
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            settle(waiter)
+
+
+class Taken:
+    """Acknowledgement time-out and dead letters of one consumer; without both it costs nothing."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        topic: str,
+        subscription: str,
+        options: ConsumerOptions,
+        *,
+        shared: bool,
+        ask_again: Callable[[list[Position]], object],
+        acknowledge: Callable[[MessageId], object],
+        open_producer: Callable[[str], Awaitable[Sending]],
+    ) -> None:
+        """:param ask_again: requests redelivery of entries, after :meth:`without_dead`
+
+        :param open_producer: opens the producer of a dead letter topic
+        """
+        self._loop = loop
+        seconds = options.unacked_messages_timeout_ms / 1000
+        self._unacknowledged = Expiring[Position](loop, seconds, ask_again) if seconds else None
+        """Entries by the time of their receipt; ``ackTimeout`` of official clients."""
+        policy = options.dead_letter_policy
+        # Other subscriptions rewind as a whole, and cannot leave out a message.
+        self._dead: DeadLetters | None = None
+        if policy is not None and shared:
+            opened = _checked(open_producer, options.check_dead_letter_topic)
+            self._dead = DeadLetters(policy, topic, subscription, opened, acknowledge, loop)
+        self.matters = self._unacknowledged is not None or self._dead is not None
+        """Whether :meth:`add` must be called."""
+
+    def add(self, message: Message) -> None:
+        if self._unacknowledged is not None:
+            self._unacknowledged.add(message.message_id().position)
+        if self._dead is not None:
+            self._dead.taken(message)
+
+    def withheld(self, position: Position) -> None:
+        """Starts the time-out of an entry that is neither delivered nor acknowledged."""
+        if self._unacknowledged is not None:
+            self._unacknowledged.add(position)
+
+    def refused(self, position: Position) -> None:
+        """Stops the time-out after a negative acknowledgement, which has its own delay."""
+        if self._unacknowledged is not None:
+            self._unacknowledged.remove(position)
+
+    def acknowledged(self, message_id: MessageId) -> None:
+        """Notes the acknowledgement of a message, or of an entry."""
+        if self._dead is not None:
+            self._dead.remove(message_id)
+
+    def settled(self, position: Position) -> None:
+        """Notes that an entry is completely acknowledged."""
+        if self._unacknowledged is not None:
+            self._unacknowledged.remove(position)
+
+    def settled_until(self, bound: Position) -> None:
+        if self._unacknowledged is not None:
+            self._unacknowledged.remove_where(lambda position: position <= bound)
+
+    def without_dead(
+        self, positions: list[Position], ask_again: Callable[[list[Position]], object]
+    ) -> list[Position]:
+        """Returns the entries whose redelivery to request; the others go to the dead letter topic.
+
+        :param ask_again: called with entries that could not be published there
+        """
+        if self._dead is None:
+            return positions
+        positions, dead = self._dead.split(positions)
+        if dead:
+            self._loop.create_task(self._bury(self._dead, dead, ask_again))
+        return positions
+
+    @staticmethod
+    async def _bury(
+        letters: DeadLetters, dead: list[Message], ask_again: Callable[[list[Position]], object]
+    ) -> None:
+        failed = await letters.bury(dead)
+        if failed:
+            ask_again(failed)
+
+    def forget(self) -> None:
+        """Drops everything, because it will be delivered again."""
+        if self._unacknowledged is not None:
+            self._unacknowledged.forget()
+        if self._dead is not None:
+            self._dead.forget()
+
+    async def close(self) -> None:
+        self.forget()
+        if self._dead is not None:
+            await self._dead.close()
+
+
+def _checked(open_producer: _Open, check: Callable[[str], Awaitable[None]] | None) -> _Open:
+    if check is None:
+        return open_producer
+
+    async def opened(topic: str) -> Sending:
+        await check(topic)
+        return await open_producer(topic)
+
+    return opened
+
+
+class Permits:
+    """The permits of one consumer. The broker sends at most as many messages as it has permits for.
+
+    With a queue of size 0 nothing is requested ahead, but one message at a time when the program receives.
+    """
+
+    def __init__(self, queue_size: int, give: Callable[[int], object]) -> None:
+        """:param give: sends permits to the broker, if there is a connection"""
+        self._queue_size = queue_size
+        self._threshold = max(1, queue_size // 2)
+        self._give = give
+        self._used = 0
+        self._one_is_asked_for = False
+
+    def use(self, messages: int) -> None:
+        """Counts received messages; permits for as many are sent once per half a queue."""
+        if self._queue_size == 0:
+            return
+        self._used += messages
+        if self._used >= self._threshold:
+            used, self._used = self._used, 0
+            self._give(used)
+
+    def ask_for_one(self) -> None:
+        """Requests one message, with a queue of size 0."""
+        if self._queue_size == 0 and not self._one_is_asked_for:
+            self._one_is_asked_for = True
+            self._give(1)
+
+    def arrived(self) -> None:
+        """Notes an arrival: the next message needs another :meth:`ask_for_one`."""
+        self._one_is_asked_for = False
+
+    def widen(self, queue_size: int) -> None:
+        """Enlarges the queue; a smaller size has no effect."""
+        more = queue_size - self._queue_size
+        if more > 0:
+            self._queue_size = queue_size
+            self._threshold = max(1, queue_size // 2)
+            self._give(more)
+
+    def attached(self, *, listened: bool, waited: bool) -> None:
+        """Sends permits on a new connection, whose broker has none.
+
+        :param listened: whether a listener takes arriving messages
+        :param waited: whether the program waits for a message
+        """
+        self._used = 0
+        self._one_is_asked_for = self._queue_size == 0 and (waited or (listened and self._one_is_asked_for))
+        permits = 1 if self._one_is_asked_for else self._queue_size
+        if permits:
+            self._give(permits)
+
+
+class StartPosition:
+    """A start id; the ends of a topic are not messages and skip nothing."""
+
+    __slots__ = ("_start", "inclusive")
+
+    def __init__(self, start: MessageId | None, inclusive: bool) -> None:
+        """:param inclusive: whether the message ``start`` is itself delivered"""
+        if start is not None and (start == MessageId.latest or start.ledger_id() < 0):
+            start = None
+        self._start = start
+        self.inclusive = inclusive
+
+    @property
+    def matters(self) -> bool:
+        """Whether :meth:`skips` may still return True."""
+        return self._start is not None
+
+    def skips(self, found: MessageId) -> bool:
+        """Whether a message or an entry is before the start; no check is needed for later ones."""
+        start = self._start
+        if start is None:
+            return False
+        if found.position != start.position:
+            if found.position < start.position:
+                return True
+            self._start = None
+            return False
+        if start.batch_index() < 0 or found.batch_index() < 0:
+            return not self.inclusive and start.batch_index() < 0
+        if self.inclusive:
+            return found.batch_index() < start.batch_index()
+        return found.batch_index() <= start.batch_index()
+
+    def is_before(self, last: MessageId) -> bool | None:
+        """Whether ``last`` is delivered with this start; None if the start is not a message."""
+        start = self._start
+        if start is None:
+            return None
+        if start.batch_index() < 0 and last.position == start.position:
+            return self.inclusive
+        return last >= start if self.inclusive else last > start

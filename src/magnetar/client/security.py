@@ -1,0 +1,146 @@
+"""How a client reaches brokers: service URLs, TLS, and credentials."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from magnetar.client.exceptions import (
+    ConnectError,
+    ErrorGettingAuthenticationData,
+    InvalidConfiguration,
+    InvalidUrl,
+    OperationNotSupported,
+    TlsFailed,
+)
+from magnetar.io.interfaces import ClientIo, ConnectingNetwork
+from magnetar.io.tls import ClientTls, TlsFiles
+from magnetar.security.client_authentication.authentication import Authentication, NoCredentials
+
+_PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
+_MAY_PASS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+AuthData = tuple[str, bytes]
+"""The name of an authentication method, and its data."""
+NO_AUTH_DATA: AuthData = ("", b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Service URLs: ``pulsar://host[:port][,host[:port]...]``; with TLS ``pulsar+ssl://``."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def parse_service_url(url: str) -> tuple[Address, ...]:
+    """Returns the brokers of a service URL; at least one.
+
+    :raises InvalidUrl: the text is neither a ``pulsar://`` nor a ``pulsar+ssl://`` URL
+    """
+    scheme, separator, rest = url.partition("://")
+    port = _PORTS.get(scheme)
+    if port is None or not separator:
+        raise InvalidUrl(f"{url!r} is not an address like pulsar://localhost:6650")
+    return tuple(_address(part, url, port) for part in rest.rstrip("/").split(","))
+
+
+def is_secured(url: str) -> bool:
+    """Whether a service URL is for TLS."""
+    return url.startswith("pulsar+ssl://")
+
+
+def _address(text: str, url: str, default_port: int) -> Address:
+    host, port = text, ""
+    if text.startswith("["):
+        host, bracket, after = text[1:].partition("]")
+        if not bracket or (after and not after.startswith(":")):
+            raise InvalidUrl(f"{url!r}: {text!r} must be host:port")
+        port = after[1:]
+    elif ":" in text:
+        host, _, port = text.rpartition(":")
+    if not host or "/" in text or not (port == "" or (port.isascii() and port.isdigit())):
+        raise InvalidUrl(f"{url!r}: {text!r} must be host:port")
+    number = int(port) if port else default_port
+    if not 0 < number < 65536:
+        raise InvalidUrl(f"{url!r}: {number} is not a port")
+    return Address(host, number)
+
+
+@dataclass(frozen=True, slots=True)
+class TlsOptions:
+    """Options with the names of the official client, except for the first, which also accepts a key store."""
+
+    files: TlsFiles
+    allow_insecure: bool
+    validate_hostname: bool
+
+
+def network_of(
+    io: ClientIo, service_url: str, options: TlsOptions, authentication: Authentication | None
+) -> ConnectingNetwork:
+    """Returns the network to brokers, with TLS if the service URL requires it.
+
+    :raises InvalidConfiguration: a certificate would not be used, or its key is missing
+    :raises OperationNotSupported: this network does not support TLS
+    """
+    shown = authentication.certificate if authentication is not None else None
+    if not is_secured(service_url):
+        if shown is not None:
+            raise InvalidConfiguration(
+                "authentication by a certificate needs TLS; use a pulsar+ssl:// address"
+            )
+        return io.network
+    files = options.files.showing(shown)
+    if bool(files.certificate) != bool(files.key):
+        raise InvalidConfiguration("a certificate and its key must be given together")
+    if io.secured is None:
+        raise OperationNotSupported("the network of this client does not support TLS")
+    return io.secured(
+        ClientTls(files, verify=not options.allow_insecure, verify_host=options.validate_hostname)
+    )
+
+
+def connect_failure(where: str, error: OSError) -> ConnectError:
+    """Returns the error of a failed connection attempt."""
+    if isinstance(error, ssl.SSLError) and not isinstance(error, _MAY_PASS):
+        return TlsFailed(f"no TLS with {where}: {_said(error)}")
+    return ConnectError(f"cannot connect to {where}: {error}")
+
+
+def lost_connection(error: Exception | None, *, ready: bool) -> ConnectError:
+    """Returns the error of a lost connection.
+
+    :param ready: the broker had answered CONNECT
+    """
+    if not ready and isinstance(error, ssl.SSLError) and not isinstance(error, _MAY_PASS):
+        # With TLS 1.3 a client learns only after its handshake that its certificate is not accepted.
+        return TlsFailed(f"the broker closed the TLS connection: {_said(error)}")
+    return ConnectError(f"the connection was lost{f': {error}' if error else ''}")
+
+
+def _said(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_message
+    return str(error.reason or error)
+
+
+def auth_data_source(io: ClientIo, authentication: Authentication) -> Callable[[], Awaitable[AuthData]]:
+    """Returns a function that returns new credentials.
+
+    The function raises ErrorGettingAuthenticationData if none are available.
+    """
+
+    async def get_auth_data() -> AuthData:
+        try:
+            if authentication.blocks:
+                return authentication.method, await io.apart(authentication.data)
+            return authentication.method, authentication.data()
+        except NoCredentials as error:
+            raise ErrorGettingAuthenticationData(str(error)) from None
+
+    return get_auth_data

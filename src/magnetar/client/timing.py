@@ -1,0 +1,159 @@
+"""Time in a client: delays between attempts, time limits, items that expire, and periodic checks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from typing import Any, Generic, TypeVar
+
+from magnetar.client.exceptions import PulsarException, Timeout
+from magnetar.io.interfaces import Cancellable, Loop, Randomness, Task
+from magnetar.io.waiting import finished, nobody_waits
+
+INITIAL_SECONDS = 0.1
+MAX_SECONDS = 60.0
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+log = logging.getLogger(__name__)
+
+
+class Backoff:
+    """A delay that doubles with each attempt, less a random part of up to a fifth, so that clients spread."""
+
+    __slots__ = ("_initial", "_max", "_next", "_randomness")
+
+    def __init__(
+        self, randomness: Randomness, initial: float = INITIAL_SECONDS, maximum: float = MAX_SECONDS
+    ) -> None:
+        """:param initial: seconds before the second attempt
+
+        :param maximum: the longest delay in seconds
+        """
+        self._randomness = randomness
+        self._initial = initial
+        self._max = maximum
+        self._next = initial
+
+    def next(self) -> float:
+        """Returns the seconds to wait now."""
+        delay = self._next
+        self._next = min(self._max, delay * 2)
+        return delay * (1 - self._randomness.fraction() / 5)
+
+    def reset(self) -> None:
+        """Starts again with the initial delay, after a success."""
+        self._next = self._initial
+
+
+async def within(loop: Loop, seconds: float, coroutine: Coroutine[Any, Any, T], what: str) -> T:
+    """Returns the result of ``coroutine``; after ``seconds`` it is cancelled.
+
+    :raises Timeout: the coroutine took longer; the text is ``what``
+    """
+    task = loop.create_task(coroutine)
+    # It may fail at the moment in which the caller is cancelled.
+    task.add_done_callback(nobody_waits)
+    timer = loop.call_later(seconds, task.cancel)
+    try:
+        await finished(loop, task)
+    finally:
+        timer.cancel()
+        if not task.done():
+            task.cancel()
+    if task.cancelled():
+        raise Timeout(f"{what}: no answer within {seconds:g} s")
+    result: T = task.result()
+    return result
+
+
+class Expiring(Generic[K]):
+    """Items in the order of their start; one timer for all, and none while it is empty."""
+
+    def __init__(self, loop: Loop, seconds: float, expired: Callable[[list[K]], object]) -> None:
+        """:param seconds: above 0
+
+        :param expired: called once with expired items
+        """
+        self._loop = loop
+        self._seconds = seconds
+        self._expired = expired
+        self._ends: dict[K, float] = {}
+        """The end of each item's time, in order."""
+        self._timer: Cancellable | None = None
+
+    def add(self, each: K) -> None:
+        """Starts the time of an item, or restarts it."""
+        self._ends.pop(each, None)
+        self._ends[each] = self._loop.time() + self._seconds
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._seconds, self._due)
+
+    def remove(self, each: K) -> None:
+        self._ends.pop(each, None)
+
+    def remove_where(self, is_one: Callable[[K], bool]) -> None:
+        for each in [each for each in self._ends if is_one(each)]:
+            del self._ends[each]
+
+    def _due(self) -> None:
+        self._timer = None
+        now = self._loop.time() + 0.0005
+        late: list[K] = []
+        for each, end in self._ends.items():
+            if end > now:
+                self._timer = self._loop.call_at(end, self._due)
+                break
+            late.append(each)
+        for each in late:
+            del self._ends[each]
+        if late:
+            self._expired(late)
+
+    def forget(self) -> None:
+        """Removes all items."""
+        self._ends.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class Looking:
+    """One check at a time; the interval starts at the end of the last one, whatever its outcome."""
+
+    def __init__(self, loop: Loop, name: str, seconds: float, look: Callable[[], Awaitable[None]]) -> None:
+        """:param name: of the checked topic or topics, for the log
+
+        :param seconds: between two checks; 0: no checks
+        """
+        self._loop = loop
+        self._name = name
+        self._seconds = seconds
+        self._look = look
+        self._timer: Cancellable | None = None
+        self._task: Task[None] | None = None
+        self._ended = False
+
+    def begin(self) -> None:
+        """Starts the interval before the next check."""
+        if self._seconds and not self._ended:
+            self._timer = self._loop.call_later(self._seconds, self._start)
+
+    def end(self) -> None:
+        """Stops, and cancels a check in progress."""
+        self._ended = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _start(self) -> None:
+        self._task = self._loop.create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            await self._look()
+        except PulsarException as error:
+            log.warning("%s: looking up topics failed; trying again later: %s", self._name, error)
+        finally:
+            self._task = None
+            self.begin()
