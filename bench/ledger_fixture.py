@@ -35,7 +35,7 @@ from magnetar.ledger.embedded.group import (
     gather,
 )
 from magnetar.ledger.embedded.identity import store_identity
-from magnetar.ledger.embedded.index import encode_index
+from magnetar.ledger.embedded.index import PartsBuilder, encode_index
 from magnetar.ledger.embedded.ledger_table import LedgerRow, encode_created
 from magnetar.ledger.embedded.segment_header import (
     REWRITTEN,
@@ -44,7 +44,6 @@ from magnetar.ledger.embedded.segment_header import (
     index_name,
     segment_name,
 )
-from magnetar.ledger.embedded.segment_parts import PartsBuilder
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.current_ledger import custom_metadata

@@ -17,14 +17,14 @@ from ledger_load import Load, Process, payload, until
 from magnetar.io.interfaces import ConnectingNetwork
 from magnetar.io.real.tls_network import Upgrade, UpgradingNetwork
 from magnetar.io.tls import ClientContext, ClientTls, TlsFiles
-from magnetar.ledger.bookkeeper import start_tls
+from magnetar.ledger.bookkeeper import authentication
 from magnetar.ledger.bookkeeper.authentication import AuthProvider, digest_auth_provider
 from magnetar.ledger.bookkeeper.placement import NotEnoughBookies
 from magnetar.ledger.bookkeeper.wire import VERSION_2, VERSION_3, Wire
 from magnetar.ledger.interface import Quorums
 from magnetar.protocol.digest_md5 import NameAndPassword
 
-UPGRADE = Upgrade(start_tls.QUESTION, start_tls.answer_bytes, start_tls.refused)
+UPGRADE = Upgrade(authentication.QUESTION, authentication.answer_bytes, authentication.refused)
 BROKER = NameAndPassword("broker", 'pässword with "quotes"')
 LOGINS = """
 Bookie {

@@ -18,8 +18,8 @@ from zookeeper_server import opened
 
 from magnetar.io.real import real_io
 from magnetar.ledger.bookkeeper.ledger_record import ledger_path
+from magnetar.ledger.bookkeeper.ledgers import LedgerIdUsed
 from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore, BookKeeperSettings
-from magnetar.ledger.bookkeeper.used_ids import LedgerIdUsed
 from magnetar.ledger.interface import Quorums
 from magnetar.metadata.resolving import ResolvingStore
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from magnetar.io.simulated import PowerLost, SimulatedDisk
-from magnetar.ledger.embedded.replacing import replace_file
+from magnetar.ledger.embedded.identity import replace_file
 
 
 def test_replaced_again_and_again_under_power_cuts() -> None:

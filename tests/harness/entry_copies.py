@@ -11,10 +11,10 @@ from bookkeeper_servers import BookKeeperServers
 from ledger_load import Process
 
 from magnetar.ledger.bookkeeper.bookies import Use
-from magnetar.ledger.bookkeeper.coverage import KNOWN
 from magnetar.ledger.bookkeeper.digests import Digest
 from magnetar.ledger.bookkeeper.frames import Status
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord
+from magnetar.ledger.bookkeeper.question import KNOWN
 from magnetar.ledger.interface import Quorums
 
 _AT_ONCE = 200

@@ -11,8 +11,7 @@ from typing import NamedTuple
 from magnetar.io.interfaces import Future, Loop
 from magnetar.io.slices import let_others
 from magnetar.io.waiting import fail, settle
-from magnetar.ledger.entry_run import EntryRun
-from magnetar.ledger.interface import LedgerError, LedgerReader, LedgerWriter
+from magnetar.ledger.interface import EntryRun, LedgerError, LedgerReader, LedgerWriter
 
 _READ_BYTES = 1 << 20
 _MOST_ON_WAY = 8 << 20

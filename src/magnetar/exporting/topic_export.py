@@ -38,7 +38,7 @@ from magnetar.exporting.stored_topics import (
     read_topic,
 )
 from magnetar.exporting.topic_policies import carry_policies, forget_policies
-from magnetar.ledger.bookkeeper import isolation
+from magnetar.ledger.bookkeeper import ledger_record
 from magnetar.ledger.interface import Quorums
 from magnetar.managed_ledger.current_ledger import custom_metadata
 from magnetar.managed_ledger.exports import ExportNote, ExportState, decode_note, encode_note, note_path
@@ -257,7 +257,7 @@ class TopicExport:
         reader = await self._source.ledgers.open(old, recover=True)
         custom = dict(reader.metadata.custom) or custom_metadata(topic)
         # The target's policies determine the bookies.
-        custom.pop(isolation.CUSTOM, None)
+        custom.pop(ledger_record.CUSTOM, None)
         try:
             writer = await noted.create(old, self._quorums, describe(custom), topic)
             last = reader.metadata.last_entry_id

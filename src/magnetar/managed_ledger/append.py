@@ -9,7 +9,7 @@ from math import inf
 from typing import Any, NamedTuple, Protocol
 
 from magnetar.invariants import must
-from magnetar.ledger.entry_run import EntryRun
+from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.position import Position
 
 

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from magnetar.invariants import must
-from magnetar.ledger.entry_run import EntryRun
-from magnetar.ledger.interface import LedgerError, NoSuchLedger
+from magnetar.ledger.interface import EntryRun, LedgerError, NoSuchLedger
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.cursor_storage import CursorStorage
 from magnetar.managed_ledger.entry_reader import GONE, EntryReader, LostData

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections import deque
 
 from magnetar.io.interfaces import Cancellable, Clock, Loop
-from magnetar.ledger.entry_run import EntryRun
+from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.settings import EntryCacheSettings
 

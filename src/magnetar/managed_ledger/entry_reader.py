@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from magnetar.ledger.entry_run import EntryRun
-from magnetar.ledger.interface import EntryLost, LedgerReader, LedgerStore, NoSuchEntry, NoSuchLedger
+from magnetar.ledger.interface import (
+    EntryLost,
+    EntryRun,
+    LedgerReader,
+    LedgerStore,
+    NoSuchEntry,
+    NoSuchLedger,
+)
 from magnetar.managed_ledger.entry_cache import LedgerCache
 from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.position import Position

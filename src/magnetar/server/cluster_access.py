@@ -16,13 +16,13 @@ from magnetar.config.zookeeper_client import KeyStore, SecureClient, ZooKeeperCl
 from magnetar.io.interfaces import ConnectingNetwork, Io
 from magnetar.io.real.tls_network import TlsClientNetwork, Upgrade, UpgradingNetwork
 from magnetar.io.tls import ClientContext, ClientTls, TlsFiles, TlsRefused, TlsRules
-from magnetar.ledger.bookkeeper import start_tls
+from magnetar.ledger.bookkeeper import authentication
 from magnetar.ledger.bookkeeper.authentication import AuthProvider, digest_auth_provider
 from magnetar.metadata.zookeeper.session import Outside, SessionSettings
 from magnetar.protocol.digest_md5 import NameAndPassword
 from magnetar.security.client_authentication.authentication import NoCredentials, path_of, read_text
 
-_UPGRADE = Upgrade(start_tls.QUESTION, start_tls.answer_bytes, start_tls.refused)
+_UPGRADE = Upgrade(authentication.QUESTION, authentication.answer_bytes, authentication.refused)
 _PLUGIN = "org.apache.bookkeeper.sasl.SASLClientProviderFactory"
 _SECTION_NAME = "saslJaasClientSectionName"
 _SECTION = "BookKeeper"

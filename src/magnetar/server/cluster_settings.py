@@ -13,7 +13,7 @@ from magnetar.ledger.bookkeeper.authentication import AuthProvider
 from magnetar.ledger.bookkeeper.bookie import BookieSettings
 from magnetar.ledger.bookkeeper.bookies import BookiesSettings
 from magnetar.ledger.bookkeeper.digests import DigestType
-from magnetar.ledger.bookkeeper.disk_space import DiskSpaceSettings
+from magnetar.ledger.bookkeeper.placement import DiskSpaceSettings
 from magnetar.ledger.bookkeeper.rack_placement import PlacementSettings
 from magnetar.ledger.bookkeeper.reader import ReadSettings
 from magnetar.ledger.bookkeeper.store import BookKeeperSettings

@@ -10,8 +10,7 @@ from magnetar.broker.topics.within import TopicWriter, read_on
 from magnetar.errors import MetadataFailure, PersistenceFailure, ServiceNotReady
 from magnetar.io.locks import Mutex
 from magnetar.io.waiting import finished, nobody_waits
-from magnetar.ledger.entry_run import EntryRun
-from magnetar.ledger.interface import LedgerError
+from magnetar.ledger.interface import EntryRun, LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.metadata.interface import MetadataError
 from magnetar.naming.heartbeats import heartbeat_namespaces

@@ -6,7 +6,7 @@ from array import array
 from itertools import count
 from random import Random
 
-from magnetar.ledger.bookkeeper.failures import MetadataFailed
+from magnetar.ledger.bookkeeper.ledger_record import MetadataFailed
 from magnetar.ledger.bookkeeper.placement import NotEnoughBookies
 from magnetar.ledger.interface import (
     LedgerError,

@@ -11,16 +11,13 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from magnetar.ledger.bookkeeper import writer as writer_module
-from magnetar.ledger.bookkeeper.add_run import AddEncoder, AddRun
-from magnetar.ledger.bookkeeper.adds import AddStream
+from magnetar.ledger.bookkeeper.adds import AddEncoder, AddRun, AddStream
 from magnetar.ledger.bookkeeper.digests import Body, Digest
 from magnetar.ledger.bookkeeper.frames import Flag
 from magnetar.ledger.bookkeeper.hot_adds import Stripe, confirmed_through
-from magnetar.ledger.bookkeeper.last_entries import LastEntries
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord
-from magnetar.ledger.bookkeeper.question import Question
-from magnetar.ledger.bookkeeper.recovery import RecoveryParts, _Recovery
-from magnetar.ledger.bookkeeper.recovery_adds import RecoveryAdds
+from magnetar.ledger.bookkeeper.question import LastEntries, Question
+from magnetar.ledger.bookkeeper.recovery import RecoveryAdds, RecoveryParts, _Recovery
 from magnetar.ledger.bookkeeper.writer import BookKeeperWriter
 from magnetar.ledger.interface import DataDamaged, Quorums
 from simulation.bookkeeper import faults, scenario, world

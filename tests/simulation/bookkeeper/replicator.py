@@ -16,8 +16,13 @@ from magnetar.ledger.bookkeeper.bookies import Use
 from magnetar.ledger.bookkeeper.digests import Digest, master_key
 from magnetar.ledger.bookkeeper.frames import Flag, Status
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord, Segment
-from magnetar.ledger.bookkeeper.question import Question, RequestContext, StoredEntry, all_answered
-from magnetar.ledger.bookkeeper.reading_memory import ReadingMemory
+from magnetar.ledger.bookkeeper.question import (
+    Question,
+    ReadingMemory,
+    RequestContext,
+    StoredEntry,
+    all_answered,
+)
 from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore
 from magnetar.ledger.interface import LedgerError, LedgerState
 from magnetar.metadata.interface import BadVersion

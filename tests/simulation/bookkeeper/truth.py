@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from simulated_bookkeeper import ROOT, SimulatedServers
 
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord, decoded, ledger_path
-from magnetar.ledger.entry_run import EntryRun
+from magnetar.ledger.interface import EntryRun
 from simulation.trace import Violation
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from magnetar.broker.consumers.consumer import entry_bytes
-from magnetar.ledger.entry_run import EntryRun
+from magnetar.ledger.interface import EntryRun
 from magnetar.protocol.hot_codec import encode_messages
 
 

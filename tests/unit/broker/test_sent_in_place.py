@@ -10,7 +10,7 @@ import pytest
 
 from magnetar.broker.consumers.consumer import Consumer, goes_in_place
 from magnetar.io.interfaces import LARGE_PIECE, Buffer
-from magnetar.ledger.entry_run import EntryRun
+from magnetar.ledger.interface import EntryRun
 from magnetar.protocol.hot_codec import encode_chosen, encode_messages
 
 LARGE = 2 * LARGE_PIECE

@@ -10,7 +10,7 @@ from lived import Lived
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.topics.within import TopicWriter, read_on
 from magnetar.errors import ServiceNotReady, TopicTerminated
-from magnetar.ledger.entry_run import EntryRun
+from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.position import EARLIEST, Position
 from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata

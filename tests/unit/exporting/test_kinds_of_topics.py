@@ -9,7 +9,7 @@ from exporting_world import World, entry, publish
 
 from magnetar.exporting.export import Selection
 from magnetar.exporting.stored_topics import read_cursors
-from magnetar.ledger.bookkeeper.isolation import CUSTOM
+from magnetar.ledger.bookkeeper.ledger_record import CUSTOM
 from magnetar.ledger.interface import LedgerStore, LedgerWriter, Quorums
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.managed_ledger.records import LedgerSizes

@@ -13,9 +13,9 @@ from certificates import Authority
 
 from magnetar.io.real.tls_network import Upgrade, UpgradingNetwork
 from magnetar.io.tls import ClientContext, ClientTls, TlsFiles, TlsRules, server_context
-from magnetar.ledger.bookkeeper import start_tls
+from magnetar.ledger.bookkeeper import authentication
 
-UPGRADE = Upgrade(start_tls.QUESTION, start_tls.answer_bytes, start_tls.refused)
+UPGRADE = Upgrade(authentication.QUESTION, authentication.answer_bytes, authentication.refused)
 HEADER = bytes.fromhex("0a06080310091801")
 
 
@@ -47,7 +47,7 @@ class Server:
         self._pieces = pieces
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.asked = await reader.readexactly(len(start_tls.QUESTION))
+        self.asked = await reader.readexactly(len(authentication.QUESTION))
         for piece in self._pieces:
             await asyncio.sleep(0.01)
             writer.write(piece)
@@ -90,7 +90,7 @@ def connected(
 @pytest.mark.parametrize("pieces", [[GOOD], [GOOD[:2], GOOD[2:5], GOOD[5:]]])
 def test_what_follows_the_answer_is_encrypted(authority: Authority, pieces: list[bytes]) -> None:
     def check(server: Server, transport: Any, client: Client) -> None:
-        assert server.asked == start_tls.QUESTION == framed(HEADER + bytes.fromhex("d20600"))
+        assert server.asked == authentication.QUESTION == framed(HEADER + bytes.fromhex("d20600"))
         assert client.received == b"hello"
         assert transport.get_extra_info("ssl_object") is not None
 

@@ -12,9 +12,8 @@ from writing_world import REQUEST_SECONDS, World, add, payload
 from magnetar.ledger.bookkeeper.bookie import BookieSettings
 from magnetar.ledger.bookkeeper.bookies import BookiesSettings
 from magnetar.ledger.bookkeeper.digests import Digest, DigestType
-from magnetar.ledger.bookkeeper.failures import MetadataFailed
 from magnetar.ledger.bookkeeper.frames import MAX_FRAME_BYTES, Status
-from magnetar.ledger.bookkeeper.ledger_record import Segment
+from magnetar.ledger.bookkeeper.ledger_record import MetadataFailed, Segment
 from magnetar.ledger.bookkeeper.placement import NotEnoughBookies
 from magnetar.ledger.bookkeeper.store import BookKeeperSettings
 from magnetar.ledger.interface import (

@@ -9,7 +9,7 @@ from simulated_bookkeeper import SimulatedServers, open_bookkeeper_store
 from world import SMALL, Listener, World
 
 from magnetar.io.wheel import TimerWheel
-from magnetar.ledger.bookkeeper.failures import BookiesUnavailable
+from magnetar.ledger.bookkeeper.ledger_record import BookiesUnavailable
 from magnetar.ledger.interface import EntryLost, NoSuchLedger
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.factory import ManagedLedgerFactory

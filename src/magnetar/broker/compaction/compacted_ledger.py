@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from magnetar.broker.compaction.latest_messages import Copied
 from magnetar.io.interfaces import Future, Loop, Task
 from magnetar.io.waiting import fail, outcome, settle
-from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import (
     DataDamaged,
+    EntryRun,
     LedgerError,
     LedgerReader,
     LedgerStore,

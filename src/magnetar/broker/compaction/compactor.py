@@ -17,8 +17,7 @@ from magnetar.io.interfaces import Io, ProcessFailed
 from magnetar.io.locks import Mutex
 from magnetar.io.waiting import finished, nobody_waits
 from magnetar.lazy_dataclass import dataclass
-from magnetar.ledger.entry_run import EntryRun
-from magnetar.ledger.interface import LedgerReader, LedgerStore, Quorums
+from magnetar.ledger.interface import EntryRun, LedgerReader, LedgerStore, Quorums
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import Position

@@ -7,8 +7,7 @@ from typing import Protocol
 
 from magnetar.broker.compaction.compacted_ledger import CompactedLedger
 from magnetar.broker.compaction.topic_compaction import TopicCompaction
-from magnetar.ledger.entry_run import EntryRun
-from magnetar.ledger.interface import NoSuchLedger
+from magnetar.ledger.interface import EntryRun, NoSuchLedger
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.entry_reader import bound_run, slice_run
 from magnetar.managed_ledger.ledger_list import LedgerList

@@ -13,7 +13,7 @@ from magnetar.broker.flow.outgoing import Outgoing
 from magnetar.broker.flow.rates import Rate
 from magnetar.invariants import must
 from magnetar.io.interfaces import LARGE_PIECE, Buffer
-from magnetar.ledger.entry_run import EntryRun
+from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.hot_ranges import same_ledger_until
 from magnetar.managed_ledger.records import words_from_bits
 from magnetar.protocol.hot_codec import (

@@ -19,7 +19,7 @@ from magnetar.broker.consumers.key_ranges import (
     ranges_of,
 )
 from magnetar.errors import ConsumerBusy
-from magnetar.ledger.entry_run import EntryRun
+from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import KeyRouting, holder_of
 from magnetar.protocol.hot_keys import RING_SLOTS

@@ -24,8 +24,7 @@ from magnetar.broker.delays.runs import (
 )
 from magnetar.io.interfaces import Task
 from magnetar.io.slices import Slice, let_others, next_turn
-from magnetar.ledger.entry_run import EntryRun
-from magnetar.ledger.interface import DataDamaged, LedgerError, NoSuchEntry, NoSuchLedger
+from magnetar.ledger.interface import DataDamaged, EntryRun, LedgerError, NoSuchEntry, NoSuchLedger
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.owned_record import perhaps_written

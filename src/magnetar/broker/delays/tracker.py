@@ -14,8 +14,7 @@ from magnetar.io.slices import each
 from magnetar.io.waiting import finished
 from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
-from magnetar.ledger.entry_run import EntryRun
-from magnetar.ledger.interface import LedgerError
+from magnetar.ledger.interface import EntryRun, LedgerError
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.hot_ranges import BLOCK_ENTRIES, EntryRanges

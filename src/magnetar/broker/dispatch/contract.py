@@ -16,7 +16,7 @@ from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.io.interfaces import Clock, Loop
 from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
-from magnetar.ledger.entry_run import EntryRun
+from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import Position

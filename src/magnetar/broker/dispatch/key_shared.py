@@ -34,7 +34,7 @@ from magnetar.broker.dispatch.waiting import (
     lack_of_all,
 )
 from magnetar.broker.flow.loop_budget import LOOK_PRICE
-from magnetar.ledger.entry_run import EntryRun
+from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import (
     CHUNKED,

@@ -11,8 +11,7 @@ from magnetar.broker.delays.tracker import DelayTracker
 from magnetar.broker.dispatch.contract import AnyConsumer, DispatchedSubscription, Replay
 from magnetar.broker.dispatch.waiting import AT_END, DELAYED, FILTER, READING, Reason, Waiting
 from magnetar.io.interfaces import Task
-from magnetar.ledger.entry_run import EntryRun
-from magnetar.ledger.interface import LedgerError
+from magnetar.ledger.interface import EntryRun, LedgerError
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import deliver_at, key_hash
 

@@ -33,8 +33,7 @@ from magnetar.broker.dispatch.waiting import (
 from magnetar.broker.flow.loop_budget import FILTER_PRICE, READ_PRICE
 from magnetar.invariants import must
 from magnetar.io.interfaces import Cancellable
-from magnetar.ledger.entry_run import EntryRun
-from magnetar.ledger.interface import LedgerError, NoSuchLedger
+from magnetar.ledger.interface import EntryRun, LedgerError, NoSuchLedger
 from magnetar.managed_ledger.entry_cache import lasting_run
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import Position

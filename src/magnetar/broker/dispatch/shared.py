@@ -16,7 +16,7 @@ from magnetar.broker.dispatch.replay import ReplayPositions
 from magnetar.broker.dispatch.waiting import DELAYED, NOBODY_READY, RATE_LIMIT, TURN, Reason, lack_of_all
 from magnetar.broker.flow.loop_budget import LOOK_PRICE
 from magnetar.invariants import must
-from magnetar.ledger.entry_run import EntryRun
+from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.hot_codec import CHUNKED, MARKED, batch_sizes

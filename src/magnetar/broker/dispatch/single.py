@@ -39,8 +39,7 @@ from magnetar.broker.dispatch.waiting import (
 from magnetar.broker.flow.loop_budget import FILTER_PRICE, LOOK_PRICE, READ_PRICE
 from magnetar.invariants import must
 from magnetar.io.interfaces import Cancellable, Task
-from magnetar.ledger.entry_run import EntryRun
-from magnetar.ledger.interface import LedgerError
+from magnetar.ledger.interface import EntryRun, LedgerError
 from magnetar.managed_ledger.entry_cache import lasting_run
 from magnetar.managed_ledger.entry_reader import slice_run
 from magnetar.managed_ledger.errors import ManagedLedgerError

@@ -16,7 +16,7 @@ from magnetar.broker.policies.values import DispatchRate
 from magnetar.invariants import must
 from magnetar.io.interfaces import Cancellable, Clock
 from magnetar.io.wheel import TimerWheel
-from magnetar.ledger.entry_run import EntryRun
+from magnetar.ledger.interface import EntryRun
 
 _STEP_SECONDS = 0.005
 """Tokens are added at most this often: those of the time in which a run is sent go to the next run."""

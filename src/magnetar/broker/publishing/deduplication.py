@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Iterable, Mapping
 
 from magnetar.lazy_dataclass import dataclass
-from magnetar.ledger.entry_run import EntryRun
+from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import Position

@@ -19,8 +19,7 @@ from magnetar.client.connection import Connection
 from magnetar.client.timing import Backoff
 from magnetar.io.interfaces import Cancellable
 from magnetar.io.waiting import sleep
-from magnetar.ledger.entry_run import EntryRun
-from magnetar.ledger.interface import LedgerError
+from magnetar.ledger.interface import EntryRun, LedgerError
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.entry_cache import lasting_run
 from magnetar.managed_ledger.errors import ManagedLedgerError

@@ -14,8 +14,7 @@ from magnetar.broker.upkeep.backlog_quotas import backlog_bytes
 from magnetar.io.interfaces import Io
 from magnetar.io.slices import let_others
 from magnetar.lazy_dataclass import dataclass
-from magnetar.ledger.entry_run import EntryRun
-from magnetar.ledger.interface import NoSuchLedger
+from magnetar.ledger.interface import EntryRun, NoSuchLedger
 from magnetar.managed_ledger.position import Position, format_position
 from magnetar.protocol.hot_codec import batch_sizes
 

@@ -23,7 +23,7 @@ from magnetar.broker.subscriptions.cursor_kinds import COMPACTION
 from magnetar.errors import ServiceNotReady
 from magnetar.invariants import must
 from magnetar.io.interfaces import Cancellable
-from magnetar.ledger.entry_run import EntryRun
+from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
 from magnetar.protocol.hot_codec import AckRun

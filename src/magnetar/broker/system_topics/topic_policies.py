@@ -19,7 +19,7 @@ from magnetar.broker.topics.within import TopicWriter, read_on
 from magnetar.errors import TopicNotFound
 from magnetar.io.interfaces import Io, Task
 from magnetar.io.locks import Mutex
-from magnetar.ledger.entry_run import EntryRun
+from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.position import EARLIEST, Position
 from magnetar.managed_ledger.records import ROOT
 from magnetar.metadata.cache import MetadataCache

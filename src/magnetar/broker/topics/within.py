@@ -19,7 +19,7 @@ from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import BrokerError, EncryptionRequired, ServiceNotReady, TopicTerminated
 from magnetar.io.interfaces import Future
 from magnetar.io.waiting import fail, settle
-from magnetar.ledger.entry_run import EntryRun
+from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.position import Position
 from magnetar.security.principal import Principal
 

@@ -1,8 +1,4 @@
-"""Authentication to a bookie: the first messages of a connection, before any request.
-
-Client and bookie exchange AUTH messages, in the connection's version of the protocol, until both accept. A
-bookie that rejects a client stops answering.
-"""
+"""The first messages of a connection to a bookie: TLS and authentication, before any request."""
 
 from __future__ import annotations
 
@@ -28,10 +24,16 @@ plugin for which a certificate alone does not suffice, and which still waits for
 _MAX_BYTES = 1 << 16
 _NOBODY_ASKS = "AuthDisabledPlugin"
 """The plugin name in answers of bookies without authentication."""
-
 _SASL = "sasl"
 _SERVICE = "bookkeeper/bookkeeper"
 _NONCE_BYTES = 16
+_MAX_ANSWER_BYTES = 1024
+# A Request with its header (version 3, operation 9, number 1) and an empty startTLSRequest.
+_REQUEST = b"\x0a\x06\x08\x03\x10\x09\x18\x01" + b"\xd2\x06\x00"
+QUESTION = _LENGTH.pack(len(_REQUEST)) + _REQUEST
+_HEADER_TAG = 0x0A
+_GOOD = b"\x10\x00"
+"""The field behind the header of a Response: its status, EOK."""
 
 
 class NotAuthenticated(OSError):
@@ -261,3 +263,22 @@ class _Authenticating:
     def resume_writing(self) -> None:
         if self._over:
             self._link.resume_writing()
+
+
+def answer_bytes(begun: bytes) -> int:
+    """Returns the length of the answer with that beginning."""
+    if len(begun) < _LENGTH.size:
+        return _LENGTH.size
+    (length,) = _LENGTH.unpack_from(begun)
+    # A longer answer is not valid; its first bytes show that.
+    return int(_LENGTH.size + min(length, _MAX_ANSWER_BYTES))
+
+
+def refused(answer: bytes) -> str:
+    """Returns why there is no TLS; empty if there is."""
+    body = answer[_LENGTH.size :]
+    (length,) = _LENGTH.unpack_from(answer)
+    if length != len(body) or len(body) < 4 or body[0] != _HEADER_TAG or body[1] > len(body) - 4:
+        return "its answer is not that of a bookie"
+    status = body[2 + body[1] :]
+    return "" if status[:2] == _GOOD else "it does not support TLS"

@@ -7,7 +7,8 @@ and ``LedgerMetadataSerDe``). Version 2, which is text, can be read; unknown fie
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import NamedTuple
 
@@ -15,15 +16,13 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 from magnetar.lazy_dataclass import dataclass
-from magnetar.ledger.bookkeeper import isolation
 from magnetar.ledger.bookkeeper import records_pb2 as pb
 from magnetar.ledger.bookkeeper.digests import DigestType
-from magnetar.ledger.interface import DataDamaged, LedgerState, Quorums
+from magnetar.ledger.interface import DataDamaged, Groups, LedgerError, LedgerState, Quorums
 
 _NO_END = (1 << 63) - 1
 _LINE = b"BookieMetadataFormatVersion\t"
 _MAX_LINE = 64
-
 _STATES = {
     pb.LedgerMetadataFormat.OPEN: LedgerState.OPEN,
     pb.LedgerMetadataFormat.IN_RECOVERY: LedgerState.IN_RECOVERY,
@@ -37,6 +36,10 @@ _DIGESTS = {
     pb.LedgerMetadataFormat.DUMMY: DigestType.DUMMY,
 }
 _DIGEST_NUMBERS = {digest: number for number, digest in _DIGESTS.items()}
+CUSTOM = "EnsemblePlacementPolicyConfig"
+"""The name in a ledger's custom metadata."""
+_POLICY = "org.apache.pulsar.bookie.rackawareness.IsolatedBookieEnsemblePlacementPolicy"
+_FIRST, _FURTHER = "isolationBookieGroups", "secondaryIsolationBookieGroups"
 
 
 class Segment(NamedTuple):
@@ -93,7 +96,7 @@ class LedgerRecord:
 
         :raises DataDamaged: the isolation groups cannot be read
         """
-        return replace(self.quorums, groups=isolation.read(self.custom))
+        return replace(self.quorums, groups=read(self.custom))
 
     def closed(self, last_entry_id: int, length: int) -> LedgerRecord:
         return replace(self, state=LedgerState.CLOSED, last_entry_id=last_entry_id, length=length, token=0)
@@ -243,3 +246,66 @@ def ledger_id_of(path: str) -> int | None:
         return None
     found = int(digits)
     return found if found < 1 << 63 and path in (ledger_path(found), long_ledger_path(found)) else None
+
+
+class BookiesUnavailable(LedgerError):
+    """Too few of the bookies with the requested entries answered; lists the outcome of each request."""
+
+
+class WrongPassword(LedgerError):
+    """The ledger was created with another password (``managedLedgerPassword``)."""
+
+
+class MetadataFailed(LedgerError):
+    """The metadata of ledgers cannot be read or written; the operation may have happened."""
+
+
+def merged(ledger_id: int, ours: LedgerRecord, theirs: LedgerRecord) -> LedgerRecord:
+    """Merges a change by AutoRecovery, which copies entries of lost bookies to others and records that in
+    segments to which nothing is added any more.
+
+    :param ours: as this writer knows the record
+    :param theirs: of an open ledger
+    :raises LedgerError: the records differ in other ways
+    """
+    starts = [segment.first_entry_id for segment in ours.segments]
+    elsewhere = (
+        [segment.first_entry_id for segment in theirs.segments] != starts
+        or theirs.segments[-1] != ours.segments[-1]
+        or replace(theirs, segments=ours.segments, token=ours.token) != ours
+    )
+    if elsewhere:
+        raise LedgerError(f"the metadata of ledger {ledger_id} was changed by another process: {theirs}")
+    return theirs
+
+
+def written(groups: Groups) -> bytes:
+    properties = {_FIRST: _text(groups.first)}
+    if groups.further:
+        properties[_FURTHER] = _text(groups.further)
+    config = {"policyClass": _POLICY, "properties": properties}
+    return json.dumps(config, indent=2, separators=(",", " : ")).encode()
+
+
+def read(custom: Mapping[str, bytes]) -> Groups | None:
+    """Returns None if any bookie may have the ledger.
+
+    :raises DataDamaged: the value is not in Pulsar's form
+    """
+    value = custom.get(CUSTOM)
+    if value is None:
+        return None
+    try:
+        properties = json.loads(value)["properties"]
+        first, further = (_names(properties.get(name) or "") for name in (_FIRST, _FURTHER))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise DataDamaged(f"{CUSTOM} of a ledger's metadata is {value[:200]!r}") from error
+    return Groups(first, further) if first else None
+
+
+def _text(names: Iterable[str]) -> str:
+    return ",".join(sorted(names))
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(filter(None, map(str.strip, text.split(","))))

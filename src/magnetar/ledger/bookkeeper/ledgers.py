@@ -7,15 +7,18 @@ come from.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from magnetar.io.interfaces import Loop
-from magnetar.io.waiting import InProgress
-from magnetar.ledger.bookkeeper.failures import MetadataFailed
+from magnetar.io.waiting import InProgress, outcome, settle
+from magnetar.ledger.bookkeeper.bookie import Bookie
+from magnetar.ledger.bookkeeper.frames import Status
 from magnetar.ledger.bookkeeper.ledger_record import (
     LedgerRecord,
+    MetadataFailed,
     decoded,
     encoded,
     ledger_id_of,
@@ -35,9 +38,7 @@ from magnetar.metadata.interface import (
 from magnetar.metadata.passing_on import PassingOnStore
 
 T = TypeVar("T")
-
 log = logging.getLogger(__name__)
-
 _LAYOUTS: dict[str, Callable[[int], str]] = {
     "org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1": ledger_path,
     "org.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory:1": long_ledger_path,
@@ -49,6 +50,10 @@ _HALF = (1 << 31) - 1
 """The last number of a ZooKeeper counter; a client that gets it continues with another counter."""
 _TRIES = 20
 """How often an id may be in use already, or a counter be full."""
+_LAST = -1
+_SECONDS = 2.0
+"""A bookie without an answer after this time is skipped."""
+_HAVE_IT = frozenset((Status.OK, Status.NO_ENTRY))
 
 
 class UnknownLayout(LedgerError):
@@ -244,3 +249,47 @@ class _FailingStore(PassingOnStore):
 
 def _high_path(long_ids: str, high: int) -> str:
     return f"{long_ids}/HOB-{high:010d}"
+
+
+class LedgerIdUsed(LedgerError):
+    """ZooKeeper assigned an id that it had assigned before.
+
+    ZooKeeper counts the ids. If its data is lost or restored from an old copy, it continues from the end of
+    the copy. Bookies may still have entries under the next ids, and would store new ones beside them.
+    """
+
+
+async def holders_of(
+    loop: Loop, ledger_id: int, bookies: Iterable[str], bookie: Callable[[str], Bookie]
+) -> list[str]:
+    """Returns the bookies that have entries of a ledger, or where it was fenced.
+
+    :param bookies: ids of the bookies to ask
+    :param bookie: returns the connection to a bookie
+    """
+    waiting = set(bookies)
+    found: list[str] = []
+    answered = loop.create_future()
+
+    def told(bookie_id: str, status: int, _bodies: list[bytes]) -> None:
+        waiting.discard(bookie_id)
+        if status in _HAVE_IT:
+            found.append(bookie_id)
+        if not waiting:
+            settle(answered)
+
+    for bookie_id in sorted(waiting):
+        bookie(bookie_id).read(ledger_id, _LAST, partial(told, bookie_id))
+    timer = loop.call_later(_SECONDS, settle, answered)
+    if waiting:
+        await outcome(loop, answered)
+    timer.cancel()
+    return sorted(found)
+
+
+def used_before(ledger_id: int, bookies: Iterable[str]) -> LedgerIdUsed:
+    return LedgerIdUsed(
+        f"ZooKeeper gives out ledger id {ledger_id}, of which {', '.join(bookies)} already has entries: "
+        "the metadata in ZooKeeper are older than the data of the bookies. Stop brokers and bookies, and "
+        "restore the newest copy of ZooKeeper's data. Bookies delete entries of ledgers that it does not know"
+    )

@@ -1,4 +1,4 @@
-"""Reads of entries, from one bookie after the other until one has them."""
+"""Reads of entries from one bookie after the other, the last entries, and what reads learn about bookies."""
 
 from __future__ import annotations
 
@@ -6,19 +6,29 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from magnetar.io.interfaces import Cancellable, Loop
+from magnetar.io.interfaces import Cancellable, Clock, Loop
 from magnetar.io.waiting import outcome, settle
 from magnetar.ledger.bookkeeper.bookie import Bookie
-from magnetar.ledger.bookkeeper.coverage import MISSING
 from magnetar.ledger.bookkeeper.digests import Body, Digest
 from magnetar.ledger.bookkeeper.frames import Flag, Status, status_name
-from magnetar.ledger.bookkeeper.reading_memory import ReadingMemory
-from magnetar.ledger.interface import DataDamaged
+from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord
+from magnetar.ledger.bookkeeper.wire import Operation, read_lac_request
+from magnetar.ledger.interface import DataDamaged, Quorums
 
 BATCH_OVERHEAD = 36
 """Bytes that a bookie counts for an answer to a batch read, whatever it contains…"""
 BATCH_ENTRY_OVERHEAD = 4
 """… and for each entry's body."""
+KNOWN = (Status.OK, Status.NO_ENTRY, Status.NO_LEDGER)
+"""Conclusive answers to a fencing read. After any other, it is open what the bookie has, and whether it
+accepts more."""
+MISSING = (Status.NO_ENTRY, Status.NO_LEDGER)
+_LAST = -1
+_LAST_SECONDS = 10.0
+"""For this time, a bookie that did not answer is asked last."""
+_SINGLES_SECONDS = 60.0
+"""For this time, a bookie that may have closed its connection because of a batch read gets single reads."""
+_UNKNOWN = (Status.LOST, Status.BAD_REQUEST, Status.BAD_VERSION)
 
 
 class StoredEntry(NamedTuple):
@@ -169,3 +179,155 @@ async def all_answered(loop: Loop, questions: Sequence[Question]) -> None:
         question.ask(ended)
     if questions:
         await outcome(loop, waiter)
+
+
+class Coverage:
+    """The answers of one ensemble. A write set is covered when fewer than an ack quorum of its bookies are
+    unanswered: then nothing can be acknowledged without a bookie that answered.
+    """
+
+    def __init__(self, quorums: Quorums) -> None:
+        self._quorums = quorums
+        self._unanswered = set(range(quorums.ensemble))
+
+    def answered(self, index: int) -> None:
+        self._unanswered.discard(index)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every write set is covered."""
+        size = self._quorums.ensemble
+        return all(self._unanswered_of(first) < self._quorums.ack for first in range(size))
+
+    def _unanswered_of(self, first: int) -> int:
+        quorums = self._quorums
+        write_set = ((first + step) % quorums.ensemble for step in range(quorums.write))
+        return sum(index in self._unanswered for index in write_set)
+
+
+class LastEntries:
+    """Reads the last entry from each bookie of the last segment; with ``Flag.FENCE`` this fences
+    the bookies.
+
+    Each entry carries the last-add-confirmed at its sending. A writer may also report it separately when no
+    further entry follows (``bookkeeperExplicitLacIntervalInMills``).
+    """
+
+    def __init__(self, asking: RequestContext, record: LedgerRecord) -> None:
+        segment = record.segments[-1]
+        self.confirmed = segment.first_entry_id - 1
+        """All entries up to this one had their ack quorum: a new segment starts behind the last confirmed
+        entry."""
+        self.confirmed_length: int | None = None
+        """Bytes of all entries up to that one, if it is the last entry of a bookie."""
+        self.highest = self.confirmed
+        """The last entry that any of them has."""
+        self.last_of: dict[str, int] = {}
+        """The last entry of each bookie that has any."""
+        self.answers: dict[str, int] = {}
+        self._asking = asking
+        self._ensemble = segment.ensemble
+        self._coverage = Coverage(record.quorums)
+        self._settled = asking.loop.create_future()
+        self._lengths: dict[int, int] = {}
+
+    @property
+    def covered(self) -> bool:
+        """Whether enough bookies answered that every acknowledged entry is known to one of them."""
+        return self._coverage.complete
+
+    def story(self) -> str:
+        """Returns the outcome of each request, for an error."""
+        return ", ".join(f"{bookie}: {status_name(status)}" for bookie, status in self.answers.items())
+
+    async def ask(self) -> None:
+        """Returns when enough bookies have answered, or no more answers can come; later answers count as
+        well."""
+        asking = self._asking
+        for index, bookie_id in enumerate(self._ensemble):
+            told = partial(self._told, index, bookie_id)
+            bookie = asking.bookie(bookie_id)
+            if bookie.wire.numbered and not asking.flags:
+                request = partial(read_lac_request, ledger_id=asking.ledger_id)
+                bookie.ask(Operation.READ_LAC, request, told)
+            else:
+                bookie.read(asking.ledger_id, _LAST, told, asking.flags, asking.key)
+        await outcome(asking.loop, self._settled)
+        self.confirmed_length = self._lengths.get(self.confirmed)
+
+    def _told(self, index: int, bookie_id: str, status: int, bodies: list[bytes]) -> None:
+        self.answers[bookie_id] = status
+        self._asking.memory.told(bookie_id, status, batch=False)
+        if status in KNOWN:
+            # A damaged entry does not show what was confirmed. But its bookie is fenced, and will be asked
+            # for each entry.
+            self._coverage.answered(index)
+        if status == Status.OK:
+            *apart, last = bodies
+            for body in filter(None, apart):
+                self._take_told(body)
+            if last:
+                self._take(bookie_id, last)
+        if self.covered or len(self.answers) == len(self._ensemble):
+            settle(self._settled)
+
+    def _take_told(self, body: bytes) -> None:
+        try:
+            confirmed = self._asking.digest.check_told(self._asking.ledger_id, body)
+        except DataDamaged:
+            return
+        self.confirmed = max(self.confirmed, confirmed)
+
+    def _take(self, bookie_id: str, data: bytes) -> None:
+        try:
+            said = self._asking.digest.check(self._asking.ledger_id, _LAST, data)
+        except DataDamaged:
+            return
+        self.last_of[bookie_id] = said.entry_id
+        self._lengths[said.entry_id] = said.length
+        self.confirmed = max(self.confirmed, said.last_add_confirmed)
+        self.highest = max(self.highest, said.entry_id)
+
+
+class ReadingMemory:
+    """Shared by all readers of a store.
+
+    A bookie before 4.17 closes the connection at a batch read. But any bookie that stops closes it as well: a
+    bookie that did so twice, and never answered a batch read, counts as old.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last_until: dict[str, float] = {}
+        self._knows_batches: set[str] = set()
+        self._singles_until: dict[str, float] = {}
+        self._old: set[str] = set()
+
+    def in_order(self, bookies: Sequence[str]) -> list[str]:
+        """Returns the bookies in the order of reading: those that recently did not answer come last."""
+        if not self._last_until:
+            return list(bookies)
+        now = self._clock.monotonic()
+        return sorted(bookies, key=lambda bookie: self._last_until.get(bookie, now) > now)
+
+    def takes_batches(self, bookie: str) -> bool:
+        if bookie in self._knows_batches:
+            return True
+        until = self._singles_until.get(bookie, 0.0)
+        return bookie not in self._old and until <= self._clock.monotonic()
+
+    def told(self, bookie: str, status: int, *, batch: bool) -> None:
+        """Records the outcome of a request."""
+        now = self._clock.monotonic()
+        if status in (Status.LOST, Status.TIMED_OUT):
+            self._last_until[bookie] = now + _LAST_SECONDS
+        else:
+            self._last_until.pop(bookie, None)
+        if not batch:
+            return
+        if status == Status.OK:
+            self._knows_batches.add(bookie)
+        elif status in _UNKNOWN and bookie not in self._knows_batches:
+            if status != Status.LOST or 0 < self._singles_until.get(bookie, 0.0) <= now:
+                self._old.add(bookie)
+            self._singles_until[bookie] = now + _SINGLES_SECONDS

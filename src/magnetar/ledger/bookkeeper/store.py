@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
-from magnetar.io.interfaces import ConnectingNetwork, Io, Task
+from magnetar.io.interfaces import Cancellable, ConnectingNetwork, Io, Loop, Task
 from magnetar.io.waiting import InProgress, outcome, together
-from magnetar.ledger.bookkeeper import isolation
+from magnetar.ledger.bookkeeper import ledger_record
 from magnetar.ledger.bookkeeper.bookie import Bookie
 from magnetar.ledger.bookkeeper.bookies import Bookies, BookiesSettings, Use
-from magnetar.ledger.bookkeeper.digests import DigestType
-from magnetar.ledger.bookkeeper.disk_space import DiskSpaces, DiskSpaceSettings
-from magnetar.ledger.bookkeeper.explicit_lac import ExplicitLac
-from magnetar.ledger.bookkeeper.failures import MetadataFailed
-from magnetar.ledger.bookkeeper.frames import Flag
-from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord, Segment
-from magnetar.ledger.bookkeeper.ledgers import LedgerRecords
-from magnetar.ledger.bookkeeper.opening import LedgerOpening, OpeningParts
-from magnetar.ledger.bookkeeper.placement import Placement, RandomPlacement, Weights, alike
+from magnetar.ledger.bookkeeper.digests import Digest, DigestType, master_key
+from magnetar.ledger.bookkeeper.frames import Flag, Status
+from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord, MetadataFailed, Segment
+from magnetar.ledger.bookkeeper.ledgers import LedgerRecords, holders_of, used_before
+from magnetar.ledger.bookkeeper.placement import (
+    DiskSpaces,
+    DiskSpaceSettings,
+    Placement,
+    RandomPlacement,
+    Weights,
+    alike,
+)
 from magnetar.ledger.bookkeeper.rack_placement import PlacementSettings, RackPlacement
 from magnetar.ledger.bookkeeper.racks import RackTable
-from magnetar.ledger.bookkeeper.reader import ReadSettings
-from magnetar.ledger.bookkeeper.used_ids import holders_of, used_before
+from magnetar.ledger.bookkeeper.reader import LedgerOpening, OpeningParts, ReadSettings
+from magnetar.ledger.bookkeeper.wire import Operation, write_lac_request
 from magnetar.ledger.bookkeeper.writer import BookKeeperWriter, WriterCounts, WriterParts
 from magnetar.ledger.interface import (
     LedgerReader,
@@ -189,7 +193,7 @@ class BookKeeperLedgerStore:
             settings = self._settings
             placed = dict(custom)
             if quorums.groups is not None:
-                placed[isolation.CUSTOM] = isolation.written(quorums.groups)
+                placed[ledger_record.CUSTOM] = ledger_record.written(quorums.groups)
             record = LedgerRecord(
                 replace(quorums, groups=None),
                 (Segment(0, self.placement.ensemble(quorums)),),
@@ -322,3 +326,56 @@ class BookKeeperLedgerStore:
         writer = self._writers.get(ledger_id)
         if writer is not None:
             self._io.loop.create_task(writer.look())
+
+
+class ExplicitLac:
+    """Goes through all writers periodically, until it is stopped.
+
+    An entry carries the last-add-confirmed at the time of its sending, so readers of an open ledger learn
+    that the last entry is confirmed only from the next one, or from a separate request
+    (``bookkeeperExplicitLacIntervalInMills``).
+
+    :param seconds: the period
+    """
+
+    def __init__(
+        self, loop: Loop, bookies: Bookies, writers: Callable[[], Iterable[BookKeeperWriter]], seconds: float
+    ) -> None:
+        self._loop = loop
+        self._bookies = bookies
+        self._writers = writers
+        self._seconds = seconds
+        self._told: dict[int, int] = {}
+        """What was last reported, by ledger."""
+        self._timer: Cancellable = loop.call_later(seconds, self._look)
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        self._timer = self._loop.call_later(self._seconds, self._look)
+        before, self._told = self._told, {}
+        for writer in self._writers():
+            known, confirmed = before.get(writer.ledger_id, -1), writer.last_add_confirmed
+            self._told[writer.ledger_id] = confirmed
+            if confirmed > known and confirmed == writer.last_appended:
+                self._tell(writer, confirmed)
+
+    def _tell(self, writer: BookKeeperWriter, confirmed: int) -> None:
+        record, ledger_id = writer.record, writer.ledger_id
+        request = partial(
+            write_lac_request,
+            ledger_id=ledger_id,
+            confirmed=confirmed,
+            key=master_key(record.password),
+            body=Digest(record.digest, record.password).told(ledger_id, confirmed),
+        )
+        for bookie_id in record.segments[-1].ensemble:
+            self._bookies.bookie(bookie_id, Use.ASKING).ask(
+                Operation.WRITE_LAC, request, partial(self._answered, ledger_id, confirmed)
+            )
+
+    def _answered(self, ledger_id: int, confirmed: int, status: int, _bodies: list[bytes]) -> None:
+        if status != Status.OK and self._told.get(ledger_id) == confirmed:
+            # The next round tries again.
+            del self._told[ledger_id]

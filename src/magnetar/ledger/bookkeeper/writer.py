@@ -15,16 +15,13 @@ from typing import NamedTuple
 
 from magnetar.io.interfaces import Buffer, Future, Loop, Task
 from magnetar.io.waiting import finished, outcome, settle
-from magnetar.ledger.bookkeeper.add_run import AddEncoder, AddRun
-from magnetar.ledger.bookkeeper.adds import AddStream
+from magnetar.ledger.bookkeeper.adds import AddEncoder, AddRun, AddStream
 from magnetar.ledger.bookkeeper.bookie import Bookie
 from magnetar.ledger.bookkeeper.bookies import Bookies
-from magnetar.ledger.bookkeeper.failures import MetadataFailed
 from magnetar.ledger.bookkeeper.frames import Flag, Status, status_name
 from magnetar.ledger.bookkeeper.hot_adds import Stripe, confirmed_through
-from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord
+from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord, MetadataFailed, merged
 from magnetar.ledger.bookkeeper.ledgers import LedgerRecords, Versioned
-from magnetar.ledger.bookkeeper.merging import merged
 from magnetar.ledger.bookkeeper.placement import Placement
 from magnetar.ledger.interface import (
     LedgerClosed,

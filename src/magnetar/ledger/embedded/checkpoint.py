@@ -10,8 +10,8 @@ from dataclasses import field
 from magnetar.io.crc32c import crc32c
 from magnetar.io.interfaces import Disk
 from magnetar.lazy_dataclass import dataclass
+from magnetar.ledger.embedded.identity import replace_file
 from magnetar.ledger.embedded.ledger_table import PART_FIELDS, LedgerRow
-from magnetar.ledger.embedded.replacing import replace_file
 from magnetar.ledger.interface import DataDamaged
 
 CHECKPOINT_NAME = "checkpoint"

@@ -1,4 +1,4 @@
-"""The VERSION file and the lock of a store's directory."""
+"""The VERSION file and the lock of a store's directory, and the replacement of whole files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from magnetar import __version__
 from magnetar.io.interfaces import Disk, File
-from magnetar.ledger.embedded.replacing import replace_file
 from magnetar.ledger.embedded.segment_header import FORMAT_VERSION, segment_id_of
 from magnetar.ledger.interface import DataDamaged, LedgerError
 
@@ -74,3 +73,25 @@ def store_identity(disk: Disk, directory: str, new_id: Callable[[], bytes]) -> b
 def _write(disk: Disk, directory: str, store_id: bytes) -> None:
     fields = {"format": FORMAT_VERSION, "writer": f"magnetar {__version__}", "store": store_id.hex()}
     replace_file(disk, directory, _VERSION_NAME, json.dumps(fields).encode() + b"\n")
+
+
+def replace_file(disk: Disk, directory: str, name: str, *pieces: bytes) -> None:
+    """Replaces ``directory/name`` with ``pieces``, one after the other; durable when this returns.
+
+    The bytes are never written to an existing file. If a power cut kept half of the last rename, the leftover
+    temporary name is a second name of the very file that must stay intact until it is replaced.
+    """
+    temporary = f"{directory}/{name}.tmp"
+    if disk.exists(temporary):
+        disk.unlink(temporary)
+    file = disk.open(temporary, create=True, exclusive=True)
+    try:
+        end = 0
+        for piece in pieces:
+            file.write(piece, end)
+            end += len(piece)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(temporary, f"{directory}/{name}")
+    disk.sync_directory(directory)

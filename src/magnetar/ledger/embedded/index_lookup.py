@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from magnetar.io.files import is_shortage
-from magnetar.ledger.embedded.index import IndexCache, PartIndex, encode_index, load_part, load_parts
-from magnetar.ledger.embedded.index_rebuild import rebuild_index
+from magnetar.ledger.embedded.group import ENTRIES
+from magnetar.ledger.embedded.index import (
+    IndexCache,
+    PartIndex,
+    PartsBuilder,
+    encode_index,
+    load_part,
+    load_parts,
+)
 from magnetar.ledger.embedded.reader import SegmentReader
 from magnetar.ledger.embedded.segment_files import SegmentFiles
+from magnetar.ledger.embedded.segment_header import SEGMENT_HEADER_BYTES
 from magnetar.ledger.embedded.segment_reads import SegmentReads
 from magnetar.ledger.embedded.segment_table import SegmentTable
 from magnetar.ledger.interface import DataDamaged
@@ -92,3 +100,26 @@ class IndexLookup:
                 return part
         path = self._files.segment_path(segment_id)
         raise DataDamaged(f"{path}: does not hold entry {entry_id} of ledger {ledger_id}")
+
+
+def rebuild_index(reader: SegmentReader, path: str, end: int) -> list[tuple[int, PartIndex]]:
+    """Returns the parts of a segment, ascending by ledger and entry.
+
+    :param end: the end of the last group
+    :raises DataDamaged: the checksum of a group's header or table does not match
+    """
+    offset = SEGMENT_HEADER_BYTES
+    runs = []
+    while offset < end:
+        group = reader.group_at(offset)
+        if group is None:
+            ledgers = ", ".join(map(str, sorted(reader.claimed_ledgers(offset)))) or "not readable"
+            raise DataDamaged(f"{path} at offset {offset}: the group is damaged; ledgers: {ledgers}")
+        runs += [run for run in group.runs if run.kind == ENTRIES]
+        offset = group.end
+    runs.sort(key=lambda run: (run.ledger_id, run.first_entry_id))
+    builder = PartsBuilder()
+    for run in runs:
+        place = (run.body_at, run.body_length, run.checksum)
+        builder.add(run.ledger_id, run.first_entry_id, run.entries, place)
+    return [(part.ledger_id, part.runs) for part in builder.parts]

@@ -9,7 +9,6 @@ from typing import Any
 from magnetar.invariants import must
 from magnetar.io.interfaces import Cancellable, Io, Worker
 from magnetar.io.waiting import report
-from magnetar.ledger.embedded.failure import StoreFailure
 from magnetar.ledger.embedded.group import (
     ENTRIES,
     GROUP_HEADER_BYTES,
@@ -21,7 +20,7 @@ from magnetar.ledger.embedded.group import (
     build_group,
 )
 from magnetar.ledger.embedded.ledger_table import LedgerRow, LedgerTable, decode_closed
-from magnetar.ledger.embedded.log_end import NOTED_SECONDS, LogEnd
+from magnetar.ledger.embedded.log_end import NOTED_SECONDS, LogEnd, StoreFailure
 from magnetar.ledger.embedded.segment_files import SegmentRoom
 from magnetar.ledger.embedded.segment_header import SEGMENT_HEADER_BYTES
 from magnetar.ledger.embedded.segment_supply import LogSegment, SegmentSupply

@@ -10,25 +10,23 @@ from __future__ import annotations
 
 import logging
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
 from magnetar.io.crc32c import crc32c
 from magnetar.io.files import is_shortage
 from magnetar.io.interfaces import Disk, Io, Worker
-from magnetar.ledger.embedded.failure import StoreFailure
 from magnetar.ledger.interface import DataDamaged
 
 LOG_END_NAME = "log-end"
 NOTED_SECONDS = 1.0
 """The maximum time between a commit and the record of the log's end."""
-
 _SLOT_BYTES = 4096
 """There are two slots; the older one is overwritten, so that a torn write leaves the other."""
 _FIELDS = struct.Struct("<8s16sQQ")
 """Magic, store id, segment id, sequence number."""
 _CHECKSUM = struct.Struct("<I")
 _MAGIC = b"MGLOGEND"
-
 log = logging.getLogger(__name__)
 
 
@@ -128,3 +126,22 @@ class LogEndFile:
             log.warning("not enough disk space to record the end of the log", extra={"error": str(error)})
         else:
             self._failure("cannot note where the log ends", error)
+
+
+class StoreFailure:
+    """The first failure stops the process, because the state of the disk is unknown then."""
+
+    def __init__(self, io: Io) -> None:
+        self.happened = False
+        self._io = io
+        self._last_words: list[Callable[[str], None]] = []
+
+    def before_stopping(self, last_words: Callable[[str], None]) -> None:
+        """Calls ``last_words`` with the failed operation before the process stops."""
+        self._last_words.append(last_words)
+
+    def __call__(self, what: str, error: BaseException) -> None:
+        self.happened = True
+        for say in self._last_words:
+            say(what)
+        self._io.stop_process(f"{what}: {error}; the process stops, nothing acknowledged is lost")

@@ -16,10 +16,9 @@ from magnetar.ledger.embedded.group import (
     body_is_whole,
     build_group,
 )
-from magnetar.ledger.embedded.index import encode_index
+from magnetar.ledger.embedded.index import NewPart, PartsBuilder, encode_index
 from magnetar.ledger.embedded.segment_files import SegmentFiles
 from magnetar.ledger.embedded.segment_header import REWRITTEN, SEGMENT_HEADER_BYTES, SegmentHeader
-from magnetar.ledger.embedded.segment_parts import NewPart, PartsBuilder
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.interface import DataDamaged
 

@@ -10,18 +10,16 @@ from magnetar.io.interfaces import File, Future, Io
 from magnetar.io.slices import let_others
 from magnetar.io.waiting import Reminder, outcome
 from magnetar.ledger.embedded.compaction import Compaction, Compactions, Segments
-from magnetar.ledger.embedded.failure import StoreFailure
 from magnetar.ledger.embedded.group import LEDGER_CLOSED, LEDGER_CREATED, LEDGER_DELETED
 from magnetar.ledger.embedded.identity import STORE_ID_BYTES, lock_store, store_identity
 from magnetar.ledger.embedded.index_lookup import IndexLookup
-from magnetar.ledger.embedded.ledger_reader import EmbeddedReader, ReadContext
+from magnetar.ledger.embedded.ledger_reader import EmbeddedReader, EmbeddedReadPlans, ReadContext
 from magnetar.ledger.embedded.ledger_table import LedgerRow, LedgerTable, encode_closed, encode_created
 from magnetar.ledger.embedded.ledger_writer import EmbeddedWriter, WriteContext
 from magnetar.ledger.embedded.log import CommitLog
-from magnetar.ledger.embedded.log_end import LogEndFile
+from magnetar.ledger.embedded.log_end import LogEndFile, StoreFailure
 from magnetar.ledger.embedded.maintenance import LogStart, Maintenance
 from magnetar.ledger.embedded.opening import open_directory
-from magnetar.ledger.embedded.read_plans import EmbeddedReadPlans
 from magnetar.ledger.embedded.segment_files import SegmentFiles
 from magnetar.ledger.embedded.segment_reads import SegmentReads
 from magnetar.ledger.embedded.segment_supply import LogSegment, SegmentSupply

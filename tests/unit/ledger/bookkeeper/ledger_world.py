@@ -15,9 +15,14 @@ from magnetar.ledger.bookkeeper.bookies import Bookies, BookiesSettings, Use
 from magnetar.ledger.bookkeeper.digests import Digest, DigestType, master_key
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord, Segment
 from magnetar.ledger.bookkeeper.ledgers import LedgerRecords, Versioned
-from magnetar.ledger.bookkeeper.opening import LedgerOpening, OpeningParts
 from magnetar.ledger.bookkeeper.placement import RandomPlacement
-from magnetar.ledger.bookkeeper.reader import BookKeeperReader, ReadSettings, Written
+from magnetar.ledger.bookkeeper.reader import (
+    BookKeeperReader,
+    LedgerOpening,
+    OpeningParts,
+    ReadSettings,
+    Written,
+)
 from magnetar.ledger.interface import LedgerReader, Quorums
 from magnetar.metadata.resolving import ResolvingStore
 from magnetar.metadata.zookeeper.address import ensemble_address

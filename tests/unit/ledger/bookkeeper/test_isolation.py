@@ -9,7 +9,7 @@ import pytest
 from simulated_bookkeeper import SETTINGS
 from test_version3 import Cluster
 
-from magnetar.ledger.bookkeeper import isolation
+from magnetar.ledger.bookkeeper import ledger_record
 from magnetar.ledger.bookkeeper.placement import NotEnoughBookies
 from magnetar.ledger.bookkeeper.rack_placement import PlacementSettings
 from magnetar.ledger.bookkeeper.racks import TABLE
@@ -40,15 +40,15 @@ RECORDED = {
 
 @pytest.mark.parametrize("groups", RECORDED)
 def test_it_is_written_as_pulsars_brokers_write_it(groups: Groups) -> None:
-    assert isolation.written(groups) == RECORDED[groups]
-    assert isolation.read({isolation.CUSTOM: RECORDED[groups]}) == groups
+    assert ledger_record.written(groups) == RECORDED[groups]
+    assert ledger_record.read({ledger_record.CUSTOM: RECORDED[groups]}) == groups
 
 
 def test_what_names_no_group_is_for_any_bookie() -> None:
-    assert isolation.read({}) is None
-    assert isolation.read({isolation.CUSTOM: b'{"policyClass":"c","properties":{}}'}) is None
+    assert ledger_record.read({}) is None
+    assert ledger_record.read({ledger_record.CUSTOM: b'{"policyClass":"c","properties":{}}'}) is None
     several = b'{"policyClass":"c","properties":{"isolationBookieGroups":"a, b"}}'
-    assert isolation.read({isolation.CUSTOM: several}) == Groups(frozenset({"a", "b"}))
+    assert ledger_record.read({ledger_record.CUSTOM: several}) == Groups(frozenset({"a", "b"}))
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_what_names_no_group_is_for_any_bookie() -> None:
 )
 def test_what_cannot_be_read_is_damaged(damaged: bytes) -> None:
     with pytest.raises(DataDamaged, match="EnsemblePlacementPolicyConfig"):
-        isolation.read({isolation.CUSTOM: damaged})
+        ledger_record.read({ledger_record.CUSTOM: damaged})
 
 
 def cluster_with_groups() -> Cluster:
@@ -82,7 +82,7 @@ def test_its_bookies_are_of_the_group_from_beginning_to_end(racks: bool) -> None
         record = cluster.run(store.records.read(writer.ledger_id)).record
         (bookie_id,) = record.segments[0].ensemble
         assert bookie_id in ids[:2]
-        assert record.custom == {"component": b"test", isolation.CUSTOM: RECORDED[MINE]}
+        assert record.custom == {"component": b"test", ledger_record.CUSTOM: RECORDED[MINE]}
         assert record.placed == Quorums(1, 1, 1, MINE)
     cluster.servers.of(bookie_id).kill()
     writer.append(b"payload", array("q", [0]), array("q", [7]), 0, 1)

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from magnetar.io.simulated import simulated_io
-from magnetar.ledger.bookkeeper.failures import MetadataFailed
-from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord, Segment
+from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord, MetadataFailed, Segment
 from magnetar.ledger.bookkeeper.ledgers import LedgerRecords, UnknownLayout
 from magnetar.ledger.interface import LedgerError, LedgerState, NoSuchLedger, Quorums
 from magnetar.metadata.embedded import EmbeddedMetadataStore

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from ledger_world import Client, World, length, payload
 
-from magnetar.ledger.bookkeeper.failures import BookiesUnavailable
-from magnetar.ledger.bookkeeper.ledger_record import Segment
+from magnetar.ledger.bookkeeper.ledger_record import BookiesUnavailable, Segment
 from magnetar.ledger.bookkeeper.reader import BookKeeperReader, ReadSettings
 from magnetar.ledger.interface import (
     DataDamaged,

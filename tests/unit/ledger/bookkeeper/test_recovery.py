@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from ledger_world import KEY, REQUEST_SECONDS, Client, World, length, payload
 
-from magnetar.ledger.bookkeeper.failures import BookiesUnavailable, WrongPassword
+from magnetar.ledger.bookkeeper.ledger_record import BookiesUnavailable, WrongPassword
 from magnetar.ledger.interface import LedgerError, LedgerState, NoSuchLedger, Quorums
 
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magnetar.io.simulated import Simulation, simulated_io
+from magnetar.ledger.bookkeeper.rack_placement import Arrangement, Spread
 from magnetar.ledger.bookkeeper.racks import DEFAULT_RACK, Stand
-from magnetar.ledger.bookkeeper.spreading import Arrangement, Spread
 
 
 def stand(rack: str) -> Stand:

@@ -12,15 +12,13 @@ from model_bookie import ModelBookie
 from simulated_bookkeeper import SETTINGS, SimulatedServers, open_bookkeeper_store
 
 from magnetar.io.simulated import SimulatedLoop, SimulatedNetwork, simulated_io
-from magnetar.ledger.bookkeeper import version3
+from magnetar.ledger.bookkeeper import wire
 from magnetar.ledger.bookkeeper.bookie import Bookie, BookieSettings
 from magnetar.ledger.bookkeeper.digests import Digest, DigestType, master_key
-from magnetar.ledger.bookkeeper.disk_space import DiskSpaceSettings
 from magnetar.ledger.bookkeeper.frames import Answer, Flag, FrameError, Operation, Status
-from magnetar.ledger.bookkeeper.placement import shuffled
+from magnetar.ledger.bookkeeper.placement import DiskSpaceSettings, shuffled
 from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore, BookKeeperSettings
-from magnetar.ledger.bookkeeper.version3 import add_head, answer_reader, read_request
-from magnetar.ledger.bookkeeper.wire import VERSION_3
+from magnetar.ledger.bookkeeper.wire import VERSION_3, add_head, answer_reader, read_request
 from magnetar.ledger.interface import DataDamaged, Quorums
 
 LEDGER, UNKNOWN = 9200003, 9300000
@@ -96,12 +94,12 @@ def test_lengths_that_take_two_bytes_are_told() -> None:
         ("read unknown ledger", lambda: read_request(6, UNKNOWN, 0)),
         ("read -1", lambda: read_request(7, LEDGER, -1)),
         ("fence read", lambda: read_request(17, LEDGER, -1, Flag.FENCE | Flag.HIGH_PRIORITY, KEY)),
-        ("READ_LAC", lambda: version3.read_lac_request(9, LEDGER)),
+        ("READ_LAC", lambda: wire.read_lac_request(9, LEDGER)),
         (
             "WRITE_LAC 1",
-            lambda: version3.write_lac_request(10, LEDGER, 1, KEY, DIGEST.told(LEDGER, 1)),
+            lambda: wire.write_lac_request(10, LEDGER, 1, KEY, DIGEST.told(LEDGER, 1)),
         ),
-        ("GET_BOOKIE_INFO 3", lambda: version3.disk_space_request(14)),
+        ("GET_BOOKIE_INFO 3", lambda: wire.disk_space_request(14)),
     ],
 )
 def test_other_requests_are_what_other_clients_send(name: str, made: Any) -> None:
@@ -125,7 +123,7 @@ def test_answers_are_read_however_they_are_cut(step: int) -> None:
     assert answered("add fenced", step) == Answer(add, Status.FENCED, LEDGER, 2, 0, [])
     told = answered("READ_LAC after WRITE_LAC", step).bodies
     assert told == [DIGEST.told(LEDGER, 1), body_of("add 2")]
-    space = version3.disk_space(answered("GET_BOOKIE_INFO 3", step).bodies)
+    space = wire.disk_space(answered("GET_BOOKIE_INFO 3", step).bodies)
     assert space == (270553174016, 74656419840)
 
 
