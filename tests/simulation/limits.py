@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from magnetar.broker.flow import outgoing
-from magnetar.broker.flow.keep_alive import KeepAlive
+from magnetar.broker.flow.connection import KeepAlive
 from magnetar.broker.policies.values import Retention
 from magnetar.config.settings import Settings, default_settings
 from magnetar.io.simulated.worker import LONGEST_DELAY

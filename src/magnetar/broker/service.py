@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from magnetar.broker.flow.keep_alive import KeepAliveSettings
+from magnetar.broker.flow.connection import KeepAliveSettings
 from magnetar.broker.flow.limits import ConnectionCounts, PartialFrames, PublishBuffer, Readable
 from magnetar.broker.flow.outgoing import UnsentBytes
 from magnetar.broker.flow.rate_limits import publish_limiter

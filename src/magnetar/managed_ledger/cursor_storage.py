@@ -21,14 +21,16 @@ from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.entry_reader import GONE
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
-from magnetar.managed_ledger.large_states import decode_newest, encode_large, is_large
 from magnetar.managed_ledger.owned_record import OwnedRecord, perhaps_written
 from magnetar.managed_ledger.records import (
     CursorRecord,
     LedgerSizes,
     decode_cursor,
+    decode_newest,
     encode_cursor,
+    encode_large,
     encode_position,
+    is_large,
 )
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
 from magnetar.managed_ledger.side_ledgers import SideLedgers, brokers_own, owned_ledgers, users_own

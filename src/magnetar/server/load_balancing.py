@@ -19,9 +19,8 @@ from magnetar.broker.load.settings import (
     ShedderSettings,
     SplitSettings,
 )
-from magnetar.broker.ownership.brokers import VERSION_PREFIX, LiveBrokers, listeners_json
+from magnetar.broker.ownership.brokers import VERSION_PREFIX, Leadership, LiveBrokers, listeners_json
 from magnetar.broker.ownership.bundles import ALGORITHMS
-from magnetar.broker.ownership.leader import Leadership
 from magnetar.broker.ownership.peers import PeerAdmin
 from magnetar.broker.policies.dynamic import Changeable
 from magnetar.broker.service import BrokerService

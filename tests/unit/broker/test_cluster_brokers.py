@@ -8,10 +8,16 @@ import logging
 import pytest
 from several_sessions import SeveralSessions
 
-from magnetar.broker.ownership.brokers import BROKERS, LiveBrokers, listeners_json, listeners_of
+from magnetar.broker.ownership.brokers import (
+    BROKERS,
+    LEADER,
+    Leadership,
+    LiveBrokers,
+    listeners_json,
+    listeners_of,
+)
 from magnetar.broker.ownership.cluster import FewestBundles
 from magnetar.broker.ownership.contract import Addresses, Bundle
-from magnetar.broker.ownership.leader import LEADER, Leadership
 from magnetar.io.waiting import sleep
 from magnetar.metadata.interface import Node
 from magnetar.naming.bundles import BundleRange

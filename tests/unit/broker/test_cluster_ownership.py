@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from several_sessions import SeveralSessions
 
+from magnetar.broker.ownership.brokers import Leadership
 from magnetar.broker.ownership.bundles import path_of
 from magnetar.broker.ownership.cluster import ClusterOwnership, FewestBundles
 from magnetar.broker.ownership.contract import Addresses, Asked, Bundle, Owner
-from magnetar.broker.ownership.leader import Leadership
 from magnetar.errors import ServiceNotReady
 from magnetar.io.waiting import sleep
 from magnetar.metadata.interface import MetadataUnavailable, Node

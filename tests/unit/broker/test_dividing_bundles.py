@@ -14,11 +14,10 @@ from magnetar.broker.admin.all import Admin
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.load.settings import LoadDesk, LoadSettings, SplitSettings
 from magnetar.broker.namespaces.registry import bootstrap
-from magnetar.broker.ownership.brokers import LiveBrokers
+from magnetar.broker.ownership.brokers import Leadership, LiveBrokers
 from magnetar.broker.ownership.bundles import path_of
 from magnetar.broker.ownership.cluster import ClusterOwnership, FewestBundles
 from magnetar.broker.ownership.contract import Asked, Bundle, Owner
-from magnetar.broker.ownership.leader import Leadership
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.base import TopicSettings

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from magnetar.broker.flow.keep_alive import KeepAlive, KeepAliveSettings
+from magnetar.broker.flow.connection import KeepAlive, KeepAliveSettings
 from magnetar.io.simulated import SimulatedDisk, simulated_io
 from magnetar.io.wheel import TimerWheel
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand

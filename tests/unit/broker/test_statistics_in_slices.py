@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from peers import Brokers, Peer, subscribe_frame
 
-from magnetar.broker.stats import non_persistent_stats
+from magnetar.broker.stats import assembled
 from magnetar.broker.stats.topic_stats import internal_stats, topic_stats
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
@@ -36,7 +36,7 @@ def test_statistics_can_be_interrupted_everywhere_and_are_complete(kind: str) ->
     if isinstance(topic, Topic):
         work = topic_stats(topic, "here", backlog_size=True, publishers=True, consumers=True)
     else:
-        work = non_persistent_stats.topic_stats(topic, "here", publishers=True, consumers=True)
+        work = assembled.stats_of_non_persistent(topic, "here", publishers=True, consumers=True)
     steps = 0
     while True:
         try:

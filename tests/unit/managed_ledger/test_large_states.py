@@ -13,15 +13,14 @@ from hypothesis import strategies as st
 from world import SMALL, World, append
 
 from magnetar.io.simulated import simulated_io
-from magnetar.managed_ledger import large_states, records_pb2
+from magnetar.managed_ledger import records, records_pb2
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.errors import MetadataDamaged
 from magnetar.managed_ledger.hot_ranges import EntryRanges
-from magnetar.managed_ledger.large_states import decode_newest, encode_large
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import EARLIEST
-from magnetar.managed_ledger.records import LedgerSizes
+from magnetar.managed_ledger.records import LedgerSizes, decode_newest, encode_large
 
 MANY = replace(SMALL, max_entries_per_ledger=500, read_max_entries=0, max_unacked_ranges_to_persist=20)
 
@@ -92,7 +91,7 @@ def same(one: AcknowledgedState, other: AcknowledgedState) -> bool:
 
 @pytest.mark.parametrize("part_words", [1, 40, 70, 10_000])
 def test_a_state_is_the_same_in_however_many_parts(part_words: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_states, "_PART_WORDS", part_words)
+    monkeypatch.setattr(records, "_PART_WORDS", part_words)
     state = scattered(1)
     entries = entries_of(state, {"a": 7})
     assert len(entries) == {1: 4, 40: 4, 70: 2, 10_000: 1}[part_words]
@@ -103,7 +102,7 @@ def test_a_state_is_the_same_in_however_many_parts(part_words: int, monkeypatch:
 
 
 def test_of_a_state_that_was_cut_off_the_one_before_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_states, "_PART_WORDS", 1)
+    monkeypatch.setattr(records, "_PART_WORDS", 1)
     older, newer = scattered(1), scattered(2)
     whole = entries_of(older) + entries_of(newer)
     for missing in (1, 2, 3):
@@ -139,7 +138,7 @@ def acknowledge_half(world: World, ledger: ManagedLedger, cursor: Cursor) -> set
 def test_half_acknowledged_in_random_order_is_kept(
     part_words: int, clean: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(large_states, "_PART_WORDS", part_words)
+    monkeypatch.setattr(records, "_PART_WORDS", part_words)
     world = World(settings=MANY)
     ledger, cursor = opened(world)
     for _ in range(30):
@@ -163,7 +162,7 @@ def test_a_seek_back_while_it_is_written_is_not_lost(monkeypatch: pytest.MonkeyP
     world.wait(1)
     acknowledge_half(world, ledger, cursor)
     assert cursor.storage is not None
-    monkeypatch.setattr(large_states.Slice, "is_over", lambda _slice: True)
+    monkeypatch.setattr(records.Slice, "is_over", lambda _slice: True)
     writing = world.simulation.loop.create_task(cursor.storage._encode_all())
     passed = world.simulation.loop.create_future()
     world.simulation.loop.call_soon(passed.set_result, None)

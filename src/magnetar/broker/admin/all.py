@@ -5,8 +5,12 @@ from __future__ import annotations
 from magnetar.broker.admin.backlogs import BacklogAdmin
 from magnetar.broker.admin.brokers import BrokerAdmin, LoadAdmin
 from magnetar.broker.admin.bundles import BundleAdmin
-from magnetar.broker.admin.clusters import ClusterAdmin, NamespaceClusterAdmin
-from magnetar.broker.admin.explaining import ExplainAdmin
+from magnetar.broker.admin.clusters import (
+    ClusterAdmin,
+    NamespaceClusterAdmin,
+    ResourceGroupAdmin,
+    TenantAdmin,
+)
 from magnetar.broker.admin.messages import MessageAdmin, ReadPlanAdmin
 from magnetar.broker.admin.namespaces import NamespaceAdmin
 from magnetar.broker.admin.packages import PackageAdmin
@@ -14,8 +18,7 @@ from magnetar.broker.admin.partitions import PartitionAdmin
 from magnetar.broker.admin.placement import BookieAdmin, IsolationAdmin
 from magnetar.broker.admin.publishing import PublishingAdmin
 from magnetar.broker.admin.schemas import SchemaAdmin
-from magnetar.broker.admin.subscriptions import SubscriptionAdmin
-from magnetar.broker.admin.tenants import ResourceGroupAdmin, TenantAdmin
+from magnetar.broker.admin.subscriptions import ExplainAdmin, SubscriptionAdmin
 from magnetar.broker.admin.topic_policies import TopicPolicyAdmin
 from magnetar.broker.admin.topics import TopicAdmin, TopicListAdmin
 from magnetar.broker.service import BrokerService

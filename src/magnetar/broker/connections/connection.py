@@ -19,8 +19,7 @@ from magnetar.broker.connections.publishing import Publishing
 from magnetar.broker.connections.reading import ACKS, BAD_SEND, FLOW, NOTHING, SENDS, Reader
 from magnetar.broker.connections.session import Session, SessionState
 from magnetar.broker.consumers.consumer import Consumer
-from magnetar.broker.flow.connection import Assigned
-from magnetar.broker.flow.keep_alive import KeepAlive
+from magnetar.broker.flow.connection import Assigned, KeepAlive
 from magnetar.broker.flow.loop_budget import FRAMES_PRICE, REQUEST_PRICE
 from magnetar.broker.flow.outgoing import Outgoing
 from magnetar.broker.namespaces.lists import TopicList

@@ -77,7 +77,7 @@ class Session:
         self.state = SessionState.NEW
         self.principal = ANONYMOUS
         self.authenticating: Any = None
-        """Authenticates the client again (``authenticating``); None: authentication is disabled."""
+        """Authenticates the client again (``handlers.session``); None: authentication is disabled."""
         self.handshake: Task[None] | None = None
         """The task that authenticates the client, while CONNECTING."""
         self.host = ""

@@ -1,13 +1,22 @@
-"""A client's connection as seen by the layers that pause or watch it, or redirect its client."""
+"""A client's connection as seen by the layers that pause or watch it, or redirect its client, and
+keep-alive.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from magnetar.broker.flow.outgoing import Outgoing
+from magnetar.io.interfaces import Cancellable, Loop
+from magnetar.io.waiting import settle
+from magnetar.io.wheel import TimerWheel
+from magnetar.lazy_dataclass import dataclass
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+
+log = logging.getLogger(__name__)
 
 
 class ClientConnection(Protocol):
@@ -88,3 +97,117 @@ class Departure:
         farewells, self._farewells = self._farewells, []
         for farewell in farewells:
             farewell(assigned)
+
+
+@dataclass(frozen=True)
+class KeepAliveSettings:
+    """Settings of keep-alive, in seconds."""
+
+    interval: float
+    """Time between two checks; a client that is silent for two of them is disconnected."""
+    liveness_timeout: float
+    """Timeout of a PING on which another client waits; 0 or below: no such PING is sent."""
+
+
+class KeepAlive:
+    """The keep-alive of one connection: it is told of all input, and aborts dead connections."""
+
+    __slots__ = (
+        "_check_timer",
+        "_connection",
+        "_liveness_timer",
+        "_loop",
+        "_ping_sent",
+        "_settings",
+        "_traffic",
+        "_waiting",
+        "_wheel",
+    )
+
+    def __init__(
+        self, connection: ClientConnection, loop: Loop, wheel: TimerWheel, settings: KeepAliveSettings
+    ) -> None:
+        self._connection = connection
+        self._loop = loop
+        self._wheel = wheel
+        self._settings = settings
+        self._traffic = False
+        self._ping_sent = False
+        self._check_timer: Cancellable | None = None
+        self._liveness_timer: Cancellable | None = None
+        self._waiting: list[Any] = []
+
+    def start(self) -> None:
+        self._schedule()
+
+    def _schedule(self) -> None:
+        self._check_timer = self._wheel.schedule(self._settings.interval, self._check)
+
+    def heard(self) -> None:
+        """Called when anything arrives."""
+        self._traffic = True
+        if self._waiting:
+            self._answer(alive=True)
+
+    def stop(self) -> None:
+        """Called when the connection is closed."""
+        if self._check_timer is not None:
+            self._check_timer.cancel()
+        self._answer(alive=False)
+
+    def _check(self) -> None:
+        connection = self._connection
+        if connection.closed:
+            # The connection was closed an interval ago, and its client has not read what was still unsent.
+            connection.abort()
+            return
+        if not connection.greeted:
+            log.info("closing the connection: the client sent no CONNECT", extra={"peer": connection.address})
+            connection.abort()
+            return
+        # A client whose input is not read because the broker is busy for it cannot show that it is alive.
+        silent = not self._traffic and not connection.held_back
+        if silent and self._ping_sent:
+            log.info(
+                "closing the connection: the client did not answer the keep-alive PING",
+                extra={"peer": connection.address},
+            )
+            connection.abort()
+            return
+        self._ping_sent = silent
+        # A throttled client gets no answer to its own PING meanwhile; this one shows it that the broker is
+        # alive. Its answer stays in the socket, and nothing waits for it.
+        if silent or connection.throttled:
+            connection.send(BaseCommand(type=BaseCommand.PING, ping={}))
+        self._traffic = False
+        self._schedule()
+
+    async def ask(self) -> bool:
+        """Pings the client; returns False if nothing arrives in time: the connection is closed then."""
+        connection = self._connection
+        if connection.closed:
+            return False
+        if self._settings.liveness_timeout <= 0 or connection.held_back:
+            return True
+        answer = self._loop.create_future()
+        self._waiting.append(answer)
+        if len(self._waiting) == 1:
+            connection.send(BaseCommand(type=BaseCommand.PING, ping={}))
+            self._liveness_timer = self._wheel.schedule(self._settings.liveness_timeout, self._no_answer)
+        return bool(await answer)
+
+    def _no_answer(self) -> None:
+        log.info(
+            "closing the connection: the client did not answer the liveness check",
+            extra={"peer": self._connection.address},
+        )
+        self._connection.abort()
+        self._answer(alive=False)
+
+    def _answer(self, *, alive: bool) -> None:
+        if self._liveness_timer is not None:
+            self._liveness_timer.cancel()
+            self._liveness_timer = None
+        waiting, self._waiting = self._waiting, []
+        for answer in waiting:
+            settle(answer, alive)

@@ -40,10 +40,9 @@ from magnetar.broker.load.shedding import (
     too_large,
     within_bounds,
 )
-from magnetar.broker.ownership.brokers import LiveBrokers
+from magnetar.broker.ownership.brokers import Leadership, LiveBrokers
 from magnetar.broker.ownership.cluster import Destinations
 from magnetar.broker.ownership.contract import Bundle
-from magnetar.broker.ownership.leader import Leadership
 from magnetar.broker.ownership.peers import PeerAdmin
 from magnetar.broker.policies.records import encode, read
 from magnetar.errors import BrokerError, MetadataFailure

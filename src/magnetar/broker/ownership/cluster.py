@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from magnetar.broker.ownership.brokers import BrokerRecord, LiveBrokers
+from magnetar.broker.ownership.brokers import BrokerRecord, Leadership, LiveBrokers
 from magnetar.broker.ownership.bundles import (
     OWNERS,
     OwnerNode,
@@ -22,7 +22,6 @@ from magnetar.broker.ownership.bundles import (
     path_of,
 )
 from magnetar.broker.ownership.contract import Asked, Bundle, Lost, Owner, Placement
-from magnetar.broker.ownership.leader import Leadership
 from magnetar.errors import MetadataFailure, OwnerUnknown, ServiceNotReady
 from magnetar.io.interfaces import Clock, Io
 from magnetar.io.waiting import outcome, sleep

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
-from magnetar.broker.ownership.brokers import BrokerRecord, LiveBrokers
+from magnetar.broker.ownership.brokers import BrokerRecord, Leadership, LiveBrokers
 from magnetar.broker.ownership.contract import Addresses, Owner, Placement
-from magnetar.broker.ownership.leader import Leadership
 from magnetar.errors import BrokerError, ServiceNotReady
 from magnetar.lazy_dataclass import dataclass
 

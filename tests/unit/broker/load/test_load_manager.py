@@ -25,9 +25,8 @@ from magnetar.broker.load.manager import Histories, LoadManager, bundle_address
 from magnetar.broker.load.reporter import HostSample, Meter, Reporter
 from magnetar.broker.load.reports import BrokerReport, BundleStats, Identity
 from magnetar.broker.load.settings import LoadSettings, ReportSettings, ShedderSettings
-from magnetar.broker.ownership.brokers import BrokerRecord
+from magnetar.broker.ownership.brokers import BrokerRecord, Leadership
 from magnetar.broker.ownership.contract import Bundle
-from magnetar.broker.ownership.leader import Leadership
 from magnetar.broker.ownership.peers import PeerAnswer, PeerRefused
 from magnetar.io.waiting import nobody_waits, outcome, sleep
 from magnetar.io.wheel import TimerWheel
