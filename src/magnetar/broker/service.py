@@ -299,7 +299,7 @@ class BrokerService(ServedTopics):
                 else:
                     owner = await self.owner_of(name, Asked.TAKE if authoritative else Asked.PLACE)
                 if owner.here:
-                    self.check_served(name)
+                    self.settings.check_served(name)
         except BrokerError:
             self.lookups.add(LookupEnd.FAILURE, self.io.clock.monotonic() - started)
             raise

@@ -8,10 +8,14 @@ from dataclasses import field
 from magnetar.broker.compaction.compactor import CompactionSettings
 from magnetar.broker.ownership.contract import Addresses
 from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.store import CHANGE_EVENTS
 from magnetar.broker.policies.values import DispatchRate
 from magnetar.broker.replication.clusters import ReplicationSettings
 from magnetar.broker.topics.base import TopicSettings
+from magnetar.errors import NamespaceNotFound, NotAllowed
 from magnetar.lazy_dataclass import dataclass
+from magnetar.naming.heartbeats import heartbeat_of
+from magnetar.naming.topic_name import TopicName
 
 
 @dataclass(frozen=True)
@@ -121,3 +125,15 @@ class BrokerSettings:
             self.http_url or None,
             self.http_url_tls or None,
         )
+
+    def check_served(self, name: TopicName) -> None:
+        """:raises NotAllowed: this broker does not serve topics of that kind
+
+        :raises NamespaceNotFound: the namespace is the health check's of another broker
+        """
+        if heartbeat_of(name.namespace_name) not in (None, self.broker_id):
+            raise NamespaceNotFound("Namespace not found")
+        if name.persistent and not self.persistent_topics and name.local != CHANGE_EVENTS:
+            raise NotAllowed("Broker is unable to load persistent topic")
+        if not name.persistent and not self.non_persistent_topics:
+            raise NotAllowed("Broker is unable to load non-persistent topic")

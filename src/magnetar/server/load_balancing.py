@@ -280,7 +280,7 @@ def _of_load(name: str) -> bool:
 
 
 class LinuxHost:
-    """See :class:`magnetar.broker.load.host.Host`; figures that the system does not report are 0."""
+    """See :class:`magnetar.broker.load.reporter.Host`; figures that the system does not report are 0."""
 
     def __init__(self, nic_gbps: float | None) -> None:
         """:param nic_gbps: of all network cards together; None: as the system reports"""

@@ -260,7 +260,7 @@ class PartitionAdmin:
             raise
         # While the record is marked as deleted no client can create a topic of that name with a new schema.
         await self._broker.schemas.delete(name.schema_path)
-        await self._broker.forget_policies(name)
+        await self._broker.policies.forget(name)
         await self._namespaces.delete_partitioned(name)
 
     async def delete_data(self, name: TopicName) -> None:

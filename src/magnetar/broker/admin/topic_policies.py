@@ -139,7 +139,7 @@ class TopicPolicyAdmin:
         )
         if await self._broker.namespaces.partitions(name):
             await self._partitions.delete_data(name)
-            await self._broker.forget_policies(name)
+            await self._broker.policies.forget(name)
         else:
             await self._topics.delete(str(name), force=True)
 

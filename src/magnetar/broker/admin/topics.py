@@ -165,7 +165,7 @@ class TopicAdmin:
                 raise in_use()
         await self._broker.delete_topic(found)
         if name.partition_index < 0:
-            await self._broker.forget_policies(name)
+            await self._broker.policies.forget(name)
 
     # Properties
 

@@ -174,7 +174,14 @@ class PolicyStore:
         self._known.forget(f"{_POLICIES}/{name.path}")
         await self.tell(name, None)
 
-    async def forget_grants(self, topic: TopicName) -> None:
+    async def forget(self, topic: TopicName) -> None:
+        """Deletes a deleted topic's own policies and, for a persistent topic, the grants for it."""
+        if self.topics is not None:
+            await self.topics.delete(topic)
+        if topic.persistent:
+            await self._forget_grants(topic)
+
+    async def _forget_grants(self, topic: TopicName) -> None:
         """Revokes the grants for a deleted topic: a new topic may get its name.
 
         :raises MetadataFailure: the grants cannot be revoked now

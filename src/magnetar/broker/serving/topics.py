@@ -26,6 +26,7 @@ from magnetar.broker.policies.store import CHANGE_EVENTS, PolicyStore
 from magnetar.broker.replication.topics import Replication
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.schemas.storage import SchemaStorage
+from magnetar.broker.serving.policy_changes import apply_changed, leave
 from magnetar.broker.serving.recoveries import Recoveries
 from magnetar.broker.serving.unloading import Unloads
 from magnetar.broker.settings import BrokerSettings
@@ -36,7 +37,6 @@ from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.shadow import ShadowTopic, topic_class
 from magnetar.errors import (
-    BrokerError,
     NamespaceNotFound,
     NotAllowed,
     ServedElsewhere,
@@ -45,7 +45,7 @@ from magnetar.errors import (
     TopicNotFound,
 )
 from magnetar.io.interfaces import Io, Task
-from magnetar.io.slices import Slice, each, next_turn
+from magnetar.io.slices import each
 from magnetar.io.waiting import SharedRuns, finished, nobody_waits, outcome
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError, Quorums
@@ -53,7 +53,6 @@ from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenc
 from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.owned_record import Tenure
 from magnetar.metadata.interface import MetadataError, MetadataStore
-from magnetar.naming.heartbeats import heartbeat_of
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
 from magnetar.security.principal import BROKER, Principal
@@ -98,7 +97,7 @@ class ServedTopics:
         self.namespaces = Namespaces(io, metadata)
         self.policies = PolicyStore(io, metadata, settings.cluster, settings.policies)
         self.serving_clusters = ServingClusters(self.policies, settings.cluster)
-        self.policies.listen(self._policies_changed)
+        self.policies.listen(partial(apply_changed, self))
         quorums = managed_ledgers.settings.quorums
         storage = SchemaStorage(io.loop, managed_ledgers.store, metadata, quorums, managed_ledgers.deletions)
         self.schema_operations = SchemaOperations(io.clock)
@@ -220,18 +219,6 @@ class ServedTopics:
     def loading_count(self) -> int:
         return len(self._loading)
 
-    def check_served(self, name: TopicName) -> None:
-        """:raises NotAllowed: this broker does not serve topics of that kind
-
-        :raises NamespaceNotFound: the namespace is the health check's of another broker
-        """
-        if heartbeat_of(name.namespace_name) not in (None, self.settings.broker_id):
-            raise NamespaceNotFound("Namespace not found")
-        if name.persistent and not self.settings.persistent_topics and name.local != CHANGE_EVENTS:
-            raise NotAllowed("Broker is unable to load persistent topic")
-        if not name.persistent and not self.settings.non_persistent_topics:
-            raise NotAllowed("Broker is unable to load non-persistent topic")
-
     async def topic(
         self, name: TopicName, *, create: bool, principal: Principal = BROKER, awaited: bool = False
     ) -> AnyTopic:
@@ -328,7 +315,7 @@ class ServedTopics:
         self, name: TopicName, properties: Mapping[str, str] | None, *, create: bool, unasked: bool
     ) -> AnyTopic:
         started = self.io.clock.monotonic()
-        self.check_served(name)
+        self.settings.check_served(name)
         await self.namespaces.check(name.namespace_name)
         await self.serving_clusters.check(name.namespace_name)
         bundle = await self.bundles.of_topic(name)
@@ -380,7 +367,7 @@ class ServedTopics:
             topic.apply_policies(latest)
             await topic.prepare()
         if not await self.serving_clusters.still_include(name.namespace_name):
-            await self._leave(topic)
+            await leave(self, topic)
             raise _not_served(bundle)
         if self.replication is not None:
             await self.replication.begin(topic)
@@ -457,48 +444,6 @@ class ServedTopics:
     def mark_busy(self, topic: BaseTopic[Any]) -> None:
         """Registers a topic whose rates are updated until they are 0."""
         self.busy[topic] = None
-
-    async def _policies_changed(self, namespace: NamespaceName | None, topic: TopicName | None) -> None:
-        """Applies changed policies to live topics. If it fails for one, the others are done before the error
-        is raised."""
-        affected: list[AnyTopic] = []
-
-        def take(live: AnyTopic) -> None:
-            if namespace in (None, live.name.namespace_name) and topic in (None, live.name.base):
-                affected.append(live)
-
-        await each(self.io, "policies", list(self.topics.values()), take)
-        running = Slice(self.io, "policies")
-        failure: Exception | None = None
-        for live in affected:
-            if live.closing:
-                continue
-            try:
-                if not await self.serving_clusters.include(live.name.namespace_name):
-                    await self._leave(live)
-                    continue
-                live.apply_policies(await self.policies.of_topic(live.name))
-                await live.prepare()
-                self.replicate(live)
-            except NamespaceNotFound:
-                # The namespace is being deleted, together with its topics.
-                continue
-            except (BrokerError, LedgerError, ManagedLedgerError, MetadataError) as error:
-                failure = failure or error
-            if running.is_over():
-                running.end()
-                await next_turn(self.io)
-                running.begin()
-        if failure is not None:
-            raise failure
-
-    async def _leave(self, topic: AnyTopic) -> None:
-        """The namespace no longer lists the local cluster: the topic is closed and keeps its data."""
-        log.warning(
-            "topic closed: its namespace no longer lists the local cluster",
-            extra={"topic": topic.full_name, "cluster": self.settings.cluster},
-        )
-        await self.unload_topic(topic)
 
     def replicate(self, topic: AnyTopic) -> None:
         """Starts and stops the topic's replicators according to its current policies."""
@@ -631,13 +576,6 @@ class ServedTopics:
         workers = min(_UNLOADS, len(topics))
         for worker in [self.io.loop.create_task(self._unload_each(topics)) for _ in range(workers)]:
             await finished(self.io.loop, worker)
-
-    async def forget_policies(self, name: TopicName) -> None:
-        """Deletes a deleted topic's own policies and, for a persistent topic, the grants for it."""
-        if self.policies.topics is not None:
-            await self.policies.topics.delete(name)
-        if name.persistent:
-            await self.policies.forget_grants(name)
 
     def _start_removing(self, topic: AnyTopic, work: Coroutine[Any, Any, None]) -> Any:
         removing = self.io.loop.create_task(self._remove(topic, work))

@@ -113,7 +113,7 @@ class InactiveTopicsCheck:
         try:
             await self._served.delete_topic(topic)
             if name.partition_index < 0:
-                await self._served.forget_policies(name)
+                await self._served.policies.forget(name)
             elif self._served.settings.delete_inactive_partitioned:
                 await self._delete_partitioned(name.base)
         except (BrokerError, LedgerError, ManagedLedgerError, MetadataError) as error:
@@ -136,7 +136,7 @@ class InactiveTopicsCheck:
             return
         if await self._served.namespaces.delete_partitioned(name):
             await self._served.delete_schema(name)
-            await self._served.forget_policies(name)
+            await self._served.policies.forget(name)
             log.info("deleted an inactive partitioned topic", extra={"topic": str(name)})
 
     async def _is_live(self, partitions: Sequence[TopicName]) -> bool:
