@@ -20,7 +20,7 @@ from magnetar.broker.load.settings import (
     SplitSettings,
 )
 from magnetar.broker.ownership.brokers import VERSION_PREFIX, Leadership, LiveBrokers, listeners_json
-from magnetar.broker.ownership.bundles import ALGORITHMS
+from magnetar.broker.ownership.bundles import DIVISIONS
 from magnetar.broker.ownership.peers import PeerAdmin
 from magnetar.broker.policies.dynamic import Changeable
 from magnetar.broker.service import BrokerService
@@ -231,10 +231,10 @@ def _shed(settings: ClusterSettings) -> ShedderSettings:
 def _split(settings: ClusterSettings) -> SplitSettings:
     supported = settings.supported_namespace_bundle_split_algorithms
     for given in supported:
-        _named("supportedNamespaceBundleSplitAlgorithms", given, ALGORITHMS)
+        _named("supportedNamespaceBundleSplitAlgorithms", given, DIVISIONS)
     algorithm = settings.default_namespace_bundle_split_algorithm
     return SplitSettings(
-        algorithm=_named("defaultNamespaceBundleSplitAlgorithm", algorithm, ALGORITHMS),
+        algorithm=_named("defaultNamespaceBundleSplitAlgorithm", algorithm, DIVISIONS),
         supported=supported,
         enabled=settings.load_balancer_auto_bundle_split_enabled,
         unload=settings.load_balancer_auto_unload_split_bundles_enabled,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.broker.ownership.bundles import ALGORITHMS, Carried, ToDivide, positions_within
+from magnetar.broker.ownership.bundles import DIVISIONS, Carried, ToDivide, positions_within
 from magnetar.naming.bundles import BundleRange
 
 RANGE = BundleRange(0x1000, 0x2000)
@@ -59,7 +59,7 @@ FLOW = st.builds(Carried, st.floats(0, 1e6), st.floats(0, 1e9))
 @given(
     st.dictionaries(st.integers(RANGE.lower, RANGE.upper), FLOW, max_size=20),
     st.lists(st.integers(0, 0xFFFFFFFF), max_size=5),
-    st.sampled_from(sorted(ALGORITHMS)),
+    st.sampled_from(sorted(DIVISIONS)),
 )
 def test_always_within(topics: dict[int, Carried], positions: list[int], algorithm: str) -> None:
     found = positions_within(ToDivide(RANGE, topics, positions), algorithm)

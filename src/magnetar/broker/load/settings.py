@@ -6,7 +6,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from magnetar.broker.load.reports import Weights
-from magnetar.broker.ownership.bundles import ALGORITHMS, DEFAULT
+from magnetar.broker.ownership.bundles import DEFAULT_DIVISION, DIVISIONS
 from magnetar.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ class SplitSettings:
     """Bytes per second, in and out."""
     max_bundles: int = 128
     """Of a namespace (loadBalancerNamespaceMaximumBundles)."""
-    algorithm: str = DEFAULT
+    algorithm: str = DEFAULT_DIVISION
     """If a request names none (defaultNamespaceBundleSplitAlgorithm)."""
-    supported: tuple[str, ...] = tuple(ALGORITHMS)
+    supported: tuple[str, ...] = tuple(DIVISIONS)
     """Others are refused (supportedNamespaceBundleSplitAlgorithms)."""
     tolerance: float = 0.1
     """Rates exceeded by a smaller fraction do not determine the split

@@ -230,7 +230,7 @@ def flow_or_qps_equally_divide(bundle: ToDivide) -> Sequence[int]:
     return found
 
 
-ALGORITHMS: Mapping[str, Callable[[ToDivide], Sequence[int]]] = {
+DIVISIONS: Mapping[str, Callable[[ToDivide], Sequence[int]]] = {
     each.__name__: each
     for each in (
         range_equally_divide,
@@ -239,14 +239,14 @@ ALGORITHMS: Mapping[str, Callable[[ToDivide], Sequence[int]]] = {
         flow_or_qps_equally_divide,
     )
 }
-DEFAULT = range_equally_divide.__name__
+DEFAULT_DIVISION = range_equally_divide.__name__
 
 
 def positions_within(bundle: ToDivide, algorithm: str) -> Sequence[int]:
     """Returns positions in ascending order, each strictly within the bundle; empty if the algorithm finds
     none.
 
-    :param algorithm: one of :data:`ALGORITHMS`
+    :param algorithm: one of :data:`DIVISIONS`
     """
     lower, upper = bundle.range.lower, bundle.range.upper
-    return sorted({at for at in ALGORITHMS[algorithm](bundle) if lower < at < upper})
+    return sorted({at for at in DIVISIONS[algorithm](bundle) if lower < at < upper})
