@@ -19,9 +19,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tests" / "harness"))
 from zookeeper_server import ZooKeeperServer
 
 from magnetar.metadata.zookeeper import messages
-from magnetar.metadata.zookeeper.jute import put_bool, put_int, put_long, put_text
-from magnetar.metadata.zookeeper.messages import Operation
-from magnetar.metadata.zookeeper.multi import multi
+from magnetar.metadata.zookeeper.messages import Operation, multi, put_bool, put_int, put_long, put_text
 
 _ANSWER_SECONDS = 30.0
 _QUIET_SECONDS = 0.1

@@ -15,7 +15,7 @@ from zookeeper_server import opened
 from magnetar.io.real import real_io
 from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore, BookKeeperSettings
 from magnetar.ledger.interface import LedgerStore, Quorums
-from magnetar.metadata.resolving import ResolvingStore
+from magnetar.metadata.passing_on import ResolvingStore
 
 sys.path.append(str(Path(__file__).parents[1] / "unit" / "ledger"))
 from ledger_stores import Copies, in_version_3

@@ -16,7 +16,7 @@ from zookeeper_server import opened
 
 from magnetar.io.real import real_io
 from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore, BookKeeperSettings
-from magnetar.metadata.resolving import ResolvingStore
+from magnetar.metadata.passing_on import ResolvingStore
 
 MIB = 1 << 20
 

@@ -21,7 +21,7 @@ from magnetar.ledger.bookkeeper.ledger_record import ledger_path
 from magnetar.ledger.bookkeeper.ledgers import LedgerIdUsed
 from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore, BookKeeperSettings
 from magnetar.ledger.interface import Quorums
-from magnetar.metadata.resolving import ResolvingStore
+from magnetar.metadata.passing_on import ResolvingStore
 
 _TOPIC = "persistent://public/default/before"
 _IDS = "/ledgers/idgen"

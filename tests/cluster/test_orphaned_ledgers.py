@@ -18,7 +18,7 @@ from magnetar.io.real import real_io
 from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore, BookKeeperSettings
 from magnetar.ledger.interface import Quorums
 from magnetar.managed_ledger.current_ledger import custom_metadata
-from magnetar.metadata.resolving import ResolvingStore
+from magnetar.metadata.passing_on import ResolvingStore
 
 _MESSAGES = 20
 _DAY_MS = 24 * 3_600_000

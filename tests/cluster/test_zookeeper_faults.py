@@ -14,7 +14,7 @@ from zookeeper_server import TIMEOUT_MS, ZooKeeperServer, opened
 
 from magnetar.managed_ledger.owned_record import OwnedRecord
 from magnetar.metadata.interface import Change, ChangeKind, MetadataUnavailable, SessionEvent
-from magnetar.metadata.resolving import ResolvingStore
+from magnetar.metadata.passing_on import ResolvingStore
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
 
 _roots = count()

@@ -21,7 +21,7 @@ from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings
 from magnetar.metadata.interface import MetadataError
-from magnetar.metadata.resolving import ResolvingStore
+from magnetar.metadata.passing_on import ResolvingStore
 from magnetar.server.embedded_stores import EmbeddedStores
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from magnetar.ledger.bookkeeper.bookies import BookiesSettings
 from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore, BookKeeperSettings
 from magnetar.ledger.bookkeeper.wire import VERSION_2, Wire
 from magnetar.ledger.interface import LedgerClosed, LedgerError, LedgerFenced, LedgerWriter
-from magnetar.metadata.resolving import ResolvingStore
+from magnetar.metadata.passing_on import ResolvingStore
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
 
 REQUEST_SECONDS = 4.0

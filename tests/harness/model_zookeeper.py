@@ -36,8 +36,15 @@ from model_zookeeper_writes import (
 )
 
 from magnetar.io.interfaces import Loop, Transport
-from magnetar.metadata.zookeeper.jute import JuteReader, put_bytes, put_int, put_long, put_text
-from magnetar.metadata.zookeeper.messages import EVENT_XID, Operation
+from magnetar.metadata.zookeeper.messages import (
+    EVENT_XID,
+    JuteReader,
+    Operation,
+    put_bytes,
+    put_int,
+    put_long,
+    put_text,
+)
 
 _WATCH_STATE = 3
 """SyncConnected."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from magnetar.metadata.zookeeper.jute import put_int, put_long
+from magnetar.metadata.zookeeper.messages import put_int, put_long
 
 CREATED, DELETED, CHANGED, CHILDREN = 1, 2, 3, 4
 """What happens to a node, with the numbers of the events that tell so."""

@@ -28,8 +28,7 @@ from model_zookeeper_tree import (
     put_stat,
 )
 
-from magnetar.metadata.zookeeper.jute import JuteReader, put_bool, put_int, put_text
-from magnetar.metadata.zookeeper.messages import OK, Operation
+from magnetar.metadata.zookeeper.messages import OK, JuteReader, Operation, put_bool, put_int, put_text
 
 WRITES = (Operation.CREATE2, Operation.DELETE, Operation.SET_DATA, Operation.MULTI)
 _FAILED = -1

@@ -11,7 +11,7 @@ from model_zookeeper import ModelZooKeeper
 from magnetar.broker.ownership.brokers import BROKERS, LiveBrokers
 from magnetar.io.interfaces import Io
 from magnetar.io.simulated import Simulation, simulated_io
-from magnetar.metadata.resolving import ResolvingStore
+from magnetar.metadata.passing_on import ResolvingStore
 from magnetar.metadata.zookeeper.address import ensemble_address
 from magnetar.metadata.zookeeper.session import Outside, SessionSettings
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore

@@ -13,7 +13,7 @@ from magnetar.io.simulated import SimulatedNetwork, Simulation, simulated_io
 from magnetar.ledger.bookkeeper.bookie import BookieSettings
 from magnetar.ledger.bookkeeper.bookies import BookiesSettings
 from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore, BookKeeperSettings
-from magnetar.metadata.resolving import ResolvingStore
+from magnetar.metadata.passing_on import ResolvingStore
 from magnetar.metadata.zookeeper.address import ensemble_address
 from magnetar.metadata.zookeeper.session import Outside, SessionSettings
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore

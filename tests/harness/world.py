@@ -20,7 +20,7 @@ from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.faulty import FaultyMetadataStore
-from magnetar.metadata.resolving import ResolvingStore
+from magnetar.metadata.passing_on import ResolvingStore
 
 T = TypeVar("T")
 

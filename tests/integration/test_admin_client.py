@@ -14,7 +14,7 @@ from magnetar.admin_client import (
     PreconditionFailed,
 )
 from magnetar.client import Client, InitialPosition
-from magnetar.naming.errors import InvalidName
+from magnetar.naming.name_rules import InvalidName
 
 
 @pytest.fixture

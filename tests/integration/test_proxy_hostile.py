@@ -15,7 +15,7 @@ from server import Server
 
 from magnetar.protocol.frames import encode_command
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandSubscribe
-from magnetar.proxy.frames import Commands
+from magnetar.proxy.broker_connection import Commands
 
 PATIENCE = 30.0
 SIZE, MESSAGES = 1 << 20, 60

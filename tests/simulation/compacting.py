@@ -11,8 +11,7 @@ from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.metadata.interface import MetadataError
 from magnetar.naming.topic_name import TopicName
-from magnetar.protocol.batches import build_batch, split_batch
-from magnetar.protocol.metadata import build_entry, parse_entry
+from magnetar.protocol.metadata import build_batch, build_entry, parse_entry, split_batch
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
     CommandSubscribe,

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 from magnetar.errors import AuthenticationFailure
 from magnetar.io.interfaces import Io
 from magnetar.io.waiting import sleep
-from magnetar.security.authentication import Claim
+from magnetar.security.authentication import Claim, Principal
 from magnetar.security.authorization import Authorizer
-from magnetar.security.grants import Grants
-from magnetar.security.principal import Principal
-from magnetar.security.rules import PulsarRules
+from magnetar.security.rules import Grants, PulsarRules
 from simulation.trace import Violation
 
 if TYPE_CHECKING:

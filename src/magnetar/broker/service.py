@@ -46,15 +46,14 @@ from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
 from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.metadata.interface import MetadataStore
-from magnetar.naming.errors import InvalidName
+from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.frames import max_frame_size
 from magnetar.protocol.hot_codec import AckRun, SendRun
-from magnetar.security.authentication import Authenticator, NobodyIsAsked
+from magnetar.security.authentication import BROKER, Authenticator, NobodyIsAsked, Principal
 from magnetar.security.authorization import Authorizer, EverybodyMay
-from magnetar.security.grants import Grants
-from magnetar.security.principal import BROKER, Principal
+from magnetar.security.rules import Grants
 
 if TYPE_CHECKING:
     from magnetar.broker.replication.clusters import Reach

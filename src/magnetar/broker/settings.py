@@ -14,7 +14,7 @@ from magnetar.broker.replication.clusters import ReplicationSettings
 from magnetar.broker.topics.base import TopicSettings
 from magnetar.errors import NamespaceNotFound, NotAllowed
 from magnetar.lazy_dataclass import dataclass
-from magnetar.naming.heartbeats import heartbeat_of
+from magnetar.naming.namespace_name import heartbeat_of
 from magnetar.naming.topic_name import TopicName
 
 

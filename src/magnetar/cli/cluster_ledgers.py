@@ -86,12 +86,12 @@ def run_export_ledgers(parsed: argparse.Namespace) -> int:
     """Returns the exit code: 0 everything was or can be exported, 1 not, 2 wrong usage."""
     from magnetar.config.settings import ConfigurationError, SettingsContradict
     from magnetar.errors import BrokerError
-    from magnetar.exporting.errors import NotExported
     from magnetar.exporting.namespaces import WhichPolicies
+    from magnetar.exporting.stored_topics import NotExported
     from magnetar.ledger.interface import LedgerError
     from magnetar.managed_ledger.errors import ManagedLedgerError
     from magnetar.metadata.interface import MetadataError
-    from magnetar.naming.errors import InvalidName
+    from magnetar.naming.name_rules import InvalidName
     from magnetar.server.export_ledgers import ExportRequest, export_ledgers
     from magnetar.server.logs import configure_logging
 
@@ -193,7 +193,7 @@ def run_orphaned_ledgers(parsed: argparse.Namespace) -> int:
     """Returns the exit code: 0 the search is complete, 1 it failed."""
     from magnetar.config.settings import ConfigurationError, SettingsContradict, load
     from magnetar.errors import BrokerError
-    from magnetar.exporting.errors import NotExported
+    from magnetar.exporting.stored_topics import NotExported
     from magnetar.ledger.interface import LedgerError
     from magnetar.managed_ledger.errors import ManagedLedgerError
     from magnetar.metadata.interface import MetadataError

@@ -68,7 +68,7 @@ def run_compact_topic(parsed: argparse.Namespace) -> int:
 def _ask_broker(parsed: argparse.Namespace, known_url: str) -> int:
     from magnetar.admin_client import AdminClient, AdminError
     from magnetar.cli.cluster_access import AccessRefused, cluster_access
-    from magnetar.naming.errors import InvalidName
+    from magnetar.naming.name_rules import InvalidName
 
     flags = {
         "webServiceUrl": parsed.admin_url or known_url,

@@ -44,7 +44,7 @@ def run_explain(parsed: argparse.Namespace) -> int:
     """Returns the exit code: 0 success, 1 no explanation is available."""
     from magnetar.admin_client import AdminClient, AdminError
     from magnetar.cli.cluster_access import AccessRefused, cluster_access
-    from magnetar.naming.errors import InvalidName
+    from magnetar.naming.name_rules import InvalidName
 
     where = "the broker"
     try:

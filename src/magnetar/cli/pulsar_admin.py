@@ -21,7 +21,7 @@ from magnetar.cli.admin.call import SILENT, Action, Call
 from magnetar.cli.admin.rendering import render
 from magnetar.cli.cluster_access import AccessRefused, cluster_access
 from magnetar.cli.streams import bold, on_standard_streams, red
-from magnetar.naming.errors import InvalidName
+from magnetar.naming.name_rules import InvalidName
 
 _GROUP_ALIASES = {"source": "sources", "sink": "sinks"}
 _ALIASES = {

@@ -46,7 +46,7 @@ def add_translate_positions(commands: argparse._SubParsersAction[argparse.Argume
 def run_translate_positions(parsed: argparse.Namespace) -> int:
     """Returns the exit code: 0 translated, 1 not translated, 2 wrong usage."""
     from magnetar.exporting.mapping import Mapping, NotTranslated
-    from magnetar.naming.errors import InvalidName
+    from magnetar.naming.name_rules import InvalidName
 
     if (parsed.checkpoint is None) != (parsed.to is None) or bool(parsed.checkpoint) == bool(
         parsed.positions

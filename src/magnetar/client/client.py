@@ -22,9 +22,8 @@ from magnetar.client.security import TlsOptions, auth_data_source, is_secured, n
 from magnetar.client.timing import INITIAL_SECONDS, MAX_SECONDS
 from magnetar.io.interfaces import ClientIo
 from magnetar.io.tls import TlsFiles
-from magnetar.naming.errors import InvalidName
-from magnetar.naming.topic_name import TopicName
-from magnetar.naming.topic_patterns import compile_pattern
+from magnetar.naming.name_rules import InvalidName
+from magnetar.naming.topic_name import TopicName, compile_pattern
 from magnetar.security.client_authentication.authentication import Authentication
 
 _ROUTING = (

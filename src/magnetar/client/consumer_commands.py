@@ -5,6 +5,7 @@ from __future__ import annotations
 from magnetar.client.enums import ConsumerType
 from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions
+from magnetar.protocol.frames import signed
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
     CommandAck,
@@ -12,7 +13,6 @@ from magnetar.protocol.pulsar_api_pb2 import (
     KeySharedMode,
     MessageIdData,
 )
-from magnetar.protocol.wire_ids import signed
 
 _U64 = 2**64
 

@@ -7,10 +7,10 @@ from base64 import b64decode
 from magnetar.client.exceptions import InvalidMessage
 from magnetar.client.message_id import MessageId
 from magnetar.protocol.errors import EntryError, ProtocolError
+from magnetar.protocol.frames import signed
 from magnetar.protocol.hot_client_decode import MessageRun, split_places
 from magnetar.protocol.metadata import Entry, parse_entry, parse_message
 from magnetar.protocol.pulsar_api_pb2 import CommandMessage, MessageMetadata, SingleMessageMetadata
-from magnetar.protocol.wire_ids import signed
 
 _SHOWN_BYTES = 64
 """Bytes of a message's data in its printed form."""

@@ -8,10 +8,10 @@ from typing import ClassVar
 from google.protobuf.message import DecodeError
 
 from magnetar.client.exceptions import InvalidMessage
+from magnetar.protocol.frames import signed, unsigned
 from magnetar.protocol.hot_client_decode import decode_message_id
 from magnetar.protocol.hot_client_encode import encode_message_id
 from magnetar.protocol.pulsar_api_pb2 import MessageIdData
-from magnetar.protocol.wire_ids import signed, unsigned
 
 _I64_MAX = (1 << 63) - 1
 

@@ -40,10 +40,9 @@ from magnetar.io.interfaces import Cancellable
 from magnetar.io.waiting import settle
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.errors import CompressionError, FrameError
-from magnetar.protocol.frames import DEFAULT_MAX_MESSAGE_SIZE
+from magnetar.protocol.frames import DEFAULT_MAX_MESSAGE_SIZE, signed
 from magnetar.protocol.hot_client_decode import ReceiptRun
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
-from magnetar.protocol.wire_ids import signed
 
 log = logging.getLogger(__name__)
 

@@ -12,6 +12,7 @@ from magnetar.protocol.frames import (
     decode_command,
     encode_command,
     max_frame_size,
+    signed,
 )
 from magnetar.protocol.hot_client_decode import MessageRun, ReceiptRun, read_messages, read_receipts
 from magnetar.protocol.hot_codec import command_bounds, frame_end, next_frame
@@ -24,7 +25,6 @@ from magnetar.protocol.pulsar_api_pb2 import (
     CommandTopicMigrated,
     FeatureFlags,
 )
-from magnetar.protocol.wire_ids import signed
 
 CLIENT_VERSION = "Magnetar-Python"
 PROTOCOL_VERSION = 21

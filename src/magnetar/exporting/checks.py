@@ -8,16 +8,14 @@ from typing import Any
 
 from magnetar.broker.policies.records import decode
 from magnetar.broker.schemas.storage import ROOT as SCHEMAS
-from magnetar.exporting.side import OpenStores
-from magnetar.exporting.stored_topics import Unit, read_record
+from magnetar.exporting.stored_topics import OpenStores, Unit, read_record
 from magnetar.exporting.topic_export import PARTITIONED
 from magnetar.lazy_dataclass import dataclass
 from magnetar.managed_ledger import records_pb2 as pb
 from magnetar.managed_ledger.exports import ExportNote, ExportState
 from magnetar.managed_ledger.records import ROOT, LedgerSummary
 from magnetar.naming.namespace_name import NamespaceName
-from magnetar.naming.replicators import cluster_of_cursor
-from magnetar.naming.shadows import SHADOW_SOURCE
+from magnetar.naming.replicators import SHADOW_SOURCE, cluster_of_cursor
 from magnetar.naming.topic_name import Domain, TopicName, decode_path_piece
 
 _PENDING_ACKS = "__transaction_pending_ack"

@@ -8,16 +8,14 @@ from dataclasses import field
 from magnetar.broker.policies.store import CHANGE_EVENTS
 from magnetar.broker.system_topics import change_events
 from magnetar.exporting.checks import Known, known_of, of_transactions, refusals, too_many_copies
-from magnetar.exporting.errors import NotExported
 from magnetar.exporting.namespaces import NamespaceExport, WhichPolicies, namespaces_of
-from magnetar.exporting.side import OpenStores
-from magnetar.exporting.stored_topics import Unit, managed_ledgers_of
+from magnetar.exporting.stored_topics import NotExported, OpenStores, Unit, managed_ledgers_of
 from magnetar.exporting.topic_export import PARTITIONED, Keep, TopicExport
 from magnetar.exporting.topic_policies import read_policies
 from magnetar.lazy_dataclass import dataclass
 from magnetar.managed_ledger.exports import notes
 from magnetar.managed_ledger.records import ROOT
-from magnetar.naming.errors import InvalidName
+from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import Domain, TopicName, decode_path_piece
 

@@ -8,7 +8,7 @@ from enum import Enum
 
 from magnetar.broker.policies.namespaces import new_policies
 from magnetar.broker.policies.records import Record, encode, read
-from magnetar.exporting.side import OpenStores
+from magnetar.exporting.stored_topics import OpenStores
 from magnetar.metadata.interface import MUST_NOT_EXIST
 from magnetar.naming.namespace_name import NamespaceName
 

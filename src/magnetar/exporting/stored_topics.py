@@ -1,17 +1,19 @@
-"""Reads the stored state of a topic, without a broker."""
+"""The stores of an export's source and target, and the stored state of a topic in them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
-from magnetar.exporting.errors import NotExported
-from magnetar.exporting.side import OpenStores
+from magnetar.broker.service import BrokerService
+from magnetar.io.interfaces import Io
+from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import LedgerStore
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.current_ledger import custom_metadata
 from magnetar.managed_ledger.cursor_storage import CursorStorage
+from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.orphans import stored_properties
 from magnetar.managed_ledger.records import (
     ROOT,
@@ -22,6 +24,7 @@ from magnetar.managed_ledger.records import (
 )
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
 from magnetar.managed_ledger.side_ledgers import COMPACTED_LEDGER, COMPACTION_CURSOR, owned_ledgers
+from magnetar.metadata.interface import MetadataStore
 from magnetar.naming.topic_name import TopicName, decode_path_piece
 
 _BUCKETS = "#pulsar.internal.delayed.bucket"
@@ -173,6 +176,7 @@ async def _close_last(side: OpenStores, record: ManagedLedgerRecord) -> None:
         last.closed_ms = max(side.io.clock.wall_ms(), 1)
     elif len(record.ledgers) > 1:
         record.ledgers.pop()
+
     # A topic's only ledger stays in the record, because a record without ledgers is an empty node: a broker
     # that opens it finds that it has no entries.
 
@@ -183,3 +187,36 @@ def mapped_properties(properties: Mapping[str, int], ledgers: Mapping[int, int])
     if COMPACTED_LEDGER in found:
         found[COMPACTED_LEDGER] = ledgers[found[COMPACTED_LEDGER]]
     return found
+
+
+class NotExported(Exception):
+    """Something cannot be exported; the text says what, and why."""
+
+
+@dataclass
+class OpenStores:
+    """Open stores without a serving broker."""
+
+    name: str
+    """The name for messages."""
+    identity: str
+    """A permanent unique id of the stores."""
+    cluster: str
+    io: Io
+    wheel: TimerWheel
+    metadata: MetadataStore
+    managed: ManagedLedgerFactory
+    broker: BrokerService
+    """Does not serve clients; used for policies."""
+    one_copy: bool
+    """Entries are stored once, whatever the policies say."""
+    still_alone: Callable[[], None]
+    """:raises NotExported: a broker may serve the topics by now"""
+    served_by: Sequence[str] = ()
+    """Processes that would have to be stopped; only for a check."""
+    bookies: str = ""
+    """Id of the bookies, which is common to all clusters that share them; empty: not shared."""
+
+    @property
+    def ledgers(self) -> LedgerStore:
+        return self.managed.store

@@ -14,20 +14,20 @@ from typing import NamedTuple
 
 from magnetar.broker.schemas.storage import ROOT as SCHEMAS
 from magnetar.broker.schemas.storage import decode_locator
-from magnetar.exporting.copying import LedgerContents, Rewrite, contents_of, fill
-from magnetar.exporting.errors import NotExported
-from magnetar.exporting.noted import CursorLedgers, NotedLedgers
-from magnetar.exporting.positions import Moved, MovedLedgers
+from magnetar.exporting.noted import CursorLedgers, LedgerContents, NotedLedgers, Rewrite, contents_of, fill
 from magnetar.exporting.rewriting import (
+    Moved,
+    MovedLedgers,
     compacted_message,
     compacted_metadata,
     ledgers_in_compacted,
     schema_entry,
     schema_locator,
 )
-from magnetar.exporting.side import OpenStores
 from magnetar.exporting.stored_topics import (
     ExportedTopic,
+    NotExported,
+    OpenStores,
     StoredCursor,
     Unit,
     cursor_storage,

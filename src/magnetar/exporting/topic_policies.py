@@ -6,10 +6,8 @@ from collections.abc import Mapping
 
 from magnetar.broker.policies.store import CHANGE_EVENTS
 from magnetar.broker.system_topics import change_events
-from magnetar.exporting.errors import NotExported
 from magnetar.exporting.rewriting import without_id
-from magnetar.exporting.side import OpenStores
-from magnetar.exporting.stored_topics import compacted_ledger_of, read_record
+from magnetar.exporting.stored_topics import NotExported, OpenStores, compacted_ledger_of, read_record
 from magnetar.ledger.interface import LedgerReader
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import Domain, TopicName

@@ -22,8 +22,8 @@ from magnetar.http.engine.origins import Hosts, Origins, claim_of
 from magnetar.http.routing import Access, E, Found, Router
 from magnetar.http.shapes.names import target_of
 from magnetar.io.interfaces import Io
-from magnetar.security.operations import Operation
-from magnetar.security.principal import ANONYMOUS, BROKER, Principal
+from magnetar.security.authentication import ANONYMOUS, BROKER, Principal
+from magnetar.security.authorization import Operation
 
 log = logging.getLogger("magnetar.http")
 _DEFECT = "Internal error; see the log of the broker"

@@ -16,10 +16,11 @@ from magnetar.http.metrics.shared import Scrapes
 from magnetar.lazy_dataclass import dataclass
 from magnetar.naming.topic_name import decode_path_piece, decode_subscription_piece
 from magnetar.security.authentication import Authenticator, NobodyIsAsked
-from magnetar.security.authorization import Authorizer, EverybodyMay
-from magnetar.security.operations import (
+from magnetar.security.authorization import (
+    Authorizer,
     BrokerOperation,
     ClusterOperation,
+    EverybodyMay,
     NamespaceOperation,
     Operation,
     PolicyName,

@@ -29,8 +29,7 @@ from magnetar.http.shapes.names import topic_of
 from magnetar.io.interfaces import Io
 from magnetar.io.locks import Mutex
 from magnetar.io.slices import PAUSE_SECONDS, gone_through
-from magnetar.security.operations import BrokerOperation, NamespaceOperation, Resource
-from magnetar.security.target import BROKER_ITSELF
+from magnetar.security.authorization import BROKER_ITSELF, BrokerOperation, NamespaceOperation, Resource
 
 log = logging.getLogger("magnetar.http")
 _ADMIN = "/admin/"

@@ -1,4 +1,8 @@
-"""Waits for shared tasks, for jobs and for operations in progress, and wakes those that wait."""
+"""Waits for shared tasks, for jobs and for operations in progress, and wakes those that wait.
+
+A waiter may be cancelled without cancelling what it waits for. Awaiting a task directly would pass the
+cancellation on to it, and to all others that wait for it.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from enum import Enum
 from magnetar.lazy_dataclass import dataclass
 from magnetar.managed_ledger.errors import ManagedLedgerMoving, MetadataDamaged
 from magnetar.metadata.interface import MetadataStore, Node
-from magnetar.naming.errors import InvalidName
+from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.topic_name import TopicName, decode_path_piece, encode_path_piece
 
 ROOT = "/magnetar/exports"

@@ -40,8 +40,8 @@ from magnetar.managed_ledger.records import (
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
 from magnetar.managed_ledger.shadow_ledger import ShadowLedger, Shadows
 from magnetar.metadata.interface import MUST_NOT_EXIST, MetadataError, MetadataStore
-from magnetar.naming.errors import InvalidName
-from magnetar.naming.shadows import SHADOW_SOURCE, shadow_source
+from magnetar.naming.name_rules import InvalidName
+from magnetar.naming.replicators import SHADOW_SOURCE, shadow_source
 from magnetar.naming.topic_name import TopicName, decode_path_piece, encode_path_piece
 
 log = logging.getLogger(__name__)

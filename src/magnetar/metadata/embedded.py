@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from magnetar.io.files import SpaceReserve, copy_file, is_shortage
 from magnetar.io.interfaces import Future, Io, SqlConnection, SqlError, SqlFull
 from magnetar.io.waiting import finished, run_job
+from magnetar.metadata.following import ChangeListeners
 from magnetar.metadata.interface import (
     Change,
     MetadataError,
@@ -23,7 +24,6 @@ from magnetar.metadata.interface import (
     check_steps,
     check_value,
 )
-from magnetar.metadata.listeners import ChangeListeners
 from magnetar.metadata.progress import IDENTITY_BYTES, Edit, Edits, NodeRange, Progress, Verify
 from magnetar.metadata.sqlite_nodes import FORMAT_VERSION, SqliteNodes
 

@@ -1,9 +1,10 @@
-"""Follows the content below a node: reads it after each change, until nothing newer is there."""
+"""Follows changes of the metadata: content below a node, listeners, and a cache valid until nodes change."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
 
 from magnetar.errors import MetadataFailure
 from magnetar.io.interfaces import Io, Task
@@ -14,11 +15,13 @@ from magnetar.metadata.interface import (
     MetadataStore,
     MetadataUnavailable,
     SessionEvent,
+    check_path,
+    lies_in,
 )
 
 log = logging.getLogger(__name__)
-
 _RETRY_SECONDS = 1.0
+V = TypeVar("V")
 
 
 class Follower:
@@ -88,3 +91,122 @@ class Follower:
                         await sleep(self._io.loop, self._pause)
         finally:
             self._task = None
+
+
+class ChangeListeners:
+    """Listeners by root path."""
+
+    def __init__(self) -> None:
+        self._all: list[tuple[str, Callable[[Change], None]]] = []
+
+    def add(self, root: str, listener: Callable[[Change], None]) -> None:
+        """:raises ValueError: ``root`` is not a valid path"""
+        check_path(root)
+        self._all.append((root, listener))
+
+    def tell(self, change: Change) -> None:
+        for root, listener in self._all:
+            if not lies_in(root, change.path):
+                continue
+            try:
+                listener(change)
+            except Exception:
+                log.exception("listener for changes of the metadata failed", extra={"path": change.path})
+
+
+class SessionListeners:
+    """Listeners of the session."""
+
+    def __init__(self) -> None:
+        self._all: list[Callable[[SessionEvent], None]] = []
+
+    def add(self, listener: Callable[[SessionEvent], None]) -> None:
+        self._all.append(listener)
+
+    def tell(self, event: SessionEvent) -> None:
+        for listener in tuple(self._all):
+            try:
+                listener(event)
+            except Exception:
+                log.exception(
+                    "listener for events of the metadata session failed", extra={"event": event.value}
+                )
+
+
+class MetadataCache(Generic[V]):
+    """Values made of nodes below ``root``, by the node's path.
+
+    A change of a node drops its value; a reconnected or lost session drops everything. A value that was being
+    read meanwhile is returned but not cached, as it may be out of date.
+
+    :param read: makes the value of a path; its errors are passed on and not cached
+    :param most: limit of the sum of ``weigh`` over all values; beyond it all are dropped
+    """
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        root: str,
+        read: Callable[[str], Awaitable[V]],
+        *,
+        most: int,
+        weigh: Callable[[V], int] = lambda _value: 1,
+    ) -> None:
+        self._read = read
+        self._most = most
+        self._weigh = weigh
+        self._known: dict[str, V] = {}
+        self._weight = 0
+        self._drops = 0
+        metadata.listen(root, self._changed)
+        metadata.listen_session(self._session_changed)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def known(self, path: str) -> V | None:
+        """Returns None if no value is cached."""
+        return self._known.get(path)
+
+    async def get(self, path: str) -> V:
+        """Returns the value of a path, and reads it if necessary."""
+        known = self._known.get(path)
+        if known is not None:
+            return known
+        drops = self._drops
+        value = await self._read(path)
+        if drops == self._drops:
+            self._remember(path, value)
+        return value
+
+    def _remember(self, path: str, value: V) -> None:
+        self._take_out(path)
+        weight = self._weigh(value)
+        if self._weight + weight > self._most:
+            self._known.clear()
+            self._weight = 0
+        if weight <= self._most:
+            self._known[path] = value
+            self._weight += weight
+
+    def _take_out(self, path: str) -> None:
+        known = self._known.pop(path, None)
+        if known is not None:
+            self._weight -= self._weigh(known)
+
+    def forget(self, path: str) -> None:
+        """Drops a value after the caller has changed the node: the store may report the change later."""
+        self._drops += 1
+        self._take_out(path)
+
+    def forget_all(self) -> None:
+        self._drops += 1
+        self._known.clear()
+        self._weight = 0
+
+    def _changed(self, change: Change) -> None:
+        self.forget(change.path)
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event in (SessionEvent.RECONNECTED, SessionEvent.LOST):
+            self.forget_all()

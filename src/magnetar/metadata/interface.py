@@ -8,7 +8,8 @@ raises ValueError for an invalid path.
 
 :meth:`MetadataStore.listen` reports changes to those that cache nodes, before or after the change is answered
     to its caller: the order is not defined. Changes between DISCONNECTED and RECONNECTED are not reported; on
-    RECONNECTED anything may have changed. :class:`magnetar.metadata.cache.MetadataCache` follows these rules.
+    RECONNECTED anything may have changed. :class:`magnetar.metadata.following.MetadataCache` follows these
+    rules.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class MetadataUnavailable(MetadataError):
     """The store cannot answer now; the operation may or may not have taken effect.
 
     When the store answers again it either has taken effect or never will. A caller of
-    :class:`magnetar.metadata.resolving.ResolvingStore` gets this only if the outcome could not be found out.
+    :class:`magnetar.metadata.passing_on.ResolvingStore` gets this only if the outcome could not be found out.
     """
 
 

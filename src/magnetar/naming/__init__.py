@@ -1,7 +1,6 @@
 """Names of topics, namespaces, bundles and replicators, and their hashes; depends on nothing else."""
 
 from magnetar.naming.bundles import BundleRange, Bundles
-from magnetar.naming.errors import InvalidName
 from magnetar.naming.hashes import (
     bundle_hash,
     java_string_hash,
@@ -9,7 +8,7 @@ from magnetar.naming.hashes import (
     murmur3_positive,
     topic_list_hash,
 )
-from magnetar.naming.name_rules import MAX_NAME_BYTES, check_subscription_name
+from magnetar.naming.name_rules import MAX_NAME_BYTES, InvalidName, check_subscription_name
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import Domain, TopicName, decode_path_piece, encode_path_piece
 

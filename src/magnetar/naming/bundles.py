@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from magnetar.naming.errors import InvalidName
 from magnetar.naming.hashes import bundle_hash
+from magnetar.naming.name_rules import InvalidName
 
 FULL_LOWER = 0x00000000
 FULL_UPPER = 0xFFFFFFFF

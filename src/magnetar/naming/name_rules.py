@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from magnetar.naming.errors import InvalidName
-
 MAX_NAME_BYTES = 1000
 """In UTF-8, of a tenant, a namespace, a subscription, or a topic with everything in front of it. Paths in the
 metadata, where a byte may take three, and lists in one frame stay far from their limits."""
-
 _SHOWN = 100
 """The characters of an overlong name that an error shows."""
 
@@ -36,3 +33,9 @@ def check_subscription_name(name: str) -> None:
         raise InvalidName("invalid subscription name '': it is empty")
     check_length("subscription", name)
     check_path_piece("subscription", name)
+
+
+class InvalidName(ValueError):
+    """The name of a topic, namespace or bundle breaks the rules; the text says which part and what is
+    allowed.
+    """

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from magnetar.naming.errors import InvalidName
-from magnetar.naming.name_rules import check_length, check_path_piece
+from magnetar.naming.name_rules import InvalidName, check_length, check_path_piece
 
 _PART = re.compile(r"[-=:.\w]+", re.ASCII)
+_TENANT = "pulsar"
+_BROKER = re.compile(r"[^/]+:[0-9]+")
 
 
 def check_part(kind: str, part: str) -> None:
@@ -67,3 +68,17 @@ class NamespaceName:
         if self.cluster is None:
             return f"{self.tenant}/{self.local}"
         return f"{self.tenant}/{self.cluster}/{self.local}"
+
+
+def heartbeat_namespaces(cluster: str, broker_id: str) -> tuple[NamespaceName, NamespaceName]:
+    """Returns the namespaces in the older and the newer form of names.
+
+    :param broker_id: ``host:port`` of its HTTP interface
+    """
+    return NamespaceName(_TENANT, cluster, broker_id), NamespaceName(_TENANT, None, broker_id)
+
+
+def heartbeat_of(namespace: NamespaceName) -> str | None:
+    """Returns the id of the broker that checks its health there; None for any other namespace."""
+    found = namespace.tenant == _TENANT and _BROKER.fullmatch(namespace.local) is not None
+    return namespace.local if found else None

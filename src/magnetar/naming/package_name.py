@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from magnetar.lazy_dataclass import dataclass
-from magnetar.naming.errors import InvalidName
+from magnetar.naming.name_rules import InvalidName
 
 TYPES = ("function", "sink", "source")
 LATEST = "latest"

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from enum import Enum
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 from magnetar.lazy_dataclass import dataclass
-from magnetar.naming.errors import InvalidName
 from magnetar.naming.hashes import bundle_hash
-from magnetar.naming.name_rules import MAX_NAME_BYTES, check_length, check_path_piece
+from magnetar.naming.name_rules import MAX_NAME_BYTES, InvalidName, check_length, check_path_piece
 from magnetar.naming.namespace_name import NamespaceName
 
 PARTITION_SUFFIX = "-partition-"
 _SURELY_SHORT = MAX_NAME_BYTES // 8
 """In characters: a name this short needs no exact check. Only legacy names contain clusters."""
 _DEFAULT_NAMESPACE = NamespaceName("public", None, "default")
+MAX_PATTERN_LENGTH = 50
+"""In characters; Pulsar's default of ``subscriptionPatternMaxLength``."""
+_PARTITION = re.compile(r"-partition-\d+$")
+Matches = Callable[[str], bool]
+"""Whether the full name of a topic matches."""
 
 
 class Domain(Enum):
@@ -199,3 +205,23 @@ class TopicName:
 
     def __str__(self) -> str:
         return f"{self.domain.value}://{self.namespace_name}/{self.local}"
+
+
+def compile_pattern(pattern: str) -> Matches | None:
+    """Returns a function that matches the whole name of a topic, without domain and partition.
+
+    Returns None if the pattern cannot be matched in linear time (https://github.com/google/re2); the client
+    then filters by itself. Python's own expressions would support all patterns, but a client could stop the
+    whole broker with one that backtracks forever.
+    """
+    # Imported for the first pattern: most brokers never get one.
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        compiled = re2.compile(pattern.split("://", 1)[-1], options)
+    except re2.error:
+        return None
+    fullmatch, cut = compiled.fullmatch, _PARTITION.sub
+    return lambda name: fullmatch(cut("", name).split("://", 1)[1]) is not None

@@ -22,20 +22,19 @@ __all__ = [
     "max_frame_size",
     "split",
 ]
-
 DEFAULT_MAX_MESSAGE_SIZE = 5 * 1024 * 1024
 """The largest payload in bytes that brokers announce by default."""
-
 _COMMAND_ROOM = 10 * 1024
 _SIZES = Struct(">II")
 _WITHOUT_TEXT = frozenset(
     (BaseCommand.SEND, BaseCommand.ACK, BaseCommand.FLOW, BaseCommand.PING, BaseCommand.PONG)
 )
-
 # The number of a command's field in BaseCommand equals the number of its type.
 _MESSAGES: dict[int, str] = {
     field.number: field.name for field in BaseCommand.DESCRIPTOR.fields if field.message_type is not None
 }
+_SIGN = 1 << 63
+_MASK = (1 << 64) - 1
 
 
 def max_frame_size(max_message_size: int) -> int:
@@ -101,3 +100,13 @@ def split(buffer: bytes, max_frame: int, position: int = 0) -> Iterator[tuple[in
         end = frame_end(buffer, position)
         yield kind, position, end
         position = end
+
+
+def signed(number: int) -> int:
+    """Returns the signed number for an unsigned 64-bit id of the wire."""
+    return number - (1 << 64) if number & _SIGN else number
+
+
+def unsigned(number: int) -> int:
+    """Returns the unsigned form of a signed id, as on the wire."""
+    return number & _MASK

@@ -5,39 +5,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from struct import Struct
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from magnetar.io.crc32c import crc32c
 from magnetar.lazy_dataclass import dataclass
-from magnetar.protocol.checksum import checksum, verify
 from magnetar.protocol.compression import DEFAULT_MAX_UNCOMPRESSED_SIZE, decompress
 from magnetar.protocol.errors import ChecksumMismatch, CompressionError, EntryError
-from magnetar.protocol.pulsar_api_pb2 import BrokerEntryMetadata, CompressionType, MessageMetadata
+from magnetar.protocol.pulsar_api_pb2 import (
+    BrokerEntryMetadata,
+    CompressionType,
+    MessageMetadata,
+    SingleMessageMetadata,
+)
 
 __all__ = [
     "BROKER_MAGIC",
+    "BatchMessage",
     "ChecksumMismatch",
     "CompressionError",
     "Entry",
     "EntryError",
     "broker_metadata_of",
     "broker_metadata_size",
+    "build_batch",
     "build_entry",
+    "checksum",
     "chunks_follow",
     "metadata_of",
     "parse_entry",
     "parse_message",
+    "split_batch",
+    "verify",
     "with_broker_metadata",
 ]
-
 _MAGIC = b"\x0e\x01"
 BROKER_MAGIC = b"\x0e\x02"
 """In front of broker entry metadata."""
 _SIZE = Struct(">I")
 _NOT_COMPRESSED = CompressionType.NONE
-
 _Parsed = TypeVar("_Parsed", bound=Message)
 
 
@@ -170,3 +179,61 @@ def _sized(data: bytes, position: int, what: str) -> tuple[bytes, int]:
     if size > len(data) - start:
         raise EntryError(f"{what} of {size} bytes in {len(data) - start}")
     return data[start : start + size], start + size
+
+
+def checksum(data: bytes | bytearray | memoryview) -> int:
+    """CRC32-C (Castagnoli), unsigned 32 bit."""
+    return crc32c(data)
+
+
+def verify(data: bytes | bytearray | memoryview, expected: int) -> None:
+    """:raises ChecksumMismatch: ``data`` has another checksum"""
+    found = crc32c(data)
+    if found != expected:
+        raise ChecksumMismatch(expected, found)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMessage:
+    """Batch payloads: size, metadata and payload of each message; compressed as a whole."""
+
+    metadata: SingleMessageMetadata
+    payload: bytes
+
+
+def split_batch(payload: bytes, count: int) -> list[BatchMessage]:
+    """Splits an uncompressed batch of ``count`` messages.
+
+    Bytes behind the last message are ignored, as in official clients.
+
+    :raises EntryError: the batch ends early, or a message's metadata cannot be parsed
+    """
+    messages = []
+    position = 0
+    for index in range(count):
+        if len(payload) - position < 4:
+            raise EntryError(f"the batch of {count} messages ends before message {index}")
+        start = position + 4
+        size = _SIZE.unpack_from(payload, position)[0]
+        if size > len(payload) - start:
+            raise EntryError(f"metadata of {size} bytes in {len(payload) - start}, message {index}")
+        raw = payload[start : start + size]
+        metadata = parse_message(SingleMessageMetadata(), raw, f"metadata of message {index}")
+        start += size
+        position = start + metadata.payload_size
+        if metadata.payload_size < 0 or position > len(payload):
+            raise EntryError(
+                f"payload of {metadata.payload_size} bytes in {len(payload) - start}, message {index}"
+            )
+        messages.append(BatchMessage(metadata, payload[start:position]))
+    return messages
+
+
+def build_batch(messages: Iterable[tuple[SingleMessageMetadata, bytes]]) -> bytes:
+    """Returns an uncompressed batch payload; sets ``payload_size`` of each metadata."""
+    parts: list[bytes] = []
+    for metadata, payload in messages:
+        metadata.payload_size = len(payload)
+        raw = metadata.SerializeToString()
+        parts += (_SIZE.pack(len(raw)), raw, payload)
+    return b"".join(parts)

@@ -10,9 +10,15 @@ from magnetar.errors import AuthenticationFailure, BrokerError
 from magnetar.io.interfaces import Cancellable, Io, Task
 from magnetar.io.waiting import nobody_waits
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandAuthResponse, CommandConnect
-from magnetar.security.authentication import Authenticator, Claim, Credentials, PeerCertificate
+from magnetar.security.authentication import (
+    ANONYMOUS,
+    Authenticator,
+    Claim,
+    Credentials,
+    PeerCertificate,
+    Principal,
+)
 from magnetar.security.chain import renewed
-from magnetar.security.principal import ANONYMOUS, Principal
 
 _REFRESH = b"PulsarAuthRefresh"
 _LONGEST_SECONDS = 86_400.0

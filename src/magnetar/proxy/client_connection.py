@@ -14,13 +14,12 @@ from magnetar.io.waiting import nobody_waits, outcome, settle
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.frames import encode_command
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandConnect, CommandConnected
-from magnetar.proxy.broker_connection import BrokerConnection, BrokerLost, BrokerRefused
+from magnetar.proxy.broker_connection import BrokerConnection, BrokerLost, BrokerRefused, Commands
+from magnetar.proxy.brokers import BrokerTarget, TargetDenied, is_in, target_of
 from magnetar.proxy.client_authentication import ClientAuthentication
 from magnetar.proxy.forwarded_address import HeaderRefused, read_header
-from magnetar.proxy.frames import Commands
 from magnetar.proxy.lookups import LARGE, REQUESTS, answered
 from magnetar.proxy.service import ProxyService
-from magnetar.proxy.targets import BrokerTarget, TargetDenied, is_in, target_of
 from magnetar.proxy.tunnel import Tunnel
 
 log = logging.getLogger(__name__)

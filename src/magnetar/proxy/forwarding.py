@@ -1,4 +1,4 @@
-"""Forwards HTTP requests: to brokers, and to other servers of the settings.
+"""Forwards HTTP requests to brokers and other servers of the settings, or redirects them to a broker.
 
 The proxy follows 307 redirects itself, because its clients cannot reach brokers.
 """
@@ -18,13 +18,11 @@ from magnetar.http.engine.message import Request, Response, error_response
 from magnetar.io.interfaces import Loop
 from magnetar.io.tls import TlsRefused
 from magnetar.lazy_dataclass import dataclass
-from magnetar.proxy.brokers import Brokers, is_web_of
-from magnetar.proxy.targets import AllowedTargets, TargetDenied
+from magnetar.proxy.brokers import AllowedTargets, Brokers, TargetDenied, is_web_of
 from magnetar.proxy.web_client import BrokerResponse, NotAnswered, WebNetworks
-from magnetar.security.principal import Principal
+from magnetar.security.authentication import Principal
 
 log = logging.getLogger(__name__)
-
 _BROKERS_PATHS = ("/admin", "/lookup")
 _FUNCTIONS = ("function", "source", "sink", "worker", "worker-stats", "functions", "sources", "sinks")
 _REDIRECTS = (301, 302, 307, 308)
@@ -235,3 +233,20 @@ def _not_reached(url: str, error: Exception) -> Response:
     )
     status = HTTPStatus.GATEWAY_TIMEOUT if isinstance(error, Timeout) else HTTPStatus.BAD_GATEWAY
     return error_response(status, "The broker did not answer")
+
+
+class Redirecting:
+    """Service discovery over HTTP: redirects clients to an active broker."""
+
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
+
+    async def answer(self, request: Request, principal: Principal | None) -> Response | None:
+        """Redirects (307) to the brokers in turn; requests over TLS are only redirected to TLS addresses."""
+        for broker in self._brokers.in_turn():
+            url = broker.web(tls=request.secure)
+            if url:
+                return Response(
+                    HTTPStatus.TEMPORARY_REDIRECT, headers=[("Location", f"{url}{request.target}")]
+                )
+        return error_response(HTTPStatus.SERVICE_UNAVAILABLE, "No broker is available")

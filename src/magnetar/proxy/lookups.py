@@ -15,9 +15,8 @@ from magnetar.protocol.pulsar_api_pb2 import (
     CommandPartitionedTopicMetadataResponse,
 )
 from magnetar.proxy.broker_connection import ANSWERS, BrokerConnection, BrokerLost, BrokerRefused
-from magnetar.proxy.brokers import target_of_url
+from magnetar.proxy.brokers import BrokerTarget, TargetDenied, target_of_url
 from magnetar.proxy.service import ProxyService
-from magnetar.proxy.targets import BrokerTarget, TargetDenied
 
 log = logging.getLogger(__name__)
 

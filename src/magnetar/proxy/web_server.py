@@ -21,10 +21,8 @@ from magnetar.http.engine.message import (
 from magnetar.http.engine.origins import Hosts, Origins, claim_of
 from magnetar.io.interfaces import Io
 from magnetar.lazy_dataclass import dataclass
-from magnetar.proxy.figures import exposition
-from magnetar.proxy.service import ProxyService
-from magnetar.security.authentication import Claim
-from magnetar.security.principal import Principal
+from magnetar.proxy.service import ProxyService, exposition
+from magnetar.security.authentication import Claim, Principal
 
 log = logging.getLogger(__name__)
 

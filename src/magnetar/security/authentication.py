@@ -1,4 +1,4 @@
-"""Interfaces of authentication.
+"""Interfaces of authentication, its result, and its counts by provider.
 
 A broker calls an :class:`Authenticator`, which uses providers, one or more for each method; other packages
 can add providers (``docs/security.md``).
@@ -12,14 +12,26 @@ from typing import Protocol
 
 from magnetar.errors import AuthenticationFailure
 from magnetar.lazy_dataclass import dataclass
-from magnetar.security.authentication_counts import NO_COUNTS, AuthenticationCounts
-from magnetar.security.principal import ANONYMOUS, Principal
 
 PeerCertificate = Mapping[str, object]
 """A client's certificate, verified by TLS, in the form of Python's :meth:`ssl.SSLSocket.getpeercert`."""
-
 NO_METHOD = ("", "none")
 """The method name that clients send when they have no credentials."""
+
+
+@dataclass(slots=True)
+class AuthenticationCounts:
+    """Counts of one provider, for both listeners."""
+
+    provider: str
+    """Pulsar's class name of the provider, without the package."""
+    method: str
+    succeeded: int = 0
+    failed: int = 0
+
+
+NO_COUNTS: Sequence[AuthenticationCounts] = ()
+"""The counts without authentication."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,3 +151,31 @@ class NobodyIsAsked:
 def refused(reason: str) -> AuthenticationFailure:
     """Returns the error for credentials that are not valid."""
     return AuthenticationFailure(reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """The identity of a client, on either listener, until it is authenticated again."""
+
+    role: str
+    """The name that permissions are granted to."""
+    method: str
+    """The name of the authentication method; empty if clients do not authenticate."""
+    original_role: str | None = None
+    """The role of the client behind a proxy; :attr:`role` is the proxy's then."""
+    expires: float | None = None
+    """When the credentials expire, seconds since 1970; None: never."""
+
+    @property
+    def named(self) -> str:
+        """The form for logs."""
+        role = self.role or "anonymous"
+        return role if self.original_role is None else f"{self.original_role} (through {role})"
+
+
+ANONYMOUS = Principal("", "")
+"""A client without authentication, if authentication is not required."""
+BROKER = Principal("broker", "internal")
+"""The broker itself, when it does not act for a client; no client can get this principal."""
+INTERNAL = frozenset({BROKER.method})
+"""Methods that clients cannot use."""

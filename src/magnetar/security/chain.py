@@ -7,19 +7,34 @@ if there is an anonymous role.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from magnetar.errors import AuthenticationFailure, AuthorizationFailure, BrokerError
 from magnetar.io.interfaces import Io
 from magnetar.io.waiting import sleep
-from magnetar.security.attempts import FailedAttempts
-from magnetar.security.authentication import NO_METHOD, Authenticated, Claim, Credentials, Provider, refused
-from magnetar.security.authentication_counts import AuthenticationCounts
+from magnetar.lazy_dataclass import dataclass
+from magnetar.security.authentication import (
+    INTERNAL,
+    NO_METHOD,
+    Authenticated,
+    AuthenticationCounts,
+    Claim,
+    Credentials,
+    Principal,
+    Provider,
+    refused,
+)
 from magnetar.security.options import ProviderRefused
-from magnetar.security.principal import INTERNAL, Principal
 
 Changed = Callable[[frozenset[str] | None], None]
+_FREE = 5
+"""Number of failures without a delay."""
+_FIRST_SECONDS = 0.1
+_MOST_SECONDS = 5.0
+_FORGOTTEN_SECONDS = 60.0
+_ADDRESSES = 10_000
 
 
 class ProviderChain:
@@ -144,3 +159,35 @@ def renewed(before: Principal, now: Principal) -> Principal:
     if (before.role, before.original_role) != (now.role, now.original_role):
         raise refused("The role of a connection cannot change")
     return replace(before, expires=now.expires, method=now.method)
+
+
+@dataclass(slots=True)
+class _Failures:
+    count: int
+    last: float
+
+
+class FailedAttempts:
+    """The failures of the most recent addresses; memory is bounded."""
+
+    def __init__(self, io: Io) -> None:
+        self._io = io
+        self._of: OrderedDict[str, _Failures] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Number of remembered addresses."""
+        return len(self._of)
+
+    def failed(self, host: str) -> float:
+        """Counts a failure; returns the seconds to wait before answering."""
+        now = self._io.clock.monotonic()
+        found = self._of.pop(host, None)
+        if found is None or now - found.last > _FORGOTTEN_SECONDS:
+            found = _Failures(0, now)
+        found.count += 1
+        found.last = now
+        self._of[host] = found
+        if len(self._of) > _ADDRESSES:
+            self._of.popitem(last=False)
+        beyond = found.count - _FREE
+        return min(_FIRST_SECONDS * 2 ** min(beyond - 1, 10), _MOST_SECONDS) if beyond > 0 else 0.0

@@ -32,7 +32,7 @@ from magnetar.ledger.interface import LedgerError
 from magnetar.metadata.interface import MetadataError
 from magnetar.security.authentication import Authenticator, NobodyIsAsked
 from magnetar.security.authorization import Authorizer
-from magnetar.security.grants import Grants
+from magnetar.security.rules import Grants
 from magnetar.server.addresses import BindAddress, bind_addresses, check_listeners, exposures, hosts_of_broker
 from magnetar.server.logs import LogFormat, configure_logging
 from magnetar.server.loop_process import (

@@ -20,8 +20,7 @@ from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore
 from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.metadata.interface import MetadataError, MetadataRefused, MetadataStore, SessionEvent
-from magnetar.metadata.measured import MeasuredStore
-from magnetar.metadata.resolving import ResolvingStore
+from magnetar.metadata.passing_on import MeasuredStore, ResolvingStore
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
 from magnetar.server.broker_client import client_io, own_client, peer_admin
 from magnetar.server.broker_process import BrokerSurroundings, ProcessOptions, run_process

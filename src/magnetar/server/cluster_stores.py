@@ -17,8 +17,7 @@ from magnetar.managed_ledger.current_ledger import custom_metadata
 from magnetar.managed_ledger.single_entry import SingleEntries
 from magnetar.metadata.divided import DividedStore
 from magnetar.metadata.interface import MetadataRefused, MetadataStore
-from magnetar.metadata.measured import MeasuredStore
-from magnetar.metadata.resolving import ResolvingStore
+from magnetar.metadata.passing_on import MeasuredStore, ResolvingStore
 from magnetar.metadata.zookeeper.address import EnsembleAddress
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
 from magnetar.protocol.frames import DEFAULT_MAX_MESSAGE_SIZE, max_frame_size

@@ -14,8 +14,8 @@ from magnetar.io.real import real_io
 from magnetar.io.waiting import sleep
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.factory import ManagedLedgerFactory
-from magnetar.metadata.resolving import ResolvingStore
-from magnetar.naming.errors import InvalidName
+from magnetar.metadata.passing_on import ResolvingStore
+from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.topic_name import TopicName
 from magnetar.server.addresses import Advertised
 from magnetar.server.embedded_stores import LEDGERS, EmbeddedStores

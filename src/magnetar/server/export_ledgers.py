@@ -18,11 +18,10 @@ from magnetar.broker.ownership.contract import Addresses
 from magnetar.broker.service import BrokerService
 from magnetar.config.cluster import ClusterSettings
 from magnetar.config.settings import Loaded, Settings
-from magnetar.exporting.errors import NotExported
 from magnetar.exporting.export import Export, ExportPlan, Selection
 from magnetar.exporting.mapping import HEADER, line_of
 from magnetar.exporting.namespaces import WhichPolicies
-from magnetar.exporting.side import OpenStores
+from magnetar.exporting.stored_topics import NotExported, OpenStores
 from magnetar.exporting.topic_export import MappedLedger
 from magnetar.io.interfaces import Io
 from magnetar.io.real import real_io
@@ -34,7 +33,7 @@ from magnetar.ledger.interface import LedgerStore
 from magnetar.managed_ledger.exports import EXPORTER
 from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataStore, SessionEvent
-from magnetar.metadata.resolving import ResolvingStore
+from magnetar.metadata.passing_on import ResolvingStore
 from magnetar.server.addresses import Advertised
 from magnetar.server.cluster_access import cluster_access
 from magnetar.server.cluster_settings import MetadataPlaces, in_cluster, metadata_places, quorums

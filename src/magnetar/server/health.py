@@ -13,7 +13,7 @@ from magnetar.io.waiting import finished, nobody_waits
 from magnetar.ledger.interface import EntryRun, LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.metadata.interface import MetadataError
-from magnetar.naming.heartbeats import heartbeat_namespaces
+from magnetar.naming.namespace_name import heartbeat_namespaces
 from magnetar.naming.topic_name import Domain, TopicName
 from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata

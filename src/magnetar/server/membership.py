@@ -29,8 +29,7 @@ from magnetar.metadata.interface import (
     NodeMissing,
 )
 from magnetar.naming.bundles import FULL_LOWER, FULL_UPPER, BundleRange
-from magnetar.naming.heartbeats import heartbeat_namespaces
-from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.namespace_name import NamespaceName, heartbeat_namespaces
 
 log = logging.getLogger(__name__)
 MakePlacement = Callable[[LiveBrokers, Leadership], Placement]

@@ -13,10 +13,9 @@ from magnetar.io.real.tls_network import CheckedNetwork, TlsClientNetwork
 from magnetar.io.tls import ClientContext, ClientTls, TlsFiles
 from magnetar.metadata.zookeeper.address import AddressRefused, ensemble_address
 from magnetar.proxy.broker_connection import GetAuthData
-from magnetar.proxy.brokers import Brokers, NamedBrokers, RegisteredBrokers
+from magnetar.proxy.brokers import AllowedTargets, Brokers, NamedBrokers, RegisteredBrokers, networks_of
 from magnetar.proxy.forwarding import Forwarding, ForwardingOptions
 from magnetar.proxy.service import ProxyOptions, ProxyService
-from magnetar.proxy.targets import AllowedTargets, networks_of
 from magnetar.proxy.web_client import WebNetworks
 from magnetar.security.authentication import Authenticator
 from magnetar.security.client_authentication.authentication import Authentication, NoCredentials

@@ -16,7 +16,7 @@ from magnetar.io.interfaces import Io, Listener, ListeningNetwork
 from magnetar.io.real import real_io
 from magnetar.lazy_dataclass import dataclass
 from magnetar.proxy.client_connection import ClientConnection
-from magnetar.proxy.redirecting import Redirecting
+from magnetar.proxy.forwarding import Redirecting
 from magnetar.proxy.service import ProxyService
 from magnetar.proxy.web_server import WebOptions, WebServer
 from magnetar.server.addresses import hosts_of

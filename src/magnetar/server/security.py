@@ -13,9 +13,8 @@ from magnetar.io.tls import TlsFiles, TlsRules
 from magnetar.security.authentication import Authenticator, NobodyIsAsked, Provider
 from magnetar.security.authorization import Authorizer, EverybodyMay
 from magnetar.security.chain import ProviderChain
-from magnetar.security.grants import Grants
 from magnetar.security.options import ProviderRefused, SecurityOptions
-from magnetar.security.rules import PulsarRules
+from magnetar.security.rules import Grants, PulsarRules
 from magnetar.server.process_settings import AccessSettings, ListenerSettings
 
 log = logging.getLogger(__name__)
@@ -34,7 +33,7 @@ MakeProvider = Callable[[Io, Worker, SecurityOptions], Provider]
 
 
 def _certificates(_io: Io, _worker: Worker, _options: SecurityOptions) -> Provider:
-    from magnetar.security.providers.certificates import CertificateProvider
+    from magnetar.security.providers.passwords import CertificateProvider
 
     return CertificateProvider()
 

@@ -29,7 +29,7 @@ from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
 from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.metadata.interface import MetadataStore
-from magnetar.metadata.measured import BOUNDS_MS, MeasuredStore
+from magnetar.metadata.passing_on import BOUNDS_MS, MeasuredStore
 from magnetar.security.authorization import Authorizer
 from magnetar.server.addresses import BindAddress, advertised
 from magnetar.server.broker_process import BrokerSurroundings

@@ -20,8 +20,7 @@ from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.orphans import OrphanedLedgers
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.interface import MetadataError, MetadataStore, MetadataUnavailable
-from magnetar.metadata.measured import MeasuredStore
-from magnetar.metadata.resolving import ResolvingStore
+from magnetar.metadata.passing_on import MeasuredStore, ResolvingStore
 from magnetar.server.broker_process import BrokerSurroundings, ProcessOptions, run_process
 from magnetar.server.embedded_stores import METADATA_FILE, EmbeddedStores
 from magnetar.server.serving import ServingBroker, Stores

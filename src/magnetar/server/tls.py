@@ -11,7 +11,7 @@ from magnetar.io.interfaces import Io, Worker
 from magnetar.io.real.tls_network import Handshakes, TlsServerNetwork
 from magnetar.io.tls import TlsFiles, TlsRefused, server_context
 from magnetar.io.waiting import run_job
-from magnetar.security.watched_files import WatchedFiles
+from magnetar.security.key_material import WatchedFiles
 from magnetar.server.process_settings import ListenerSettings
 from magnetar.server.security import tls_files, tls_rules
 

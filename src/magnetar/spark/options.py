@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from magnetar.naming.errors import InvalidName
+from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.topic_name import TopicName
 from magnetar.spark.access import ACCESS, QueryAccess, access_of, is_of_access
 from magnetar.spark.errors import InvalidOption

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from magnetar.client.exceptions import InvalidMessage
 from magnetar.client.message_id import MessageId
-from magnetar.naming.errors import InvalidName
+from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.topic_name import TopicName
 from magnetar.spark.errors import InvalidPlace
 

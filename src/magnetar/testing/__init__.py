@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from magnetar.errors import ServerErrorCode
-    from magnetar.testing.broker import Broker
-    from magnetar.testing.errors import BrokerEnded, BrokerNotStarted, BrokerRefused
-    from magnetar.testing.faults import HeldReceipts
+    from magnetar.testing.broker import Broker, HeldReceipts
+    from magnetar.testing.channel import BrokerEnded, BrokerNotStarted, BrokerRefused
 
 _PLACES = {
     "Broker": "magnetar.testing.broker",
-    "BrokerEnded": "magnetar.testing.errors",
-    "BrokerNotStarted": "magnetar.testing.errors",
-    "BrokerRefused": "magnetar.testing.errors",
-    "HeldReceipts": "magnetar.testing.faults",
+    "BrokerEnded": "magnetar.testing.channel",
+    "BrokerNotStarted": "magnetar.testing.channel",
+    "BrokerRefused": "magnetar.testing.channel",
+    "HeldReceipts": "magnetar.testing.broker",
     "ServerErrorCode": "magnetar.errors",
 }
 

@@ -12,13 +12,12 @@ from datetime import timedelta
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from magnetar.admin_client import AdminClient
 from magnetar.errors import ServerErrorCode
-from magnetar.testing.channel import Channel, ChannelClosed
-from magnetar.testing.errors import BrokerEnded, BrokerNotStarted, BrokerRefused
-from magnetar.testing.faults import Fault, HeldReceipts
+from magnetar.testing.channel import BrokerEnded, BrokerNotStarted, BrokerRefused, Channel, ChannelClosed
 from magnetar.testing.kept import Keeper
 
 DEFAULTS = {"bindAddress": "127.0.0.1", "magnetarSegmentSizeBytes": str(4 << 20)}
@@ -28,6 +27,7 @@ _CHARSET = "iso-8859-1"
 """Java reads property files in this encoding."""
 _TAIL = 4000
 """Characters of a log in error messages."""
+Ask = Callable[..., dict[str, Any]]
 
 
 class Broker:
@@ -351,3 +351,47 @@ def _property(value: Any) -> str:
     units = plain.encode("utf-16-be", "surrogatepass")
     codes = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
     return "".join(chr(code) if code < 128 else f"\\u{code:04x}" for code in codes)
+
+
+class Fault:
+    """A fault, active inside its ``with`` statement."""
+
+    def __init__(self, ask: Ask, number: int, kind: str, **what: Any) -> None:
+        """:param number: unique for all faults of the broker, over restarts"""
+        self._ask = ask
+        self._number = number
+        self._kind = kind
+        self._what = what
+        self._on = False
+
+    def __enter__(self) -> Self:
+        """:raises BrokerRefused: the arguments are not valid"""
+        self._ask(self._kind, fault=self._number, **self._what)
+        self._on = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Ends the fault before its ``with`` does. Does nothing if the fault or the broker has ended."""
+        if self._on:
+            self._on = False
+            # Without a running broker there is nothing to end.
+            with suppress(BrokerRefused):
+                self._ask("end", fault=self._number)
+
+
+class HeldReceipts(Fault):
+    """A fault that holds back receipts."""
+
+    @property
+    def count(self) -> int:
+        """Returns the number of held receipts."""
+        return int(self._ask("held", fault=self._number)["held"])
+
+    def release(self) -> int:
+        """Sends the held receipts, and continues to hold later ones; returns their number."""
+        return int(self._ask("release", fault=self._number)["released"])

@@ -8,8 +8,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from magnetar.testing.errors import BrokerRefused
-
 _MOST = 65536
 """Bytes per read."""
 PATIENCE_SECONDS = 120.0
@@ -79,3 +77,15 @@ class Channel:
 
     def close(self) -> None:
         self._end.close()
+
+
+class BrokerNotStarted(Exception):
+    """A broker did not start; the text has its output, and the end of its log."""
+
+
+class BrokerEnded(Exception):
+    """A broker's process has ended by itself; the text has the end of its log."""
+
+
+class BrokerRefused(Exception):
+    """A broker cannot carry out a request of a test; the text says why."""

@@ -9,8 +9,7 @@ import sys
 import tempfile
 from typing import Any
 
-from magnetar.testing.channel import PATIENCE_SECONDS, Channel, ChannelClosed
-from magnetar.testing.errors import BrokerNotStarted
+from magnetar.testing.channel import PATIENCE_SECONDS, BrokerNotStarted, Channel, ChannelClosed
 
 
 def _ends() -> tuple[socket.socket, socket.socket]:

@@ -8,7 +8,7 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -22,19 +22,18 @@ from magnetar.io.real import real_io
 from magnetar.io.waiting import settle
 from magnetar.ledger.interface import LedgerError
 from magnetar.metadata.interface import MetadataError
-from magnetar.naming.errors import InvalidName
+from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.topic_name import TopicName
+from magnetar.security.authentication import AuthenticationCounts, Authenticator, Claim, Principal
 from magnetar.server.broker_process import Assembly
 from magnetar.server.logs import configure_logging
 from magnetar.server.loop_process import prepare_process
 from magnetar.server.settings import load_entry_filters
 from magnetar.server.standalone import StandaloneBroker
-from magnetar.testing.authentication import AheadAuthenticator
 from magnetar.testing.injected import Faults, Hold, InjectedRefusal, Whom
 from magnetar.testing.wire import FaultyNetwork
 
 log = logging.getLogger(__name__)
-
 _FAILURES = (OSError, LedgerError, MetadataError, SettingsContradict)
 _MOST_LINE = 1 << 20
 
@@ -258,3 +257,35 @@ def _topic(asked: Mapping[str, Any]) -> TopicName | None:
 
 def _publisher(asked: Mapping[str, Any]) -> Whom:
     return Whom(_topic(asked), asked["producer"])
+
+
+class AheadAuthenticator:
+    """Checks credentials with the real clock; their expiry is postponed by the broker's lead.
+
+    An advance beyond the expiry lets them expire as usual: the broker requests new ones.
+    """
+
+    def __init__(self, real: Authenticator, ahead_ms: Callable[[], int]) -> None:
+        self._real = real
+        self._ahead_ms = ahead_ms
+
+    @property
+    def asks(self) -> bool:
+        return self._real.asks
+
+    async def authenticate(self, claim: Claim) -> Principal:
+        """See :class:`magnetar.security.authentication.Authenticator`."""
+        principal = await self._real.authenticate(claim)
+        if principal.expires is None:
+            return principal
+        return replace(principal, expires=principal.expires + self._ahead_ms() / 1000)
+
+    def listen(self, changed: Callable[[frozenset[str] | None], None]) -> None:
+        self._real.listen(changed)
+
+    @property
+    def authentication_counts(self) -> Sequence[AuthenticationCounts]:
+        return self._real.authentication_counts
+
+    async def close(self) -> None:
+        await self._real.close()

@@ -14,13 +14,14 @@ from magnetar.broker.connections import answers
 from magnetar.broker.connections.connection import Connection
 from magnetar.errors import BrokerError, ServerErrorCode
 from magnetar.io.interfaces import Buffer, Listener, ListeningNetwork, Network, StreamProtocol, Transport
-from magnetar.naming.errors import InvalidName
+from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.topic_name import TopicName
-from magnetar.protocol.errors import FrameError
-from magnetar.protocol.frames import decode_command, encode_command, split
+from magnetar.protocol.errors import EntryError, FrameError
+from magnetar.protocol.frames import decode_command, encode_command, encode_with_payload, split
+from magnetar.protocol.hot_codec import command_bounds
+from magnetar.protocol.metadata import build_entry, parse_entry
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 from magnetar.testing.injected import Faults, InjectedRefusal
-from magnetar.testing.publish_times import put_ahead
 
 _PONG = encode_command(BaseCommand(type=BaseCommand.PONG, pong={}))
 _SIZE = 4
@@ -242,3 +243,23 @@ class _Refused(BrokerError):
     @property
     def code(self) -> ServerErrorCode:
         return self._code
+
+
+def put_ahead(frame: bytes, milliseconds: int) -> bytes:
+    """Returns a SEND with publish and delivery time of its entry increased by ``milliseconds``.
+
+    Clients use the real clock while the broker's is ahead. Without this, a message that is published after an
+    advance would be as old as the advance.
+
+    A damaged entry is left unchanged for the broker.
+    """
+    _start, end = command_bounds(frame, 0)
+    try:
+        entry = parse_entry(frame[end:])
+    except EntryError:
+        return frame
+    metadata = entry.metadata
+    metadata.publish_time += milliseconds
+    if metadata.HasField("deliver_at_time"):
+        metadata.deliver_at_time += milliseconds
+    return encode_with_payload(decode_command(frame, 0), build_entry(metadata, entry.payload))

@@ -16,7 +16,7 @@ from access_matrix.calls import NO_ANSWER, Calls
 from access_matrix.columns import OTHER_TENANT, SETTINGS, SUPERUSER, TENANT, TENANT_ADMINS
 from access_matrix.rows import GRANTED, LEGACY, PARTITION, QUERIES, Row, setters
 from magnetar.http.routing import Endpoint
-from magnetar.security.operations import Resource, TopicOperation
+from magnetar.security.authorization import Resource, TopicOperation
 
 CLUSTER = "standalone"
 _ATTEMPTS = 30

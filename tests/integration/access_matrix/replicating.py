@@ -11,8 +11,7 @@ from access_matrix.binary import connect
 from access_matrix.calls import Calls
 from access_matrix.columns import COLUMNS, SETTINGS, SUPERUSER, Column, token
 from access_matrix.objects import SHARED, TENANT, namespace_path
-from magnetar.naming.replicators import SOURCE_POSITION
-from magnetar.naming.shadows import SHADOW_SOURCE
+from magnetar.naming.replicators import SHADOW_SOURCE, SOURCE_POSITION
 from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageIdData, MessageMetadata, ServerError
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from magnetar.http.endpoints.table import ENDPOINTS
 from magnetar.http.routing import Endpoint
-from magnetar.security.operations import Resource, TopicOperation
+from magnetar.security.authorization import Resource, TopicOperation
 
 PLAIN, GRANTED, PARTITION, LEGACY = "plain", "granted", "partition", "legacy"
 """What a row is asked of: something in a namespace with permissions, a topic with permissions of its own,

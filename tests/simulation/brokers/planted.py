@@ -27,7 +27,7 @@ from magnetar.managed_ledger.owned_record import Tenure
 from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.records import ManagedLedgerRecord
 from magnetar.managed_ledger.shadow_ledger import ShadowLedger
-from magnetar.metadata import resolving
+from magnetar.metadata import passing_on
 from magnetar.metadata.interface import SessionEvent
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
@@ -108,7 +108,7 @@ def takes_its_own_change_for_anothers() -> Iterator[None]:
         replaced(model_zookeeper, "LATE_SECONDS", (0.5,)),
         replaced(model_zookeeper, "LEADER_SERVES", 0.0),
         replaced(scenario, "FAULTS", likely),
-        replaced(resolving, "BadVersion", _NeverRaised),
+        replaced(passing_on, "BadVersion", _NeverRaised),
     ):
         yield
 

@@ -22,7 +22,7 @@ from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.records import ROOT, decode_managed_ledger
 from magnetar.metadata.interface import MetadataError
-from magnetar.naming.shadows import SHADOW_SOURCE
+from magnetar.naming.replicators import SHADOW_SOURCE
 from magnetar.naming.topic_name import TopicName
 from simulation.brokers import faults
 from simulation.brokers.faults import Fate, Fault

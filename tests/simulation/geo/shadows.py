@@ -15,7 +15,7 @@ from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.settings import RetentionSettings
 from magnetar.metadata.interface import MetadataError
-from magnetar.naming.shadows import SHADOW_SOURCE
+from magnetar.naming.replicators import SHADOW_SOURCE
 from simulation import limits
 from simulation.core import CoreClient, CoreProducer
 from simulation.geo.world import NAMESPACE, Site, World

@@ -12,9 +12,8 @@ from magnetar.broker.compaction.compactor import CompactionSettings
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.topics.persistent import Topic
 from magnetar.managed_ledger.position import EARLIEST
-from magnetar.protocol.batches import build_batch, split_batch
 from magnetar.protocol.compression import compress
-from magnetar.protocol.metadata import build_entry, parse_entry
+from magnetar.protocol.metadata import build_batch, build_entry, parse_entry, split_batch
 from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata, SingleMessageMetadata
 
 Message = tuple[str | None, bytes]

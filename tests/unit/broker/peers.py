@@ -25,7 +25,7 @@ from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
 from magnetar.security.authentication import Authenticator
 from magnetar.security.authorization import Authorizer
-from magnetar.security.grants import Grants
+from magnetar.security.rules import Grants
 
 TOPIC = "persistent://public/default/many"
 PAYLOAD = bytes(1000)

@@ -10,10 +10,8 @@ from peers import TOPIC, Brokers, Peer, frame, subscribe_frame
 from magnetar.errors import AuthenticationFailure
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
-from magnetar.security.authentication import Claim
-from magnetar.security.grants import Grants
-from magnetar.security.principal import Principal
-from magnetar.security.rules import PulsarRules
+from magnetar.security.authentication import Claim, Principal
+from magnetar.security.rules import Grants, PulsarRules
 
 NAMESPACE = NamespaceName("public", None, "default")
 

@@ -10,8 +10,7 @@ from peers import TOPIC, Brokers, Peer, frame, send_frame, subscribe_frame
 from magnetar.broker.connections.session import SessionState
 from magnetar.errors import AuthenticationFailure, ServerErrorCode
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
-from magnetar.security.authentication import Claim, NobodyIsAsked
-from magnetar.security.principal import ANONYMOUS, Principal
+from magnetar.security.authentication import ANONYMOUS, Claim, NobodyIsAsked, Principal
 
 ALICE = Principal("alice", "word")
 

@@ -13,7 +13,7 @@ from magnetar.broker.policies.values import AutoTopics
 from magnetar.errors import NotAllowed, PartitionCountRefused, PreconditionFailed, TopicNotFound
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.naming.topic_name import TopicName
-from magnetar.security.principal import ANONYMOUS
+from magnetar.security.authentication import ANONYMOUS
 
 PARTITIONED = "persistent://public/default/partitioned"
 

@@ -15,7 +15,7 @@ from magnetar.io.waiting import sleep
 from magnetar.managed_ledger.errors import ManagedLedgerNotFound
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.naming.topic_name import TopicName
-from magnetar.security.principal import ANONYMOUS, BROKER
+from magnetar.security.authentication import ANONYMOUS, BROKER
 
 
 def names(kind: str, count: int) -> list[TopicName]:

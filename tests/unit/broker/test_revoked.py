@@ -14,11 +14,8 @@ from magnetar.errors import AuthenticationFailure, MetadataFailure, ServerErrorC
 from magnetar.io.waiting import sleep
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
-from magnetar.security.authentication import Claim
-from magnetar.security.authorization import Changed
-from magnetar.security.operations import Operation
-from magnetar.security.principal import Principal
-from magnetar.security.target import Target
+from magnetar.security.authentication import Claim, Principal
+from magnetar.security.authorization import Changed, Operation, Target
 
 
 class Word:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from magnetar.broker.connections.session import Session, SessionState
-from magnetar.security.principal import ANONYMOUS, Principal
+from magnetar.security.authentication import ANONYMOUS, Principal
 
 ALICE = Principal("alice", "test")
 

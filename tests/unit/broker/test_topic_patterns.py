@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from magnetar.naming.topic_patterns import compile_pattern
+from magnetar.naming.topic_name import compile_pattern
 
 LOCALS = ("a-1", "a-2-partition-0", "a-2-partition-1", "b")
 NAMES = [f"persistent://public/default/{local}" for local in LOCALS]

@@ -12,7 +12,7 @@ from magnetar.errors import AuthorizationFailure, ServerErrorCode, TopicNotFound
 from magnetar.protocol.frames import encode_with_payload
 from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
-from magnetar.security.principal import Principal
+from magnetar.security.authentication import Principal
 
 ROLES = ("admin", "broker-of-east", "alice")
 

@@ -1,6 +1,6 @@
 import pytest
 
-from magnetar.protocol.wire_ids import signed, unsigned
+from magnetar.protocol.frames import signed, unsigned
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from magnetar.cli import pulsar_client, pulsar_perf
 from magnetar.cli.admin.arguments import AdminCommand, commands
 from magnetar.cli.admin.help import example
 from magnetar.cli.pulsar_admin import main
-from magnetar.naming.errors import InvalidName
+from magnetar.naming.name_rules import InvalidName
 
 ANSWERS: dict[tuple[str, str], tuple[int, str]] = {
     ("GET", "/admin/v2/clusters"): (200, '["standalone"]'),

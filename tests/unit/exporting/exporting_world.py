@@ -22,7 +22,7 @@ from magnetar.broker.topics.within import TopicWriter
 from magnetar.errors import TopicNotFound
 from magnetar.exporting.export import Export, ExportPlan, Selection
 from magnetar.exporting.namespaces import WhichPolicies
-from magnetar.exporting.side import OpenStores
+from magnetar.exporting.stored_topics import OpenStores
 from magnetar.exporting.topic_export import MappedLedger
 from magnetar.io.simulated import SimulatedDisk, Simulation, simulated_io
 from magnetar.io.waiting import sleep
@@ -37,7 +37,7 @@ from magnetar.managed_ledger.position import EARLIEST, Position
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.interface import MetadataStore
-from magnetar.metadata.resolving import ResolvingStore
+from magnetar.metadata.passing_on import ResolvingStore
 from magnetar.metadata.zookeeper.address import ensemble_address
 from magnetar.metadata.zookeeper.session import Outside, SessionSettings
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore

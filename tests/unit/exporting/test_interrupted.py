@@ -11,8 +11,7 @@ from exporting_world import World, contents, populate, served
 from test_export import same
 
 from magnetar.exporting.export import Export, Selection
-from magnetar.exporting.side import OpenStores
-from magnetar.exporting.stored_topics import Unit
+from magnetar.exporting.stored_topics import OpenStores, Unit
 from magnetar.io.simulated import PowerLost, SimulatedDisk
 from magnetar.managed_ledger.exports import ROOT, ExportState, notes
 

@@ -10,8 +10,8 @@ import pytest
 
 from magnetar.cli.magnetar import main
 from magnetar.client.message_id import MessageId
-from magnetar.exporting.errors import NotExported
 from magnetar.exporting.mapping import HEADER, Mapping, NotTranslated
+from magnetar.exporting.stored_topics import NotExported
 from magnetar.exporting.topic_export import MappedLedger
 from magnetar.server.export_ledgers import MappingFile
 from magnetar.spark.positions import Offset

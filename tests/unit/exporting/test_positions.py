@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.exporting.positions import Moved, MovedLedgers
+from magnetar.exporting.rewriting import Moved, MovedLedgers
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.position import EARLIEST, Position
 

@@ -10,11 +10,9 @@ import pytest
 from exporting_world import EMPTY, ENDED, KEYED, ORDERS, PLAIN, World, contents, populate, served
 
 from magnetar.errors import PersistenceFailure, TopicNotFound
-from magnetar.exporting.errors import NotExported
 from magnetar.exporting.export import Export, Selection
 from magnetar.exporting.namespaces import WhichPolicies
-from magnetar.exporting.side import OpenStores
-from magnetar.exporting.stored_topics import Unit
+from magnetar.exporting.stored_topics import NotExported, OpenStores, Unit
 from magnetar.ledger.interface import LedgerStore, LedgerWriter, Quorums
 from magnetar.managed_ledger import records_pb2 as pb
 from magnetar.managed_ledger.errors import ManagedLedgerMoving

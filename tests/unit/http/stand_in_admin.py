@@ -9,8 +9,8 @@ from magnetar.broker.admin.all import Admin
 from magnetar.broker.stats.figures import MetricsSnapshot
 from magnetar.http.metrics.rendering import MetricsOptions
 from magnetar.http.routing import Application, Process
-from magnetar.security.operations import Operation
-from magnetar.security.principal import Principal
+from magnetar.security.authentication import Principal
+from magnetar.security.authorization import Operation
 
 
 class StandInAdmin:

@@ -11,11 +11,8 @@ from served import Served
 from magnetar.http.admin_pace import AdminLimits, AdminPace, TooFast
 from magnetar.http.engine.message import Request, Response
 from magnetar.http.routing import Access
-from magnetar.security.authentication import Authenticator, Claim
-from magnetar.security.authorization import EverybodyMay
-from magnetar.security.operations import BrokerOperation, Operation
-from magnetar.security.principal import Principal
-from magnetar.security.target import Target
+from magnetar.security.authentication import Authenticator, Claim, Principal
+from magnetar.security.authorization import BrokerOperation, EverybodyMay, Operation, Target
 
 STATS = "/admin/v2/persistent/public/default/t/stats"
 LIMITS = AdminLimits(requests_per_second=10, at_once=2)

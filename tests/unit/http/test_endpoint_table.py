@@ -15,11 +15,9 @@ from magnetar.errors import AuthorizationFailure
 from magnetar.http.endpoints.table import ENDPOINTS
 from magnetar.http.engine.message import Request, Response
 from magnetar.http.routing import Access, Endpoint, Found, Router, resource_of
-from magnetar.security import operations
-from magnetar.security.authentication import Claim
-from magnetar.security.operations import Operation, Resource
-from magnetar.security.principal import Principal
-from magnetar.security.target import Target
+from magnetar.security import authorization
+from magnetar.security.authentication import Claim, Principal
+from magnetar.security.authorization import Operation, Resource, Target
 
 _LEFT_ASIDE = {"getPreciseBacklog", "authoritative"}
 """Parameters that change nothing: every backlog is precise, and no other broker is asked."""
@@ -62,17 +60,17 @@ def world() -> Served:
 
 def test_every_row_says_what_it_is() -> None:
     kinds = {
-        operations.ClusterOperation: {Resource.NONE, Resource.CLUSTER},
-        operations.BrokerOperation: {Resource.BROKER, Resource.CLUSTER},
-        operations.TenantOperation: {Resource.NONE, Resource.TENANT},
-        operations.NamespaceOperation: {Resource.NAMESPACE},
-        operations.TopicOperation: {Resource.TOPIC, Resource.SUBSCRIPTION, Resource.READ_PLAN},
-        operations.PolicyOperation: {Resource.NAMESPACE, Resource.TOPIC, Resource.SUBSCRIPTION},
+        authorization.ClusterOperation: {Resource.NONE, Resource.CLUSTER},
+        authorization.BrokerOperation: {Resource.BROKER, Resource.CLUSTER},
+        authorization.TenantOperation: {Resource.NONE, Resource.TENANT},
+        authorization.NamespaceOperation: {Resource.NAMESPACE},
+        authorization.TopicOperation: {Resource.TOPIC, Resource.SUBSCRIPTION, Resource.READ_PLAN},
+        authorization.PolicyOperation: {Resource.NAMESPACE, Resource.TOPIC, Resource.SUBSCRIPTION},
     }
     for row in ENDPOINTS:
         if row.path.startswith("/admin/namespaces/"):
             # Legacy namespaces of one cluster: the path of version 2 has no such list.
-            assert row.operation is operations.TenantOperation.LIST_NAMESPACES
+            assert row.operation is authorization.TenantOperation.LIST_NAMESPACES
             continue
         # What it is asked of may be in the query.
         assert row.resource in kinds[type(row.operation)] or row.lets_in, ids(row)

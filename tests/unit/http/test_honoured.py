@@ -16,10 +16,8 @@ from magnetar.http.endpoints.table import ENDPOINTS
 from magnetar.http.engine.message import Response
 from magnetar.http.routing import Access
 from magnetar.protocol.pulsar_api_pb2 import CommandProducer, CommandSubscribe, MessageMetadata
-from magnetar.security.authorization import Changed
-from magnetar.security.operations import Operation, PolicyOperation, Resource
-from magnetar.security.principal import Principal
-from magnetar.security.target import Target
+from magnetar.security.authentication import Principal
+from magnetar.security.authorization import Changed, Operation, PolicyOperation, Resource, Target
 
 NAMESPACE = "/admin/v2/namespaces/public/default"
 TOPIC = "/admin/v2/persistent/public/default/t"

@@ -21,7 +21,7 @@ from magnetar.broker.stats.figures import (
 )
 from magnetar.http.metrics.exposition import content_type, described, meaning_of
 from magnetar.http.metrics.rendering import MetricsOptions, render
-from magnetar.security.authentication_counts import AuthenticationCounts
+from magnetar.security.authentication import AuthenticationCounts
 
 SAMPLE = re.compile(r'([a-zA-Z_]\w*)\{((?:[a-zA-Z_]+="(?:[^"\\\n]|\\[\\"n])*",?)*)\} (\S+)')
 LABEL = re.compile(r'([a-zA-Z_]+)="((?:[^"\\]|\\.)*)"')

@@ -21,8 +21,7 @@ from magnetar.ledger.bookkeeper.writer import BookKeeperWriter
 from magnetar.ledger.interface import Quorums
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.faulty import FaultyMetadataStore
-from magnetar.metadata.passing_on import PassingOnStore
-from magnetar.metadata.resolving import ResolvingStore
+from magnetar.metadata.passing_on import PassingOnStore, ResolvingStore
 
 T = TypeVar("T")
 

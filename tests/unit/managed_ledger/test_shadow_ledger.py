@@ -14,7 +14,7 @@ from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import EARLIEST, Position
 from magnetar.managed_ledger.shadow_ledger import ShadowLedger
 from magnetar.metadata.faulty import Fault
-from magnetar.naming.shadows import SHADOW_SOURCE
+from magnetar.naming.replicators import SHADOW_SOURCE
 
 SOURCE = "t/n/persistent/source"
 SHADOW = "t/n/persistent/shadow"

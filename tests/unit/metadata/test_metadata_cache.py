@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from world import World
 
-from magnetar.metadata.cache import MetadataCache
+from magnetar.metadata.following import MetadataCache
 from magnetar.metadata.interface import SessionEvent
 
 

@@ -32,7 +32,7 @@ from magnetar.metadata.interface import (
     SessionEvent,
     Step,
 )
-from magnetar.metadata.resolving import ResolvingStore
+from magnetar.metadata.passing_on import ResolvingStore
 from magnetar.metadata.zookeeper.address import ensemble_address
 from magnetar.metadata.zookeeper.session import Outside, SessionSettings
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore

@@ -19,8 +19,7 @@ from magnetar.metadata.interface import (
     MetadataUnavailable,
     Put,
 )
-from magnetar.metadata.measured import BOUNDS_MS, MeasuredStore
-from magnetar.metadata.passing_on import PassingOnStore
+from magnetar.metadata.passing_on import BOUNDS_MS, MeasuredStore, PassingOnStore
 
 
 class SlowStore(PassingOnStore):

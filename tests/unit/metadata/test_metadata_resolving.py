@@ -24,8 +24,7 @@ from magnetar.metadata.interface import (
     Put,
     Step,
 )
-from magnetar.metadata.passing_on import PassingOnStore
-from magnetar.metadata.resolving import ResolvingStore
+from magnetar.metadata.passing_on import PassingOnStore, ResolvingStore
 
 BOTH = pytest.mark.parametrize("fault", list(Fault))
 

@@ -16,8 +16,7 @@ from model_zookeeper import ModelZooKeeper
 from recorded_conversation import StreamClient, rows
 
 from magnetar.io.simulated import simulated_io
-from magnetar.metadata.zookeeper.jute import JuteReader
-from magnetar.metadata.zookeeper.messages import Operation, greeting
+from magnetar.metadata.zookeeper.messages import JuteReader, Operation, greeting
 
 _LINES = rows(Path(__file__).parent / "data" / "zookeeper_conversation.tsv")
 _EVENT = 12

@@ -10,9 +10,15 @@ from hypothesis import strategies as st
 
 from magnetar.io.simulated import simulated_io
 from magnetar.metadata.zookeeper.connection import Request, ZooKeeperConnection
-from magnetar.metadata.zookeeper.jute import JuteError, JuteReader
-from magnetar.metadata.zookeeper.messages import OK, Operation, take_stat
-from magnetar.metadata.zookeeper.multi import failed, take_results
+from magnetar.metadata.zookeeper.messages import (
+    OK,
+    JuteError,
+    JuteReader,
+    Operation,
+    failed,
+    take_results,
+    take_stat,
+)
 
 GREETING = struct.pack(">iiqi", 0, 6000, 7, 16) + bytes(17)
 

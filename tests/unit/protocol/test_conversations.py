@@ -8,7 +8,6 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 
-from magnetar.protocol.batches import build_batch, split_batch
 from magnetar.protocol.frames import (
     decode_command,
     encode_command,
@@ -16,7 +15,7 @@ from magnetar.protocol.frames import (
     max_frame_size,
     split,
 )
-from magnetar.protocol.metadata import build_entry, parse_entry
+from magnetar.protocol.metadata import build_batch, build_entry, parse_entry, split_batch
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
 MAX_FRAME = max_frame_size(5 * 1024 * 1024)

@@ -12,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import UNSIGNED, entries, signed
 
-from magnetar.protocol.batches import split_batch
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.frames import decode_command, encode_command, encode_with_payload
 from magnetar.protocol.hot_codec import command_bounds, frame_end
-from magnetar.protocol.metadata import parse_entry
+from magnetar.protocol.metadata import parse_entry, split_batch
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
     MessageIdData,

@@ -11,8 +11,7 @@ from codec_forms import forms_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.protocol.batches import build_batch, split_batch
-from magnetar.protocol.metadata import build_entry
+from magnetar.protocol.metadata import build_batch, build_entry, split_batch
 from magnetar.protocol.pulsar_api_pb2 import MessageIdData, MessageMetadata, SingleMessageMetadata
 
 FORMS = forms_of("magnetar.protocol.hot_compaction")

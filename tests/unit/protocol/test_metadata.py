@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import entries
 
-from magnetar.protocol.batches import build_batch, split_batch
 from magnetar.protocol.compression import compress
 from magnetar.protocol.errors import ChecksumMismatch, CompressionError, EntryError
-from magnetar.protocol.metadata import build_entry, parse_entry
+from magnetar.protocol.metadata import build_batch, build_entry, parse_entry, split_batch
 from magnetar.protocol.pulsar_api_pb2 import (
     BrokerEntryMetadata,
     CompressionType,

@@ -11,8 +11,15 @@ import pytest
 from magnetar.io.real import real_io
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.interface import Node
-from magnetar.proxy.brokers import BROKERS, Broker, NamedBrokers, RegisteredBrokers, is_web_of, target_of_url
-from magnetar.proxy.targets import BrokerTarget
+from magnetar.proxy.brokers import (
+    BROKERS,
+    Broker,
+    BrokerTarget,
+    NamedBrokers,
+    RegisteredBrokers,
+    is_web_of,
+    target_of_url,
+)
 
 
 def record(name: str, **more: object) -> bytes:

@@ -11,11 +11,10 @@ import pytest
 from magnetar.config.proxy import ReverseProxy
 from magnetar.http.engine.message import Request, Response
 from magnetar.io.interfaces import StreamProtocol
-from magnetar.proxy.brokers import NamedBrokers
+from magnetar.proxy.brokers import AllowedTargets, NamedBrokers
 from magnetar.proxy.forwarding import Forwarding, ForwardingOptions
-from magnetar.proxy.targets import AllowedTargets
 from magnetar.proxy.web_client import WebNetworks
-from magnetar.security.principal import Principal
+from magnetar.security.authentication import Principal
 
 
 class Web:

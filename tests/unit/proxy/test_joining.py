@@ -12,11 +12,10 @@ from magnetar.io.interfaces import StreamProtocol
 from magnetar.io.real import real_io
 from magnetar.protocol.frames import encode_command
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
-from magnetar.proxy.brokers import NamedBrokers
+from magnetar.proxy.broker_connection import Commands
+from magnetar.proxy.brokers import AllowedTargets, BrokerTarget, NamedBrokers
 from magnetar.proxy.client_connection import ClientConnection
-from magnetar.proxy.frames import Commands
 from magnetar.proxy.service import ProxyOptions, ProxyService
-from magnetar.proxy.targets import AllowedTargets, BrokerTarget
 from magnetar.security.authentication import NobodyIsAsked
 
 CONNECTED = encode_command(BaseCommand(type=BaseCommand.CONNECTED, connected={"server_version": "broker"}))

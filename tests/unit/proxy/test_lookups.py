@@ -12,10 +12,9 @@ from magnetar.errors import ServerErrorCode
 from magnetar.io.real import real_io
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandLookupTopicResponse
 from magnetar.proxy.broker_connection import BrokerLost
-from magnetar.proxy.brokers import NamedBrokers
+from magnetar.proxy.brokers import AllowedTargets, BrokerTarget, NamedBrokers
 from magnetar.proxy.lookups import MAX_REDIRECTS, answered
 from magnetar.proxy.service import ProxyOptions, ProxyService
-from magnetar.proxy.targets import AllowedTargets, BrokerTarget
 from magnetar.security.authentication import NobodyIsAsked
 
 Answer = Callable[[BaseCommand], BaseCommand | Exception | None]

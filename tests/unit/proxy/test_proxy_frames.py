@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.frames import encode_command
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
-from magnetar.proxy.frames import Commands
+from magnetar.proxy.broker_connection import Commands
 
 
 def lookup(number: int) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from magnetar.proxy.targets import AllowedTargets, BrokerTarget, TargetDenied, is_in, networks_of, target_of
+from magnetar.proxy.brokers import AllowedTargets, BrokerTarget, TargetDenied, is_in, networks_of, target_of
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,9 @@ import pytest
 
 from magnetar.errors import AuthenticationFailure, AuthorizationFailure, TooManyRequests
 from magnetar.io.simulated import Simulation, simulated_io
-from magnetar.security.attempts import FailedAttempts
-from magnetar.security.authentication import Authenticated, Claim, Credentials
-from magnetar.security.chain import ProviderChain, renewed
+from magnetar.security.authentication import Authenticated, Claim, Credentials, Principal
+from magnetar.security.chain import FailedAttempts, ProviderChain, renewed
 from magnetar.security.options import ProviderRefused
-from magnetar.security.principal import Principal
 
 
 class Words:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from magnetar.naming.topic_name import TopicName
-from magnetar.security.grants import NamespaceGrants, actions_of, actions_on, fits
+from magnetar.security.rules import NamespaceGrants, actions_of, actions_on, fits
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from magnetar.io.simulated import simulated_io
-from magnetar.security.key_material import MAX_BYTES, KeySource, UnusableKey, key_source
-from magnetar.security.watched_files import WatchedFiles
+from magnetar.security.key_material import MAX_BYTES, KeySource, UnusableKey, WatchedFiles, key_source
 
 KEY = bytes(range(32))
 TEXT = base64.b64encode(KEY).decode()

@@ -11,7 +11,7 @@ from magnetar.broker.connections.handlers import TABLE
 from magnetar.http.endpoints.table import ENDPOINTS
 from magnetar.http.routing import Endpoint
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
-from magnetar.security import operations
+from magnetar.security import authorization
 from magnetar.security.rules import ANYBODY, BY_PERMISSION
 
 _TESTS = Path(__file__).parents[2]
@@ -79,5 +79,5 @@ def test_every_command_has_a_rule_or_a_reason_and_those_with_a_rule_are_asked(as
 
 def test_what_permissions_allow_is_asked_of_something_that_has_permissions() -> None:
     for operation in BY_PERMISSION:
-        assert isinstance(operation, (operations.NamespaceOperation, operations.TopicOperation))
+        assert isinstance(operation, (authorization.NamespaceOperation, authorization.TopicOperation))
     assert not ANYBODY & BY_PERMISSION.keys()

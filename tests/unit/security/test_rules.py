@@ -10,21 +10,21 @@ import pytest
 
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
-from magnetar.security import operations
-from magnetar.security.grants import NamespaceGrants
-from magnetar.security.operations import (
+from magnetar.security import authorization
+from magnetar.security.authentication import BROKER, Principal
+from magnetar.security.authorization import (
+    BROKER_ITSELF,
     BrokerOperation,
     ClusterOperation,
     NamespaceOperation,
     Operation,
     PolicyName,
     PolicyOperation,
+    Target,
     TenantOperation,
     TopicOperation,
 )
-from magnetar.security.principal import BROKER, Principal
-from magnetar.security.rules import ANYBODY, BY_PERMISSION, OF_TENANT_ADMINS, PulsarRules
-from magnetar.security.target import BROKER_ITSELF, Target
+from magnetar.security.rules import ANYBODY, BY_PERMISSION, OF_TENANT_ADMINS, NamespaceGrants, PulsarRules
 
 NAMESPACE = NamespaceName.parse("t/n")
 LEGACY = NamespaceName.parse("t/c/n")
@@ -304,7 +304,7 @@ def test_a_refusal_says_who_and_what(world: World) -> None:
 
     refusals = [
         asyncio.run(reason("r", TopicOperation.PRODUCE, TOPIC)),
-        asyncio.run(reason("r", operations.TopicOperation.DELETE_TOPIC, TOPIC)),
+        asyncio.run(reason("r", authorization.TopicOperation.DELETE_TOPIC, TOPIC)),
         asyncio.run(reason("", NamespaceOperation.GET_TOPICS, Target.of_namespace(NAMESPACE))),
         asyncio.run(reason("r", TenantOperation.DELETE_TENANT, Target.of_tenant("t"))),
     ]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from magnetar.naming.hashes import java_string_hash
-from magnetar.protocol.batches import split_batch
+from magnetar.protocol.metadata import split_batch
 from magnetar.protocol.pulsar_api_pb2 import SingleMessageMetadata
 
 NAME = "magnetar.spark.codec.hot_batches"

@@ -14,7 +14,7 @@ from magnetar.broker.stats.figures import (
     MetricsSnapshot,
     TopicMetrics,
 )
-from magnetar.security.authentication_counts import AuthenticationCounts
+from magnetar.security.authentication import AuthenticationCounts
 from magnetar.telemetry.encoding import TOPICS_A_REQUEST, RequestEncoder
 from magnetar.telemetry.instruments import BROKER, COMPACTION, CONSUMER, PRODUCER, TOPIC
 

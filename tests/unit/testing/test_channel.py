@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from magnetar.testing.channel import Channel, ChannelClosed
-from magnetar.testing.errors import BrokerRefused
+from magnetar.testing.channel import BrokerRefused, Channel, ChannelClosed
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from magnetar.protocol.frames import decode_command, encode_with_payload
 from magnetar.protocol.hot_codec import command_bounds
 from magnetar.protocol.metadata import build_entry, parse_entry
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
-from magnetar.testing.publish_times import put_ahead
+from magnetar.testing.wire import put_ahead
 
 
 def send(metadata: MessageMetadata, payload: bytes = b"payload") -> bytes:

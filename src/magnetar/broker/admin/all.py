@@ -22,7 +22,7 @@ from magnetar.broker.admin.subscriptions import ExplainAdmin, SubscriptionAdmin
 from magnetar.broker.admin.topic_policies import TopicPolicyAdmin
 from magnetar.broker.admin.topics import TopicAdmin, TopicListAdmin
 from magnetar.broker.service import BrokerService
-from magnetar.security.principal import BROKER, Principal
+from magnetar.security.authentication import BROKER, Principal
 
 
 class Admin:

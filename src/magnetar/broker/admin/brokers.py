@@ -24,7 +24,7 @@ from magnetar.errors import (
 from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import MetadataError
 from magnetar.naming.bundles import BundleRange
-from magnetar.naming.errors import InvalidName
+from magnetar.naming.name_rules import InvalidName
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from magnetar.errors import (
 )
 from magnetar.io.waiting import finished
 from magnetar.metadata.interface import MetadataError
-from magnetar.naming import errors as naming
+from magnetar.naming import name_rules as naming
 from magnetar.naming.bundles import BundleRange, Bundles
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName

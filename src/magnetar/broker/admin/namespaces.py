@@ -36,7 +36,7 @@ from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.cursors import AT_ONCE
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.metadata.interface import MetadataError
-from magnetar.naming import errors as naming
+from magnetar.naming import name_rules as naming
 from magnetar.naming.bundles import MAX_BUNDLES, Bundles
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import Domain, TopicName

@@ -30,8 +30,8 @@ from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.metadata.interface import MetadataError
-from magnetar.naming.errors import InvalidName
-from magnetar.naming.shadows import SHADOW_SOURCE, shadow_source
+from magnetar.naming.name_rules import InvalidName
+from magnetar.naming.replicators import SHADOW_SOURCE, shadow_source
 from magnetar.naming.topic_name import TopicName, subscription_piece
 
 _NOT_FOUND = 404

@@ -33,10 +33,8 @@ from magnetar.naming.replicators import remote_cluster_of
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
-from magnetar.security.authorization import check
-from magnetar.security.operations import TopicOperation
-from magnetar.security.principal import Principal
-from magnetar.security.target import Target
+from magnetar.security.authentication import Principal
+from magnetar.security.authorization import Target, TopicOperation, check
 
 if TYPE_CHECKING:
     from magnetar.client.outgoing_message import MessageOptions

@@ -33,9 +33,9 @@ from magnetar.errors import (
     TopicNotFound,
 )
 from magnetar.managed_ledger.position import Position
-from magnetar.naming.shadows import SHADOW_SOURCE
+from magnetar.naming.replicators import SHADOW_SOURCE
 from magnetar.naming.topic_name import TopicName
-from magnetar.security.principal import BROKER
+from magnetar.security.authentication import BROKER
 
 Json = Mapping[str, Any]
 _NOT_FOUND = 404

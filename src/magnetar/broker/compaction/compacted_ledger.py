@@ -23,11 +23,10 @@ from magnetar.ledger.interface import (
 )
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.position import Position
-from magnetar.protocol.batches import split_batch
 from magnetar.protocol.errors import ProtocolError
 from magnetar.protocol.hot_codec import publish_time
 from magnetar.protocol.hot_compaction import consecutive, open_raw
-from magnetar.protocol.metadata import parse_entry
+from magnetar.protocol.metadata import parse_entry, split_batch
 from magnetar.protocol.pulsar_api_pb2 import MessageIdData
 
 log = logging.getLogger(__name__)

@@ -10,6 +10,7 @@ from magnetar.broker.flow.connection import Assigned, ClientConnection
 from magnetar.errors import BrokerError, ServerErrorCode
 from magnetar.io.interfaces import Loop
 from magnetar.io.locks import FairSemaphore, Mutex
+from magnetar.protocol.frames import unsigned
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
     CommandCloseConsumer,
@@ -20,7 +21,6 @@ from magnetar.protocol.pulsar_api_pb2 import (
     CommandPartitionedTopicMetadataResponse,
     CommandTopicMigrated,
 )
-from magnetar.protocol.wire_ids import unsigned
 
 SERVER_REQUEST_ID = 2**64 - 1
 """Request id of commands that answer no request: closing producers and consumers, fatal errors."""

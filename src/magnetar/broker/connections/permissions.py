@@ -11,11 +11,16 @@ from magnetar.broker.publishing.producer import Producer
 from magnetar.lazy_dataclass import dataclass
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.replicators import remote_cluster_of
-from magnetar.protocol.wire_ids import signed
-from magnetar.security.authorization import Authorizer, check
-from magnetar.security.operations import NamespaceOperation, Operation, TopicOperation
-from magnetar.security.principal import Principal
-from magnetar.security.target import Target
+from magnetar.protocol.frames import signed
+from magnetar.security.authentication import Principal
+from magnetar.security.authorization import (
+    Authorizer,
+    NamespaceOperation,
+    Operation,
+    Target,
+    TopicOperation,
+    check,
+)
 
 if TYPE_CHECKING:
     from magnetar.broker.connections.connection import Connection

@@ -44,12 +44,11 @@ from magnetar.errors import (
 )
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.errors import EntryError
-from magnetar.protocol.frames import encode_command
+from magnetar.protocol.frames import encode_command, signed
 from magnetar.protocol.hot_codec import SendRun, encode_receipts
 from magnetar.protocol.hot_origin import first_foreign
 from magnetar.protocol.metadata import ChecksumMismatch, Entry, parse_entry
 from magnetar.protocol.pulsar_api_pb2 import CommandSend
-from magnetar.protocol.wire_ids import signed
 
 log = logging.getLogger(__name__)
 _OPEN = SessionState.OPEN

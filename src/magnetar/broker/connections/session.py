@@ -12,7 +12,7 @@ from magnetar.broker.namespaces.lists import TopicList
 from magnetar.broker.publishing.producer import OpeningProducer, Producer
 from magnetar.broker.subscriptions.base import BaseSubscription
 from magnetar.io.interfaces import Task
-from magnetar.security.principal import ANONYMOUS, Principal
+from magnetar.security.authentication import ANONYMOUS, Principal
 
 _CLOSED_IDS_KEPT = 1000
 

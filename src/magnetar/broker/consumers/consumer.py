@@ -26,7 +26,7 @@ from magnetar.protocol.hot_codec import (
 )
 from magnetar.protocol.hot_keys import RANGE_SLOTS
 from magnetar.protocol.metadata import BROKER_MAGIC, broker_metadata_size
-from magnetar.security.principal import BROKER, Principal
+from magnetar.security.authentication import BROKER, Principal
 
 
 class ConsumerConnection(Protocol):

@@ -15,7 +15,7 @@ from magnetar.broker.load.settings import LoadSettings
 from magnetar.broker.policies.records import Record, read
 from magnetar.errors import InvalidRequest, MetadataFailure
 from magnetar.lazy_dataclass import dataclass
-from magnetar.metadata.cache import MetadataCache
+from magnetar.metadata.following import MetadataCache
 from magnetar.metadata.interface import MetadataStore
 from magnetar.naming.namespace_name import NamespaceName
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from magnetar.lazy_dataclass import dataclass
 from magnetar.naming.bundles import BundleRange
-from magnetar.naming.errors import InvalidName
+from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.namespace_name import NamespaceName
 
 MODULAR = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"

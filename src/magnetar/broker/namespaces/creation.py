@@ -15,9 +15,9 @@ from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.records import ROOT
 from magnetar.metadata.interface import Change, ChangeKind, MetadataStore, SessionEvent
 from magnetar.naming.namespace_name import NamespaceName
-from magnetar.naming.shadows import SHADOW_SOURCE, shadow_source
+from magnetar.naming.replicators import SHADOW_SOURCE, shadow_source
 from magnetar.naming.topic_name import TopicName
-from magnetar.security.principal import BROKER, Principal
+from magnetar.security.authentication import BROKER, Principal
 
 log = logging.getLogger(__name__)
 _MOST_PARTITIONS = 2**31 - 1

@@ -19,14 +19,13 @@ from magnetar.io.waiting import finished, outcome
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.records import ROOT
 from magnetar.metadata.interface import Change, ChangeKind, MetadataError, MetadataStore, SessionEvent
-from magnetar.naming.errors import InvalidName
 from magnetar.naming.hashes import sorted_topic_list_hash
+from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.namespace_name import NamespaceName
-from magnetar.naming.topic_name import Domain, TopicName, decode_path_piece
-from magnetar.naming.topic_patterns import Matches, compile_pattern
+from magnetar.naming.topic_name import Domain, Matches, TopicName, compile_pattern, decode_path_piece
+from magnetar.protocol.frames import unsigned
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
-from magnetar.protocol.wire_ids import unsigned
-from magnetar.security.principal import BROKER, Principal
+from magnetar.security.authentication import BROKER, Principal
 
 log = logging.getLogger(__name__)
 SECONDS_PER_NAME = 1e-6

@@ -12,11 +12,10 @@ from magnetar.errors import AlreadyExists, MetadataFailure, NamespaceNotFound, T
 from magnetar.io.interfaces import Io
 from magnetar.io.slices import each
 from magnetar.managed_ledger.records import ROOT as MANAGED_LEDGERS
-from magnetar.metadata.cache import MetadataCache
+from magnetar.metadata.following import MetadataCache
 from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataStore, NodeDamaged, NodeMissing
-from magnetar.naming.errors import InvalidName
-from magnetar.naming.heartbeats import heartbeat_of
-from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.name_rules import InvalidName
+from magnetar.naming.namespace_name import NamespaceName, heartbeat_of
 from magnetar.naming.topic_name import Domain, TopicName, decode_path_piece
 
 _POLICIES = "/admin/policies"

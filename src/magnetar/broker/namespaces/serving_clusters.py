@@ -14,8 +14,7 @@ from magnetar.errors import (
     PreconditionFailed,
     ServedElsewhere,
 )
-from magnetar.naming.heartbeats import heartbeat_of
-from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.namespace_name import NamespaceName, heartbeat_of
 
 
 class OtherCluster(NamedTuple):

@@ -13,12 +13,11 @@ from magnetar.broker.ownership.brokers import listeners_json, listeners_of
 from magnetar.broker.ownership.contract import Addresses, Bundle
 from magnetar.errors import MetadataFailure
 from magnetar.lazy_dataclass import dataclass
-from magnetar.metadata.cache import MetadataCache
+from magnetar.metadata.following import MetadataCache
 from magnetar.metadata.interface import MetadataStore
 from magnetar.naming.bundles import BundleRange, Bundles
-from magnetar.naming.errors import InvalidName
-from magnetar.naming.heartbeats import heartbeat_of
-from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.name_rules import InvalidName
+from magnetar.naming.namespace_name import NamespaceName, heartbeat_of
 from magnetar.naming.topic_name import TopicName
 
 _POLICIES = "/admin/policies"

@@ -26,7 +26,7 @@ from magnetar.errors import MetadataFailure, OwnerUnknown, ServiceNotReady
 from magnetar.io.interfaces import Clock, Io
 from magnetar.io.waiting import outcome, sleep
 from magnetar.lazy_dataclass import dataclass
-from magnetar.metadata.cache import MetadataCache
+from magnetar.metadata.following import MetadataCache
 from magnetar.metadata.interface import (
     MUST_NOT_EXIST,
     BadVersion,

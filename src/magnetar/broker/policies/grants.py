@@ -8,13 +8,13 @@ from typing import Any
 from magnetar.broker.policies.namespaces import NamespaceRecords
 from magnetar.broker.policies.records import Tenants
 from magnetar.errors import MetadataFailure, NamespaceNotFound, TenantNotFound
-from magnetar.metadata.cache import MetadataCache
+from magnetar.metadata.following import MetadataCache
 from magnetar.metadata.interface import Change, MetadataStore, SessionEvent
-from magnetar.naming.errors import InvalidName
+from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.namespace_name import NamespaceName, check_part
 from magnetar.naming.topic_name import TopicName
 from magnetar.security.authorization import Changed, Touched
-from magnetar.security.grants import Actions, NamespaceGrants
+from magnetar.security.rules import Actions, NamespaceGrants
 
 _POLICIES = "/admin/policies"
 _MAX_KNOWN = 10_000
@@ -22,7 +22,7 @@ _EMPTY = NamespaceGrants()
 
 
 class StoredGrants:
-    """See :class:`magnetar.security.grants.Grants`. Grants are cached until the metadata changes."""
+    """See :class:`magnetar.security.rules.Grants`. Grants are cached until the metadata changes."""
 
     def __init__(self, metadata: MetadataStore, tenants: Tenants, namespaces: NamespaceRecords) -> None:
         self._tenants = tenants
@@ -35,7 +35,7 @@ class StoredGrants:
         tenants.listen(self._tenant_changed)
 
     async def tenant_admins(self, tenant: str) -> Set[str]:
-        """See :meth:`magnetar.security.grants.Grants.tenant_admins`.
+        """See :meth:`magnetar.security.rules.Grants.tenant_admins`.
 
         :raises MetadataFailure: the record is not in the form that brokers write
         """
@@ -47,7 +47,7 @@ class StoredGrants:
         return await self._admins.get(f"{_POLICIES}/{tenant}")
 
     async def of_namespace(self, namespace: NamespaceName) -> NamespaceGrants:
-        """See :meth:`magnetar.security.grants.Grants.of_namespace`.
+        """See :meth:`magnetar.security.rules.Grants.of_namespace`.
 
         :raises MetadataFailure: the record is not in the form that brokers write
         """

@@ -34,7 +34,7 @@ from magnetar.metadata.interface import (
     NodeMissing,
     NodeNotEmpty,
 )
-from magnetar.naming.errors import InvalidName
+from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.namespace_name import check_part
 
 Record = dict[str, Any]

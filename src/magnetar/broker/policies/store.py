@@ -20,11 +20,10 @@ from magnetar.errors import BrokerError, NamespaceNotFound
 from magnetar.io.interfaces import Io
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
-from magnetar.metadata.cache import MetadataCache
+from magnetar.metadata.following import MetadataCache
 from magnetar.metadata.interface import Change, MetadataError, MetadataStore, SessionEvent
-from magnetar.naming.errors import InvalidName
-from magnetar.naming.heartbeats import heartbeat_of
-from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.name_rules import InvalidName
+from magnetar.naming.namespace_name import NamespaceName, heartbeat_of
 from magnetar.naming.topic_name import PARTITION_SUFFIX, TopicName
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Loop
 from magnetar.managed_ledger.position import Position
 from magnetar.naming.topic_name import TopicName
-from magnetar.security.principal import BROKER, Principal
+from magnetar.security.authentication import BROKER, Principal
 
 MOST_TOPICS = 1000
 """The most topics that are remembered; a forgotten topic starts at its first partition again."""

@@ -11,9 +11,9 @@ from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.errors import BrokerError, InternalError, NotAllowed, PersistenceFailure
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.errors import EntryError
+from magnetar.protocol.frames import signed
 from magnetar.protocol.hot_origin import ENCRYPTED, LACKING, MARKER, POSITION, read_origins
 from magnetar.protocol.metadata import chunks_follow, metadata_of
-from magnetar.protocol.wire_ids import signed
 
 MARKER_RECEIPT = -(2**63)
 """Replaces ``highest_sequence_id`` in the receipt of a marker."""

@@ -9,7 +9,7 @@ from magnetar.broker.topics.persistent import Topic
 from magnetar.client.connection import Connection
 from magnetar.client.lookup import Lookup
 from magnetar.managed_ledger.cursor import Cursor
-from magnetar.naming.shadows import shadow_producer
+from magnetar.naming.replicators import shadow_producer
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.hot_replication import ReplicationRun
 

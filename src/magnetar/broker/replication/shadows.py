@@ -10,7 +10,7 @@ from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.shadow import ShadowTopic
 from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.position import LATEST
-from magnetar.naming.shadows import is_shadow_cursor, shadow_cursor
+from magnetar.naming.replicators import is_shadow_cursor, shadow_cursor
 from magnetar.naming.topic_name import TopicName
 
 if TYPE_CHECKING:

@@ -37,9 +37,9 @@ from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
 from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.position import EARLIEST, LATEST
-from magnetar.metadata.cache import MetadataCache
+from magnetar.metadata.following import MetadataCache
 from magnetar.metadata.interface import MetadataError, MetadataStore
-from magnetar.naming.heartbeats import heartbeat_of
+from magnetar.naming.namespace_name import heartbeat_of
 from magnetar.naming.replicators import cluster_of_cursor, cursor_name
 from magnetar.naming.topic_name import TopicName
 

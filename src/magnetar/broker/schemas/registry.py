@@ -18,7 +18,7 @@ from magnetar.errors import ConcurrentModification, IncompatibleSchema, ServiceN
 from magnetar.io.interfaces import Io, Worker
 from magnetar.io.locks import Mutex
 from magnetar.io.waiting import run_job
-from magnetar.metadata.cache import MetadataCache
+from magnetar.metadata.following import MetadataCache
 from magnetar.metadata.interface import BadVersion, MetadataStore
 
 T = TypeVar("T")

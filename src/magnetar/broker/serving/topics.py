@@ -55,7 +55,7 @@ from magnetar.managed_ledger.owned_record import Tenure
 from magnetar.metadata.interface import MetadataError, MetadataStore
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
-from magnetar.security.principal import BROKER, Principal
+from magnetar.security.authentication import BROKER, Principal
 
 if TYPE_CHECKING:
     from magnetar.broker.replication.clusters import Reach

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from magnetar.lazy_dataclass import dataclass
-from magnetar.security.authentication_counts import AuthenticationCounts
+from magnetar.security.authentication import AuthenticationCounts
 
 LATENCY_BOUNDS_MS = (0.5, 1, 5, 10, 20, 50, 100, 200, 1000)
 ENTRY_SIZE_BOUNDS_BYTES = (128, 512, 1024, 2048, 4096, 16384, 102400, 1048576)

@@ -10,10 +10,9 @@ from dataclasses import replace
 from magnetar.errors import InvalidName, ProducerBusy
 from magnetar.lazy_dataclass import dataclass
 from magnetar.managed_ledger.side_ledgers import COMPACTION_CURSOR
-from magnetar.naming.errors import InvalidName as UnusableName
+from magnetar.naming.name_rules import InvalidName as UnusableName
 from magnetar.naming.name_rules import check_subscription_name
-from magnetar.naming.replicators import cluster_of_cursor
-from magnetar.naming.shadows import is_shadow_cursor
+from magnetar.naming.replicators import cluster_of_cursor, is_shadow_cursor
 
 COMPACTION = COMPACTION_CURSOR
 DEDUPLICATION = "pulsar.dedup"

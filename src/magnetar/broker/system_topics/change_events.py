@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import fastavro
 
 from magnetar.naming.topic_name import TopicName
-from magnetar.protocol.batches import split_batch
 from magnetar.protocol.compression import decompress
 from magnetar.protocol.errors import EntryError
-from magnetar.protocol.metadata import build_entry, parse_entry
+from magnetar.protocol.metadata import build_entry, parse_entry, split_batch
 from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata
 
 GLOBAL = "__G__"

@@ -22,9 +22,9 @@ from magnetar.io.locks import Mutex
 from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.position import EARLIEST, Position
 from magnetar.managed_ledger.records import ROOT
-from magnetar.metadata.cache import MetadataCache
+from magnetar.metadata.following import MetadataCache
 from magnetar.metadata.interface import MetadataStore
-from magnetar.naming.errors import InvalidName
+from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import Domain, TopicName
 from magnetar.protocol.errors import ProtocolError

@@ -27,7 +27,7 @@ from magnetar.io.locks import Mutex
 from magnetar.io.waiting import finished, settle, sleep
 from magnetar.managed_ledger.position import EARLIEST, Position
 from magnetar.managed_ledger.records import ROOT
-from magnetar.metadata.cache import MetadataCache
+from magnetar.metadata.following import MetadataCache
 from magnetar.metadata.interface import MetadataError, MetadataStore
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName

@@ -44,7 +44,7 @@ from magnetar.lazy_dataclass import dataclass
 from magnetar.managed_ledger.position import Position
 from magnetar.naming.replicators import DEFAULT_PREFIX
 from magnetar.naming.topic_name import TopicName
-from magnetar.security.principal import BROKER, Principal
+from magnetar.security.authentication import BROKER, Principal
 
 log = logging.getLogger(__name__)
 

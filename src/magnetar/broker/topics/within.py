@@ -21,7 +21,7 @@ from magnetar.io.interfaces import Future
 from magnetar.io.waiting import fail, settle
 from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.position import Position
-from magnetar.security.principal import Principal
+from magnetar.security.authentication import Principal
 
 _READ_ENTRIES = 1_000
 _READ_BYTES = 1 << 20

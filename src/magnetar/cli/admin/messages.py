@@ -103,7 +103,7 @@ def _messages(headers: Mapping[str, str], data: bytes) -> Iterator[_Message]:
         yield _Message(where, False, headers, properties, data)
         return
     # Imported only for batches: protobuf is large.
-    from magnetar.protocol.batches import split_batch
+    from magnetar.protocol.metadata import split_batch
 
     shared = {
         "X-Pulsar-batch-size": headers.get("x-pulsar-batch-size", ""),

@@ -15,7 +15,7 @@ from magnetar.cli.admin.arguments import UsageError
 from magnetar.cli.admin.call import SILENT, Action, Call, piece, properties_of
 from magnetar.cli.admin.rendering import Rows, rows
 from magnetar.naming.namespace_name import NamespaceName
-from magnetar.naming.shadows import SHADOW_SOURCE
+from magnetar.naming.replicators import SHADOW_SOURCE
 from magnetar.naming.topic_name import Domain, TopicName
 
 _LAST_ID = 2**63 - 1

@@ -13,7 +13,7 @@ from magnetar.cli.command_lines import Refused, access_values
 from magnetar.cli.messages.lines import Print, SchemaDecoders, printer, warn
 from magnetar.cli.streams import discard_output
 from magnetar.client import Client, CryptoKeyReader, PulsarException
-from magnetar.naming.errors import InvalidName
+from magnetar.naming.name_rules import InvalidName
 
 
 @dataclass(frozen=True, slots=True)

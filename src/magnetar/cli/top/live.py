@@ -21,7 +21,7 @@ from magnetar.cli.top.feed import TIMEOUT_SECONDS, Feed, Newest, Shown, TopicSel
 from magnetar.cli.top.flags import MOST
 from magnetar.cli.top.screen import ENDING, Keys, Signals
 from magnetar.cli.top.table import View, head, place, table
-from magnetar.naming.errors import InvalidName
+from magnetar.naming.name_rules import InvalidName
 
 _ESCAPE_SECONDS = 0.05
 """After this time an incomplete sequence counts as the key Escape."""

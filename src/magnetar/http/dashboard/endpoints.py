@@ -14,10 +14,10 @@ from magnetar.http.engine.message import Request, Response, json_response
 from magnetar.http.engine.page_files import PageFiles
 from magnetar.http.routing import Application, Endpoint
 from magnetar.http.shapes.names import namespace_of, topic_of
-from magnetar.security.operations import BrokerOperation as B
-from magnetar.security.operations import NamespaceOperation as N
-from magnetar.security.operations import PolicyName
-from magnetar.security.operations import TopicOperation as T
+from magnetar.security.authorization import BrokerOperation as B
+from magnetar.security.authorization import NamespaceOperation as N
+from magnetar.security.authorization import PolicyName
+from magnetar.security.authorization import TopicOperation as T
 
 _FILES = PageFiles(Path(__file__).parent / "page", images=True)
 _EVENTS = "/dashboard/events"

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from magnetar.http.handlers import brokers
 from magnetar.http.routing import Endpoint, Parameter
-from magnetar.security.operations import BrokerOperation as B
-from magnetar.security.operations import ClusterOperation as C
-from magnetar.security.operations import NamespaceOperation as N
+from magnetar.security.authorization import BrokerOperation as B
+from magnetar.security.authorization import ClusterOperation as C
+from magnetar.security.authorization import NamespaceOperation as N
 
 _STATS = "/admin/v2/broker-stats"
 _OLD_STATS = "/admin/broker-stats"

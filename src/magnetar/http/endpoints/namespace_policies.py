@@ -11,8 +11,8 @@ from magnetar.http.routing import Application, Endpoint, Handler, Parameter
 from magnetar.http.shapes.fields import always
 from magnetar.http.shapes.names import namespace_of
 from magnetar.http.shapes.namespace_policies import POLICIES, Policy
-from magnetar.security.operations import PolicyName as P
-from magnetar.security.operations import PolicyOperation
+from magnetar.security.authorization import PolicyName as P
+from magnetar.security.authorization import PolicyOperation
 
 
 class PolicyKind(NamedTuple):

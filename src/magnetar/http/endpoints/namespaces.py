@@ -14,10 +14,10 @@ from magnetar.http.endpoints.namespace_policies import (
 )
 from magnetar.http.handlers import namespaces, tenants
 from magnetar.http.routing import Endpoint, Parameter
-from magnetar.security.operations import ClusterOperation as C
-from magnetar.security.operations import NamespaceOperation as N
-from magnetar.security.operations import PolicyName as P
-from magnetar.security.operations import TenantOperation, TopicOperation
+from magnetar.security.authorization import ClusterOperation as C
+from magnetar.security.authorization import NamespaceOperation as N
+from magnetar.security.authorization import PolicyName as P
+from magnetar.security.authorization import TenantOperation, TopicOperation
 
 _FORCE = Parameter("force", "truth", "false")
 _AUTHORITATIVE = Parameter("authoritative", "truth", "false")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from magnetar.http.handlers import packages
 from magnetar.http.routing import Endpoint
-from magnetar.security.operations import NamespaceOperation
+from magnetar.security.authorization import NamespaceOperation
 
 _PATH = "/admin/v3/packages/{type}/{tenant}/{namespace}"
 _VERSION = "/{package}/{version}"

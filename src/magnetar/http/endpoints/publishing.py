@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from magnetar.http.handlers import publishing
 from magnetar.http.routing import Endpoint, Handler, Parameter
-from magnetar.security.operations import TopicOperation
-from magnetar.security.operations import TopicOperation as T
+from magnetar.security.authorization import TopicOperation
+from magnetar.security.authorization import TopicOperation as T
 
 _REFUSALS = {
     404: "the topic, partition, namespace or schema version does not exist",

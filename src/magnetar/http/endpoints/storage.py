@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from magnetar.http.engine.message import Request, Response, json_response
 from magnetar.http.handlers import messages as plans
 from magnetar.http.routing import Application, Endpoint, Parameter
-from magnetar.security.operations import BrokerOperation, TopicOperation
+from magnetar.security.authorization import BrokerOperation, TopicOperation
 
 _PATH = "/admin/v2/magnetar/read-plans"
 

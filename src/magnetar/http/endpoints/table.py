@@ -21,10 +21,10 @@ from magnetar.http.handlers import cluster, subscriptions, tenants
 from magnetar.http.handlers.brokers import rotation
 from magnetar.http.routing import Application, Endpoint, Handler, Parameter
 from magnetar.left_out import Row, Subject, subjects
-from magnetar.security.operations import BrokerOperation, TopicOperation
-from magnetar.security.operations import BrokerOperation as B
-from magnetar.security.operations import ClusterOperation as C
-from magnetar.security.operations import TenantOperation as T
+from magnetar.security.authorization import BrokerOperation, TopicOperation
+from magnetar.security.authorization import BrokerOperation as B
+from magnetar.security.authorization import ClusterOperation as C
+from magnetar.security.authorization import TenantOperation as T
 
 _TAKEN = {409: "the object already exists"}
 ENDPOINTS: Sequence[Endpoint] = (

@@ -14,7 +14,7 @@ from magnetar.http.shapes import policies as shapes
 from magnetar.http.shapes.fields import Shape, always, at_least, body, cap, choice, texts, truth, whole
 from magnetar.http.shapes.names import topic_of
 from magnetar.lazy_dataclass import dataclass
-from magnetar.security.operations import PolicyName as P
+from magnetar.security.authorization import PolicyName as P
 
 _DOMAINS = ("persistent", "non-persistent")
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from magnetar.http.endpoints.refusals_non_persistent import NOT_STORED
 from magnetar.http.handlers import messages, subscriptions, topics
 from magnetar.http.routing import Endpoint, Parameter
-from magnetar.security.operations import NamespaceOperation as N
-from magnetar.security.operations import TopicOperation as T
+from magnetar.security.authorization import NamespaceOperation as N
+from magnetar.security.authorization import TopicOperation as T
 
 _DOMAINS = ("persistent", "non-persistent")
 _SUBSCRIPTION = "/{topic}/subscription/{subscription}"

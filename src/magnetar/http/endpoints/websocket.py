@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from magnetar.http.handlers import websocket
 from magnetar.http.routing import Parameter, WebSocketEndpoint, WebSocketHandler
-from magnetar.security.operations import BrokerOperation as B
-from magnetar.security.operations import TopicOperation as T
+from magnetar.security.authorization import BrokerOperation as B
+from magnetar.security.authorization import TopicOperation as T
 
 _TOPIC = "{domain}/{tenant}/{namespace}/{topic}"
 _OLD_TOPIC = "{domain}/{tenant}/{cluster}/{namespace}/{topic}"

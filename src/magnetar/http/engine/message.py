@@ -13,8 +13,7 @@ from magnetar.http.engine.large_json import encoded, encoded_in_pieces, is_large
 from magnetar.io.interfaces import Future, Loop, Transport
 from magnetar.io.waiting import settle
 from magnetar.lazy_dataclass import dataclass
-from magnetar.security.authentication import PeerCertificate
-from magnetar.security.principal import ANONYMOUS, Principal
+from magnetar.security.authentication import ANONYMOUS, PeerCertificate, Principal
 
 JSON_TYPE = "application/json"
 _LONGEST_REASON = 4096

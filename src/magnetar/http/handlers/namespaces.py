@@ -24,10 +24,9 @@ from magnetar.http.shapes.fields import (
 from magnetar.http.shapes.names import namespace_of, new_namespace_of, tenant_of
 from magnetar.http.shapes.namespace_policies import new_namespace
 from magnetar.http.shapes.policies import quota, quota_type
-from magnetar.naming.errors import InvalidName
+from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.topic_name import TopicName
-from magnetar.security.operations import Operation, TopicOperation
-from magnetar.security.target import Target
+from magnetar.security.authorization import Operation, Target, TopicOperation
 
 _MOST_PERMISSIONS = 1000
 """Topics of one request: each is authorized, and all are in one record."""

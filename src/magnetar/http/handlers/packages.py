@@ -11,7 +11,7 @@ from magnetar.http.engine.bodies import Parts
 from magnetar.http.engine.message import Request, Response, json_response, nothing
 from magnetar.http.routing import Application
 from magnetar.http.shapes.fields import Field, body, fields, text, text_map, whole
-from magnetar.naming import errors as naming
+from magnetar.naming import name_rules as naming
 from magnetar.naming.package_name import PackageName, check_parts, check_type
 
 _KIND = "PackageMetadata"

@@ -9,7 +9,7 @@ from magnetar.errors import InvalidRequest, NotFound
 from magnetar.http.engine.message import Request, Response, json_response
 from magnetar.http.routing import WebSocketApplication
 from magnetar.http.shapes.names import topic_of
-from magnetar.naming.errors import InvalidName
+from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.topic_name import TopicName
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 from magnetar.http.engine.message import JSON_TYPE, Request, Response
 from magnetar.http.engine.page_files import PageFiles, TagOnTheWay, compressed, has, takes_gzip
 from magnetar.http.routing import Application, Endpoint, Handler
-from magnetar.security.operations import BrokerOperation
+from magnetar.security.authorization import BrokerOperation
 
 _FILES = PageFiles(Path(__file__).parent)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from magnetar import errors
-from magnetar.naming.errors import InvalidName
+from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.namespace_name import NamespaceName, check_part
 from magnetar.naming.topic_name import Domain, TopicName
-from magnetar.security.operations import Resource
-from magnetar.security.target import BROKER_ITSELF, Target
+from magnetar.security.authorization import BROKER_ITSELF, Resource, Target
 
 
 def tenant_of(variables: Mapping[str, str]) -> str:

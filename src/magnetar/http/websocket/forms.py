@@ -15,8 +15,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from magnetar.client.message import Message
+from magnetar.protocol.frames import signed
 from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata
-from magnetar.protocol.wire_ids import signed
 
 UNREADABLE = 3
 """Failed to de-serialize from JSON."""

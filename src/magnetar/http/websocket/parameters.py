@@ -18,7 +18,7 @@ from magnetar.client.enums import (
 from magnetar.client.exceptions import InvalidMessage
 from magnetar.client.message_id import MessageId
 from magnetar.errors import InvalidRequest
-from magnetar.naming.errors import InvalidName
+from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.topic_name import TopicName
 
 Query = Mapping[str, str]

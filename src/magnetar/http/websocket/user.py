@@ -16,15 +16,12 @@ from magnetar.broker.translation import to_broker_error
 from magnetar.client.exceptions import AuthorizationError
 from magnetar.errors import BrokerError, InternalError
 from magnetar.io.interfaces import Cancellable, Clock, Loop, Task
-from magnetar.naming.errors import InvalidName
+from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
-from magnetar.security.authentication import Authenticator, Claim
-from magnetar.security.authorization import Authorizer, check
+from magnetar.security.authentication import Authenticator, Claim, Principal
+from magnetar.security.authorization import Authorizer, Target, TopicOperation, check
 from magnetar.security.chain import renewed
-from magnetar.security.operations import TopicOperation
-from magnetar.security.principal import Principal
-from magnetar.security.target import Target
 
 log = logging.getLogger("magnetar.http")
 

@@ -1,4 +1,8 @@
-"""Writes past the page cache: the bytes of a log go from memory to the device once, durably."""
+"""Writes past the page cache: the bytes of a log go from memory to the device once, durably.
+
+Written entries are in the entry cache already; a copy in the page cache would only cost memory and processor
+time (copying, finding pages, writing them back later).
+"""
 
 from __future__ import annotations
 

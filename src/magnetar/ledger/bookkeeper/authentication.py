@@ -1,4 +1,8 @@
-"""The first messages of a connection to a bookie: TLS and authentication, before any request."""
+"""The first messages of a connection to a bookie: TLS and authentication, before any request.
+
+Client and bookie exchange AUTH messages, in the connection's version of the protocol, until both accept. A
+bookie that rejects a client stops answering.
+"""
 
 from __future__ import annotations
 

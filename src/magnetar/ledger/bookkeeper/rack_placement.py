@@ -1,4 +1,9 @@
-"""Placement of bookies by racks, regions and groups, as in Pulsar's placement policies."""
+"""Placement of bookies by racks, regions and groups, as in Pulsar's placement policies.
+
+An ensemble is spread over racks and regions so that each write quorum has copies in several. The write quorum
+of an entry is a window of consecutive bookies of its ensemble, which is a ring. The loss of a rack then loses
+no entry's copies altogether.
+"""
 
 from __future__ import annotations
 

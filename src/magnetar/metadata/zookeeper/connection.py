@@ -11,7 +11,6 @@ from typing import Any, Protocol
 from magnetar.io.interfaces import Clock, Future, Loop, Transport
 from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import ChangeKind
-from magnetar.metadata.zookeeper.jute import JuteError, JuteReader
 from magnetar.metadata.zookeeper.messages import (
     AUTH_XID,
     EVENT_XID,
@@ -19,6 +18,8 @@ from magnetar.metadata.zookeeper.messages import (
     PING_XID,
     SET_WATCHES_XID,
     Greeting,
+    JuteError,
+    JuteReader,
     Operation,
     greeting,
     header,

@@ -6,6 +6,7 @@ names of the records, ``ZooDefs`` the numbers of operations, ``KeeperException.C
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from enum import IntEnum
 
@@ -20,18 +21,15 @@ from magnetar.metadata.interface import (
     NodeNotEmpty,
     NodeTooLarge,
 )
-from magnetar.metadata.zookeeper.jute import (
-    JuteError,
-    JuteReader,
-    put_bool,
-    put_bytes,
-    put_int,
-    put_long,
-    put_text,
-)
 
 MAX_PACKET_BYTES = 0xFFFFF
 """The default of servers' ``jute.maxbuffer``: a longer request ends the connection."""
+_INT = struct.Struct(">i")
+_LONG = struct.Struct(">q")
+_FAILED = -1
+"""In a header: an error follows, and no result."""
+_NOT_TRIED = -2
+"""Runtime inconsistency: the error of the operations after the one that failed."""
 
 
 class Operation(IntEnum):
@@ -54,11 +52,9 @@ EVENT_XID = -1
 PING_XID = -2
 AUTH_XID = -4
 SET_WATCHES_XID = -8
-
 _PERSISTENT_RECURSIVE = 1
 _EPHEMERAL, _SEQUENTIAL = 1, 2
 _ALL_PERMISSIONS = 31
-
 OK = 0
 SESSION_EXPIRED = -112
 NODE_EXISTS = -110
@@ -86,7 +82,6 @@ _NAMES = {
     -124: "the request timed out",
     -127: "the server is busy",
 }
-
 _CHANGES = {1: ChangeKind.CREATED, 2: ChangeKind.DELETED, 3: ChangeKind.CHANGED, 4: ChangeKind.CHILDREN}
 
 
@@ -269,3 +264,145 @@ def check_packet(path: str, packet: bytes) -> None:
         raise NodeTooLarge(
             f"{path}: a request of {len(packet) + 8} bytes; ZooKeeper takes {MAX_PACKET_BYTES}"
         )
+
+
+class JuteError(Exception):
+    """The bytes are not the expected record.
+
+    https://zookeeper.apache.org/doc/r3.9.4/zookeeperInternals.html; a length of -1 means null.
+    """
+
+
+def put_int(into: bytearray, value: int) -> None:
+    into += _INT.pack(value)
+
+
+def put_long(into: bytearray, value: int) -> None:
+    into += _LONG.pack(value)
+
+
+def put_bool(into: bytearray, value: bool) -> None:
+    into.append(value)
+
+
+def put_bytes(into: bytearray, value: bytes) -> None:
+    into += _INT.pack(len(value))
+    into += value
+
+
+def put_text(into: bytearray, value: str) -> None:
+    put_bytes(into, value.encode())
+
+
+class JuteReader:
+    """Reads one value after another.
+
+    :raises JuteError: in every method: there are too few bytes, or they are not a value of that type
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def take_int(self) -> int:
+        return int(_INT.unpack(self._take(4))[0])
+
+    def take_long(self) -> int:
+        return int(_LONG.unpack(self._take(8))[0])
+
+    def take_bool(self) -> bool:
+        return self._take(1) != b"\0"
+
+    def take_bytes(self) -> bytes:
+        """Null is read as empty."""
+        length = self.take_int()
+        if length == -1:
+            return b""
+        return self._take(length)
+
+    def take_text(self) -> str:
+        try:
+            return self.take_bytes().decode()
+        except UnicodeDecodeError as error:
+            raise JuteError(f"a text that is not UTF-8: {error}") from error
+
+    def take_texts(self) -> list[str]:
+        count = self.take_int()
+        # Each element takes at least four bytes: a larger count is invalid, and must not allocate a list.
+        if count > (len(self._data) - self._at) // 4:
+            raise JuteError(f"{count} texts in {len(self._data)} bytes")
+        return [self.take_text() for _ in range(count)]
+
+    def _take(self, length: int) -> bytes:
+        end = self._at + length
+        if length < 0 or end > len(self._data):
+            raise JuteError(f"{length} bytes are wanted at {self._at} of {len(self._data)}")
+        taken = self._data[self._at : end]
+        self._at = end
+        return taken
+
+
+@dataclass(frozen=True, slots=True)
+class OperationResult:
+    """The result of one operation.
+
+    Request and answer have no record in ``zookeeper.messages`` (``MultiOperationRecord``, ``MultiResponse``):
+    each operation follows a ``MultiHeader``, and a last header ends them. The answer to a failed request has
+    no error of its own, but one for each operation.
+    """
+
+    error: int = OK
+    """OK also for operations before the one that failed."""
+    path: str = ""
+    """Of CREATE2; includes the number of a sequential node."""
+    stat: Stat | None = None
+    """Of CREATE2 and SET_DATA."""
+
+
+def multi(operations: Sequence[tuple[Operation, bytes]]) -> bytes:
+    """:param operations: CREATE2, DELETE, SET_DATA and CHECK, each with its packet"""
+    into = bytearray()
+    for operation, packet in operations:
+        _put_header(into, operation, end=False)
+        into += packet
+    _put_header(into, _FAILED, end=True)
+    return bytes(into)
+
+
+def take_results(reader: JuteReader, asked: Sequence[Operation]) -> list[OperationResult]:
+    """Returns one result for each operation, in their order.
+
+    :raises JuteError: it is another record
+    """
+    results: list[OperationResult] = []
+    while True:
+        kind, end, error = reader.take_int(), reader.take_bool(), reader.take_int()
+        if end:
+            if len(results) != len(asked):
+                raise JuteError(f"{len(results)} results of {len(asked)} operations")
+            return results
+        if kind != _FAILED and kind not in asked[len(results) : len(results) + 1]:
+            raise JuteError(f"the result of an operation {kind}, which was not the next one")
+        results.append(_take_result(reader, kind, error))
+
+
+def failed(results: Sequence[OperationResult]) -> int | None:
+    """Returns the index of the operation that failed; None: all have taken effect."""
+    errors = [(at, result.error) for at, result in enumerate(results) if result.error != OK]
+    reasons = [at for at, error in errors if error != _NOT_TRIED]
+    return reasons[0] if reasons else errors[0][0] if errors else None
+
+
+def _put_header(into: bytearray, kind: int, *, end: bool) -> None:
+    put_int(into, kind)
+    put_bool(into, end)
+    put_int(into, -1)
+
+
+def _take_result(reader: JuteReader, kind: int, error: int) -> OperationResult:
+    if kind == _FAILED:
+        # The header contains it too.
+        return OperationResult(reader.take_int())
+    if kind == Operation.CREATE2:
+        return OperationResult(error, reader.take_text(), take_stat(reader))
+    return OperationResult(error, stat=take_stat(reader) if kind == Operation.SET_DATA else None)

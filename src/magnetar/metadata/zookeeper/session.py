@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 from magnetar.io.interfaces import Cancellable, Clock, ConnectingNetwork, Future, Loop, Randomness, Task
 from magnetar.io.waiting import fail, finished, nobody_waits, settle, sleep
 from magnetar.lazy_dataclass import dataclass
+from magnetar.metadata.following import SessionListeners
 from magnetar.metadata.interface import (
     ChangeKind,
     MetadataRefused,
     MetadataUnavailable,
     SessionEvent,
 )
-from magnetar.metadata.listeners import SessionListeners
 from magnetar.metadata.zookeeper.address import EnsembleAddress
 from magnetar.metadata.zookeeper.connection import Request, Take, ZooKeeperConnection
 from magnetar.metadata.zookeeper.messages import (

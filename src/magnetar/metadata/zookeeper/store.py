@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from magnetar.io.waiting import InProgress, nobody_waits
+from magnetar.metadata.following import ChangeListeners
 from magnetar.metadata.interface import (
     MUST_NOT_EXIST,
     BadVersion,
@@ -26,22 +27,24 @@ from magnetar.metadata.interface import (
     check_value,
     named,
 )
-from magnetar.metadata.listeners import ChangeListeners
 from magnetar.metadata.zookeeper.address import EnsembleAddress
-from magnetar.metadata.zookeeper.jute import JuteReader
 from magnetar.metadata.zookeeper.messages import (
     NO_NODE,
+    JuteReader,
     Operation,
+    OperationResult,
     add_watch,
     check_packet,
     create,
     delete,
     error_of,
+    failed,
+    multi,
     read,
     set_data,
+    take_results,
     take_stat,
 )
-from magnetar.metadata.zookeeper.multi import OperationResult, failed, multi, take_results
 from magnetar.metadata.zookeeper.session import Outside, SessionSettings, ZooKeeperSession
 
 T = TypeVar("T")

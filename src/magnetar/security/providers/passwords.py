@@ -20,13 +20,11 @@ from passlib.hash import apr_md5_crypt, bcrypt, des_crypt, ldap_sha1, md5_crypt,
 from magnetar.errors import TooManyRequests
 from magnetar.io.interfaces import Io, Worker
 from magnetar.io.waiting import run_job
-from magnetar.security.authentication import Authenticated, Credentials, refused
-from magnetar.security.key_material import UnusableKey, key_source
+from magnetar.security.authentication import Authenticated, Credentials, PeerCertificate, refused
+from magnetar.security.key_material import UnusableKey, WatchedFiles, key_source
 from magnetar.security.options import SecurityOptions
-from magnetar.security.watched_files import WatchedFiles
 
 log = logging.getLogger(__name__)
-
 _WATCH_SECONDS = 1.0
 _REMEMBERED_SECONDS = 60.0
 _REMEMBERED = 10_000
@@ -239,3 +237,34 @@ class PasswordProvider:
     async def close(self) -> None:
         self._watched.close()
         self._comparing.close()
+
+
+class CertificateProvider:
+    """See :class:`magnetar.security.authentication.Provider`; Pulsar's ``AuthenticationProviderTls``."""
+
+    method = "tls"
+
+    async def authenticate(self, credentials: Credentials) -> Authenticated:
+        if credentials.certificate is None:
+            raise refused("No client certificate")
+        name = common_name(credentials.certificate)
+        if not name:
+            raise refused("The client's certificate has no common name")
+        return Authenticated(name)
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        """Does nothing: a certificate is valid as long as its connection lasts."""
+
+    async def close(self) -> None:
+        """Does nothing."""
+
+
+def common_name(certificate: PeerCertificate) -> str:
+    """Returns the CN of the certificate's subject, the most specific one of several; empty: it has none."""
+    subject = certificate.get("subject")
+    found = ""
+    for part in subject if isinstance(subject, tuple) else ():
+        for name, value in part:
+            if name == "commonName":
+                found = value
+    return found

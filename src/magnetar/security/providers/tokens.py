@@ -21,9 +21,8 @@ from magnetar.io.interfaces import Io, Worker
 from magnetar.io.waiting import run_job
 from magnetar.lazy_dataclass import dataclass
 from magnetar.security.authentication import Authenticated, Credentials, refused
-from magnetar.security.key_material import KeySource, UnusableKey, key_source
+from magnetar.security.key_material import KeySource, UnusableKey, WatchedFiles, key_source
 from magnetar.security.options import SecurityOptions
-from magnetar.security.watched_files import WatchedFiles
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from magnetar.client.outgoing_message import compressed
-from magnetar.naming.errors import InvalidName
+from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata
 from magnetar.spark.codec.hot_batches import Columns, cut, encode, property_heads, route

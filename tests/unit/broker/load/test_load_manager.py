@@ -30,7 +30,7 @@ from magnetar.broker.ownership.contract import Bundle
 from magnetar.broker.ownership.peers import PeerAnswer, PeerRefused
 from magnetar.io.waiting import nobody_waits, outcome, sleep
 from magnetar.io.wheel import TimerWheel
-from magnetar.metadata.resolving import ResolvingStore
+from magnetar.metadata.passing_on import ResolvingStore
 from magnetar.naming.bundles import BundleRange
 from magnetar.naming.namespace_name import NamespaceName
 

@@ -24,7 +24,7 @@ from magnetar.ledger.bookkeeper.reader import (
     Written,
 )
 from magnetar.ledger.interface import LedgerReader, Quorums
-from magnetar.metadata.resolving import ResolvingStore
+from magnetar.metadata.passing_on import ResolvingStore
 from magnetar.metadata.zookeeper.address import ensemble_address
 from magnetar.metadata.zookeeper.session import Outside, SessionSettings
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore

@@ -31,6 +31,7 @@ from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
 from magnetar.managed_ledger.records import bits_from_words
 from magnetar.metadata.interface import MetadataError
+from magnetar.protocol.frames import signed, unsigned
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
     CommandAck,
@@ -40,7 +41,6 @@ from magnetar.protocol.pulsar_api_pb2 import (
     KeySharedMeta,
     MessageIdData,
 )
-from magnetar.protocol.wire_ids import signed, unsigned
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from magnetar.errors import (
 )
 from magnetar.managed_ledger.position import LATEST
 from magnetar.naming.replicators import remote_cluster_of
+from magnetar.protocol.frames import signed
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandProducer
-from magnetar.protocol.wire_ids import signed
 
 
 async def open_producer(connection: Connection, request: CommandProducer) -> None:

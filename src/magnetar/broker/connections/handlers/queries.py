@@ -10,6 +10,7 @@ from magnetar.broker.topics.any_topic import for_producer
 from magnetar.errors import NamespaceNotFound, TopicNotFound
 from magnetar.io.slices import each
 from magnetar.naming.hashes import topic_list_hash
+from magnetar.protocol.frames import signed
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
     CommandGetOrCreateSchema,
@@ -22,7 +23,6 @@ from magnetar.protocol.pulsar_api_pb2 import (
     CommandWatchTopicList,
     CommandWatchTopicListClose,
 )
-from magnetar.protocol.wire_ids import signed
 
 
 async def partitioned_metadata(connection: Connection, request: CommandPartitionedTopicMetadata) -> None:

@@ -16,9 +16,8 @@ from magnetar.errors import AuthenticationFailure, BrokerError, InternalError
 from magnetar.io.interfaces import Cancellable, Task
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandAuthResponse, CommandConnect
-from magnetar.security.authentication import Claim, Credentials
+from magnetar.security.authentication import ANONYMOUS, Claim, Credentials, Principal
 from magnetar.security.chain import renewed
-from magnetar.security.principal import ANONYMOUS, Principal
 
 log = logging.getLogger(__name__)
 MAX_PROTOCOL_VERSION = 21
