@@ -94,6 +94,11 @@ def backlog(server: Server, source: str, shadow: str) -> int:
     return int(found[shadow]["replicationBacklog"])
 
 
+def connected(server: Server, source: str, shadow: str) -> bool:
+    found = json.loads(ask(server, "GET", source, "/stats"))["replication"]
+    return bool(found[shadow]["connected"])
+
+
 def cursors(server: Server, topic: str) -> set[str]:
     return set(internal(server, topic)["cursors"])
 
@@ -233,6 +238,11 @@ def test_a_terminated_source_ends_its_shadow(server: Server, client: pulsar.Clie
     until(lambda: internal(server, shadow)["state"] == "Terminated", "not ended")
     consumer = client.subscribe(shadow, "s", initial_position=pulsar.InitialPosition.Earliest)
     assert receive(consumer, 1)[0][1] == b"x"
+    # Only when all entries are announced does the cursor of the source let go of its ledgers.
+    ask(server, "PUT", shadow, "/unload")
+    until(lambda: connected(server, source, shadow), "the source does not announce its last entry again")
+    with pytest.raises(pulsar.TopicTerminated):
+        client.create_producer(shadow)
 
 
 def test_a_shadow_is_there_after_a_restart(server: Server) -> None:

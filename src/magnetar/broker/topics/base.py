@@ -217,6 +217,10 @@ class BaseTopic(ABC, Generic[S]):
         if self.closing or self.fenced:
             raise ServiceNotReady("Topic is temporarily unavailable")
 
+    def takes_announcements_of(self, producer: Producer) -> bool:
+        """Whether a producer only announces what another topic has stored, also after the termination."""
+        return False
+
     async def add_producer(self, producer: Producer) -> Any:
         """Admits a producer; returns None or, with WaitForExclusive, a future of whether its turn came.
 
@@ -225,7 +229,7 @@ class BaseTopic(ABC, Generic[S]):
         :raises TopicTerminated: the topic is terminated
         """
         self.check_open()
-        if self.terminated:
+        if self.terminated and not self.takes_announcements_of(producer):
             text = "Topic was already terminated"
             self.hindered(Hindrance.TERMINATED, text)
             raise TopicTerminated(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 
-from magnetar.broker.publishing.producer import Publish
+from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.publishing.replicated import SHADOW_REFUSES, PlacedPublish, ShadowAdmission
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import NotAllowed, PersistenceFailure, ServiceNotReady
@@ -13,6 +13,7 @@ from magnetar.managed_ledger.append import Append
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.shadow_ledger import ShadowLedger
+from magnetar.naming.replicators import source_of_producer
 from magnetar.naming.topic_name import TopicName
 
 
@@ -52,6 +53,10 @@ class ShadowTopic(Topic):
 
     def compact_if_due(self) -> None:
         """Does nothing: the source is compacted."""
+
+    def takes_announcements_of(self, producer: Producer) -> bool:
+        # Until the source has all receipts, its cursor keeps the ledgers.
+        return source_of_producer(self.settings.replicator_prefix, producer.name) == str(self.source)
 
     def publish(
         self, publish: Publish, buffer: bytes, starts: array[int], ends: array[int], size: int
