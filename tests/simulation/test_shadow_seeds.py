@@ -21,6 +21,7 @@ _FIRST = {
     "keeps ledgers that are gone": 0,
     "ignores the end of a closed ledger": 2,
     "stays terminated": 7,
+    "refuses announcements once terminated": 2,
 }
 """Where to begin with planted bugs; it moves whenever the story changes."""
 

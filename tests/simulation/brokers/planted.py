@@ -22,6 +22,7 @@ from magnetar.broker.replication.replicator import Replicator
 from magnetar.broker.replication.shadow_replicator import ShadowReplicator
 from magnetar.broker.serving.live_topics import LiveTopics
 from magnetar.broker.serving.unloading import Unloads
+from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.shadow import ShadowTopic
 from magnetar.managed_ledger.owned_record import Tenure
 from magnetar.managed_ledger.position import Position
@@ -260,6 +261,11 @@ def stays_terminated() -> AbstractContextManager[None]:
     return replaced(ShadowLedger, "_take", ended)
 
 
+def refuses_announcements_once_terminated() -> AbstractContextManager[None]:
+    """A terminated shadow refuses the replicator of its source, which may have entries left to announce."""
+    return replaced(ShadowTopic, "takes_announcements_of", Topic.takes_announcements_of)
+
+
 PLANTED_IN_SHADOWS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "does not announce the last entry again": does_not_announce_the_last_entry_again,
     "does not announce again what a cut lost": does_not_announce_again_what_a_cut_lost,
@@ -269,6 +275,7 @@ PLANTED_IN_SHADOWS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "keeps ledgers that are gone": keeps_ledgers_that_are_gone,
     "ignores the end of a closed ledger": ignores_the_end_of_a_closed_ledger,
     "stays terminated": stays_terminated,
+    "refuses announcements once terminated": refuses_announcements_once_terminated,
 }
 
 PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {

@@ -378,10 +378,18 @@ class ClusterShadows:
         )
         if there != here:
             return f"it has {here}, and the source {there}"
+        ends = source.managed_ledger.terminated, shadow.managed_ledger.terminated
+        if ends[0] != ends[1]:
+            return f"the source is terminated at {ends[0]}, and it at {ends[1]}"
+        return self._unannounced(source, topic) or self._unfinished(shadow)
+
+    def _unannounced(self, source: Topic, topic: str) -> str:
         replicator = source.shadow_replicators.get(topic)
-        if replicator is None or replicator.backlog():
-            return f"backlog of the source: {None if replicator is None else replicator.backlog()}"
-        return self._unfinished(shadow)
+        if replicator is None:
+            return "the source has no replicator for it"
+        if replicator.backlog() or replicator.hindrance:
+            return f"the replicator has a backlog of {replicator.backlog()}: {replicator.hindrance}"
+        return ""
 
     def _unfinished(self, shadow: Topic) -> str:
         cursor = shadow.subscriptions[SUBSCRIPTION].cursor if SUBSCRIPTION in shadow.subscriptions else None
@@ -413,9 +421,18 @@ class ClusterShadows:
             await self.world.sleep(1.0)
 
     async def _end(self) -> None:
-        """The source is terminated, or deleted while its shadows have messages left."""
+        """The source is terminated while brokers fail, or deleted while its shadows have messages left."""
         if self._random.random() < 0.4:
+            self.world.quiet = False
+            faults_of_end = (self._cut_brokers, self._cut_brokers, self._move, self._unload, faults.kill)
+            under_way = [self.world.spawn(each(self._fate)) for each in self._random.sample(faults_of_end, 2)]
+            publishing = self._publish()
+            await self.world.sleep(self._random.random())
+            await self.world.finished(publishing)
             await self._terminate()
+            self.world.quiet = True
+            for task in under_way:
+                await self.world.finished(task)
             await self._until_all_end()
             return
         await self._stop_watching()
@@ -453,4 +470,5 @@ class ClusterShadows:
             return "not loaded"
         if shadow.managed_ledger.ledgers.last() is not None and not shadow.terminated:
             return "it is neither empty nor terminated"
-        return self._unfinished(shadow)
+        source = self._loaded(SOURCE)
+        return (self._unannounced(source, topic) if source is not None else "") or self._unfinished(shadow)
