@@ -7,8 +7,6 @@ come from :class:`Loop`; no code asks for "the running loop".
 
 from __future__ import annotations
 
-from asyncio import Future as Future
-from asyncio import Task as Task
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import field
@@ -17,7 +15,21 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from magnetar.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
+    from asyncio import Future as Future
+    from asyncio import Task as Task
+
     from magnetar.io.tls import ClientTls
+
+else:
+
+    def __getattr__(name: str) -> object:
+        """Imports asyncio for the modules that name its types: commands that never wait do without."""
+        if name not in ("Future", "Task"):
+            raise AttributeError(name)
+        import asyncio
+
+        return getattr(asyncio, name)
+
 
 T = TypeVar("T")
 LARGE_PIECE = 8 << 10

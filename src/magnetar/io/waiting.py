@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from types import TracebackType
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from magnetar.io.interfaces import Cancellable, Future, Loop, Task, Worker
+from magnetar.io.interfaces import Cancellable, Loop, Worker
+
+if TYPE_CHECKING:
+    from magnetar.io.interfaces import Future, Task
 
 T = TypeVar("T")
 Timer = Callable[[Callable[[], object]], Cancellable]

@@ -12,7 +12,7 @@ from magnetar.server.broker_process import ProcessOptions
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert magnetar.main(["version"]) == 0
-    assert capsys.readouterr().out == f"magnetar {__version__}\n"
+    assert capsys.readouterr().out.startswith(f"magnetar {__version__} (commit ")
 
 
 def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
