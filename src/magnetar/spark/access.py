@@ -1,4 +1,4 @@
-"""Options for credentials and TLS.
+"""Options for credentials and TLS, and those that are passed to the client.
 
 Spark prints options: in plans, in its UI, in its event log. It masks an option that contains ``token``,
 ``password`` or ``secret``; a secret that it would not recognize is refused here.
@@ -7,22 +7,31 @@ Spark prints options: in plans, in its UI, in its event log. It masks an option 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from magnetar.client.enums import CompressionType
 from magnetar.io.tls import ClientTls, TlsFiles
 from magnetar.security.client_authentication.authentication import Authentication, NoCredentials
 from magnetar.security.client_authentication.plugins import authentication_of
 from magnetar.spark.errors import InvalidOption
 
-__all__ = ["ACCESS", "QueryAccess", "access_of", "is_of_access", "without_secrets"]
-
+__all__ = [
+    "ACCESS",
+    "CLIENT",
+    "PRODUCER",
+    "READER",
+    "QueryAccess",
+    "access_of",
+    "is_of_access",
+    "passed_through",
+    "without_secrets",
+]
 ACCESS = "access"
 _MASKED = re.compile(r"(?i)secret|password|token")
 _HELD = re.compile(r'(?i)^(file:|tlsCertFile:)|"tlsCertFile"|^\{(?!.*"data:)')
 """Matches values with names of files, or with parameters that are not secrets themselves."""
-
 _NAMES = {
     "auth.plugin": "plugin",
     "auth.params": "params",
@@ -40,6 +49,8 @@ _NAMES = {
     "tlshostnameverificationenable": "verify_host",
     "tlsallowinsecureconnection": "insecure",
 }
+CLIENT, PRODUCER, READER = "client", "producer", "reader"
+_Parse = Callable[[str], object]
 
 
 @dataclass(frozen=True)
@@ -125,3 +136,72 @@ def _truth(given: Mapping[str, tuple[str, str]], kind: str, default: bool) -> bo
     if text.lower() not in ("true", "false"):
         raise InvalidOption(f"{name!r} must be true or false, not {text!r}")
     return text.lower() == "true"
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def _seconds(text: str) -> float:
+    return _positive(text) / 1000
+
+
+def _passed_truth(text: str) -> bool:
+    return {"true": True, "false": False}[text.lower()]
+
+
+def _compression(text: str) -> CompressionType:
+    return {each.name.upper(): each for each in CompressionType}[text.upper()]
+
+
+_PASSED_NAMES: dict[str, dict[str, tuple[str, _Parse]]] = {
+    CLIENT: {
+        "operationtimeoutms": ("operation_timeout_seconds", _seconds),
+        "connectiontimeoutms": ("connection_timeout_ms", _positive),
+        "connectionsperbroker": ("connections_per_broker", _positive),
+        "keepaliveintervalseconds": ("keep_alive_interval_seconds", _positive),
+        "listenername": ("listener_name", str),
+    },
+    PRODUCER: {
+        "compressiontype": ("compression_type", _compression),
+        "sendtimeoutms": ("send_timeout_millis", _positive),
+        "batchingenabled": ("batching_enabled", _passed_truth),
+        "batchingmaxmessages": ("batching_max_messages", _positive),
+        "batchingmaxbytes": ("batching_max_allowed_size_in_bytes", _positive),
+    },
+    READER: {
+        "receiverqueuesize": ("receiver_queue_size", _positive),
+        "readername": ("reader_name", str),
+        "subscriptionroleprefix": ("subscription_role_prefix", str),
+    },
+}
+
+
+def passed_through(name: str, text: str, into: dict[str, Any]) -> bool:
+    """Adds an option to ``into[CLIENT]``, ``into[PRODUCER]`` or ``into[READER]``.
+
+    Their names are those of the Java client's configuration. An option that this client does not support is
+    refused rather than ignored.
+
+    :returns: whether the option is of this kind
+    :raises InvalidOption: the option is of this kind, but unknown, or its value is not valid
+    """
+    for kind, known in _PASSED_NAMES.items():
+        prefix = f"pulsar.{kind}."
+        if not name.lower().startswith(prefix):
+            continue
+        found = known.get(name.lower().removeprefix(prefix))
+        if found is None:
+            raise InvalidOption(
+                f"{name!r} is not supported; after {prefix} use one of {', '.join(sorted(known))}"
+            )
+        argument, parse = found
+        try:
+            into[kind][argument] = parse(text)
+        except (ValueError, KeyError) as error:
+            raise InvalidOption(f"{name!r} cannot be {text!r}") from error
+        return True
+    return False

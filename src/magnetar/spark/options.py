@@ -13,9 +13,17 @@ from typing import Any
 
 from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.topic_name import TopicName
-from magnetar.spark.access import ACCESS, QueryAccess, access_of, is_of_access
+from magnetar.spark.access import (
+    ACCESS,
+    CLIENT,
+    PRODUCER,
+    READER,
+    QueryAccess,
+    access_of,
+    is_of_access,
+    passed_through,
+)
 from magnetar.spark.errors import InvalidOption
-from magnetar.spark.passed_through import CLIENT, PRODUCER, READER, passed_through
 
 __all__ = ["QueryOptions"]
 

@@ -1,23 +1,37 @@
-"""The topics of a query, and its start and end in them."""
+"""The topics of a query, its start and end in them, and the durable subscription of a stream.
+
+The subscription keeps unread messages from being trimmed. It stays one entry before the read position, so
+the ledger at which a query continues always exists, even if the query has read all of it; a missing ledger
+means that messages may be lost.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from magnetar.admin_client import NotFound
+from magnetar.admin_client import AdminClient, Conflict, NotFound
 from magnetar.naming.topic_name import TopicName
 from magnetar.spark.connection import Connection
 from magnetar.spark.errors import InvalidPlace, SparkSourceError
 from magnetar.spark.ledgers import Layout, layout_of
 from magnetar.spark.positions import EARLIEST, LATEST, Offset, Place, parse_message_id
 
-__all__ = ["TopicPositions", "ending_places", "layouts", "starting_places", "topics_of"]
-
+__all__ = [
+    "TopicPositions",
+    "ending_places",
+    "hold",
+    "layouts",
+    "move",
+    "starting_places",
+    "topics_of",
+]
 _PATTERN = re.compile(r"(?:persistent://)?([^/]+)/([^/]+)/(.+)")
 _PARTITION = re.compile(r"-partition-\d+$")
+log = logging.getLogger(__name__)
 
 
 def topics_of(connection: Connection) -> list[str]:
@@ -140,3 +154,38 @@ def _place(text: str, ends: bool) -> Place:
 
 
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
+
+
+def hold(admin: AdminClient, topic: str, name: str, place: Place) -> None:
+    """Creates the subscription, so that everything from ``place`` is retained.
+
+    :raises AdminError: the broker refused
+    """
+    ledger, entry = _kept(place)
+    try:
+        admin.create_subscription(topic, name, ledger, entry)
+    except Conflict:
+        # Created by an earlier run of this query that ended late: it retains everything that is needed.
+        log.info("%s: subscription %s already exists", topic, name)
+    except NotFound as error:
+        # The next read reports the missing topic.
+        log.warning("%s: cannot create subscription %s: %s", topic, name, error)
+
+
+def move(admin: AdminClient, topic: str, name: str, place: Place) -> None:
+    """Releases messages before ``place``.
+
+    :raises AdminError: the broker refused
+    """
+    ledger, entry = _kept(place)
+    try:
+        admin.reset_subscription(topic, name, ledger, entry)
+    except NotFound as error:
+        # The next check of the topic finds out whether anything was lost, and creates it again.
+        log.warning("%s: cannot move subscription %s: %s", topic, name, error)
+
+
+def _kept(place: Place) -> tuple[int, int]:
+    if place.batch_index or not place.entry:
+        return place.ledger, place.entry
+    return place.ledger, place.entry - 1

@@ -7,9 +7,8 @@ from pyspark.sql import Row
 
 from magnetar.protocol.pulsar_api_pb2 import MessageIdData
 from magnetar.spark.codec.hot_ids import sort_keys
-from magnetar.spark.pipelines.mirror_differences import id_of, mark_of, range_of
 from magnetar.spark.pipelines.mirror_sides import is_namespace, shortest
-from magnetar.spark.pipelines.mirror_verify import MirrorVerifyConfig
+from magnetar.spark.pipelines.mirror_verify import MirrorVerifyConfig, id_of, mark_of, range_of
 
 
 def place(ledger: int, entry: int, index: int = -1) -> bytes:

@@ -12,11 +12,9 @@ from xml.etree import ElementTree
 import pytest
 
 from magnetar.cli import magnetar
-from magnetar.spark.pipelines.configuration import Cluster, load_document
-from magnetar.spark.pipelines.errors import ConfigurationRefused
-from magnetar.spark.pipelines.plots import Plot, Series, svg_of
-from magnetar.spark.pipelines.progress import ProgressBar
-from magnetar.spark.pipelines.report import Report, Table
+from magnetar.spark.pipelines.configuration import Cluster, ConfigurationRefused, load_document
+from magnetar.spark.pipelines.report import Plot, Report, Series, Table, svg_of
+from magnetar.spark.pipelines.work import ProgressBar
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from magnetar.spark.pipelines.errors import PipelineError
+from magnetar.spark.pipelines.configuration import PipelineError
 from magnetar.spark.pipelines.lake import Lake
 
 

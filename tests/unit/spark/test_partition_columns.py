@@ -8,7 +8,7 @@ import pytest
 
 from magnetar.spark.codec.columns import METADATA_NAMES
 from magnetar.spark.pipelines.archive import _check_columns
-from magnetar.spark.pipelines.errors import PipelineError
+from magnetar.spark.pipelines.configuration import PipelineError
 from magnetar.spark.pipelines.replay import _columns_of_folders
 
 

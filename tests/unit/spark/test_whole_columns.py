@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from magnetar.spark.codec.decoders import BAD_VALUES, decoder_of
 from magnetar.spark.codec.hot_rows import Bytes
 from magnetar.spark.codec.schemas import Definition, columns_of
-from magnetar.spark.codec.whole_columns import whole_of
+from magnetar.spark.codec.values import whole_of
 
 
 class Held(NamedTuple):

@@ -6,6 +6,7 @@ import base64
 import decimal
 import io
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,10 +14,50 @@ import fastavro
 
 from magnetar.client.schema import BAD_VALUES, PRIMITIVES, Decoder
 from magnetar.spark.codec.avro_types import plain, without_null
-from magnetar.spark.codec.json_texts import float_of
 from magnetar.spark.codec.schemas import Definition
 
-__all__ = ["BAD_VALUES", "Decoder", "decoder_of"]
+__all__ = [
+    "BAD_VALUES",
+    "Decoder",
+    "decoder_of",
+    "float_of",
+    "writer",
+]
+_WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def float_of(value: Any) -> Any:
+    """Converts a parsed value to a floating-point number; other values stay as they are."""
+    return _WORDS.get(value, value) if isinstance(value, str) else value
+
+
+def writer(default: Callable[[Any], Any] | None = None, *, ensure_ascii: bool = True) -> Callable[[Any], str]:
+    """Returns a function that converts a value to text.
+
+    :param default: converts values that JSON cannot represent
+    """
+    write = json.JSONEncoder(
+        default=default, separators=(",", ":"), ensure_ascii=ensure_ascii, allow_nan=False
+    ).encode
+
+    def text_of(value: Any) -> str:
+        try:
+            return write(value)
+        except ValueError:
+            # Searched only after a failure, because hardly any row has such a number.
+            return write(_with_words(value))
+
+    return text_of
+
+
+def _with_words(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_words(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_with_words(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return next(word for word, number in _WORDS.items() if repr(number) == repr(value))
+    return value
 
 
 def decoder_of(written: Definition, wanted: Definition) -> Decoder:

@@ -13,18 +13,34 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StructField,
+    StructType,
+)
 
-from magnetar.spark.codec.avro_types import plain, without_null
+from magnetar.spark.codec.avro_types import column_type, field_for, plain, without_null
 from magnetar.spark.codec.columns import VALUE
-from magnetar.spark.codec.json_texts import writer
+from magnetar.spark.codec.decoders import writer
 from magnetar.spark.codec.schemas import Definition
-from magnetar.spark.errors import InvalidRows
+from magnetar.spark.errors import InvalidRows, SparkSourceError
 
-__all__ = ["Encode", "encoder_of"]
-
+__all__ = [
+    "Encode",
+    "encoder_of",
+    "fits",
+    "fitted",
+]
 Encode = Callable[[pa.RecordBatch], pa.Array]
 """Returns one content for each row; null for a message without content."""
-
 _Convert = Callable[[Any], Any]
 _EPOCH = datetime.datetime(1970, 1, 1)
 _EPOCH_DAY = datetime.date(1970, 1, 1)
@@ -32,8 +48,14 @@ _MICRO = datetime.timedelta(microseconds=1)
 _DAY_MS = 86_400_000
 _DAY_MICROS = _DAY_MS * 1000
 _BAD = (TypeError, ValueError, OverflowError, LookupError, ArithmeticError)
-
 _FIXED = {"INT8": "i1", "INT16": ">i2", "INT32": ">i4", "INT64": ">i8", "FLOAT": ">f4", "DOUBLE": ">f8"}
+_WIDER: dict[type[DataType], tuple[type[DataType], ...]] = {
+    ByteType: (ShortType, IntegerType, LongType),
+    ShortType: (IntegerType, LongType),
+    IntegerType: (LongType,),
+    FloatType: (DoubleType,),
+}
+"""Types that a type can be converted to without loss."""
 
 
 def encoder_of(definition: Definition, names: Sequence[str]) -> Encode:
@@ -213,3 +235,59 @@ def _pieces(data: bytes, size: int, nulls: pa.Array) -> pa.Array:
     if not nulls.null_count:
         return made
     return pc.if_else(pc.is_valid(nulls), made, pa.scalar(None, pa.large_binary()))
+
+
+def fitted(definition: str, columns: Sequence[StructField], topic: str) -> str:
+    """Returns the definition for rows: that of the topic, with additional fields for further columns.
+
+    :raises InvalidRows: a field is missing in the rows, or has another type; the text names it
+    """
+    record = json.loads(definition)
+    try:
+        kind = column_type(record)
+    except SparkSourceError as error:
+        raise InvalidRows(f"{topic}: its schema cannot be used for writing: {error}") from error
+    if not isinstance(kind, StructType):
+        raise InvalidRows(f"{topic}: its schema must be a record, not {kind.simpleString()}")
+    known = {each.name: each.dataType for each in kind.fields}
+    given = {each.name: each for each in columns}
+    _check_present(record, list(given), topic)
+    for name, wanted in known.items():
+        if name in given and not fits(given[name].dataType, wanted):
+            raise InvalidRows(
+                f"{topic}: the field {name!r} of its schema is {wanted.simpleString()}, but the column is "
+                f"{given[name].dataType.simpleString()}"
+            )
+    added = [each for each in columns if each.name not in known]
+    if not added:
+        return definition
+    # With a default, so that the schema is compatible in both directions.
+    record["fields"] += [
+        field_for(StructField(each.name, each.dataType, True), record["name"]) for each in added
+    ]
+    return json.dumps(record, separators=(",", ":"))
+
+
+def _check_present(record: Any, given: Sequence[str], topic: str, at: str = "") -> None:
+    """:raises InvalidRows: a field without a default is missing"""
+    for each in record["fields"]:
+        may_be_null = isinstance(each["type"], list) and "null" in each["type"]
+        if each["name"] not in given and "default" not in each and not may_be_null:
+            raise InvalidRows(
+                f"{topic}: the field {at + each['name']!r} of its schema has no default, and there is no "
+                "column for it"
+            )
+
+
+def fits(given: DataType, wanted: DataType) -> bool:
+    """Whether values of one type can be converted to another without loss."""
+    if isinstance(given, StructType) and isinstance(wanted, StructType):
+        names = {each.name: each.dataType for each in wanted.fields}
+        return {each.name for each in given.fields} == set(names) and all(
+            fits(each.dataType, names[each.name]) for each in given.fields
+        )
+    if isinstance(given, ArrayType) and isinstance(wanted, ArrayType):
+        return fits(given.elementType, wanted.elementType)
+    if isinstance(given, MapType) and isinstance(wanted, MapType):
+        return fits(given.keyType, wanted.keyType) and fits(given.valueType, wanted.valueType)
+    return given.simpleString() == wanted.simpleString() or type(wanted) in _WIDER.get(type(given), ())

@@ -14,12 +14,19 @@ from pyspark.sql.types import StructType
 from magnetar.io.real.memory import keep_freed_buffers
 from magnetar.protocol.compression import decompress
 from magnetar.protocol.errors import CompressionError
-from magnetar.spark.codec.columns import VALUE
+from magnetar.protocol.metadata import metadata_of
+from magnetar.spark.codec.columns import ORIGIN_NAMES, VALUE
 from magnetar.spark.codec.hot_rows import CHUNK, REASONS, Bytes, RowBuilder
-from magnetar.spark.codec.origins import OriginColumns
 
-__all__ = ["ColumnsOf", "EntryPart", "Malformed", "PutTogether", "RowSelection", "record_batches"]
-
+__all__ = [
+    "ColumnsOf",
+    "EntryPart",
+    "Malformed",
+    "OriginColumns",
+    "PutTogether",
+    "RowSelection",
+    "record_batches",
+]
 BATCH_ROWS = 8192
 BATCH_BYTES = 2 << 20
 """A record batch is emitted when it reaches either limit: of rows, or of bytes of values."""
@@ -183,3 +190,46 @@ _METADATA: dict[str, Callable[[RowBuilder, str, object], pa.Array]] = {
     "__eventTime": lambda rows, topic, kind: _times(rows.event_times, rows.count, kind, zero_is_null=True),
     "__messageProperties": lambda rows, topic, kind: _properties(rows, kind),
 }
+
+
+class OriginColumns:
+    """The columns :data:`magnetar.spark.codec.columns.ORIGIN` of the messages of one batch.
+
+    Only for queries whose schema names these columns, because entries are parsed a second time for them.
+    """
+
+    def __init__(self, schema: StructType) -> None:
+        """:param schema: the columns of the query"""
+        self._names = [each.name for each in schema if each.name in ORIGIN_NAMES]
+        self._clear()
+
+    def _clear(self) -> None:
+        self._rows = array("i")
+        self._producers: list[str] = []
+        self._destinations: list[list[str]] = []
+        self._sources: list[str | None] = []
+
+    def add(self, data: bytes, rows: int) -> None:
+        """Adds the origin of ``rows`` messages of the entry ``data``, which was parsed before.
+
+        :raises EntryError: the metadata cannot be parsed
+        """
+        if not self._names or not rows:
+            return
+        metadata = metadata_of(data, 0, len(data))
+        self._rows.extend([len(self._producers)] * rows)
+        self._producers.append(metadata.producer_name)
+        self._destinations.append(list(metadata.replicate_to))
+        self._sources.append(metadata.replicated_from if metadata.HasField("replicated_from") else None)
+
+    def taken(self, schema: pa.Schema) -> dict[str, pa.Array]:
+        """Returns the columns of the messages since the last call, by name."""
+        by_name = {
+            "__producerName": self._producers,
+            "__replicateTo": self._destinations,
+            "__replicatedFrom": self._sources,
+        }
+        rows = pa.array(self._rows, pa.int32())
+        found = {name: pa.array(by_name[name], schema.field(name).type).take(rows) for name in self._names}
+        self._clear()
+        return found

@@ -1,11 +1,13 @@
-"""Converts contents to columns of the topic's schema, each with the schema version of its message."""
+"""Converts contents to columns of the topic's schema, with an object per message or in whole batches."""
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -14,16 +16,29 @@ from pyspark.sql.types import StructType
 from magnetar.admin_client import AdminClient, NotFound
 from magnetar.client.message_id import MessageId
 from magnetar.protocol.key_values import join, split
+from magnetar.spark.codec.avro_types import plain
 from magnetar.spark.codec.columns import VALUE
 from magnetar.spark.codec.decoders import BAD_VALUES, Decoder, decoder_of
-from magnetar.spark.codec.hot_rows import RowBuilder
+from magnetar.spark.codec.hot_avro import KINDS, Column, FlatReader
+from magnetar.spark.codec.hot_rows import Bytes, RowBuilder
 from magnetar.spark.codec.rows import Malformed
 from magnetar.spark.codec.schemas import KEY, RECORDS, Definition, columns_of, definition_of
-from magnetar.spark.codec.whole_columns import Whole, whole_of
 
-__all__ = ["ColumnBuilder"]
-
+__all__ = [
+    "ColumnBuilder",
+    "Whole",
+    "whole_of",
+]
 _BAD_COLUMNS = (*BAD_VALUES, pa.ArrowException)
+Columns = dict[str, pa.Array]
+Whole = Callable[[Bytes, pa.Array], Columns | None]
+"""Converts contents, as built and as an array without nulls, to columns; None: not all match."""
+_SCALED = {"timestamp-millis": 1000, "local-timestamp-millis": 1000}
+_AS_THEY_ARE = ("timestamp-micros", "local-timestamp-micros", "date")
+_DAYS = (-719_162, 2_932_896)
+_MICROSECONDS = (_DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1)
+"""The years 1 to 9999, the range of dates in Python and Spark."""
+_NUMBERS = {"INT8": ">i1", "INT16": ">i2", "INT32": ">i4", "INT64": ">i8", "FLOAT": ">f4", "DOUBLE": ">f8"}
 
 
 class ColumnBuilder:
@@ -157,3 +172,164 @@ def _told(topic: str, rows: RowBuilder, row: int, reason: str, data: bytes) -> M
     ids = rows.ids
     found = MessageId.deserialize(bytes(ids.data[ids.offsets[row] : ids.offsets[row + 1]]))
     return Malformed(topic, found.ledger_id(), found.entry_id(), found.batch_index(), reason, data)
+
+
+def whole_of(written: Definition, wanted: Definition, types: dict[str, pa.DataType]) -> Whole | None:
+    """Returns the conversion; None: messages of this schema are read one by one.
+
+    Everything here may decline: then, and for each batch with a message that does not match, ``values`` reads
+    the messages one by one and can report the problem. JSON is always read that way, because Arrow's JSON
+    reader crashes on some invalid texts.
+
+    :param types: of the columns
+    """
+    if wanted.kind == "AVRO":
+        return _Avro.of(written if written.kind == "AVRO" else wanted, wanted, types)
+    if wanted.kind == "STRING":
+        return _text
+    form = _NUMBERS.get(wanted.kind)
+    return None if form is None else _numbers(np.dtype(form))
+
+
+def _text(values: Bytes, array: pa.Array) -> Columns | None:
+    try:
+        return {VALUE: array.cast(pa.string())}
+    except pa.ArrowException:
+        return None
+
+
+def _numbers(form: np.dtype[Any]) -> Whole:
+    own = form.newbyteorder("=")
+
+    def columns(values: Bytes, array: pa.Array) -> Columns | None:
+        offsets = np.frombuffer(values.offsets, np.int32, len(array) + 1)
+        if not (np.diff(offsets) == form.itemsize).all():
+            return None
+        return {VALUE: pa.array(np.frombuffer(values.data, form, len(array)).astype(own))}
+
+    return columns
+
+
+class _Field:
+    """A field of a flat record: its type, the place of null in its union, its logical type."""
+
+    def __init__(self, definition: Any) -> None:
+        """:raises KeyError: the field is not flat"""
+        self.null = 0
+        if isinstance(definition, list):
+            if len(definition) != 2 or "null" not in definition:
+                raise KeyError("union")
+            self.null = 1 + definition.index("null")
+            definition = definition[2 - self.null]
+        self.symbols: list[str] | None = None
+        self.logical: str | None = None
+        if isinstance(definition, dict):
+            self.logical = definition.get("logicalType")
+            self.symbols = definition.get("symbols")
+            definition = definition["type"]
+        if self.logical is not None and self.logical not in _SCALED and self.logical not in _AS_THEY_ARE:
+            raise KeyError(self.logical)
+        if not isinstance(definition, str):
+            raise KeyError("nested")
+        self.type = definition
+        self.kind = KINDS[definition]
+
+
+def _fields(definition: object) -> dict[str, _Field] | None:
+    """Returns the fields of a flat record; None: the record is not flat."""
+    if not isinstance(definition, dict) or definition.get("type") != "record":
+        return None
+    try:
+        return {each["name"]: _Field(each["type"]) for each in definition["fields"]}
+    except KeyError:
+        return None
+
+
+class _Avro:
+    """Flat records, with compatible types of the fields that writer and reader share."""
+
+    def __init__(
+        self, written: dict[str, _Field], missing: list[str], types: dict[str, pa.DataType], wanted: set[str]
+    ) -> None:
+        self._written = written
+        self._missing = missing
+        self._types = types
+        self._wanted = wanted
+        kinds, nulls = (bytes(getattr(each, name) for each in written.values()) for name in ("kind", "null"))
+        self._reader = FlatReader(kinds, nulls)
+
+    @classmethod
+    def of(cls, written: Definition, wanted: Definition, types: dict[str, pa.DataType]) -> _Avro | None:
+        writer, reader = (plain(json.loads(each.text)) for each in (written, wanted))
+        theirs, ours = _fields(writer), _fields(reader)
+        if theirs is None or ours is None or any("aliases" in each for each in reader["fields"]):
+            return None
+        missing = []
+        for each in reader["fields"]:
+            name = each["name"]
+            if name not in theirs:
+                if "default" not in each or each["default"] is not None:
+                    return None
+                missing.append(name)
+            elif not _alike(theirs[name], ours[name]):
+                return None
+        return cls(theirs, missing, types, set(ours) - set(missing))
+
+    def __call__(self, values: Bytes, array: pa.Array) -> Columns | None:
+        count = len(array)
+        columns = [
+            Column(each.kind, count, values.end) if name in self._wanted else None
+            for name, each in self._written.items()
+        ]
+        if not self._reader.read(values.data, values.offsets, count, columns):
+            return None
+        found: Columns = {name: pa.nulls(count, self._types[name]) for name in self._missing}
+        try:
+            for (name, field), column in zip(self._written.items(), columns, strict=True):
+                if column is not None:
+                    found[name] = _array(field, column, count, self._types[name])
+        except pa.ArrowException:
+            return None
+        return found
+
+
+def _alike(theirs: _Field, ours: _Field) -> bool:
+    """Whether a written field can be read unchanged; the writer need not permit null."""
+    if theirs.null and not ours.null:
+        return False
+    return (theirs.type, theirs.logical, theirs.symbols) == (ours.type, ours.logical, ours.symbols)
+
+
+def _array(field: _Field, column: Column, count: int, kind: pa.DataType) -> pa.Array:
+    """:raises pa.ArrowException: a value does not match the column's type"""
+    valid = pa.py_buffer(column.valid) if field.null else None
+    if field.type in ("bytes", "string"):
+        buffers = [valid, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
+        found = pa.Array.from_buffers(kind, count, buffers)
+        if pa.types.is_string(kind):
+            found.validate(full=True)
+        return found
+    if field.type in ("int", "long", "enum"):
+        numbers = pa.Array.from_buffers(pa.int64(), count, [valid, pa.py_buffer(column.numbers)])
+        return _converted(field, numbers, kind)
+    if field.type == "boolean":
+        flags = pa.Array.from_buffers(pa.uint8(), count, [valid, pa.py_buffer(column.data)])
+        return flags.cast(pa.bool_())
+    return pa.Array.from_buffers(kind, count, [valid, pa.py_buffer(column.data)])
+
+
+def _converted(field: _Field, numbers: pa.Array, kind: pa.DataType) -> pa.Array:
+    if field.symbols is not None:
+        return pa.array(field.symbols, pa.string()).take(numbers)
+    if field.type == "int":
+        # An Avro int has 32 bits, whatever its logical type.
+        numbers = numbers.cast(pa.int32())
+    if field.logical is None:
+        return numbers
+    if field.logical in _SCALED:
+        numbers = pc.multiply_checked(numbers, _SCALED[field.logical])
+    first, last = _DAYS if field.logical == "date" else _MICROSECONDS
+    found = pc.min_max(numbers).as_py()
+    if found["min"] is not None and (found["min"] < first or found["max"] > last):
+        raise pa.ArrowInvalid("not between the years 1 and 9999")
+    return numbers.cast(kind)

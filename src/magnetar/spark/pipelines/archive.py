@@ -11,10 +11,9 @@ from typing import Any, Literal
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from magnetar.spark.pipelines.errors import PipelineError
+from magnetar.spark.pipelines.configuration import PipelineError
 from magnetar.spark.pipelines.lake import Lake, LakeFile
-from magnetar.spark.pipelines.plots import Plot, Series
-from magnetar.spark.pipelines.report import Report, Table
+from magnetar.spark.pipelines.report import Plot, Report, Series, Table
 from magnetar.spark.pipelines.work import Work, follow
 
 _FORMATS = {"date": "yyyy-MM-dd", "hour": "HH"}

@@ -20,8 +20,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from magnetar.admin_client import AdminClient, NotFound
 from magnetar.naming.topic_name import TopicName
 from magnetar.spark.durable import sync
-from magnetar.spark.pipelines.plots import Plot, Series
-from magnetar.spark.pipelines.report import Table
+from magnetar.spark.pipelines.report import Plot, Series, Table
 from magnetar.spark.pipelines.work import Work
 
 _DAY = 86_400.0

@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from magnetar.spark.pipelines.errors import ConfigurationRefused
-
-__all__ = ["Cluster", "Document", "SparkSection", "load_document"]
-
+__all__ = [
+    "Cluster",
+    "ConfigurationRefused",
+    "Document",
+    "PipelineError",
+    "SparkSection",
+    "load_document",
+]
 T = TypeVar("T")
 
 
@@ -163,3 +167,15 @@ def load_document(path: Path) -> Document:
     if not isinstance(values, dict):
         raise ConfigurationRefused([f"{path} must have sections, not {type(values).__name__}"])
     return Document(values, path.resolve().parent)
+
+
+class PipelineError(Exception):
+    """The pipeline cannot continue; ``str()`` returns why, and what to do about it."""
+
+
+class ConfigurationRefused(PipelineError):
+    """The configuration is not valid; nothing was started."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = list(problems)

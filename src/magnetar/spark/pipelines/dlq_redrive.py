@@ -9,8 +9,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from magnetar.spark.pipelines.configuration import PipelineError
 from magnetar.spark.pipelines.dead_letters import CAUSES, SYSTEM_PROPERTIES, with_origin
-from magnetar.spark.pipelines.errors import PipelineError
 from magnetar.spark.pipelines.outbox import Outbox
 from magnetar.spark.pipelines.report import Table
 from magnetar.spark.pipelines.work import Work

@@ -9,8 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from magnetar.spark.pipelines.dead_letters import CAUSES, with_origin
-from magnetar.spark.pipelines.plots import Plot, Series
-from magnetar.spark.pipelines.report import Table
+from magnetar.spark.pipelines.report import Plot, Series, Table
 from magnetar.spark.pipelines.work import Work
 
 _MOST_ROWS = 200

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from magnetar.spark.durable import sync
-from magnetar.spark.pipelines.errors import PipelineError
+from magnetar.spark.pipelines.configuration import PipelineError
 
 __all__ = ["Lake", "LakeFile"]
 

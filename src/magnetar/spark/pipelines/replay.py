@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from magnetar.spark.codec.message_order import sort_key
-from magnetar.spark.pipelines.errors import PipelineError
+from magnetar.spark.pipelines.configuration import PipelineError
 from magnetar.spark.pipelines.lake import Lake
 from magnetar.spark.pipelines.outbox import Outbox
-from magnetar.spark.pipelines.plots import Plot, Series
+from magnetar.spark.pipelines.report import Plot, Series
 from magnetar.spark.pipelines.work import Work
 
 _SECONDS_A_SLICE = 5

@@ -1,4 +1,4 @@
-"""The report of a run, as JSON for programs and as an HTML page for people."""
+"""The report of a run, as JSON for programs and as an HTML page with plots for people."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from html import escape
+from math import ceil, floor, isfinite, log10
 from pathlib import Path
 from typing import Any
 
 from magnetar import __version__
-from magnetar.spark.pipelines.plots import Plot, svg_of
 
-__all__ = ["Report", "Table"]
-
+__all__ = [
+    "Plot",
+    "Report",
+    "Series",
+    "Table",
+    "svg_of",
+]
 _SECRET = re.compile("token|password|secret|credential|authparams", re.IGNORECASE)
-
 _STYLE = (
     "body{font-family:sans-serif;max-width:68em;margin:2em auto;padding:0 1em;color:#222}"
     "table{border-collapse:collapse;margin:1em 0}"
@@ -26,10 +30,24 @@ _STYLE = (
     "td.n,th.n{text-align:right}td.n{font-variant-numeric:tabular-nums}h1{margin-bottom:0}.failed{color:#b00020}"
     ".finished{color:#2e7d32}.differences{color:#b35900}p.sub{color:#666;margin-top:.3em}svg{width:100%;height:auto}"
 )
-
 _RIGHT = ' class="n"'
 _SHORT = 24
 """Texts up to this length stay on one line."""
+_WIDTH, _HEIGHT = 760, 240
+"""Size of the plot area; texts below it are added."""
+_LEFT, _RIGHT_MARGIN, _TOP = 84, 24, 16
+_AXIS, _TITLE, _LEGEND = 30, 20, 22
+"""Heights below the plot: numbers or labels, the name of x, and the names of the series."""
+_COLOURS = ("#2a6f97", "#d1495b", "#5b8c5a", "#edae49", "#6a4c93", "#00798c", "#8d5524", "#555555")
+_TICKS = 5
+_SECONDS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
+"""Steps between marks of a time axis; beyond these, whole days."""
+_DAYS = (2, 5, 7, 14, 30, 60, 90, 180, 365)
+_LETTER = 6.4
+_LABEL = 14
+_LABEL_WIDTH = 92
+_MOST_NUMBERED = 8
+"""Number of bars above which their numbers would overlap."""
 
 
 @dataclass(frozen=True)
@@ -144,3 +162,202 @@ def _without_secrets(value: Any) -> Any:
             key: "***" if _SECRET.search(str(key)) else _without_secrets(item) for key, item in value.items()
         }
     return value
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points (x, y), x ascending; a dashed series has the colour of the previous one."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Lines over numbers or times, or bars with ``labels``, one for each point of a series."""
+
+    title: str
+    series: Sequence[Series]
+    y: str
+    x: str = ""
+    times: bool = False
+    """x is in seconds since 1970."""
+    labels: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """The coordinates: y from 0, at ``bottom``, to ``top``, at ``_TOP``."""
+
+    top: float
+    bottom: float
+    height: float
+    """Height of the whole image."""
+
+    def y(self, value: float) -> float:
+        return self.bottom - (self.bottom - _TOP) * value / self.top
+
+
+def svg_of(plot: Plot) -> str:
+    """Returns an ``<svg>`` element."""
+    values = [y for series in plot.series for _, y in series.points if isfinite(y)]
+    below = _AXIS + (_TITLE if plot.x else 0) + (_LEGEND if _named(plot) else 0)
+    frame = _Frame(_nice(max(values, default=1.0) or 1.0), _HEIGHT, _HEIGHT + below)
+    pieces = [
+        f'<svg viewBox="0 0 {_WIDTH} {frame.height}" role="img" aria-label="{escape(plot.title)}" '
+        'font-family="sans-serif" font-size="11" xmlns="http://www.w3.org/2000/svg">'
+    ]
+    for tick in range(_TICKS + 1):
+        y = frame.y(frame.top * tick / _TICKS)
+        pieces.append(
+            f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT_MARGIN}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>'
+        )
+        label = _number(frame.top * tick / _TICKS)
+        pieces.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
+    pieces += _bars(plot, frame) if plot.labels else _lines(plot, frame)
+    middle = (_TOP + frame.bottom) / 2
+    pieces.append(
+        f'<text x="14" y="{middle}" text-anchor="middle" transform="rotate(-90 14 {middle})">'
+        f"{escape(plot.y)}</text>"
+    )
+    if plot.x:
+        centre = (_LEFT + _WIDTH - _RIGHT_MARGIN) / 2
+        name = escape(plot.x) + (" (UTC)" if plot.times else "")
+        pieces.append(f'<text x="{centre}" y="{frame.bottom + _AXIS + 8}" text-anchor="middle">{name}</text>')
+    pieces += _legend(plot, frame)
+    return "".join([*pieces, "</svg>"])
+
+
+def _colours(plot: Plot) -> list[str]:
+    """Returns the colour of each series."""
+    found: list[str] = []
+    used = 0
+    for series in plot.series:
+        if series.dashed and found:
+            found.append(found[-1])
+        else:
+            found.append(_COLOURS[used % len(_COLOURS)])
+            used += 1
+    return found
+
+
+def _lines(plot: Plot, frame: _Frame) -> list[str]:
+    xs = [x for series in plot.series for x, _ in series.points]
+    low, high = min(xs, default=0.0), max(xs, default=1.0)
+    span = (high - low) or 1.0
+    width = _WIDTH - _LEFT - _RIGHT_MARGIN
+
+    def place(x: float) -> float:
+        return _LEFT + width * (x - low) / span
+
+    pieces = []
+    for series, colour in zip(plot.series, _colours(plot), strict=True):
+        points = [(place(x), frame.y(y)) for x, y in series.points if isfinite(y)]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        dash = ' stroke-dasharray="5 4"' if series.dashed else ""
+        pieces.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>')
+        if len(points) <= 2 * _WIDTH // 20 and not series.dashed:
+            pieces += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{colour}"/>' for x, y in points]
+    step = _time_step(span / _TICKS) if plot.times else _nice(span / _TICKS)
+    for number in range(ceil(low / step), floor(high / step + 1e-9) + 1):
+        x = place(number * step)
+        text = _time(number * step, step) if plot.times else _number(number * step)
+        pieces.append(
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{frame.bottom}" y2="{frame.bottom + 4}" stroke="#888"/>'
+        )
+        pieces.append(f'<text x="{x:.1f}" y="{frame.bottom + 17}" text-anchor="middle">{text}</text>')
+    return pieces
+
+
+def _bars(plot: Plot, frame: _Frame) -> list[str]:
+    slot = (_WIDTH - _LEFT - _RIGHT_MARGIN) / len(plot.labels)
+    bar = slot * 0.8 / max(1, len(plot.series))
+    pieces = []
+    numbered = len(plot.series) * len(plot.labels) <= _MOST_NUMBERED
+    for number, series in enumerate(plot.series):
+        for index, (_, y) in enumerate(series.points):
+            if not isfinite(y):
+                continue
+            left = _LEFT + slot * index + slot * 0.1 + bar * number
+            at = frame.y(y)
+            pieces.append(
+                f'<rect x="{left:.1f}" y="{at:.1f}" width="{bar:.1f}" height="{frame.bottom - at:.1f}" '
+                f'fill="{_COLOURS[number % len(_COLOURS)]}"><title>{_exact(y)}</title></rect>'
+            )
+            if numbered:
+                # A small value among large ones has no visible bar.
+                pieces.append(
+                    f'<text x="{left + bar / 2:.1f}" y="{at - 3:.1f}" text-anchor="middle">{_exact(y)}</text>'
+                )
+    every = max(1, ceil(len(plot.labels) * _LABEL_WIDTH / (_WIDTH - _LEFT - _RIGHT_MARGIN)))
+    for index in range(0, len(plot.labels), every):
+        label = plot.labels[index]
+        short = label if len(label) <= _LABEL or len(plot.labels) <= 4 else label[: _LABEL - 1] + "…"
+        middle = _LEFT + slot * (index + 0.5)
+        pieces.append(
+            f'<text x="{middle:.1f}" y="{frame.bottom + 17}" text-anchor="middle">{escape(short)}'
+            f"<title>{escape(label)}</title></text>"
+        )
+    return pieces
+
+
+def _named(plot: Plot) -> bool:
+    """Whether to show names of series; a single one needs no name besides the title."""
+    return len(plot.series) > 1 and any(series.name for series in plot.series)
+
+
+def _legend(plot: Plot, frame: _Frame) -> list[str]:
+    if not _named(plot):
+        return []
+    y = frame.height - 8
+    pieces, left = [], float(_LEFT)
+    for series, colour in zip(plot.series, _colours(plot), strict=True):
+        room = _WIDTH - left - 20
+        if not series.name or room < 4 * _LETTER:
+            continue
+        most = max(3, int(room / _LETTER))
+        short = series.name if len(series.name) <= most else series.name[: most - 1] + "…"
+        dash = ' stroke-dasharray="4 3"' if series.dashed else ""
+        pieces.append(
+            f'<line x1="{left:.0f}" x2="{left + 14:.0f}" y1="{y - 4}" y2="{y - 4}" stroke="{colour}"'
+            f' stroke-width="{3 if series.dashed else 8}"{dash}/>'
+            f'<text x="{left + 19:.0f}" y="{y}">{escape(short)}<title>{escape(series.name)}</title></text>'
+        )
+        left += 34 + _LETTER * len(short)
+    return pieces
+
+
+def _time_step(least: float) -> float:
+    """Returns the seconds between two marks, at least ``least``."""
+    for step in (*_SECONDS, *(86_400 * days for days in _DAYS)):
+        if step >= least:
+            return float(step)
+    return float(86_400 * ceil(least / 86_400))
+
+
+def _nice(value: float) -> float:
+    """Returns a round number at or above ``value``."""
+    power = float(10 ** floor(log10(value)))
+    return next(
+        step * power for step in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if step * power >= value * 0.9999
+    )
+
+
+def _number(value: float) -> str:
+    for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= size:
+            return f"{value / (1e3 if unit == 'k' else size):.4g} {unit}"
+    return f"{value:,.4g}"
+
+
+def _exact(value: float) -> str:
+    """Returns a count with all its digits if it is short."""
+    return f"{value:,.0f}" if value.is_integer() and abs(value) < 1e9 else _number(value)
+
+
+def _time(seconds: float, step: float) -> str:
+    shape = "%Y-%m-%d" if step >= 86_400 else "%m-%d %H:%M" if step >= 10_800 else "%H:%M:%S"
+    if 60 <= step < 10_800:
+        shape = "%H:%M"
+    return datetime.fromtimestamp(seconds, UTC).strftime(shape)

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import cast
 
+from pyspark.sql import SparkSession
+
+from magnetar.spark import register
 from magnetar.spark.access import without_secrets
-from magnetar.spark.pipelines.configuration import Cluster, SparkSection, load_document
-from magnetar.spark.pipelines.errors import ConfigurationRefused, PipelineError
+from magnetar.spark.pipelines.configuration import (
+    Cluster,
+    ConfigurationRefused,
+    PipelineError,
+    SparkSection,
+    load_document,
+)
 from magnetar.spark.pipelines.names import PIPELINES
-from magnetar.spark.pipelines.progress import ProgressBar
 from magnetar.spark.pipelines.report import Report
-from magnetar.spark.pipelines.session import spark_session
-from magnetar.spark.pipelines.work import Pipeline, Work
+from magnetar.spark.pipelines.work import Pipeline, ProgressBar, Work
 
-__all__ = ["run_pipeline"]
-
+__all__ = [
+    "run_pipeline",
+    "spark_session",
+]
 FINISHED, FAILED, NOT_UNDERSTOOD, DIFFERENCES = 0, 1, 2, 3
 _EXIT_CODES: Mapping[str, int] = {"finished": FINISHED, "failed": FAILED, "differences": DIFFERENCES}
+_LOCAL_DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "8",
+}
 
 
 @dataclass(frozen=True)
@@ -77,3 +94,44 @@ def run_pipeline(name: str, config: Path, *, dry_run: bool = False, quiet: bool 
     page = report.write(config.resolve().parent / reports.path)
     progress.finish(f"{report.outcome}; the report is {page}")
     return _EXIT_CODES[report.outcome]
+
+
+@contextmanager
+def spark_session(name: str, section: SparkSection) -> Iterator[SparkSession]:
+    """Starts a session, or uses the existing one of this process and leaves it open.
+
+    Times are UTC. Executors run this interpreter, unless ``PYSPARK_PYTHON`` names another.
+
+    :raises PipelineError: Spark does not start; the text says why
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    mine = SparkSession.getActiveSession() is None
+    try:
+        spark = _made(name, section)
+    except Exception as error:
+        reason = f"Spark does not start with master {section.master}: {error}"
+        if "PACKAGE_NOT_INSTALLED" in reason:
+            reason += "; Spark Connect requires pip install 'magnetar[spark-connect]'"
+        raise PipelineError(reason) from error
+    try:
+        register(spark)
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        yield spark
+    finally:
+        if mine:
+            spark.stop()
+
+
+def _made(name: str, section: SparkSection) -> SparkSession:
+    builder = SparkSession.builder.appName(f"magnetar-{name}")
+    if section.master.startswith("sc://"):
+        builder = builder.remote(section.master)
+        settings = dict(section.conf)
+    else:
+        builder = builder.master(section.master)
+        defaults = _LOCAL_DEFAULTS if section.master.startswith("local") else {}
+        settings = {**defaults, **section.conf}
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

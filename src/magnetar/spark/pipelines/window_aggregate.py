@@ -14,10 +14,9 @@ from typing import Literal
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from magnetar.spark.pipelines.errors import PipelineError
+from magnetar.spark.pipelines.configuration import PipelineError
 from magnetar.spark.pipelines.lake import Lake
-from magnetar.spark.pipelines.plots import Plot, Series
-from magnetar.spark.pipelines.report import Table
+from magnetar.spark.pipelines.report import Plot, Series, Table
 from magnetar.spark.pipelines.work import Work, follow
 
 _FILE_BYTES = 128 << 20

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -14,13 +15,19 @@ from pyspark.sql.types import StructType
 from magnetar.admin_client import AdminClient
 from magnetar.spark.options import QueryOptions
 from magnetar.spark.pipelines.configuration import Cluster
-from magnetar.spark.pipelines.progress import ProgressBar
 from magnetar.spark.pipelines.report import Report
 
-__all__ = ["Pipeline", "Work", "follow"]
-
+__all__ = [
+    "Pipeline",
+    "ProgressBar",
+    "Work",
+    "follow",
+]
 _LOOK_SECONDS = 0.2
 _TOTALS = ("numInputRows", "processedRowsPerSecond")
+_WIDTH = 30
+_EVERY_SECONDS = {True: 0.1, False: 10.0}
+"""Seconds between two updates: a terminal redraws the line, other outputs get another line."""
 
 
 @dataclass
@@ -94,3 +101,52 @@ def _gather(query: StreamingQuery, told: dict[int, dict[str, Any]]) -> None:
                 found[name] = sum(source[name] or 0 for source in found["sources"])
         if int(found["numInputRows"]) or int(found["batchId"]) not in told:
             told[int(found["batchId"])] = found
+
+
+class ProgressBar:
+    """Draws a bar on a terminal, and writes a line at intervals elsewhere."""
+
+    def __init__(self, name: str, stream: TextIO | None = None, *, quiet: bool = False) -> None:
+        self._name = name
+        self._stream = stream if stream is not None else sys.stderr
+        self._terminal = self._stream.isatty()
+        self._quiet = quiet
+        self._begun = self._told = time.monotonic()
+        self._step = ""
+        self._open_line = False
+
+    def step(self, text: str) -> None:
+        """Starts the next step."""
+        self._step = text
+        self._begun = time.monotonic()
+        self._tell(f"{self._name}: {text}", final=not self._terminal)
+
+    def update(self, done: int, total: int | None = None, unit: str = "messages") -> None:
+        """Shows ``done`` of ``total`` (None: unknown) since the start of the step."""
+        now = time.monotonic()
+        if now - self._told < _EVERY_SECONDS[self._terminal]:
+            return
+        self._told = now
+        self._tell(self._line(done, total, unit, now - self._begun), final=not self._terminal)
+
+    def finish(self, text: str) -> None:
+        """Writes the last line."""
+        self._tell(f"{self._name}: {text}", final=True)
+
+    def _line(self, done: int, total: int | None, unit: str, seconds: float) -> str:
+        rate = done / seconds if seconds > 0 else 0.0
+        bar = ""
+        if total:
+            filled = min(_WIDTH, _WIDTH * done // total)
+            bar = f"[{'#' * filled}{'.' * (_WIDTH - filled)}] {min(100, 100 * done // total)} % "
+        of = f" of {total:,}" if total else ""
+        return f"{self._name}: {self._step} {bar}{done:,}{of} {unit}, {rate:,.0f}/s"
+
+    def _tell(self, text: str, *, final: bool) -> None:
+        if self._quiet:
+            return
+        if self._terminal:
+            self._stream.write(f"\r\x1b[2K{text}" + ("\n" if final else ""))
+        else:
+            self._stream.write(text + "\n")
+        self._stream.flush()

@@ -1,4 +1,4 @@
-"""Splits a topic's messages between two positions into parts for tasks."""
+"""Splits a topic's messages into parts for tasks, and limits the batches of a stream."""
 
 from __future__ import annotations
 
@@ -7,10 +7,19 @@ from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
 
+from magnetar.spark.connection import Connection
 from magnetar.spark.ledgers import Range
 from magnetar.spark.positions import Place, TopicOffset
+from magnetar.spark.reading.entries import entries_of
 
-__all__ = ["TaskPart", "parts_of", "ranges_from_splits", "splits_of"]
+__all__ = [
+    "Budget",
+    "TaskPart",
+    "parts_of",
+    "ranges_from_splits",
+    "shared_out",
+    "splits_of",
+]
 
 
 @dataclass
@@ -67,3 +76,87 @@ def ranges_from_splits(start: Place, end: TopicOffset) -> list[Range]:
         ranges.append(Range(split.ledger, first, index, split.entry, split.batch_index))
         place = split
     return [each for each in ranges if each.entries > 0]
+
+
+@dataclass
+class Budget:
+    """The rest of the limits; None: no limit.
+
+    The counts come with each entry from the broker, so the driver itself reads the entries of a limited batch
+    once, without decoding them.
+    """
+
+    rows: int | None
+    size: int | None
+    """Bytes of stored entries."""
+    is_untouched: bool = True
+    """Nothing was taken yet: then one message of any size is accepted, or streams would stop."""
+
+    @property
+    def is_spent(self) -> bool:
+        return self.rows == 0 or (self.size is not None and self.size <= 0)
+
+    def part(self, shares: int) -> Budget:
+        """Returns one of ``shares`` equal shares, with at least one row."""
+        rows = None if self.rows is None else min(self.rows, max(1, self.rows // shares))
+        return Budget(rows, None if self.size is None else self.size // shares, self.is_untouched)
+
+    def spend(self, rows: int, size: int) -> None:
+        self.rows = None if self.rows is None else self.rows - rows
+        self.size = None if self.size is None else self.size - size
+        self.is_untouched = self.is_untouched and rows == 0
+
+    def fitting(self, messages: int, size: int) -> int:
+        """Returns how many messages of an entry of ``size`` bytes can still be taken."""
+        fit = messages if self.rows is None else min(messages, self.rows)
+        if self.size is not None and size * fit > self.size * messages:
+            fit = self.size * messages // size
+        return max(1, fit) if self.is_untouched else max(0, fit)
+
+
+def shared_out(
+    connection: Connection, wanted: dict[str, list[Range]], rows: int | None, size: int | None, turn: int
+) -> dict[str, list[Range]]:
+    """Returns as much of each topic's ranges as the common limits allow.
+
+    Topics with few messages come first, so that the others get the rest of their shares; with fewer rows than
+    topics, the topics take turns.
+    """
+    order = sorted(wanted, key=lambda topic: (sum(each.entries for each in wanted[topic]), topic))
+    if order and rows is not None and rows < len(order):
+        order.sort()
+        start = turn * rows % len(order)
+        order = order[start:] + order[:start]
+    whole = Budget(rows, size)
+    found = {}
+    for place, topic in enumerate(order):
+        budget = whole.part(len(order) - place)
+        had_rows, had_size = budget.rows or 0, budget.size or 0
+        found[topic] = [] if whole.is_spent else _cut_batch(connection, topic, wanted[topic], budget)
+        whole.spend(had_rows - (budget.rows or 0), had_size - (budget.size or 0))
+        whole.is_untouched = whole.is_untouched and not found[topic]
+    return found
+
+
+def _cut_batch(connection: Connection, topic: str, ranges: Sequence[Range], budget: Budget) -> list[Range]:
+    found: list[Range] = []
+    entries = entries_of(connection, topic, ranges)
+    try:
+        place, each = 0, ranges[0]
+        for entry in entries:
+            while (entry.ledger_id, entry.entry_id) >= (each.ledger, each.first + each.entries):
+                found.append(each)
+                place += 1
+                each = ranges[place]
+            end = entry.messages if entry.end < 0 else entry.end
+            messages = end - entry.first
+            size = len(entry.data) * messages // max(1, entry.messages)
+            fit = budget.fitting(messages, size)
+            budget.spend(fit, size * fit // max(1, messages))
+            if fit < messages:
+                index = entry.first + fit if fit else entry.first
+                cut = Range(each.ledger, each.first, each.first_index, entry.entry_id, index)
+                return [*found, cut] if fit or entry.entry_id > each.first else found
+    finally:
+        entries.close()
+    return list(ranges)

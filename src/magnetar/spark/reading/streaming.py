@@ -23,11 +23,9 @@ from magnetar.spark.errors import DataLoss
 from magnetar.spark.ledgers import Layout, Range, ranges_between
 from magnetar.spark.options import QueryOptions
 from magnetar.spark.positions import LATEST, Offset, Place, TopicOffset
-from magnetar.spark.reading.limits import shared_out
-from magnetar.spark.reading.planning import TaskPart, parts_of, ranges_from_splits, splits_of
-from magnetar.spark.reading.tasks import definition_for, read_part
-from magnetar.spark.subscriptions import hold, move
-from magnetar.spark.topics import layouts, starting_places, topics_of
+from magnetar.spark.reading.batch import definition_for, read_part
+from magnetar.spark.reading.planning import TaskPart, parts_of, ranges_from_splits, shared_out, splits_of
+from magnetar.spark.topics import hold, layouts, move, starting_places, topics_of
 
 __all__ = ["StreamReader"]
 

@@ -28,11 +28,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from magnetar.spark.codec.avro_definitions import definition_for, record_name
+from magnetar.spark.codec.avro_types import definition_for, record_name
 from magnetar.spark.codec.columns import METADATA_NAMES, VALUE
-from magnetar.spark.codec.encoders import Encode, encoder_of
-from magnetar.spark.codec.fitting import fits, fitted
-from magnetar.spark.codec.json_texts import writer
+from magnetar.spark.codec.decoders import writer
+from magnetar.spark.codec.encoders import Encode, encoder_of, fits, fitted
 from magnetar.spark.codec.schemas import NOTHING, PRIMITIVES, RECORDS, Definition
 from magnetar.spark.errors import InvalidRows
 from magnetar.spark.options import QueryOptions

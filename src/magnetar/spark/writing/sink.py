@@ -23,7 +23,7 @@ from magnetar.spark.options import QueryOptions
 from magnetar.spark.writing.committing import commit
 from magnetar.spark.writing.contents import check_columns
 from magnetar.spark.writing.cutting import RowCutter
-from magnetar.spark.writing.direct import DirectPublisher
+from magnetar.spark.writing.publishing import DirectPublisher
 from magnetar.spark.writing.staging import StagedFile, Staging, staging_folder
 
 __all__ = ["BatchSink", "StreamSink"]
