@@ -3,11 +3,11 @@
 
     tools/outside_names.py [--record]
 
-Settings, commands with their options, REST paths and JSON fields, metrics, names of OpenTelemetry,
-environment variables, log events with their fields, options of the Spark source, public Python names, and
-names on disk. ``--record`` writes the list to ``tests/unit/tools/outside_names.txt``. A test fails when a
-recorded line is missing. Lines may be added; one that changes or goes needs a line in CHANGELOG.md and a new
-record.
+Settings, commands with their options and exit codes, REST paths and JSON fields, metrics, names of
+OpenTelemetry, environment variables, log events with their fields, options of the Spark source, public Python
+names, and names on disk. ``--record`` writes the list to ``tests/unit/tools/outside_names.txt``. A test fails
+when a recorded line is missing. Lines may be added; one that changes or goes needs a line in CHANGELOG.md and
+a new record.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from magnetar.config.table import (
     settings_table,
     websocket_settings_table,
 )
+from magnetar.exit_codes import EXIT_CODES
 from magnetar.http.endpoints.table import WHOLE
 from magnetar.spark import options
 from magnetar.telemetry import instruments
@@ -55,6 +56,7 @@ def names() -> list[str]:
     found = [
         *_settings(),
         *_commands(),
+        *_exit_codes(),
         *_http(),
         *_metrics(),
         *_telemetry(),
@@ -99,6 +101,12 @@ def _of_parser(command: str, parser: argparse.ArgumentParser) -> Iterator[str]:
             options = ", ".join(action.option_strings) or action.dest
             default = None if str(action.default).startswith("/") else action.default
             yield f"command {command} {options} {default!r}"
+
+
+def _exit_codes() -> Iterator[str]:
+    for command, codes in EXIT_CODES.items():
+        for code, meaning in codes.items():
+            yield f"exit code {command} {code}: {meaning}"
 
 
 def _http() -> Iterator[str]:

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from magnetar.exit_codes import FAILED, SUCCEEDED
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -62,13 +64,13 @@ def run_check(parsed: argparse.Namespace) -> int:
     except ConfigurationError as error:
         for problem in error.problems:
             sys.stderr.write(f"magnetar: {problem}\n")
-        return 1
+        return FAILED
     if parsed.output == "json":
         sys.stdout.write(_json(kind, checked))
     else:
         rows = _table(checked) if parsed.output == "table" else []
         sys.stdout.write("\n".join([*rows, *_sentences(kind, checked)]) + "\n")
-    return 1 if checked.problems else 0
+    return FAILED if checked.problems else SUCCEEDED
 
 
 def _json(kind: str, checked: Checked) -> str:
@@ -165,7 +167,7 @@ def run_doctor(parsed: argparse.Namespace) -> int:
             for each in told
         ]
         sys.stdout.write(json.dumps(found, indent=2) + "\n")
-    return 1 if any(each.state is FindingState.FAIL for each in told) else 0
+    return FAILED if any(each.state is FindingState.FAIL for each in told) else SUCCEEDED
 
 
 def _findings(parsed: argparse.Namespace) -> Iterator[Finding]:

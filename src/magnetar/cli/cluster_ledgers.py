@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from magnetar.exit_codes import FAILED, MISUSED, SUCCEEDED
+
 if TYPE_CHECKING:
     from magnetar.exporting.export import Selection
     from magnetar.server.export_ledgers import ExportPlace
@@ -97,10 +99,10 @@ def run_export_ledgers(parsed: argparse.Namespace) -> int:
 
     if not (parsed.mapping or parsed.no_mapping or parsed.give_up):
         sys.stderr.write(f"magnetar: {_IDS_CHANGE}\n")
-        return 2
+        return MISUSED
     if parsed.all == bool(parsed.topic or parsed.namespace):
         sys.stderr.write("magnetar: no topics given; use --topic, --namespace or --all\n")
-        return 2
+        return MISUSED
     configure_logging("text", "warning")
     try:
         wanted = ExportRequest(
@@ -115,11 +117,11 @@ def run_export_ledgers(parsed: argparse.Namespace) -> int:
         went = export_ledgers(wanted, lambda sentence: print(sentence, flush=True))
     except InvalidName as error:
         sys.stderr.write(f"magnetar: {error}\n")
-        return 2
+        return MISUSED
     except ConfigurationError as error:
         for problem in error.problems:
             sys.stderr.write(f"magnetar: {problem}\n")
-        return 1
+        return FAILED
     except (
         BrokerError,
         LedgerError,
@@ -130,8 +132,8 @@ def run_export_ledgers(parsed: argparse.Namespace) -> int:
         SettingsContradict,
     ) as error:
         sys.stderr.write(f"magnetar: not exported: {error}\n")
-        return 1
-    return 0 if went else 1
+        return FAILED
+    return SUCCEEDED if went else FAILED
 
 
 def _place(parsed: argparse.Namespace, path: Path) -> ExportPlace:
@@ -214,7 +216,7 @@ def run_orphaned_ledgers(parsed: argparse.Namespace) -> int:
     except ConfigurationError as error:
         for problem in error.problems:
             sys.stderr.write(f"magnetar: {problem}\n")
-        return 1
+        return FAILED
     except (
         BrokerError,
         LedgerError,
@@ -225,7 +227,7 @@ def run_orphaned_ledgers(parsed: argparse.Namespace) -> int:
         SettingsContradict,
     ) as error:
         sys.stderr.write(f"magnetar: cannot look for orphaned ledgers: {error}\n")
-        return 1
+        return FAILED
     more = "" if parsed.delete or not count else "; use --delete to delete them"
     sys.stdout.write(f"{count} orphaned ledgers{more}\n")
-    return 0
+    return SUCCEEDED

@@ -7,12 +7,12 @@ import re
 import sys
 from collections.abc import Mapping
 
+from magnetar.exit_codes import FAILED
+
 SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 """Units of bytes."""
 _MOST = 1e12
 _QUANTITY = re.compile(r"([+-]?\d+)([A-Za-z]?)")
-NOT_THERE = 1
-"""The exit code for an unsupported command, as in Pulsar's tools."""
 
 
 def count(text: str) -> int:
@@ -59,7 +59,7 @@ def not_there(command: str) -> str:
 def say_not_there(program: str, command: str) -> int:
     """Writes one line to standard error; returns the exit code."""
     sys.stderr.write(f"{program}: {not_there(command)}\n")
-    return NOT_THERE
+    return FAILED
 
 
 class Refused(Exception):

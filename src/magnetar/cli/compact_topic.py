@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+from magnetar.exit_codes import FAILED, SUCCEEDED
+
 _PAUSE_SECONDS = 0.5
 
 
@@ -52,7 +54,7 @@ def run_compact_topic(parsed: argparse.Namespace) -> int:
     except ConfigurationError as error:
         for problem in error.problems:
             sys.stderr.write(f"magnetar: {problem}\n")
-        return 1
+        return FAILED
     try:
         compact_stored(settings, parsed.data_dir, parsed.topic)
     except StoreLocked:
@@ -60,9 +62,9 @@ def run_compact_topic(parsed: argparse.Namespace) -> int:
         return _ask_broker(parsed, f"http://{host}:{settings.web_service_port or 8080}")
     except (NotCompacted, LedgerError, MetadataError, OSError) as error:
         sys.stderr.write(f"magnetar: cannot compact the topic: {error}\n")
-        return 1
+        return FAILED
     sys.stdout.write(f"{parsed.topic} was compacted\n")
-    return 0
+    return SUCCEEDED
 
 
 def _ask_broker(parsed: argparse.Namespace, known_url: str) -> int:
@@ -87,9 +89,9 @@ def _ask_broker(parsed: argparse.Namespace, known_url: str) -> int:
                 time.sleep(_PAUSE_SECONDS)
             if told["status"] != "SUCCESS":
                 sys.stderr.write(f"magnetar: cannot compact {name}: {told['lastError']}\n")
-                return 1
+                return FAILED
     except (AccessRefused, AdminError, InvalidName, OSError) as error:
         sys.stderr.write(f"magnetar: cannot compact the topic: {error}\n")
-        return 1
+        return FAILED
     sys.stdout.write(f"{parsed.topic} was compacted\n")
-    return 0
+    return SUCCEEDED

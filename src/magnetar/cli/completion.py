@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from magnetar.exit_codes import SUCCEEDED
+
 _BASH = """\
 _magnetar_words() {
     local line="${COMP_LINE:0:COMP_POINT}" each cut=""
@@ -65,7 +67,7 @@ def run_completion(parsed: argparse.Namespace, magnetar: argparse.ArgumentParser
     """Prints a script, or the candidates, one per line."""
     if parsed.what in _SCRIPTS:
         sys.stdout.write(_SCRIPTS[parsed.what])
-        return 0
+        return SUCCEEDED
     words, current = _split(parsed.line)
     name = Path(words[0]).name if words else ""
     if name == "pulsar-admin":
@@ -76,7 +78,7 @@ def run_completion(parsed: argparse.Namespace, magnetar: argparse.ArgumentParser
         known = _client() if name == "pulsar-client" else magnetar
         found = [each for each in _of_parser(known, words[1:], current) if each.startswith(current)]
     sys.stdout.write("".join(f"{each}\n" for each in found))
-    return 0
+    return SUCCEEDED
 
 
 def _client() -> argparse.ArgumentParser:

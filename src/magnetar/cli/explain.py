@@ -12,6 +12,7 @@ from typing import Any
 
 from magnetar.cli.command_lines import access_values, add_access_flags
 from magnetar.cli.printable import printable
+from magnetar.exit_codes import FAILED, SUCCEEDED
 
 _WIDTH = 100
 """Width of sentences in characters; commands stay on one line."""
@@ -54,13 +55,13 @@ def run_explain(parsed: argparse.Namespace) -> int:
         found = admin.explain(parsed.topic, parsed.subscription)
     except (AccessRefused, AdminError, InvalidName, OSError) as error:
         sys.stderr.write(f"magnetar: no explanation from {where}: {error}\n")
-        return 1
+        return FAILED
     if parsed.output == "json":
         sys.stdout.write(json.dumps(found, indent=2) + "\n")
     else:
         colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         sys.stdout.write(text(found, _coloured if colours else _plain))
-    return 0
+    return SUCCEEDED
 
 
 def _plain(words: str, _colour: str) -> str:
@@ -168,9 +169,9 @@ def run_explain_placement(parsed: argparse.Namespace) -> int:
         found = admin.explain_placement(parsed.bundle)
     except (AccessRefused, AdminError, OSError) as error:
         sys.stderr.write(f"magnetar: no explanation from {where}: {error}\n")
-        return 1
+        return FAILED
     sys.stdout.write(json.dumps(found, indent=2) + "\n" if parsed.json else placement_text(found))
-    return 0
+    return SUCCEEDED
 
 
 def placement_text(found: dict[str, Any]) -> str:

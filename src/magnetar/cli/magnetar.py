@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from magnetar.cli.serving import SERVERS, add_servers
 from magnetar.cli.streams import on_standard_streams
+from magnetar.exit_codes import MISUSED
 
 
 @on_standard_streams
@@ -29,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run = OTHERS.get(parsed.command)
     if run is None:
         parser.print_help(sys.stderr)
-        return 2
+        return MISUSED
     return run(parsed)
 
 

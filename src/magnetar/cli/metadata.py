@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from magnetar.exit_codes import FAILED, SUCCEEDED
+
 if TYPE_CHECKING:
     from magnetar.server.cluster_access import MetadataAccess
 
@@ -162,9 +164,9 @@ def run_initialize_cluster(parsed: argparse.Namespace) -> int:
         )
     except (SetupContradicts, MetadataError, ValueError, OSError) as error:
         sys.stderr.write(f"magnetar: cannot initialize the cluster: {error}\n")
-        return 1
+        return FAILED
     sys.stdout.write(f"The metadata of cluster {parsed.cluster} is initialized\n")
-    return 0
+    return SUCCEEDED
 
 
 def add_recover_metadata(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -196,7 +198,7 @@ def run_recover_metadata(parsed: argparse.Namespace) -> int:
     except ConfigurationError as error:
         for problem in error.problems:
             sys.stderr.write(f"magnetar: {problem}\n")
-        return 1
+        return FAILED
 
     def tell(sentence: str) -> None:
         print(sentence, flush=True)
@@ -205,5 +207,5 @@ def run_recover_metadata(parsed: argparse.Namespace) -> int:
         recover_metadata(settings, parsed.data_dir, tell, check=parsed.check)
     except (NotRecovered, LedgerError, ManagedLedgerError, MetadataError, OSError) as error:
         sys.stderr.write(f"magnetar: cannot recover the metadata: {error}\n")
-        return 1
-    return 0
+        return FAILED
+    return SUCCEEDED

@@ -28,6 +28,7 @@ from magnetar.cli.metadata import (
 from magnetar.cli.tokens import add_tokens
 from magnetar.cli.top.flags import add_top
 from magnetar.cli.translate_positions import add_translate_positions, run_translate_positions
+from magnetar.exit_codes import FAILED, MISUSED, SUCCEEDED
 
 
 def add_others(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -99,18 +100,18 @@ def _pipeline(parsed: argparse.Namespace) -> int:
     if parsed.name == "list":
         for name, each in PIPELINES.items():
             sys.stdout.write(f"{name:18}{each.summary}\n")
-        return 0
+        return SUCCEEDED
     if parsed.name not in PIPELINES:
         sys.stderr.write(f"magnetar: unknown pipeline {parsed.name!r}; use one of {', '.join(PIPELINES)}\n")
-        return 2
+        return MISUSED
     if parsed.config is None:
         sys.stderr.write("magnetar: no configuration given; use --config FILE\n")
-        return 2
+        return MISUSED
     try:
         from magnetar.spark.pipelines.run import run_pipeline
     except ModuleNotFoundError as error:
         sys.stderr.write(f"magnetar: pipelines need Spark ({error}): pip install 'magnetar[spark]'\n")
-        return 1
+        return FAILED
     return run_pipeline(parsed.name, parsed.config, dry_run=parsed.dry_run, quiet=parsed.quiet)
 
 
@@ -154,7 +155,7 @@ def _version(_parsed: argparse.Namespace) -> int:
     from magnetar.build_info import description
 
     sys.stdout.write(f"{description()}\n")
-    return 0
+    return SUCCEEDED
 
 
 OTHERS: Mapping[str, Callable[[argparse.Namespace], int]] = {

@@ -21,6 +21,7 @@ from magnetar.cli.admin.call import SILENT, Action, Call
 from magnetar.cli.admin.rendering import render
 from magnetar.cli.cluster_access import AccessRefused, cluster_access
 from magnetar.cli.streams import bold, on_standard_streams, red
+from magnetar.exit_codes import FAILED, SUCCEEDED
 from magnetar.naming.name_rules import InvalidName
 
 _GROUP_ALIASES = {"source": "sources", "sink": "sinks"}
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UnicodeEncodeError as error:
         reason = f"{error.object!r} is not UTF-8"
     sys.stderr.write(f"{red(sys.stderr, 'pulsar-admin:')} {reason}\n")
-    return 1
+    return FAILED
 
 
 def _run(words: list[str]) -> int:
@@ -72,12 +73,12 @@ def _run(words: list[str]) -> int:
     answer = _action(name)(Call(_http(root), command.parse(rest)))
     if answer is not SILENT:
         sys.stdout.write(render(answer, root.form))
-    return 0
+    return SUCCEEDED
 
 
 def _version() -> int:
     sys.stdout.write(f"pulsar-admin of Magnetar {__version__}\n")
-    return 0
+    return SUCCEEDED
 
 
 def _told(root: Root, group: str) -> int:
@@ -86,14 +87,14 @@ def _told(root: Root, group: str) -> int:
 
     text = told.of_group(group) if group else told.overview() if root.help else told.guide()
     sys.stdout.write(_with_headings(text))
-    return 0 if root.help else 1
+    return SUCCEEDED if root.help else FAILED
 
 
 def _help_of(command: AdminCommand) -> int:
     from magnetar.cli.admin.help import of_command
 
     sys.stdout.write(_with_headings(of_command(command)))
-    return 0
+    return SUCCEEDED
 
 
 def _with_headings(text: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from magnetar.cli.client.options import COMMANDS_OF_LATER, parser
 from magnetar.cli.command_lines import say_not_there
 from magnetar.cli.streams import on_standard_streams
+from magnetar.exit_codes import FAILED
 
 
 @on_standard_streams
@@ -21,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         known.error(f"Unknown option: '{rest[0].partition('=')[0]}'")
     if parsed.command is None:
         known.print_help(sys.stderr)
-        return 1
+        return FAILED
     from magnetar.cli.client.command import perform
 
     return perform(parsed)

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from magnetar.cli.command_lines import say_not_there
 from magnetar.cli.perf.options import COMMANDS_OF_LATER, parser
 from magnetar.cli.streams import on_standard_streams
-
-_NOT_UNDERSTOOD = 2
+from magnetar.exit_codes import MISUSED
 
 
 @on_standard_streams
@@ -22,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = known.parse_args(given)
     if parsed.command is None:
         known.print_help(sys.stderr)
-        return _NOT_UNDERSTOOD
+        return MISUSED
     from magnetar.cli.perf.command import perform
 
     return perform(parsed, given)

@@ -12,6 +12,8 @@ from functools import wraps
 from io import FileIO, TextIOWrapper
 from typing import TextIO
 
+from magnetar.exit_codes import FAILED
+
 Main = Callable[[Sequence[str] | None], int]
 _BOLD, _RED, _PLAIN = "\x1b[1m", "\x1b[31m", "\x1b[0m"
 
@@ -27,7 +29,7 @@ def on_standard_streams(main: Main) -> Callable[..., int]:
             sys.stdout.flush()
         except BrokenPipeError:
             discard_output()
-            return 1
+            return FAILED
         return code
 
     return run

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from magnetar.exit_codes import FAILED, SUCCEEDED
+
 _SECRET_BYTES = {"HS256": 32, "HS384": 48, "HS512": 64}
 _CURVES = {"ES256": "SECP256R1", "ES384": "SECP384R1", "ES512": "SECP521R1"}
 _RSA_BITS = {"256": 2048, "384": 3072, "512": 4096}
@@ -139,11 +141,11 @@ def run_tokens(parsed: argparse.Namespace) -> int:
         _COMMANDS[parsed.tokens_command](parsed)
     except (TokensFailed, UnusableKey, AuthenticationFailure) as error:
         sys.stderr.write(f"{error}\n")
-        return 1
+        return FAILED
     except OSError as error:
         sys.stderr.write(f"{error.filename or 'a file'}: {error.strerror or error}\n")
-        return 1
-    return 0
+        return FAILED
+    return SUCCEEDED
 
 
 def _create_secret_key(parsed: argparse.Namespace) -> None:

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from magnetar.exit_codes import FAILED, MISUSED, SUCCEEDED
+
 if TYPE_CHECKING:
     from magnetar.exporting.mapping import Mapping
 
@@ -54,19 +56,19 @@ def run_translate_positions(parsed: argparse.Namespace) -> int:
         sys.stderr.write(
             "magnetar: nothing to translate; give TOPIC and message ids, or --checkpoint and --to\n"
         )
-        return 2
+        return MISUSED
     try:
         with parsed.mapping.open(encoding="utf-8") as file:
             mapping = Mapping.parse(file)
         if parsed.checkpoint is not None:
             _translate_checkpoint(mapping, parsed.checkpoint, parsed.to)
-            return 0
+            return SUCCEEDED
         for text in parsed.positions:
             sys.stdout.write(_translated(mapping, parsed.topic, text) + "\n")
     except (NotTranslated, InvalidName, OSError, UnicodeDecodeError) as error:
         sys.stderr.write(f"magnetar: cannot translate: {error}\n")
-        return 1
-    return 0
+        return FAILED
+    return SUCCEEDED
 
 
 def _translated(mapping: Mapping, topic: str, text: str) -> str:

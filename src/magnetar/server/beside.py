@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from magnetar.config.reading import ConfigurationError, SettingsContradict
+from magnetar.exit_codes import FAILED
 from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import MetadataError
 from magnetar.server.logs import LogFormat, configure_logging
 from magnetar.server.loop_process import (
-    EXIT_CODE_FAILED,
     PortTaken,
     Served,
     new_loop,
@@ -70,7 +70,7 @@ def run_beside(
     except ConfigurationError as error:
         for problem in error.problems:
             sys.stderr.write(f"magnetar: {problem}\n")
-        return EXIT_CODE_FAILED
+        return FAILED
     configure_logging(options.log_format, options.log_level)
     for warning in loaded.warnings:
         log.warning(warning)
@@ -84,6 +84,6 @@ def run_beside(
     except (OSError, MetadataError, SettingsContradict) as error:
         reason = error.strerror if isinstance(error, OSError) and not isinstance(error, PortTaken) else None
         sys.stderr.write(f"magnetar: {not_served}: {reason or error}\n")
-        return EXIT_CODE_FAILED
+        return FAILED
     finally:
         loop.close()

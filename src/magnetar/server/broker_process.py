@@ -17,6 +17,7 @@ from magnetar.broker.admin.all import Admin
 from magnetar.broker.policies.dynamic import Changeable
 from magnetar.config.cluster import ClusterSettings
 from magnetar.config.settings import ConfigurationError, Loaded, Settings, SettingsContradict, load
+from magnetar.exit_codes import FAILED, SUCCEEDED
 from magnetar.http.admin_pace import AdminLimits
 from magnetar.http.endpoint_server import AUDIT
 from magnetar.http.engine.connection import HttpLimits
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-EXIT_CODE_FAILED = 1
 _HTTP_GRACE_SECONDS = 5.0
 
 
@@ -157,7 +157,7 @@ def run_process(
     except ConfigurationError as error:
         for problem in error.problems:
             sys.stderr.write(f"magnetar: {problem}\n")
-        return EXIT_CODE_FAILED
+        return FAILED
     configure_logging(options.log_format, options.log_level)
     logging.getLogger(AUDIT).disabled = not loaded.settings.magnetar_audit_enabled
     for warning in loaded.warnings:
@@ -172,7 +172,7 @@ def run_process(
     except (OSError, LedgerError, MetadataError, SettingsContradict) as error:
         log.debug("start failed", exc_info=error)
         sys.stderr.write(f"magnetar: not started with {_data(options)}: {_reason(error)}\n")
-        return EXIT_CODE_FAILED
+        return FAILED
     finally:
         loop.close()
 
@@ -321,7 +321,7 @@ async def _serve(
     broker = await assembly.make()
     try:
         if not await _started(broker, loop, stopping):
-            return EXIT_CODE_FAILED
+            return FAILED
         for exposure in assembly.exposures:
             log.warning(str(exposure))
         assembly.serve_http(broker)
@@ -371,8 +371,8 @@ async def _stop(http: HttpServer, broker: Broker, timeout_seconds: float) -> int
             await broker.stop()
     except TimeoutError:
         log.error("stopping took too long", extra={"seconds": timeout_seconds})
-        return EXIT_CODE_FAILED
-    return 0
+        return FAILED
+    return SUCCEEDED
 
 
 def _http_limits(settings: Settings) -> HttpLimits:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from magnetar.exit_codes import FAILED, SUCCEEDED, ended_by
 from magnetar.io.real.memory import keep_freed_buffers
 
 log = logging.getLogger(__name__)
@@ -22,7 +23,6 @@ _SWITCH_INTERVAL_SECONDS = 2e-5
 _SAME_SIGNAL_SECONDS = 1.0
 """Signals within this time count as one."""
 _STOP_SECONDS = 10.0
-EXIT_CODE_FAILED = 1
 _LISTENING = "0A"
 
 
@@ -74,7 +74,7 @@ def listen_to_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
         if stopping.done():
             sys.stderr.write(f"magnetar: {number.name} received again: exiting immediately\n")
             sys.stderr.flush()
-            os._exit(128 + number)
+            os._exit(ended_by(number))
         first = loop.time()
         log.info("signal received", extra={"signal": number.name})
         stopping.set_result(None)
@@ -98,7 +98,7 @@ async def serve_until_signal(
     if not starting.done():
         starting.cancel()
         await asyncio.wait({starting})
-        return EXIT_CODE_FAILED
+        return FAILED
     served = await starting
     try:
         say(served)
@@ -108,9 +108,9 @@ async def serve_until_signal(
             await served.stop()
     except TimeoutError:
         log.error("stopping took too long", extra={"seconds": _STOP_SECONDS})
-        return EXIT_CODE_FAILED
+        return FAILED
     log.info("stopped")
-    return 0
+    return SUCCEEDED
 
 
 def reachable_host(host: str) -> str:

@@ -11,6 +11,7 @@ from magnetar.cli.client import producing, receiving
 from magnetar.cli.cluster_access import AccessRefused, cluster_access
 from magnetar.cli.command_lines import Refused
 from magnetar.client import Client, PulsarException
+from magnetar.exit_codes import FAILED, INTERRUPTED, SUCCEEDED
 
 _COMMANDS: dict[
     str, tuple[Callable[[argparse.Namespace], Any], Callable[[Client, argparse.Namespace, Any], str]]
@@ -47,11 +48,11 @@ def perform(parsed: argparse.Namespace) -> int:
         if isinstance(error, BrokenPipeError):
             raise
         sys.stderr.write(f"pulsar-client: {_said(error)}\n")
-        return 1
+        return FAILED
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     sys.stderr.write(f"{done}\n")
-    return 0
+    return SUCCEEDED
 
 
 def _said(error: Exception) -> str:

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from magnetar import __version__
 from magnetar.cli.command_lines import SIZES, count, positive, quantity
+from magnetar.exit_codes import FAILED
 
 _TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
 COMMANDS_OF_LATER = ("generate_documentation",)
@@ -27,7 +28,7 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Exits with 1, as Pulsar's tool does."""
         self.print_usage()
-        self.exit(1, f"{self.prog}: {message}\n")
+        self.exit(FAILED, f"{self.prog}: {message}\n")
 
 
 def parser() -> argparse.ArgumentParser:

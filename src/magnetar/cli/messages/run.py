@@ -13,6 +13,7 @@ from magnetar.cli.command_lines import Refused, access_values
 from magnetar.cli.messages.lines import Print, SchemaDecoders, printer, warn
 from magnetar.cli.streams import discard_output
 from magnetar.client import Client, CryptoKeyReader, PulsarException
+from magnetar.exit_codes import FAILED, SUCCEEDED
 from magnetar.naming.name_rules import InvalidName
 
 
@@ -42,10 +43,10 @@ def run(parsed: argparse.Namespace, work: Callable[[Ends, argparse.Namespace], N
     except (AccessRefused, AdminError, PulsarException, InvalidName, Refused, OSError) as error:
         named = f"{type(error).__name__}: " if isinstance(error, PulsarException) else ""
         warn(f"{parsed.command} {parsed.topic}: {named}{error}")
-        return 1
+        return FAILED
     except KeyboardInterrupt:
-        return 0
-    return 0
+        return SUCCEEDED
+    return SUCCEEDED
 
 
 def _private_key(parsed: argparse.Namespace) -> CryptoKeyReader | None:

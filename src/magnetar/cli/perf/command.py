@@ -30,6 +30,7 @@ from magnetar.cli.perf.workload import (
 )
 from magnetar.client.exceptions import InvalidConfiguration, PulsarException
 from magnetar.client.message_id import MessageId
+from magnetar.exit_codes import FAILED, SUCCEEDED
 from magnetar.io.real.loop_thread import run_until_done
 
 _BACKLOG_SECONDS = 20.0
@@ -51,10 +52,10 @@ def perform(parsed: argparse.Namespace, given: Sequence[str]) -> int:
             found = run_until_done(_COMMANDS[parsed.command](parsed, Share.parse(parsed.share)))
     except (AccessRefused, PulsarException, AdminError, OSError) as error:
         sys.stderr.write(f"pulsar-perf: {type(error).__name__}: {error}\n")
-        return 1
+        return FAILED
     if parsed.share is not None:
         sys.stdout.write(json.dumps(found) + "\n")
-        return 0
+        return SUCCEEDED
     if parsed.histogram_file:
         write_histograms(found, parsed.histogram_file)
     return tell(figures(found, _about(parsed), parsed.server_pid), parsed.json)

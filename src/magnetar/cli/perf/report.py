@@ -20,9 +20,8 @@ from typing import Any
 from magnetar.cli.perf.hot_raw import Histogram
 from magnetar.cli.perf.load import Load
 from magnetar.cli.perf.measure import from_sparse, merged, milliseconds, resident_megabytes, sparse
+from magnetar.exit_codes import SUCCEEDED, VOID
 
-VOID = 3
-"""The exit code of a run whose figures are not valid."""
 _SUMS = ("published", "delivered", "published_in_window", "delivered_in_window", "bytes_in_window")
 _COOKIE = 0x1C849303 | 0x10
 _COMPRESSED_COOKIE = 0x1C849304 | 0x10
@@ -129,7 +128,7 @@ def tell(result: dict[str, Any], json_file: str | None) -> int:
     if result["void"]:
         sys.stderr.write(f"pulsar-perf: the run is void: {result['void']}\n")
         return VOID
-    return 0
+    return SUCCEEDED
 
 
 def _lines(result: dict[str, Any]) -> list[str]:

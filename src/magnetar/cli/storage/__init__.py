@@ -11,6 +11,7 @@ from magnetar.admin_client import AdminClient, AdminError
 from magnetar.cli.cluster_access import AccessRefused, cluster_access
 from magnetar.cli.command_lines import access_values
 from magnetar.cli.printable import duration, printable, size, when
+from magnetar.exit_codes import FAILED, SUCCEEDED
 
 _COLUMNS = (
     ("stored", "storedBytes"),
@@ -33,7 +34,7 @@ def run_report(parsed: argparse.Namespace) -> int:
         report = admin.storage(parsed.namespace)
     except (AccessRefused, AdminError, OSError) as error:
         sys.stderr.write(f"magnetar: no report from {where}: {error}\n")
-        return 1
+        return FAILED
     if parsed.html is not None:
         from magnetar.cli.storage.page import page
 
@@ -41,12 +42,12 @@ def run_report(parsed: argparse.Namespace) -> int:
             parsed.html.write_text(page(report, parsed.top), encoding="utf-8")
         except OSError as error:
             sys.stderr.write(f"magnetar: cannot write {parsed.html}: {error.strerror}\n")
-            return 1
+            return FAILED
     if parsed.json:
         sys.stdout.write(json.dumps(report, indent=2) + "\n")
     else:
         sys.stdout.write(text(report, parsed.top))
-    return 0
+    return SUCCEEDED
 
 
 def text(report: dict[str, Any], top: int) -> str:

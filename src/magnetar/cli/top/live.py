@@ -21,6 +21,7 @@ from magnetar.cli.top.feed import TIMEOUT_SECONDS, Feed, Newest, Shown, TopicSel
 from magnetar.cli.top.flags import MOST
 from magnetar.cli.top.screen import ENDING, Keys, Signals
 from magnetar.cli.top.table import View, head, place, table
+from magnetar.exit_codes import FAILED, SUCCEEDED, ended_by
 from magnetar.naming.name_rules import InvalidName
 
 _ESCAPE_SECONDS = 0.05
@@ -41,16 +42,16 @@ def watch(http: AdminHttp, view: View, first: Newest, most: int) -> int:
         with signals.noted():
             while True:
                 with screen.taken():
-                    ended_by = live.shown()
-                if ended_by != signal.SIGTSTP:
+                    number = live.shown()
+                if number != signal.SIGTSTP:
                     break
                 # The terminal is restored; SIGCONT continues.
                 os.kill(os.getpid(), signal.SIGSTOP)
     except OSError:
         # The terminal was closed.
         discard_output()
-        ended_by = signal.SIGHUP
-    return 0 if ended_by in (None, signal.SIGINT) else 128 + ended_by
+        number = signal.SIGHUP
+    return SUCCEEDED if number in (None, signal.SIGINT) else ended_by(number)
 
 
 class _Live:
@@ -143,10 +144,10 @@ def run_top(parsed: argparse.Namespace) -> int:
         _print(first_shown(http, asked), parsed)
     except (AccessRefused, AdminError, InvalidName) as error:
         sys.stderr.write(f"magnetar: cannot watch {where}: {error}\n")
-        return 1
+        return FAILED
     except KeyboardInterrupt:
-        return 0
-    return 0
+        return SUCCEEDED
+    return SUCCEEDED
 
 
 def _print(shown: Shown, parsed: argparse.Namespace) -> None:

@@ -11,6 +11,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from magnetar.exit_codes import IO_FAILED
 from magnetar.io.interfaces import ClientIo, ConnectingNetwork, Io, Service
 from magnetar.io.real.clock import SystemClock, SystemRandomness
 from magnetar.io.real.direct import KernelWrites
@@ -23,19 +24,16 @@ if TYPE_CHECKING:
     from magnetar.io.real.process import ChildProcess
     from magnetar.io.tls import ClientTls
 
-__all__ = ["EXIT_CODE_IO_FAILED", "real_client_io", "real_io", "running_client_io", "stop_process"]
+__all__ = ["real_client_io", "real_io", "running_client_io", "stop_process"]
 
 log = logging.getLogger("magnetar.io")
-
-EXIT_CODE_IO_FAILED = 74
-"""The exit status of a process that could not write or sync (EX_IOERR of sysexits.h)."""
 
 
 def stop_process(message: str) -> NoReturn:
     """Ends the process at once, without cleanup: only what is on disk now counts."""
     sys.stderr.write(f"magnetar: {message}\n")
     sys.stderr.flush()
-    os._exit(EXIT_CODE_IO_FAILED)
+    os._exit(IO_FAILED)
 
 
 def real_io(loop: asyncio.AbstractEventLoop, data_dir: str | Path, *, in_threads: bool = False) -> Io:

@@ -13,6 +13,7 @@ from typing import cast
 
 from pyspark.sql import SparkSession
 
+from magnetar.exit_codes import DIFFERENT, FAILED, MISUSED, SUCCEEDED
 from magnetar.spark import register
 from magnetar.spark.access import without_secrets
 from magnetar.spark.pipelines.configuration import (
@@ -30,8 +31,7 @@ __all__ = [
     "run_pipeline",
     "spark_session",
 ]
-FINISHED, FAILED, NOT_UNDERSTOOD, DIFFERENCES = 0, 1, 2, 3
-_EXIT_CODES: Mapping[str, int] = {"finished": FINISHED, "failed": FAILED, "differences": DIFFERENCES}
+_EXIT_CODES: Mapping[str, int] = {"finished": SUCCEEDED, "failed": FAILED, "differences": DIFFERENT}
 _LOCAL_DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -66,7 +66,7 @@ def run_pipeline(name: str, config: Path, *, dry_run: bool = False, quiet: bool 
     except ConfigurationRefused as error:
         for problem in error.problems:
             sys.stderr.write(f"magnetar: {problem}\n")
-        return NOT_UNDERSTOOD
+        return MISUSED
     assert own is not None
     assert cluster is not None
     assert spark_settings is not None
@@ -81,7 +81,7 @@ def run_pipeline(name: str, config: Path, *, dry_run: bool = False, quiet: bool 
             if dry_run:
                 for line in pipeline.dry_run(work):
                     sys.stdout.write(f"{line}\n")
-                return FINISHED
+                return SUCCEEDED
             pipeline.run(work)
         if report.outcome == "failed":
             report.outcome = "finished"
