@@ -18,7 +18,6 @@ VOID = 3
 """The figures of ``pulsar-perf`` say nothing."""
 IO_FAILED = 74
 """A process could not write or sync (EX_IOERR of sysexits.h), or lost its session with ZooKeeper."""
-INTERRUPTED = 128 + SIGINT
 
 
 def ended_by(signal: int) -> int:
@@ -26,11 +25,14 @@ def ended_by(signal: int) -> int:
     return 128 + signal
 
 
+INTERRUPTED = ended_by(SIGINT)
+
+
 _USAGE = "the command line is invalid"
-_TOOL = {SUCCEEDED: "success", FAILED: "failure, or nobody reads the output", MISUSED: _USAGE}
-_PRINTS = {SUCCEEDED: "success", FAILED: "nobody reads the output", MISUSED: _USAGE}
+_TOOL = {SUCCEEDED: "success", FAILED: "failure, or standard output was closed", MISUSED: _USAGE}
+_PRINTS = {SUCCEEDED: "success", FAILED: "standard output was closed", MISUSED: _USAGE}
 _MESSAGES = {
-    SUCCEEDED: "success, an interrupt, or nobody reads the output",
+    SUCCEEDED: "success, an interrupt, or standard output was closed",
     FAILED: "failure",
     MISUSED: _USAGE,
 }
@@ -48,7 +50,7 @@ _BROKER = {**_SERVER, IO_FAILED: "the session with ZooKeeper is lost", **_ENDED_
 _PROXY = {**_SERVER, **_ENDED_IMMEDIATELY}
 _PIPELINE = {
     SUCCEEDED: "success",
-    FAILED: "failure, or nobody reads the output",
+    FAILED: "failure, or standard output was closed",
     MISUSED: "the command line or the configuration is invalid",
     DIFFERENT: "mirror-verify found differences",
 }
@@ -58,7 +60,7 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
     "magnetar broker": _BROKER,
     "magnetar check": {
         SUCCEEDED: "a start would not be refused",
-        FAILED: "a start would be refused, the file cannot be read, or nobody reads the output",
+        FAILED: "a start would be refused, the file cannot be read, or standard output was closed",
         MISUSED: _USAGE,
     },
     "magnetar compact-topic": _TOOL,
@@ -67,14 +69,14 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
     "magnetar discovery": _PROXY,
     "magnetar doctor": {
         SUCCEEDED: "no finding is `fail`",
-        FAILED: "a finding is `fail`, or nobody reads the output",
+        FAILED: "a finding is `fail`, or standard output was closed",
         MISUSED: _USAGE,
     },
     "magnetar explain": _TOOL,
     "magnetar explain-placement": _TOOL,
     "magnetar export-ledgers": {
         SUCCEEDED: "everything was exported, or can be",
-        FAILED: "something was not exported or cannot be, or nobody reads the output",
+        FAILED: "something was not exported or cannot be, or standard output was closed",
         MISUSED: _USAGE,
     },
     "magnetar initialize-cluster-metadata": _TOOL,
@@ -89,7 +91,7 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
     "magnetar tokens": _TOOL,
     "magnetar top": {
         SUCCEEDED: "success, or an interrupt",
-        FAILED: "nothing can be shown, or nobody reads the output",
+        FAILED: "nothing can be shown, or standard output was closed",
         MISUSED: _USAGE,
         ended_by(SIGHUP): "SIGHUP, or the terminal is gone",
         ended_by(SIGTERM): "SIGTERM",
@@ -99,16 +101,16 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
     "magnetar websocket": _PROXY,
     "pulsar-admin": {
         SUCCEEDED: "success",
-        FAILED: "failure, the command line is invalid, or nobody reads the output",
+        FAILED: "failure, the command line is invalid, or standard output was closed",
     },
     "pulsar-client": {
         SUCCEEDED: "success",
-        FAILED: "failure, the command line is invalid, or nobody reads the output",
+        FAILED: "failure, the command line is invalid, or standard output was closed",
         INTERRUPTED: "interrupted",
     },
     "pulsar-perf": {
         SUCCEEDED: "success",
-        FAILED: "failure, the command is not supported yet, or nobody reads the output",
+        FAILED: "failure, the command is not supported yet, or standard output was closed",
         MISUSED: _USAGE,
         VOID: "the run is void: its figures say nothing",
     },

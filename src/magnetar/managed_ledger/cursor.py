@@ -61,7 +61,7 @@ class Cursor:
         self.read_position: Position = owner.ledgers.after(state.mark_delete)
         self._rewinds = 0
         self.read_again_from: Position | None = None
-        """The first position before the read position that is read again soon; None: there is none."""
+        """The first position before the read position that is read again soon; None: no such position."""
         self.active = False
         self.messages_consumed = 0
         self._seen_ledger = -1

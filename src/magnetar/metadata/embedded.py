@@ -389,8 +389,7 @@ class EmbeddedMetadataStore:
             self._nodes.write_progress(progress)
             self._connection.execute("COMMIT")
         except SqlFull as error:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+            self._roll_back()
             raise self._without_room(error) from error
         self._written = progress
 
@@ -435,13 +434,17 @@ class EmbeddedMetadataStore:
                 return self._transact(operations, next_ledger_id)
             except SqlFull as error:
                 self._nodes.tally = tally
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
+                self._roll_back()
                 if not self._reserve.held:
                     self._erase_refused()
                     failure = self._without_room(error)
                     return [(None, failure, []) for _ in operations], None
                 self._reserve.give_up(max(self._reserve.held // 2, _LEAST_BYTES))
+
+    def _roll_back(self) -> None:
+        """Ends a failed transaction, unless SQLite has rolled it back itself."""
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
 
     def _erase_refused(self) -> None:
         """Writes over what a refused transaction may have left in the write-ahead log.
@@ -458,8 +461,7 @@ class EmbeddedMetadataStore:
             connection.execute(f"PRAGMA application_id = {1 - mark % 2}")
             connection.execute("COMMIT")
         except SqlFull:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+            self._roll_back()
         log = f"{self._path}-wal"
         if self._io.disk.exists(log):
             file = self._io.disk.open(log)

@@ -123,7 +123,7 @@ class SchemaAdmin:
         return strategy
 
     async def version_of(self, topic: str, kind: str, definition: str, properties: Mapping[str, str]) -> int:
-        """Returns the version of an equal schema; -1 if there is none."""
+        """Returns the version of an equal schema; -1 if no stored schema is equal."""
         try:
             wanted = _declared(kind, definition, properties)
             found = await self._broker.schemas.find(await self._path(topic), wanted)

@@ -129,7 +129,7 @@ GET_SCHEMA = Rule("to read schemas", _of_topic(TopicOperation.GET_SCHEMA))
 ADD_SCHEMA = Rule("to add schemas", _of_topic(TopicOperation.CREATE_SCHEMA))
 HELD = Rule("it concerns what the client has opened, and was allowed to")
 SESSION = Rule("it concerns the connection itself")
-REFUSED = Rule("it is refused whoever asks")
+REFUSED = Rule("it is refused for every role")
 
 
 class CheckedConnection(Protocol):

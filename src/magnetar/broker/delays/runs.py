@@ -88,7 +88,7 @@ class Run:
         self._read.append(records[-1])
 
     def settle(self, first: int | None) -> None:
-        """:param first: the first record in memory; earlier ones are no longer needed. None: there is none"""
+        """:param first: the first record in memory, before which none is needed; None: memory is empty"""
         while self._read and (first is None or self._read[0] < first):
             self._read.popleft()
 

@@ -47,7 +47,7 @@ class DelaySettings:
     strict: bool = True
     """No entry is delivered before its time; otherwise up to a tick earlier."""
     look_ahead: int = 50_000
-    """When so many entries wait, all with the same delay, reading pauses until one is due; 0: never."""
+    """Reading pauses while this number of entries wait with the same delay, until one is due; 0: never."""
     in_memory: int = 30_000
     """The number of waiting entries kept in memory; further ones are written to ledgers."""
 

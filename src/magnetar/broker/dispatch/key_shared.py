@@ -253,7 +253,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         return True
 
     def _looks_far_enough(self) -> bool:
-        """Whether so many entries wait that no more are read."""
+        """Whether reading pauses because too many entries wait."""
         per_consumer = self._settings.look_ahead_per_consumer
         per_subscription = self._settings.look_ahead_per_subscription
         waiting = len(self.replay)

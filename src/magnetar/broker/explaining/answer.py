@@ -36,9 +36,9 @@ class Explanation:
     """Ms since 1970; None: unknown."""
     figures: Json = field(default_factory=dict)
     attempt: str = ""
-    """A command that resolves it; empty: there is none."""
+    """A command that resolves it; empty if no command does."""
     look: str = ""
-    """A command that shows details; empty: there is none."""
+    """A command that shows details; empty if no command does."""
 
     def json(self, now_ms: int) -> dict[str, Any]:
         found: dict[str, Any] = {"reason": self.reason, "sentence": self.sentence}

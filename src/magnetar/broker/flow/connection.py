@@ -110,7 +110,7 @@ class KeepAliveSettings:
 
 
 class KeepAlive:
-    """The keep-alive of one connection: it is told of all input, and aborts dead connections."""
+    """The keep-alive of one connection: it notes when input arrives, and aborts a dead connection."""
 
     __slots__ = (
         "_check_timer",

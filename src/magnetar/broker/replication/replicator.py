@@ -291,6 +291,7 @@ class Replicator(BaseReplicator):
 
     def _gathered(self) -> None:
         self._gathering = None
+        # The timer may fire a little early.
         self._next_run = 0.0
         self.go_on()
 

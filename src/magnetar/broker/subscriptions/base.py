@@ -241,8 +241,8 @@ class BaseSubscription(ABC):
 
     @abstractmethod
     def moved_to(self) -> Assigned | None:
-        """The cluster that its consumers are redirected to; None: there is none, or consumers have messages
-        left here."""
+        """The cluster that its consumers are redirected to; None: no other cluster is set, or messages are
+        left for consumers here."""
 
     def send_on(self) -> None:
         """Redirects its consumers to the other cluster if nothing is left for them here. Consumers whose

@@ -73,7 +73,7 @@ class SegmentSupply:
         failed: Callable[[str, BaseException], None],
         short: Callable[[str], object],
     ) -> None:
-        """:param short: called when the reason to accept no more entries changes; empty: there is none"""
+        """:param short: called when the reason to refuse entries changes; empty: entries are accepted"""
         self.shortage = ""
         """The last reported reason."""
         self._files = files
