@@ -79,7 +79,7 @@ class Scenario:
             fault = random.choices(list(_FAULTS), list(_FAULTS.values()))[0]
             under_way.append(world.spawn(fault(world, Random(random.getrandbits(64)))))
             await world.sleep(random.expovariate(1 / pause))
-        world.quiet = True
+        world.calm()
         for task in under_way:
             await world.finished(task)
         world.trace.note("quiet")

@@ -108,7 +108,7 @@ class Shadows:
             fault = random.choices(list(_FAULTS), list(_FAULTS.values()))[0]
             await fault(self, Random(random.getrandbits(64)))
             await world.sleep(random.expovariate(1 / pause))
-        world.quiet = True
+        world.calm()
         world.trace.note("quiet")
         for task in producers:
             await world.finished(task)

@@ -121,6 +121,12 @@ class World(Driven):
         self.names = self._names()
         self.sites = {name: Site(self, name, targets) for name, targets in self._targets().items()}
 
+    def calm(self) -> None:
+        """Ends the faults. The network becomes fast, as a broker closes a connection over which a large batch
+        takes longer than the keep-alive interval: the client's PONG waits behind the batch."""
+        self.quiet = True
+        self.network.conditions.window = 64 << 10
+
     def _names(self) -> Sequence[str]:
         return ("east", "west", "north")[: self.random.choice((2, 3, 3))]
 
