@@ -32,6 +32,7 @@ class CursorOwner(Protocol):
     @property
     def max_read_position(self) -> Position: ...
 
+    async def refresh_ledgers(self) -> None: ...
     def mark_delete_moved(self, cursor: Cursor) -> None: ...
     def read_position_moved(self, cursor: Cursor) -> None: ...
 
@@ -112,6 +113,7 @@ class Cursor:
         try:
             run = await self._owner.reader.read(position, last, max_entries, max_bytes)
         except GONE as error:
+            await self._owner.refresh_ledgers()
             # Acknowledged and trimmed during the read, so that the next read goes on after it; or lost.
             if position[0] in self._owner.ledgers and not self.skip_lost(position, error):
                 raise

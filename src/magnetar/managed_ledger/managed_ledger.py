@@ -148,6 +148,12 @@ class ManagedLedger:
         """The last position that dispatchers, readers and other users may read."""
         return self.last_confirmed
 
+    async def refresh_ledgers(self) -> None:
+        """Called when an entry is gone: makes sure that :attr:`ledgers` knows which ledgers were trimmed.
+
+        Does nothing here, as only this object trims its ledgers.
+        """
+
     @property
     def current_ledger(self) -> LedgerSummary | None:
         return self._current.summary

@@ -132,6 +132,11 @@ class ShadowLedger(ManagedLedger):
         while self._following is not None:
             await finished(self._io_loop, self._following)
 
+    async def refresh_ledgers(self) -> None:
+        """Reads the record of the source again: its change may not have been reported yet."""
+        self.source_changed()
+        await self.followed()
+
     async def _read_source(self) -> None:
         node = await self._metadata.get(self.source_path)
         self.source_missing = node is None

@@ -147,6 +147,17 @@ def test_a_read_of_what_the_source_trims_meanwhile_finds_nothing() -> None:
     assert world.mine.mark_delete == (world.ledgers()[0], -1)
 
 
+def test_a_read_of_what_was_trimmed_before_the_shadow_hears_of_it_finds_nothing() -> None:
+    world = Shadowed(12)
+    known = world.ledgers()
+    world.world.faulty_metadata.event_delay = 1e9
+    world.trim()
+    assert world.ledgers() == known
+    assert world.world.run(world.mine.read(3, 1 << 20)) is None
+    assert world.mine.mark_delete == (world.ledgers()[0], -1)
+    assert {each[0] for each in world.world.drain(world.mine)} == set(world.ledgers()[-1:])
+
+
 def test_a_cursor_that_was_stored_before_its_ledgers_went_goes_on_behind_them() -> None:
     world = Shadowed(12)
     world.mine.mark_delete_to(world.listener.stored[1])
