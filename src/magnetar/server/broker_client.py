@@ -22,7 +22,7 @@ from magnetar.io.interfaces import ClientIo, ConnectingNetwork, Future, Io, Loop
 from magnetar.io.real import real_client_io
 from magnetar.io.real.tls_network import TlsClientNetwork
 from magnetar.io.tls import ClientContext, ClientTls, TlsFiles, TlsRefused
-from magnetar.io.waiting import fail, finished, settle
+from magnetar.io.waiting import fail, finished, nobody_waits, settle
 from magnetar.security.client_authentication.authentication import Authentication, NoCredentials
 from magnetar.security.client_authentication.plugins import authentication_of
 from magnetar.server.process_settings import OwnClientSettings
@@ -252,8 +252,14 @@ class HttpPeerAdmin:
         """
         target = f"{path}?{urlencode(query)}" if query else path
         work = self._loop.create_task(self._exchange(url, method, target, body))
-        if not await finished(self._loop, work, lambda end: self._loop.call_later(self._seconds, end)):
-            work.cancel()
+        try:
+            answered = await finished(self._loop, work, lambda end: self._loop.call_later(self._seconds, end))
+        finally:
+            if not work.done():
+                # The request timed out, or the caller was cancelled.
+                work.cancel()
+                work.add_done_callback(nobody_waits)
+        if not answered:
             raise ServiceNotReady(f"The {who} did not answer within {self._seconds} s")
         try:
             answer = work.result()

@@ -70,6 +70,21 @@ def test_a_read_that_fails_is_repeated(failures: int, monkeypatch: pytest.Monkey
     assert not source.replicator.hindrance
 
 
+def test_an_unreadable_entry_that_is_skipped_hinders_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source(0)
+    reads = Reads(source, monkeypatch)
+    reads.failing = 10**6
+    source.store(3)
+    source.settle()
+    reads.let_go()
+    source.settle()
+    assert "no answer" in source.replicator.hindrance
+    source.replicator.skip_to(source.positions[-1])
+    source.world.wait(100.0)
+    assert not source.replicator.backlog()
+    assert not source.replicator.hindrance
+
+
 @pytest.mark.parametrize("failures", [0, 1])
 def test_a_cut_during_a_read_leaves_nothing_out(failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cursor goes back while the read is on its way, whether that succeeds or not."""

@@ -86,6 +86,38 @@ def test_an_empty_answer(tmp_path: Path) -> None:
     assert call(tmp_path, Peer(b"HTTP/1.1 204 No Content\r\n\r\n"), None, {}).json() is None
 
 
+def test_a_request_ends_with_its_caller(tmp_path: Path) -> None:
+    """Otherwise its failure would be reported as that of a task that has no owner."""
+
+    class Connecting:
+        def __init__(self) -> None:
+            self.started = asyncio.Event()
+            self.ended = False
+
+        async def connect(self, *_where: object) -> None:
+            self.started.set()
+            try:
+                await asyncio.sleep(60)
+            finally:
+                self.ended = True
+
+    async def scenario() -> None:
+        loop, network = asyncio.get_running_loop(), Connecting()
+
+        async def prove() -> Mapping[str, str]:
+            return {}
+
+        admin = HttpPeerAdmin(real_io(loop, tmp_path).loop, network, None, prove)  # type: ignore[arg-type]
+        asking = asyncio.create_task(admin.call(record("http://127.0.0.1:1"), "GET", "/"))
+        await asyncio.wait_for(network.started.wait(), 30)
+        asking.cancel()
+        await asyncio.wait([asking])
+        await asyncio.sleep(0)
+        assert network.ended
+
+    asyncio.run(scenario())
+
+
 def test_refusals_and_where_one_is_sent(tmp_path: Path) -> None:
     with pytest.raises(PeerRefused, match="in use") as refused:
         call(tmp_path, Peer(answer(b"412 No", b'{"reason":"in use"}')), None, {})

@@ -87,6 +87,8 @@ class Replicator(BaseReplicator):
         self._stored_at: list[tuple[Position, float]] = []
         """Samples of unconfirmed positions, with the times when each was the last position of the topic."""
         self._read_backoff = Backoff(common.io.randomness, *_READ_AGAIN)
+        self._unreadable = False
+        """Whether the last read failed, so that the hindrance says why."""
         self._blocked_at: Position | None = None
         self._known: Position = topic.managed_ledger.last_confirmed
         """The other cluster may have everything up to here: it was stored before this load, or sent before a
@@ -255,7 +257,12 @@ class Replicator(BaseReplicator):
                 return
             most = 1 if self._dropping else self._settings().queue_size
             room = most - self._in_flight.count
-            if room <= 0 or (self._left is None and not self.cursor.has_more()):
+            if room <= 0:
+                return
+            if self._left is None and not self.cursor.has_more():
+                if self._unreadable:
+                    # An operator has skipped the entries, or they were trimmed.
+                    self._read_succeeded()
                 return
             if self._left is None and self._gathers():
                 return
@@ -271,6 +278,8 @@ class Replicator(BaseReplicator):
                     topic.budget.spend(READ_PRICE)
                     there.start(_READING, self._read)
                     return
+                if self._unreadable:
+                    self._read_succeeded()
                 left = (run, 0, run.count)
             self._send(*left, room)
 
@@ -327,16 +336,21 @@ class Replicator(BaseReplicator):
         try:
             run = await self.cursor.read(max(room, 1), _MOST_READ_BYTES)
         except (LedgerError, ManagedLedgerError) as error:
+            self._unreadable = True
             self._there.hindered(f"the topic cannot be read: {error}")
             await sleep(self._loop, self._read_backoff.next())
             run = None
         else:
-            self._read_backoff.reset()
-            if self.connected:
-                self._there.freed()
+            self._read_succeeded()
         if run is not None:
             run = lasting_run(run)
             self._left = (run, 0, run.count)
+
+    def _read_succeeded(self) -> None:
+        self._unreadable = False
+        self._read_backoff.reset()
+        if self.connected:
+            self._there.freed()
 
     def _send(self, run: EntryRun, first: int, end: int, room: int) -> None:
         """Sends at most ``room`` of the entries ``first`` … ``end - 1`` of a run, and keeps the others for
