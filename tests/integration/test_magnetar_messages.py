@@ -326,7 +326,7 @@ def test_the_last_messages(admin: AdminClient, client: Any, topic: str) -> None:
     assert contents(*tail, "3", "--until", "1d") == []
     missing = magnetar("tail", f"{topic}-not-there", "-n", "1")
     assert (missing.returncode, missing.stdout) == (1, "")
-    assert "404" in missing.stderr
+    assert "TopicNotFound" in missing.stderr
     command = [sys.executable, "-m", "magnetar", "tail", topic, "-n", "2", "-o", "json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
         killer = threading.Timer(WAIT_SECONDS, following.kill)
@@ -384,6 +384,31 @@ def test_commands_of_the_page(server: Server) -> None:
             ["order-7", "source=web", content] for content in ("tea", "coffee")
         ]
     assert "backlog" in top[0]
+
+
+@pytest.mark.parametrize("kind", ["persistent", "non-persistent"])
+def test_reading_does_not_create_a_topic(admin: AdminClient, client: Any, topic: str, kind: str) -> None:
+    missing = f"{kind}://{topic.partition('://')[2]}-mistyped"
+    perf = [sys.executable, "-m", "magnetar.cli.pulsar_perf", "read", missing]
+    pulsar_client = [sys.executable, "-m", "magnetar.cli.pulsar_client", "read", missing, "-n", "1"]
+    for command in (
+        [sys.executable, "-m", "magnetar", "tail", missing],
+        [sys.executable, "-m", "magnetar", "tail", missing, "--no-follow"],
+        perf,
+        pulsar_client,
+    ):
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_SECONDS, check=False)
+        assert (ended.returncode, ended.stdout) == (1, ""), ended
+        assert f"TopicNotFound: Topic {missing} not found; check its name" in ended.stderr
+    namespace = "/".join(missing.partition("://")[2].split("/")[:2])
+    assert missing not in admin.topics(namespace)
+    producer = client.create_producer(missing)
+    producer.send(b"x")
+    ended = magnetar("tail", missing, "--no-follow")
+    if kind == "persistent":
+        assert (ended.returncode, ended.stdout.count("\n")) == (0, 1), ended
+    else:
+        assert "NotAllowedError: A non-persistent topic stores no messages" in ended.stderr
 
 
 @pytest.mark.parametrize("partitions", [0, 2])

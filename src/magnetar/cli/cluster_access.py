@@ -154,3 +154,16 @@ def _files(found: Mapping[str, str]) -> TlsFiles:
         trust_store=found.get("tlsTrustStorePath", ""),
         trust_store_password=found.get("tlsTrustStorePassword", ""),
     )
+
+
+def error_text(error: Exception) -> str:
+    """Returns the text that a command prints for an error: the client's own ones with their names, and a
+    missing topic with what to do."""
+    from magnetar.client.exceptions import PulsarException, TopicNotFound
+
+    if not isinstance(error, PulsarException):
+        return str(error)
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, TopicNotFound):
+        text += "; check its name, or create the topic with pulsar-admin topics create"
+    return text

@@ -73,9 +73,9 @@ class Client:
         """
         return self._run(self._core.schema(topic, version))
 
-    def get_topic_partitions(self, topic: str) -> list[str]:
-        """Returns the names of a topic's partitions; without partitions, its own name."""
-        return self._run(self._core.get_topic_partitions(topic))
+    def get_topic_partitions(self, topic: str, *, create: bool = True) -> list[str]:
+        """As the asyncio interface."""
+        return self._run(self._core.get_topic_partitions(topic, create=create))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         if self._closed:

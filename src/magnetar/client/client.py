@@ -249,14 +249,21 @@ class Client:
         await reader.open()
         return reader
 
-    async def get_topic_partitions(self, topic: str) -> list[str]:
-        """Returns the names of a topic's partitions; without partitions, its own name."""
-        return _parts(self._name_of(topic), await self.partitions(topic))
+    async def get_topic_partitions(self, topic: str, *, create: bool = True) -> list[str]:
+        """Returns the names of a topic's partitions; without partitions, its own name.
 
-    async def partitions(self, topic: str) -> int:
-        """Returns the number of a topic's partitions; 0: it is not partitioned."""
+        :param create: create a missing topic, if the broker permits
+        :raises TopicNotFound: the topic does not exist, and ``create`` is False
+        """
+        return _parts(self._name_of(topic), await self.partitions(topic, create=create))
+
+    async def partitions(self, topic: str, *, create: bool = True) -> int:
+        """Returns the number of a topic's partitions; 0: it is not partitioned.
+
+        :param create: as for :meth:`get_topic_partitions`
+        """
         name = self._name_of(topic)
-        return await self.services.retrying(lambda: self.services.lookup.partitions(name))
+        return await self.services.retrying(lambda: self.services.lookup.partitions(name, makes_topic=create))
 
     async def schema(self, topic: str, version: bytes = b"") -> TopicSchema:
         """Returns a schema of a topic.

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from magnetar.cli.client import producing, receiving
-from magnetar.cli.cluster_access import AccessRefused, cluster_access
+from magnetar.cli.cluster_access import AccessRefused, cluster_access, error_text
 from magnetar.cli.command_lines import Refused
 from magnetar.client import Client, PulsarException
 from magnetar.exit_codes import FAILED, INTERRUPTED, SUCCEEDED
@@ -47,13 +47,9 @@ def perform(parsed: argparse.Namespace) -> int:
     except (AccessRefused, PulsarException, Refused, OSError) as error:
         if isinstance(error, BrokenPipeError):
             raise
-        sys.stderr.write(f"pulsar-client: {_said(error)}\n")
+        sys.stderr.write(f"pulsar-client: {error_text(error)}\n")
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
     sys.stderr.write(f"{done}\n")
     return SUCCEEDED
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if isinstance(error, PulsarException) else str(error)

@@ -73,7 +73,7 @@ def read(client: Client, parsed: argparse.Namespace, options: dict[str, Any]) ->
 
     :raises Refused: the topic has several partitions
     """
-    if len(client.get_topic_partitions(parsed.topic)) > 1:
+    if len(client.get_topic_partitions(parsed.topic, create=False)) > 1:
         raise Refused("read: the topic is partitioned; name one of its partitions")
     reader = client.create_reader(
         parsed.topic,

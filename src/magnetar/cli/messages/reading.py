@@ -144,7 +144,7 @@ def _tail(ends: Ends, parsed: argparse.Namespace) -> None:
     start = parsed.start or Start(end="latest" if follow else "earliest")
     wanted = MessageFilter(parsed.key, parsed.properties, start.time_ms or 0, parsed.until)
     write = ends.printer(parsed)
-    partitions = ends.client.get_topic_partitions(parsed.topic)
+    partitions = ends.client.get_topic_partitions(parsed.topic, create=False)
     if start.position is not None and len(partitions) > 1:
         raise Refused("LEDGER:ENTRY refers to one partition; name that partition")
     if parsed.last is not None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from magnetar.admin_client import AdminClient, AdminError
-from magnetar.cli.cluster_access import AccessRefused, cluster_access
+from magnetar.cli.cluster_access import AccessRefused, cluster_access, error_text
 from magnetar.cli.command_lines import Refused, access_values
 from magnetar.cli.messages.lines import Print, SchemaDecoders, printer, warn
 from magnetar.cli.streams import discard_output
@@ -41,8 +41,7 @@ def run(parsed: argparse.Namespace, work: Callable[[Ends, argparse.Namespace], N
     except BrokenPipeError:
         discard_output()
     except (AccessRefused, AdminError, PulsarException, InvalidName, Refused, OSError) as error:
-        named = f"{type(error).__name__}: " if isinstance(error, PulsarException) else ""
-        warn(f"{parsed.command} {parsed.topic}: {named}{error}")
+        warn(f"{parsed.command} {parsed.topic}: {error_text(error)}")
         return FAILED
     except KeyboardInterrupt:
         return SUCCEEDED

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from magnetar.admin_client import AdminClient, AdminError, Conflict, NotFound
-from magnetar.cli.cluster_access import AccessRefused
+from magnetar.cli.cluster_access import AccessRefused, error_text
 from magnetar.cli.perf.load import Load
 from magnetar.cli.perf.pacing import SharedClock
 from magnetar.cli.perf.report import Live, added_up, figures, findings, tell, write_histograms
@@ -51,7 +51,8 @@ def perform(parsed: argparse.Namespace, given: Sequence[str]) -> int:
         else:
             found = run_until_done(_COMMANDS[parsed.command](parsed, Share.parse(parsed.share)))
     except (AccessRefused, PulsarException, AdminError, OSError) as error:
-        sys.stderr.write(f"pulsar-perf: {type(error).__name__}: {error}\n")
+        named = "" if isinstance(error, PulsarException) else f"{type(error).__name__}: "
+        sys.stderr.write(f"pulsar-perf: {named}{error_text(error)}\n")
         return FAILED
     if parsed.share is not None:
         sys.stdout.write(json.dumps(found) + "\n")
@@ -187,11 +188,18 @@ def _start_id(text: str) -> MessageId:
 
 
 async def _read(parsed: argparse.Namespace, share: Share) -> Found:
+    if parsed.raw and parsed.rate:
+        raise InvalidConfiguration("--raw does not support -r when it receives")
+    start = _start_id(parsed.start_message_id)
     client, shared = new_client(parsed), new_shared()
     try:
-        names = [name for topic in topic_names(parsed) for name in await client.get_topic_partitions(topic)]
+        names = [
+            name
+            for topic in topic_names(parsed)
+            for name in await client.get_topic_partitions(topic, create=False)
+        ]
         mine = names[share.index :: share.of] or names
-        receivers = readers(parsed, client, shared, mine, _start_id(parsed.start_message_id))
+        receivers = readers(parsed, client, shared, mine, start)
         live, seconds = _live(parsed, share)
         wanted = plan(parsed, share, rate=0, messages=parsed.num_messages)
         load = Load(wanted, shared, [], receivers, 0, live, seconds)

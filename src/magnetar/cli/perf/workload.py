@@ -255,8 +255,6 @@ def consumers(
 def readers(
     parsed: argparse.Namespace, client: Client, shared: Shared, topics: Sequence[str], start: MessageId
 ) -> list[Receiver]:
-    if parsed.raw and parsed.rate:
-        raise InvalidConfiguration("--raw does not support -r when it receives")
     settings = ReceiveSettings(
         subscription="pulsar-perf-reader",
         consumer_type=ConsumerType.Exclusive,
