@@ -44,3 +44,11 @@ def description() -> str:
     """Returns one line, like ``magnetar 0.1.0 (commit 0123456789ab, compiled)``."""
     found = commit()
     return f"magnetar {__version__} ({f'commit {found}' if found else 'commit unknown'}, {form()})"
+
+
+def install_extra(extra: str) -> str:
+    """Returns how to install an optional part of this package, which is on no package index."""
+    return (
+        f"install the extra {extra}: pip install '.[{extra}]' in a clone, or 'FILE.whl[{extra}]' "
+        "(docs/install.md)"
+    )

@@ -53,6 +53,7 @@ _PIPELINE = {
     FAILED: "failure, or standard output was closed",
     MISUSED: "the command line or the configuration is invalid",
     DIFFERENT: "mirror-verify found differences",
+    INTERRUPTED: "an interrupt; the next run continues",
 }
 
 EXIT_CODES: Mapping[str, Mapping[int, str]] = {

@@ -256,7 +256,7 @@ def test_a_broker_without_the_extra_says_what_is_missing(
     (tmp_path / "opentelemetry.py").write_text("raise ImportError('not here')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("OTEL_SDK_DISABLED", "false")
-    assert "requires the extra otlp (pip install 'magnetar[otlp]')" in refusal(tmp_path / "data")
+    assert "install the extra otlp: pip install '.[otlp]' in a clone" in refusal(tmp_path / "data")
 
 
 def refusal(folder: Path) -> str:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -244,8 +248,9 @@ def test_mirror_verify_finds_one_message_more_and_one_that_differs(
     assert code == 3
     assert report["outcome"] == "differences"
     assert (report["figures"]["missing right"], report["figures"]["too many right"]) == (1, 2)
-    wanted = {"title": "Differences", "columns": ["message", "left", "right"]}
-    rows = [["k 7", 1, 2], ["k a", 1, 0], ["other a", 0, 1]]
+    columns = ["key", "event time", "properties", "content", "left", "right"]
+    wanted = {"title": "Differences", "columns": columns}
+    rows = [["k", "-", "-", "7", 1, 2], ["k", "-", "-", "a", 1, 0], ["other", "-", "-", "a", 0, 1]]
     assert report["tables"][0] == wanted | {"rows": rows}
     found = [(row[0], row[1], row[2], row[4]) for row in report["tables"][1]["rows"]]
     assert found == [("missing", "right", topic, 1), ("missing", "left", copy, 2)]
@@ -350,6 +355,74 @@ def test_windows_are_what_duckdb_computes_and_late_messages_are_counted(
     assert (code, report["figures"]["late groups left out"]) == (0, 1)
     code, report = run("window-aggregate", **(settings | {"window": "soon"}))
     assert (code, "cannot aggregate" in report["error"]) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("where", "reason"),
+    [("caus = 5", "[UNRESOLVED_COLUMN.WITH_SUGGESTION]"), ("cause ==", "[PARSE_SYNTAX_ERROR]")],
+)
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_wrong_expression_is_reported_in_one_line(
+    run: Run,
+    cluster: Cluster,
+    topic: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    where: str,
+    reason: str,
+    dry_run: bool,
+) -> None:
+    keep(cluster, topic)
+    work = str(tmp_path / "work")
+    code, report = run("dlq-redrive", dry_run, topic=topic, work=work, where=where)
+    assert code == 1
+    told = capfd.readouterr().err
+    [line] = [line for line in told.splitlines() if line.startswith("magnetar: ")]
+    assert line.startswith(f"magnetar: dlq-redrive: where = {where!r}: {reason}")
+    assert "+- Project" not in told
+    assert bool(report) != dry_run
+
+
+def test_the_report_of_a_failure_has_the_details(
+    run: Run, cluster: Cluster, topic: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    keep(cluster, topic)
+    cluster.client.create_producer(topic).send(b"x")
+    lake = tmp_path / "lake"
+    settings = {"topic": topic, "path": str(lake), "options": {"value.format": "nothing"}}
+    code, report = run("archive", **settings)
+    assert code == 1
+    [line] = [line for line in capfd.readouterr().err.splitlines() if line.startswith("magnetar: ")]
+    assert line == f"magnetar: archive: {report['error']}"
+    assert "value.format" in report["error"]
+    assert "Traceback (most recent call last)" in report["details"]
+    assert "Traceback" not in report["error"]
+
+
+def test_an_interrupt_ends_a_pipeline_without_stack_traces(
+    cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    """While Spark starts and while a query runs; the next run continues."""
+    keep(cluster, topic)
+    producer = cluster.client.create_producer(topic)
+    producer.send(b"x")
+    config = tmp_path / "archive.json"
+    addresses = {"service_url": cluster.url, "admin_url": cluster.http_url}
+    own = {"topic": topic, "path": str(tmp_path / "lake")}
+    config.write_text(json.dumps({"cluster": addresses, "spark": {"master": "local[1]"}, "archive": own}))
+    command = [sys.executable, "-m", "magnetar", "pipeline", "archive", "--config", str(config)]
+    for step in ("starting Spark", "archiving"):
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+            assert process.stderr is not None
+            told = ""
+            while f"archive: {step}\n" not in told:
+                told += process.stderr.readline()
+            # As a terminal does: to the JVM as well.
+            os.killpg(process.pid, signal.SIGINT)
+            told += process.stderr.read()
+        assert process.returncode == 130, told
+        assert told.endswith("archive: interrupted; the next run continues\n")
+        assert "Traceback" not in told
 
 
 def test_capacity_is_what_the_topics_hold_and_grows_as_they_do(

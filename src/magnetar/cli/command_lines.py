@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
 
 from magnetar.exit_codes import FAILED
 
@@ -13,6 +14,42 @@ SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 """Units of bytes."""
 _MOST = 1e12
 _QUANTITY = re.compile(r"([+-]?\d+)([A-Za-z]?)")
+
+
+_CHOICE = re.compile(r"invalid choice: '(.*?)' \(choose from (.*)\)$")
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser that suggests corrections for unknown options and commands."""
+
+    def parse_known_args(self, *arguments: object, **options: object) -> tuple[Any, list[str]]:
+        """Refuses unknown arguments here, with the usage of the command that was given."""
+        parsed, unknown = super().parse_known_args(*arguments, **options)
+        if unknown:
+            known = (option for option in self._option_string_actions if option.startswith("--"))
+            first = unknown[0].partition("=")[0]
+            said = "unknown option" if first.startswith("-") else "unexpected argument"
+            self.error(f"{said} {first}{advice(first, known) if first.startswith('-') else ''}")
+        return parsed, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """See :class:`argparse.ArgumentParser`."""
+        found = _CHOICE.search(message)
+        if found is not None:
+            choices = [each.strip("'") for each in found[2].split(", ")]
+            close = advice(found[1], choices)
+            end = close or f"; use one of {', '.join(choices)}"
+            message = f"{message[: found.start()]}unknown value '{found[1]}'{end}"
+        super().error(message)
+
+
+def advice(wanted: str, known: Iterable[str]) -> str:
+    """Returns similar names, as the end of a sentence; empty: there are none."""
+    # Imported only for mistyped names.
+    from difflib import get_close_matches
+
+    close = get_close_matches(wanted, list(known), 3)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
 def count(text: str) -> int:

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from magnetar.cli.command_lines import CommandParser
 from magnetar.cli.serving import SERVERS, add_servers
 from magnetar.cli.streams import on_standard_streams
 from magnetar.exit_codes import MISUSED
@@ -49,7 +50,7 @@ class _Version(argparse.Action):
 
 def _parser(*, servers_alone: bool = False) -> argparse.ArgumentParser:
     """:param servers_alone: only the commands that start servers"""
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = CommandParser(
         prog="magnetar", description="A messaging system that speaks Apache Pulsar's protocols."
     )
     parser.add_argument(

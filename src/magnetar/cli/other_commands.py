@@ -14,7 +14,7 @@ from magnetar.cli.cluster_ledgers import (
     run_export_ledgers,
     run_orphaned_ledgers,
 )
-from magnetar.cli.command_lines import add_access_flags
+from magnetar.cli.command_lines import add_access_flags, advice
 from magnetar.cli.compact_topic import add_compact_topic, run_compact_topic
 from magnetar.cli.completion import add_completion
 from magnetar.cli.explain import add_explain, add_explain_placement, run_explain, run_explain_placement
@@ -57,9 +57,14 @@ def _add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     pipeline = commands.add_parser(
         "pipeline",
         help="run a pipeline on Spark",
-        description="Runs a pipeline on Spark (docs/pipelines.md); needs magnetar[spark].",
+        description="Runs a pipeline on Spark (docs/pipelines.md); needs the extra spark (docs/install.md).",
     )
-    pipeline.add_argument("name", metavar="NAME", help="name of the pipeline; 'list' prints all of them")
+    pipeline.add_argument(
+        "name",
+        metavar="NAME",
+        help="name of the pipeline; 'list' prints all of them, and 'init PIPELINE' prints a configuration",
+    )
+    pipeline.add_argument("of", metavar="PIPELINE", nargs="?", help="after init: name of the pipeline")
     pipeline.add_argument(
         "--config", type=Path, metavar="FILE", help="configuration of the pipeline, TOML or JSON"
     )
@@ -101,18 +106,34 @@ def _pipeline(parsed: argparse.Namespace) -> int:
         for name, each in PIPELINES.items():
             sys.stdout.write(f"{name:18}{each.summary}\n")
         return SUCCEEDED
-    if parsed.name not in PIPELINES:
-        sys.stderr.write(f"magnetar: unknown pipeline {parsed.name!r}; use one of {', '.join(PIPELINES)}\n")
-        return MISUSED
-    if parsed.config is None:
-        sys.stderr.write("magnetar: no configuration given; use --config FILE\n")
-        return MISUSED
+    init = parsed.name == "init"
+    name = parsed.of if init else parsed.name
+    if name not in PIPELINES:
+        said = "no pipeline given" if name is None else f"unknown pipeline {name!r}{advice(name, PIPELINES)}"
+        return _misused(f"{said.rstrip('?')}; use one of {', '.join(PIPELINES)}")
+    if not init and parsed.of is not None:
+        return _misused(f"unexpected argument {parsed.of!r}")
+    if not init and parsed.config is None:
+        return _misused(
+            "no configuration given; use --config FILE "
+            f"(`magnetar pipeline init {name} > {name}.toml` writes one)"
+        )
     try:
-        from magnetar.spark.pipelines.run import run_pipeline
+        from magnetar.spark.pipelines.run import init_pipeline, run_pipeline
     except ModuleNotFoundError as error:
-        sys.stderr.write(f"magnetar: pipelines need Spark ({error}): pip install 'magnetar[spark]'\n")
+        from magnetar.build_info import install_extra
+
+        sys.stderr.write(f"magnetar: pipelines need Spark ({error}): {install_extra('spark')}\n")
         return FAILED
-    return run_pipeline(parsed.name, parsed.config, dry_run=parsed.dry_run, quiet=parsed.quiet)
+    if init:
+        sys.stdout.write(init_pipeline(name))
+        return SUCCEEDED
+    return run_pipeline(name, parsed.config, dry_run=parsed.dry_run, quiet=parsed.quiet)
+
+
+def _misused(problem: str) -> int:
+    sys.stderr.write(f"magnetar: {problem}\n")
+    return MISUSED
 
 
 def _report(parsed: argparse.Namespace) -> int:

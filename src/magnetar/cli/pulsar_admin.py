@@ -12,7 +12,6 @@ from magnetar.cli.admin.arguments import (
     AdminCommand,
     Root,
     UsageError,
-    advice,
     commands,
     leading_options,
     trailing_options,
@@ -20,6 +19,7 @@ from magnetar.cli.admin.arguments import (
 from magnetar.cli.admin.call import SILENT, Action, Call
 from magnetar.cli.admin.rendering import render
 from magnetar.cli.cluster_access import AccessRefused, cluster_access
+from magnetar.cli.command_lines import advice
 from magnetar.cli.streams import bold, on_standard_streams, red
 from magnetar.exit_codes import FAILED, SUCCEEDED
 from magnetar.naming.name_rules import InvalidName

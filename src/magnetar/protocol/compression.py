@@ -100,9 +100,11 @@ def _functions(codec: int) -> _Functions:
         try:
             loaded = _loaded[codec] = load()
         except ImportError as error:
+            from magnetar.build_info import install_extra
+
             name = CompressionType.Name(CompressionType.ValueType(codec))
             raise CompressionError(
-                f"{name} needs the package {error.name!r} (magnetar[compression])"
+                f"{name} needs the package {error.name!r} ({install_extra('compression')})"
             ) from error
     return loaded
 

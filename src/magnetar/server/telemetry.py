@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from magnetar import __version__
 from magnetar.broker.stats.figures import MetricsSnapshot
+from magnetar.build_info import install_extra
 from magnetar.config.reading import SettingsContradict
 from magnetar.io.interfaces import Io
 from magnetar.io.tls import ClientContext, TlsRefused
@@ -34,7 +35,7 @@ def wanted_telemetry(environment: Mapping[str, str]) -> TelemetrySettings | None
         from magnetar.telemetry import encoding
     except ImportError as error:
         raise SettingsContradict(
-            f"OTEL_SDK_DISABLED=false requires the extra otlp (pip install 'magnetar[otlp]'): {error}"
+            f"OTEL_SDK_DISABLED=false requires OpenTelemetry ({error}): {install_extra('otlp')}"
         ) from error
     try:
         ClientContext(settings.tls)()

@@ -1,4 +1,4 @@
-"""Topics as DataFrames: a data source for PySpark (``pip install magnetar[spark]``).
+"""Topics as DataFrames: a data source for PySpark (the extra ``spark``).
 
 ``register(spark)``, then ``spark.read.format("pulsar")``, ``readStream``, ``write`` and ``writeStream``.
 """

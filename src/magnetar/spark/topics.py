@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from magnetar.admin_client import AdminClient, Conflict, NotFound
+from magnetar.client.exceptions import TopicNotFound
 from magnetar.naming.topic_name import TopicName
 from magnetar.spark.connection import Connection
 from magnetar.spark.errors import InvalidPlace, SparkSourceError
@@ -44,7 +45,15 @@ def topics_of(connection: Connection) -> list[str]:
         names = options.topics
     else:
         names = tuple(_matching(connection, options.topics_pattern))
-    return sorted(part for name in names for part in connection.client.get_topic_partitions(name))
+    return sorted(part for name in names for part in _parts(connection, name))
+
+
+def _parts(connection: Connection, name: str) -> list[str]:
+    try:
+        return connection.client.get_topic_partitions(name, create=False)
+    except TopicNotFound:
+        # Reading its ledgers reports this, or waits for the topic, as the options say.
+        return [str(TopicName.parse(name))]
 
 
 def _matching(connection: Connection, pattern: str) -> list[str]:

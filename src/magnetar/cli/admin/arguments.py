@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from magnetar.cli.admin.rendering import FORMS, TEXT
-from magnetar.cli.command_lines import SIZES, quantity
+from magnetar.cli.command_lines import SIZES, advice, quantity
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "y": 31_536_000}
 _TRUE = ("true",)
@@ -112,15 +112,6 @@ class Option:
         if self.type.startswith("duration>ms"):
             return int(self.default)
         return self.parse(self.default)
-
-
-def advice(wanted: str, known: Iterable[str]) -> str:
-    """Returns similar names, as the end of a sentence; empty: there are none."""
-    # Imported only for mistyped names.
-    from difflib import get_close_matches
-
-    close = get_close_matches(wanted, list(known), 3)
-    return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
 def _pair(option: str, text: str) -> tuple[str, str]:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from magnetar.admin_client.client import topic_path
-from magnetar.cli.admin.arguments import UsageError, advice
+from magnetar.cli.admin.arguments import UsageError
 from magnetar.cli.admin.call import Action, Call, piece, properties_of
 from magnetar.cli.admin.rendering import objects, rows
+from magnetar.cli.command_lines import advice
 
 _CLUSTER_FIELDS = {
     "url": "serviceUrl",

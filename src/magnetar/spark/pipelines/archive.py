@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from magnetar.spark.pipelines.configuration import PipelineError
+from magnetar.spark.pipelines.configuration import PipelineError, init_value
 from magnetar.spark.pipelines.lake import Lake, LakeFile
 from magnetar.spark.pipelines.report import Plot, Report, Series, Table
 from magnetar.spark.pipelines.work import Work, follow
@@ -22,14 +22,16 @@ _MOST_BARS = 60
 
 @dataclass(frozen=True)
 class ArchiveConfig:
-    topic: str
-    path: Path
+    topic: str = field(metadata=init_value("persistent://public/default/orders"))
+    """The topic; with partitions, all of them."""
+    path: Path = field(metadata=init_value("archive"))
     """The folder of the archive."""
     partition_by: Literal["date", "hour"] = "date"
     """``hour``: by date and hour."""
     time: Literal["publish", "event"] = "publish"
     """The time for partitions."""
     max_rows_per_batch: int = 1_000_000
+    """The most messages that are written and committed together."""
     file_mb: int = 128
     """Smaller files of a partition are merged up to this size; 0: never."""
     options: dict[str, str] = field(default_factory=dict)
@@ -41,6 +43,12 @@ class ArchiveConfig:
 
 
 CONFIG = ArchiveConfig
+NEEDS_SPARK = True
+
+
+def check(work: Work) -> None:
+    """See :class:`magnetar.spark.pipelines.work.Pipeline`."""
+    work.check_cluster(work.config.topic)
 
 
 def dry_run(work: Work) -> Sequence[str]:

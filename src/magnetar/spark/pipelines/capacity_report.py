@@ -7,44 +7,63 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
-from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from magnetar.admin_client import AdminClient, NotFound
 from magnetar.naming.topic_name import TopicName
 from magnetar.spark.durable import sync
+from magnetar.spark.pipelines.configuration import init_value
 from magnetar.spark.pipelines.report import Plot, Series, Table
 from magnetar.spark.pipelines.work import Work
 
 _DAY = 86_400.0
 _MOST_TENANTS = 8
 _MOST_TOPICS = 50
-_TOPICS = StructType(
-    [
-        StructField("tenant", StringType()),
-        StructField("namespace", StringType()),
-        StructField("topic", StringType()),
-        StructField("storage", LongType()),
-        StructField("backlog", LongType()),
-        StructField("backlog_entries", LongType()),
-        StructField("messages_in", LongType()),
-    ]
-)
-_SAMPLE = StructType(
-    [StructField("tenant", StringType()), StructField("time", LongType()), StructField("storage", LongType())]
-)
+
+
+@dataclass(frozen=True)
+class TopicFigures:
+    """The figures of one topic or partition."""
+
+    tenant: str
+    name: str
+    storage: int
+    """Bytes, as the backlog."""
+    backlog: int
+    waiting: int
+    """Backlog in entries, of all subscriptions: a batch counts once."""
+    messages_in: int
+
+
+@dataclass
+class TenantFigures:
+    """The figures of one tenant."""
+
+    tenant: str
+    topics: int = 0
+    storage: int = 0
+    backlog: int = 0
+    waiting: int = 0
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The growth of one tenant's storage."""
+
+    slope: float | None
+    """Bytes per second; None: there is only one sample."""
+    samples: Sequence[tuple[float, float]]
+    """Times and bytes."""
 
 
 @dataclass(frozen=True)
 class CapacityReportConfig:
-    history: Path
+    history: Path = field(metadata=init_value("capacity.jsonl"))
     """A file with a JSON line for each sample and tenant."""
     capacity_gb: float = 0.0
     """Storage limit of a tenant; 0: no forecast."""
@@ -60,6 +79,11 @@ class CapacityReportConfig:
 
 
 CONFIG = CapacityReportConfig
+NEEDS_SPARK = False
+
+
+def check(work: Work) -> None:
+    """Does nothing: the statistics come from the admin interface, whose errors say everything."""
 
 
 def dry_run(work: Work) -> Sequence[str]:
@@ -71,30 +95,28 @@ def dry_run(work: Work) -> Sequence[str]:
 def run(work: Work) -> None:
     config: CapacityReportConfig = work.config
     work.progress.step("asking for statistics")
-    lines = [
-        line
+    topics = [
+        topic
         for tenant in _tenants(work.admin, config)
         for namespace in work.admin.namespaces(tenant)
-        for line in _topics(work, tenant, namespace)
+        for topic in _topics(work, tenant, namespace)
     ]
-    topics = work.spark.createDataFrame(lines, _TOPICS)
-    totals = [tuple(row) for row in _by_tenant(topics).collect()]
+    work.progress.done(len(topics), "topics")
+    totals = _by_tenant(topics)
     now = int(time.time())
-    _remember(config.history, [(row[0], now, row[2]) for row in totals])
-    growth = _growth(
-        work.spark.read.schema(_SAMPLE).option("mode", "DROPMALFORMED").json(str(config.history)), now, config
-    )
-    largest = topics.orderBy(f.desc("storage"), "topic").limit(_MOST_TOPICS).collect()
-    _tell(work, totals, growth)
-    names = [name.replace("_", " ") for name in _TOPICS.names[2:]]
-    work.report.tables.append(Table("Largest topics", names, [tuple(row)[2:] for row in largest]))
+    _remember(config.history, totals, now)
+    _tell(work, totals, _growth(config.history, now, config))
+    largest = sorted(topics, key=lambda each: (-each.storage, each.name))[:_MOST_TOPICS]
+    names = ("topic", "storage", "backlog", "backlog entries", "messages in")
+    rows = [(each.name, each.storage, each.backlog, each.waiting, each.messages_in) for each in largest]
+    work.report.tables.append(Table("Largest topics", names, rows))
 
 
 def _tenants(admin: AdminClient, config: CapacityReportConfig) -> list[str]:
     return list(config.tenants) or sorted(admin.tenants())
 
 
-def _topics(work: Work, tenant: str, namespace: str) -> list[tuple[Any, ...]]:
+def _topics(work: Work, tenant: str, namespace: str) -> list[TopicFigures]:
     found = []
     for topic in work.admin.topics(namespace):
         try:
@@ -102,32 +124,30 @@ def _topics(work: Work, tenant: str, namespace: str) -> list[tuple[Any, ...]]:
         except NotFound:
             # The topic was deleted after listing.
             continue
-        # Despite its name, this counts entries: a batch counts once.
+        # Despite its name, this counts entries.
         waiting = sum(int(each["msgBacklog"]) for each in stats["subscriptions"].values())
         whole = str(TopicName.parse(topic))
         figures = (int(stats["storageSize"]), int(stats["backlogSize"]), waiting, int(stats["msgInCounter"]))
-        found.append((tenant, namespace, whole, *figures))
+        found.append(TopicFigures(tenant, whole, *figures))
         work.progress.update(len(found), unit="topics")
     return found
 
 
-def _by_tenant(topics: DataFrame) -> DataFrame:
-    """Returns tenant, topics, storage, and backlog in bytes and entries; largest first."""
-    return (
-        topics.groupBy("tenant")
-        .agg(
-            f.count("*").alias("topics"),
-            f.sum("storage").alias("storage"),
-            f.sum("backlog").alias("backlog"),
-            f.sum("backlog_entries").alias("backlog_entries"),
-        )
-        .orderBy(f.desc("storage"), "tenant")
-    )
+def _by_tenant(topics: Sequence[TopicFigures]) -> list[TenantFigures]:
+    """Returns the figures of tenants with topics, the largest first."""
+    totals: dict[str, TenantFigures] = {}
+    for each in topics:
+        total = totals.setdefault(each.tenant, TenantFigures(each.tenant))
+        total.topics += 1
+        total.storage += each.storage
+        total.backlog += each.backlog
+        total.waiting += each.waiting
+    return sorted(totals.values(), key=lambda total: (-total.storage, total.tenant))
 
 
-def _remember(history: Path, samples: Sequence[tuple[str, int, int]]) -> None:
+def _remember(history: Path, totals: Sequence[TenantFigures], now: int) -> None:
     history.parent.mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps(dict(zip(_SAMPLE.names, each, strict=True))) for each in samples]
+    lines = [json.dumps({"tenant": each.tenant, "time": now, "storage": each.storage}) for each in totals]
     text = "".join(f"{line}\n" for line in lines)
     with history.open("a+b") as file:
         if file.tell():
@@ -139,29 +159,43 @@ def _remember(history: Path, samples: Sequence[tuple[str, int, int]]) -> None:
     sync(history)
 
 
-def _growth(
-    samples: DataFrame, now: int, config: CapacityReportConfig
-) -> dict[str, tuple[float | None, list[tuple[float, float]]]]:
-    """Returns each tenant's growth in bytes per second (None: only one sample) and its samples."""
+def _growth(history: Path, now: int, config: CapacityReportConfig) -> dict[str, Growth]:
+    """Returns the growth of each tenant with samples."""
     since = now - config.growth_days * _DAY
-    kept = samples.where(f.col("time") >= since)
-    rows = kept.groupBy("tenant").agg(
-        f.regr_slope(f.col("storage").cast("double"), f.col("time").cast("double")),
-        f.array_sort(f.collect_list(f.struct("time", "storage"))),
-    )
-    return {row[0]: (row[1], [(float(each[0]), float(each[1])) for each in row[2]]) for row in rows.collect()}
+    samples: dict[str, list[tuple[float, float]]] = {}
+    for line in history.read_text("utf-8").splitlines():
+        sample = _sample(line)
+        if sample is not None and sample[1] >= since:
+            samples.setdefault(sample[0], []).append(sample[1:])
+    return {tenant: Growth(_slope(sorted(each)), sorted(each)) for tenant, each in samples.items()}
+
+
+def _sample(line: str) -> tuple[str, float, float] | None:
+    """Returns tenant, time and bytes; None: the line is incomplete, because a run was killed."""
+    try:
+        given = json.loads(line)
+        return str(given["tenant"]), float(given["time"]), float(given["storage"])
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _slope(samples: Sequence[tuple[float, float]]) -> float | None:
+    """Returns the slope of the line of least squares; None: all samples have the same time."""
+    times, sizes = zip(*samples, strict=True)
+    return statistics.linear_regression(times, sizes).slope if len(set(times)) > 1 else None
 
 
 def _tell(
     work: Work,
-    totals: Sequence[tuple[Any, ...]],
-    growth: dict[str, tuple[float | None, list[tuple[float, float]]]],
+    totals: Sequence[TenantFigures],
+    growth: Mapping[str, Growth],
 ) -> None:
     config: CapacityReportConfig = work.config
     limit = config.capacity_gb * 1e9
     rows, series = [], []
-    for number, (tenant, topics, storage, backlog, waiting) in enumerate(totals):
-        slope, samples = growth[tenant]
+    for number, total in enumerate(totals):
+        tenant, storage = total.tenant, total.storage
+        slope, samples = growth[tenant].slope, growth[tenant].samples
         full: Any = ""
         if limit and storage >= limit:
             full = "reached"
@@ -170,7 +204,7 @@ def _tell(
         elif limit and slope is not None:
             full = "never"
         a_day = "one sample" if slope is None else round(slope * _DAY)
-        rows.append((tenant, topics, storage, backlog, waiting, a_day, full))
+        rows.append((tenant, total.topics, storage, total.backlog, total.waiting, a_day, full))
         if number >= _MOST_TENANTS // 2:
             continue
         series.append(Series(tenant, samples))

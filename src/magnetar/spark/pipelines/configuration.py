@@ -8,13 +8,17 @@ A section's fields may be texts, numbers, truths, paths, choices (``Literal``), 
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from itertools import pairwise
 from pathlib import Path
+from textwrap import dedent
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 __all__ = [
     "Cluster",
@@ -22,9 +26,23 @@ __all__ = [
     "Document",
     "PipelineError",
     "SparkSection",
+    "init_value",
     "load_document",
+    "template",
 ]
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 T = TypeVar("T")
+_EXAMPLE = "example"
+
+
+def init_value(text: str) -> Mapping[str, str]:
+    """Returns the metadata of a field without a default.
+
+    :param text: its value in the file that ``magnetar pipeline init`` prints
+    """
+    return {_EXAMPLE: text}
 
 
 @dataclass(frozen=True)
@@ -32,9 +50,13 @@ class Cluster:
     """The cluster with the messages."""
 
     service_url: str = "pulsar://localhost:6650"
+    """pulsar:// or pulsar+ssl://."""
     admin_url: str = "http://localhost:8080"
+    """http:// or https://."""
     auth_plugin: str = ""
+    """Java's class name of an authentication plugin, or its short form such as token; empty: none."""
     auth_params: str = field(default="", repr=False)
+    """Its parameters, such as file:///path/to/token. No report contains them."""
     tls_trust_certs: str = ""
     """PEM, a path that all of Spark's processes can read; empty: issuers that the system trusts."""
     tls_hostname_verification: bool = True
@@ -59,6 +81,8 @@ class SparkSection:
     """``local[N]``, ``spark://host:port``, or ``sc://host:port`` for Spark Connect."""
     conf: dict[str, str] = field(default_factory=dict)
     """Spark settings by name."""
+    log_level: Literal["OFF", "ERROR", "WARN", "INFO", "DEBUG"] = "OFF"
+    """What Spark's driver logs, unless ``conf`` configures that. Reports have the details of errors."""
 
 
 class Document:
@@ -147,6 +171,60 @@ def _plain(hint: type[Any], value: Any) -> Any:
     if type(value) is not hint:
         raise ValueError(f"must be {_NAMES[hint]}, not {value!r}")
     return value
+
+
+def template(name: str, summary: str, sections: Mapping[str, type[DataclassInstance]]) -> str:
+    """Returns a configuration file with all keys; those with a default are commented out.
+
+    :param sections: their types by name
+    """
+    lines = [
+        f"# {name}: {summary}.",
+        f"# Run it with `magnetar pipeline {name} --config FILE`, at first with --dry-run.",
+        "# A key behind # may be left out: this is its default value.",
+    ]
+    for section, kind in sections.items():
+        lines += ["", f"[{section}]"]
+        notes, hints = _notes(kind), get_type_hints(kind)
+        for each in fields(kind):
+            note = notes.get(each.name, "").replace("``", "")
+            if get_origin(hints[each.name]) is Literal:
+                note = f"One of {', '.join(get_args(hints[each.name]))}. {note}".rstrip()
+            lines += [f"# {line}" for line in note.splitlines()]
+            lines.append(_key(each))
+    return "\n".join(lines) + "\n"
+
+
+def _notes(kind: type[DataclassInstance]) -> dict[str, str]:
+    """Returns the docstrings of the fields of a class."""
+    found = {}
+    [declaration] = ast.parse(dedent(inspect.getsource(kind))).body
+    for declared, after in pairwise(ast.iter_child_nodes(declaration)):
+        if (
+            isinstance(declared, ast.AnnAssign)
+            and isinstance(declared.target, ast.Name)
+            and isinstance(after, ast.Expr)
+            and isinstance(after.value, ast.Constant)
+        ):
+            found[declared.target.id] = inspect.cleandoc(str(after.value.value))
+    return found
+
+
+def _key(declared: Field[object]) -> str:
+    given = declared.metadata.get(_EXAMPLE)
+    if given is not None:
+        return f"{declared.name} = {_toml(given)}"
+    default = declared.default if declared.default_factory is MISSING else declared.default_factory()
+    return f"#{declared.name} = {_toml('' if default is None else default)}"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, Mapping):
+        pairs = [f"{json.dumps(name)} = {_toml(each)}" for name, each in value.items()]
+        return f"{{ {', '.join(pairs)} }}" if pairs else "{}"
+    if isinstance(value, Path):
+        return json.dumps(str(value))
+    return json.dumps(value, ensure_ascii=False)
 
 
 def load_document(path: Path) -> Document:

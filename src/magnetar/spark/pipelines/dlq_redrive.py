@@ -9,11 +9,11 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from magnetar.spark.pipelines.configuration import PipelineError
+from magnetar.spark.pipelines.configuration import PipelineError, init_value
 from magnetar.spark.pipelines.dead_letters import CAUSES, SYSTEM_PROPERTIES, with_origin
 from magnetar.spark.pipelines.outbox import Outbox
 from magnetar.spark.pipelines.report import Table
-from magnetar.spark.pipelines.work import Work
+from magnetar.spark.pipelines.work import Work, chosen
 
 _OWN = ("cause", "origin_topic", "subscription", "attempts", "origin_id", "dead_letter_topic", "redriven")
 REDRIVEN = "REDRIVEN_FROM"
@@ -22,9 +22,9 @@ REDRIVEN = "REDRIVEN_FROM"
 
 @dataclass(frozen=True)
 class DlqRedriveConfig:
-    topic: str
+    topic: str = field(metadata=init_value("persistent://public/default/orders-billing-DLQ"))
     """The dead letter topic."""
-    work: Path
+    work: Path = field(metadata=init_value("redrive"))
     """A folder that records what was sent; with another folder messages would be sent again."""
     target: str = ""
     """The target topic; empty: the origin of each dead letter."""
@@ -42,6 +42,12 @@ class DlqRedriveConfig:
 
 
 CONFIG = DlqRedriveConfig
+NEEDS_SPARK = True
+
+
+def check(work: Work) -> None:
+    """See :class:`magnetar.spark.pipelines.work.Pipeline`."""
+    work.check_cluster(work.config.topic)
 
 
 def dry_run(work: Work) -> Sequence[str]:
@@ -99,8 +105,7 @@ def _chosen(work: Work) -> DataFrame:
     config: DlqRedriveConfig = work.config
     letters = with_origin(work.messages(config.topic), config.causes)
     letters = letters.withColumn("redriven", f.concat("__topic", f.lit("|"), f.hex("__messageId")))
-    if config.where:
-        letters = letters.where(config.where)
+    letters = chosen(letters, config.where)
     for box in _boxes(config):
         if box.decided:
             letters = letters.join(box.rows(work.spark).select("redriven"), "redriven", "left_anti")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from magnetar.spark.pipelines.configuration import init_value
 from magnetar.spark.pipelines.dead_letters import CAUSES, with_origin
 from magnetar.spark.pipelines.report import Plot, Series, Table
-from magnetar.spark.pipelines.work import Work
+from magnetar.spark.pipelines.work import Work, chosen
 
 _MOST_ROWS = 200
 _PARTS = 1024
@@ -18,7 +19,7 @@ _PARTS = 1024
 
 @dataclass(frozen=True)
 class DlqReportConfig:
-    topic: str
+    topic: str = field(metadata=init_value("persistent://public/default/orders-billing-DLQ"))
     """The dead letter topic."""
     causes: tuple[str, ...] = CAUSES
     """Properties with the cause; the first present one counts."""
@@ -33,6 +34,12 @@ class DlqReportConfig:
 
 
 CONFIG = DlqReportConfig
+NEEDS_SPARK = True
+
+
+def check(work: Work) -> None:
+    """See :class:`magnetar.spark.pipelines.work.Pipeline`."""
+    work.check_cluster(work.config.topic)
 
 
 def dry_run(work: Work) -> Sequence[str]:
@@ -44,8 +51,7 @@ def run(work: Work) -> None:
     config: DlqReportConfig = work.config
     work.progress.step("counting dead letters")
     letters = with_origin(work.messages(config.topic), config.causes)
-    if config.where:
-        letters = letters.where(config.where)
+    letters = chosen(letters, config.where)
     groups = _groups(letters, config.samples)
     lines = [tuple(row) for row in groups.limit(_MOST_ROWS).collect()]
     columns = ("cause", "origin", "subscription", "messages", "most attempts", "first", "last", "samples")

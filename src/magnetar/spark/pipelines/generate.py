@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from magnetar.spark.pipelines.configuration import init_value
 from magnetar.spark.pipelines.work import Work
 
 REGIONS = ("north", "east", "south", "west")
@@ -20,8 +21,10 @@ FIRST_SECOND = 1_700_000_000
 
 @dataclass(frozen=True)
 class GenerateConfig:
-    topic: str
+    topic: str = field(metadata=init_value("persistent://public/default/orders"))
+    """The topic to publish to."""
     messages: int = 1_000_000
+    """How many to publish."""
     kind: Literal["orders", "dead-letters"] = "orders"
     """Orders: JSON with id, region, amount and a text; dead letters: in the form of official clients."""
     late_every: int = 97
@@ -39,6 +42,12 @@ class GenerateConfig:
 
 
 CONFIG = GenerateConfig
+NEEDS_SPARK = True
+
+
+def check(work: Work) -> None:
+    """See :class:`magnetar.spark.pipelines.work.Pipeline`."""
+    work.check_cluster(work.config.topic, create=True)
 
 
 def dry_run(work: Work) -> Sequence[str]:

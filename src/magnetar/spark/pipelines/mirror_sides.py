@@ -21,9 +21,11 @@ from magnetar.spark.options import QueryOptions
 from magnetar.spark.pipelines.work import Work
 from magnetar.spark.topics import topics_of
 
-__all__ = ["MirrorSide", "is_namespace", "shortest"]
+__all__ = ["SHOWN", "MirrorSide", "is_namespace", "shortest"]
 
 _METADATA = ("__key", "__eventTime")
+SHOWN = ("key", "event time", "properties", "content")
+"""What a report shows of a message."""
 _SHOWN = 120
 _PARTITION = r"-partition-\d+$"
 _REPLICATOR = "pulsar.repl."
@@ -100,7 +102,8 @@ class MirrorSide:
         return re.sub(_PARTITION, "", TopicName.parse(topic).local) if is_namespace(self.name) else ""
 
     def prints(self, ignored: Sequence[str], before_ms: int) -> DataFrame:
-        """Returns messages: pair, print, sample, topic, place, published (ms), producer, to, origin.
+        """Returns messages: pair, print, sample (:data:`SHOWN`), topic, place, published (ms), producer, to,
+        origin.
 
         ``place`` sorts in the order of a topic's messages. The fingerprint does not include what replication
         adds.
@@ -121,14 +124,13 @@ class MirrorSide:
             pair = f.regexp_replace("__topic", r"^persistent://[^/]+/[^/]+/", "")
             pair = f.regexp_replace(pair, _PARTITION, "")
         fields = [name for name in frame.columns if not name.startswith("__")]
-        text = f.concat_ws(
-            " ",
-            f.coalesce(f.col("__key").cast("string"), f.lit("-")),
-            f.coalesce(f.substring(f.col(fields[0]).cast("string"), 1, _SHOWN), f.lit("-")),
+        properties = _properties(ignored)
+        text = f.struct(
+            *(f.coalesce(each, f.lit("-")).alias(name) for name, each in _shown(fields, properties).items())
         )
         return frame.select(
             pair.alias("pair"),
-            f.sha2(_content(fields, ignored), 256).alias("print"),
+            f.sha2(_content(fields, properties), 256).alias("print"),
             text.alias("sample"),
             f.col("__topic").alias("topic"),
             sort_key(f.col("__messageId")).alias("place"),
@@ -139,11 +141,29 @@ class MirrorSide:
         )
 
 
-def _content(fields: Sequence[str], ignored: Sequence[str]) -> Column:
+def _properties(ignored: Sequence[str]) -> Column:
+    """Returns the properties that are compared, sorted by name."""
     left_out = [*ignored, SOURCE_POSITION]
     entries = f.array_sort(f.map_entries(f.coalesce("__messageProperties", f.create_map())))
-    kept = f.filter(entries, lambda each: ~each["key"].isin(left_out))
-    return f.to_json(f.struct(*_METADATA, *fields, kept.alias("properties")), {"ignoreNullFields": "false"})
+    return f.filter(entries, lambda each: ~each["key"].isin(left_out))
+
+
+def _content(fields: Sequence[str], properties: Column) -> Column:
+    compared = f.struct(*_METADATA, *fields, properties.alias("properties"))
+    return f.to_json(compared, {"ignoreNullFields": "false"})
+
+
+def _shown(fields: Sequence[str], properties: Column) -> Mapping[str, Column]:
+    """Returns the columns of a report by which differing messages can be told apart, as texts."""
+    pairs = f.transform(properties, lambda each: f.concat_ws("=", each["key"], each["value"]))
+    contents = f.col(fields[0]).cast("string") if len(fields) == 1 else f.to_json(f.struct(*fields))
+    columns = {
+        "key": f.col("__key").cast("string"),
+        "event time": f.date_format("__eventTime", "yyyy-MM-dd HH:mm:ss.SSS"),
+        "properties": f.nullif(f.array_join(pairs, ", "), f.lit("")),
+        "content": contents,
+    }
+    return {name: f.substring(each, 1, _SHOWN) for name, each in columns.items()}
 
 
 def shortest(*times: Mapping[str, int]) -> dict[str, int]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as f
 
-from magnetar.spark.pipelines.configuration import Cluster
-from magnetar.spark.pipelines.mirror_sides import MirrorSide, is_namespace, shortest
+from magnetar.spark.pipelines.configuration import Cluster, init_value
+from magnetar.spark.pipelines.mirror_sides import SHOWN, MirrorSide, is_namespace, shortest
 from magnetar.spark.pipelines.report import Plot, Series, Table
 from magnetar.spark.pipelines.work import Work
 
@@ -25,9 +25,9 @@ KINDS = (FILTERED, IN_FLIGHT, EXPIRED, MISSING)
 
 @dataclass(frozen=True)
 class MirrorVerifyConfig:
-    left: str
+    left: str = field(metadata=init_value("persistent://public/default/orders"))
     """A topic of the section ``cluster``, or a namespace, ``TENANT/NAMESPACE``."""
-    right: str
+    right: str = field(metadata=init_value("persistent://public/default/orders-copy"))
     """A topic or namespace of the cluster below; by default of the same cluster."""
     right_service_url: str = ""
     right_admin_url: str = ""
@@ -72,6 +72,16 @@ class MirrorVerifyConfig:
 
 
 CONFIG = MirrorVerifyConfig
+NEEDS_SPARK = True
+
+
+def check(work: Work) -> None:
+    """See :class:`magnetar.spark.pipelines.work.Pipeline`."""
+    for side in _sides(work):
+        if is_namespace(side.name):
+            side.work.check_namespace(side.name)
+        else:
+            side.work.check_cluster(side.name)
 
 
 def dry_run(work: Work) -> Sequence[str]:
@@ -113,7 +123,7 @@ def _now_ms() -> int:
 
 def _sides(work: Work) -> tuple[MirrorSide, MirrorSide]:
     config: MirrorVerifyConfig = work.config
-    there = Work(config, config.right_cluster(work.cluster), work.spark, work.progress, work.report)
+    there = replace(work, cluster=config.right_cluster(work.cluster))
     return MirrorSide(work, config.left, config.left_name), MirrorSide(there, config.right, config.right_name)
 
 
@@ -162,8 +172,8 @@ def _show_messages(work: Work, both: DataFrame, kinds: int) -> None:
     config: MirrorVerifyConfig = work.config
     wrong = both.where("left <> right").orderBy("pair", "sample").limit(config.samples).collect()
     named = is_namespace(config.left)
-    columns = (*(("topic",) if named else ()), "message", "left", "right")
-    rows = [(*((row["pair"],) if named else ()), row["sample"], row["left"], row["right"]) for row in wrong]
+    columns = (*(("topic",) if named else ()), *SHOWN, "left", "right")
+    rows = [(*((row["pair"],) if named else ()), *row["sample"], row["left"], row["right"]) for row in wrong]
     work.report.tables.append(Table(_title("Differences", len(rows), kinds), columns, rows))
 
 

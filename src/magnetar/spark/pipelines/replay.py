@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from magnetar.spark.codec.message_order import sort_key
-from magnetar.spark.pipelines.configuration import PipelineError
+from magnetar.spark.pipelines.configuration import PipelineError, init_value
 from magnetar.spark.pipelines.lake import Lake
 from magnetar.spark.pipelines.outbox import Outbox
 from magnetar.spark.pipelines.report import Plot, Series
-from magnetar.spark.pipelines.work import Work
+from magnetar.spark.pipelines.work import Work, chosen
 
 _SECONDS_A_SLICE = 5
 _ROWS_A_SLICE = 200_000
@@ -27,10 +27,11 @@ _PARTITIONS = ("date", "hour")
 
 @dataclass(frozen=True)
 class ReplayConfig:
-    path: Path
+    path: Path = field(metadata=init_value("archive"))
     """An archive, or a folder of Parquet files with a column ``value``, or with a column for each field."""
-    topic: str
-    work: Path
+    topic: str = field(metadata=init_value("persistent://public/default/orders-again"))
+    """The topic to publish to."""
+    work: Path = field(metadata=init_value("replay"))
     """A folder with the progress of this replay; another replay needs another folder."""
     rate: float = 0.0
     """Messages per second, on average over a few seconds; 0: as fast as possible."""
@@ -47,6 +48,12 @@ class ReplayConfig:
 
 
 CONFIG = ReplayConfig
+NEEDS_SPARK = True
+
+
+def check(work: Work) -> None:
+    """See :class:`magnetar.spark.pipelines.work.Pipeline`."""
+    work.check_cluster(work.config.topic, create=True)
 
 
 def dry_run(work: Work) -> Sequence[str]:
@@ -107,8 +114,7 @@ def _chosen(work: Work) -> DataFrame:
         raise PipelineError(f"{config.path}: no such folder")
     for name in _columns_of_folders(config.path):
         frame = frame.drop(name)
-    if config.where:
-        frame = frame.where(config.where)
+    frame = chosen(frame, config.where)
     if config.shift_seconds and "__eventTime" in frame.columns:
         micros = round(config.shift_seconds * 1e6)
         shifted = f.timestamp_micros(f.unix_micros("__eventTime") + f.lit(micros))

@@ -69,6 +69,8 @@ class Report:
     outcome: str = "failed"
     """``finished``, ``differences`` or ``failed``."""
     error: str = ""
+    details: str = ""
+    """The whole text of an error of Spark, with stack traces; empty: the error says everything."""
     figures: dict[str, Any] = field(default_factory=dict)
     """Figures by name."""
     tables: list[Table] = field(default_factory=list)
@@ -95,6 +97,7 @@ class Report:
             "seconds": self._seconds(),
             "outcome": self.outcome,
             "error": self.error,
+            "details": self.details,
             "configuration": _without_secrets(self.configuration),
             "figures": self.figures,
             "tables": [
@@ -114,6 +117,8 @@ class Report:
         pieces = [head]
         if self.error:
             pieces.append(f'<p class="failed">{escape(self.error)}</p>')
+        if self.details:
+            pieces.append(f"<details><summary>Details</summary><pre>{escape(self.details)}</pre></details>")
         if self.figures:
             pieces.append(_table(Table("", ("", ""), list(self.figures.items()))))
         for plot in self.plots:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import shutil
+import signal
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import FrameType
 from typing import cast
 
 from pyspark.sql import SparkSession
 
-from magnetar.exit_codes import DIFFERENT, FAILED, MISUSED, SUCCEEDED
+from magnetar.build_info import install_extra
+from magnetar.exit_codes import DIFFERENT, FAILED, INTERRUPTED, MISUSED, SUCCEEDED
 from magnetar.spark import register
 from magnetar.spark.access import without_secrets
 from magnetar.spark.pipelines.configuration import (
@@ -22,16 +30,24 @@ from magnetar.spark.pipelines.configuration import (
     PipelineError,
     SparkSection,
     load_document,
+    template,
 )
 from magnetar.spark.pipelines.names import PIPELINES
 from magnetar.spark.pipelines.report import Report
-from magnetar.spark.pipelines.work import Pipeline, ProgressBar, Work
+from magnetar.spark.pipelines.work import Pipeline, ProgressBar, Work, error_line
 
 __all__ = [
+    "init_pipeline",
     "run_pipeline",
     "spark_session",
 ]
+log = logging.getLogger(__name__)
 _EXIT_CODES: Mapping[str, int] = {"finished": SUCCEEDED, "failed": FAILED, "differences": DIFFERENT}
+_CONNECT = "sc://"
+"""The start of a master that is a server of Spark Connect."""
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_LOG_SETTING = "-Dlog4j2.configurationFile="
+_LOG_FILE = Path(__file__).with_name("log4j2.properties").resolve().as_uri()
 _LOCAL_DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -43,19 +59,21 @@ _LOCAL_DEFAULTS = {
 
 @dataclass(frozen=True)
 class ReportSection:
-    """The folder of reports."""
+    """Where reports are written."""
 
     path: Path = Path("reports")
+    """A folder, relative to this file."""
 
 
 def run_pipeline(name: str, config: Path, *, dry_run: bool = False, quiet: bool = False) -> int:
     """Runs a pipeline; returns the exit code.
 
     0: success; 1: failed, standard error has the reason; 2: the configuration is not valid; 3:
-    ``mirror-verify`` has found differences. A report is written in all cases except 2.
+    ``mirror-verify`` has found differences; 130: interrupted. A report is written after 0, 1 and 3, unless it
+    was a dry run.
     """
-    pipeline = cast(Pipeline, import_module(f"magnetar.spark.pipelines.{PIPELINES[name].module}"))
-    section = name.replace("-", "_")
+    pipeline = _pipeline(name)
+    section = _section(name)
     try:
         document = load_document(config)
         cluster = document.section("cluster", Cluster)
@@ -75,25 +93,90 @@ def run_pipeline(name: str, config: Path, *, dry_run: bool = False, quiet: bool 
     report = Report(name, without_secrets(given))
     progress = ProgressBar(name, quiet=quiet)
     try:
-        progress.step("starting Spark")
-        with spark_session(name, spark_settings) as spark:
+        with _interrupts_end_quietly() as set_handler, ExitStack() as stack:
+
+            @cache
+            def spark() -> SparkSession:
+                session = spark_session(name, spark_settings)
+                started = progress.during("starting Spark", lambda: stack.enter_context(session))
+                # Spark has installed its own.
+                set_handler()
+                return started
+
             work = Work(own, cluster, spark, progress, report)
+            if not spark_settings.master.startswith(_CONNECT):
+                # A server of Spark Connect may reach a cluster that this process does not.
+                pipeline.check(work)
             if dry_run:
                 for line in pipeline.dry_run(work):
                     sys.stdout.write(f"{line}\n")
                 return SUCCEEDED
+            if pipeline.NEEDS_SPARK:
+                # Columns can only be named while there is a session.
+                spark()
             pipeline.run(work)
         if report.outcome == "failed":
             report.outcome = "finished"
+    except KeyboardInterrupt:
+        progress.finish("interrupted; the next run continues")
+        return INTERRUPTED
     # The report includes any error.
     except Exception as error:  # noqa: BLE001
-        report.error = str(error).partition("JVM stacktrace")[0].strip()
-        if not isinstance(error, PipelineError):
-            report.error = f"{type(error).__name__}: {report.error}"
+        if isinstance(error, PipelineError):
+            report.error = str(error)
+        else:
+            report.error = f"{type(error).__name__}: {error_line(error)}"
+            report.details = "".join(traceback.format_exception(error))
         sys.stderr.write(f"magnetar: {name}: {report.error}\n")
+        if dry_run:
+            return FAILED
     page = report.write(config.resolve().parent / reports.path)
     progress.finish(f"{report.outcome}; the report is {page}")
     return _EXIT_CODES[report.outcome]
+
+
+@contextmanager
+def _interrupts_end_quietly() -> Iterator[Callable[[], None]]:
+    """Lets SIGINT raise KeyboardInterrupt, without the log lines of libraries whose calls it interrupts.
+
+    Yields a function that installs the handler again.
+    """
+
+    def interrupted(_number: int, _frame: FrameType | None) -> None:
+        logging.disable(logging.CRITICAL)
+        raise KeyboardInterrupt
+
+    def install() -> None:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, interrupted)
+
+    before = signal.getsignal(signal.SIGINT)
+    install()
+    try:
+        yield install
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
+        logging.disable(logging.NOTSET)
+
+
+def _pipeline(name: str) -> Pipeline:
+    return cast(Pipeline, import_module(f"magnetar.spark.pipelines.{PIPELINES[name].module}"))
+
+
+def _section(name: str) -> str:
+    return name.replace("-", "_")
+
+
+def init_pipeline(name: str) -> str:
+    """Returns a complete configuration file for a pipeline, with comments."""
+    sections = {
+        _section(name): _pipeline(name).CONFIG,
+        "cluster": Cluster,
+        "spark": SparkSection,
+        "report": ReportSection,
+    }
+    return template(name, PIPELINES[name].summary, sections)
 
 
 @contextmanager
@@ -104,15 +187,20 @@ def spark_session(name: str, section: SparkSection) -> Iterator[SparkSession]:
 
     :raises PipelineError: Spark does not start; the text says why
     """
+    # It reports each error of a query, with Java's stack trace; the pipeline reports the error itself.
+    level = logging.CRITICAL if section.log_level == "OFF" else logging.INFO
+    logging.getLogger("SQLQueryContextLogger").setLevel(level)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     mine = SparkSession.getActiveSession() is None
+    if mine and not section.master.startswith(_CONNECT):
+        _check_java()
     try:
         spark = _made(name, section)
     except Exception as error:
         reason = f"Spark does not start with master {section.master}: {error}"
         if "PACKAGE_NOT_INSTALLED" in reason:
-            reason += "; Spark Connect requires pip install 'magnetar[spark-connect]'"
+            reason += f"; {install_extra('spark-connect')}"
         raise PipelineError(reason) from error
     try:
         register(spark)
@@ -120,18 +208,44 @@ def spark_session(name: str, section: SparkSection) -> Iterator[SparkSession]:
         yield spark
     finally:
         if mine:
-            spark.stop()
+            _stop(spark)
+
+
+def _stop(spark: SparkSession) -> None:
+    try:
+        spark.stop()
+    except Exception:
+        # An interrupt at the terminal has ended the JVM as well; py4j, whose error this is, has no types.
+        log.debug("Spark's JVM has ended already", exc_info=True)
+
+
+def _check_java() -> None:
+    """:raises PipelineError: no Java was found"""
+    home = os.environ.get("JAVA_HOME")
+    if home and not (Path(home) / "bin" / "java").exists():
+        raise PipelineError(
+            f"Spark needs Java 17, but JAVA_HOME={home} has no bin/java; correct or unset JAVA_HOME"
+        )
+    if not home and shutil.which("java") is None:
+        raise PipelineError(
+            "Spark needs Java 17, but no java was found: install Java 17, or set JAVA_HOME to its directory"
+        )
 
 
 def _made(name: str, section: SparkSection) -> SparkSession:
     builder = SparkSession.builder.appName(f"magnetar-{name}")
-    if section.master.startswith("sc://"):
+    if section.master.startswith(_CONNECT):
         builder = builder.remote(section.master)
         settings = dict(section.conf)
     else:
         builder = builder.master(section.master)
         defaults = _LOCAL_DEFAULTS if section.master.startswith("local") else {}
         settings = {**defaults, **section.conf}
+        options = settings.get(_JAVA_OPTIONS, "")
+        if _LOG_SETTING not in options:
+            settings[_JAVA_OPTIONS] = (
+                f"{_LOG_SETTING}{_LOG_FILE} -Dmagnetar.spark.log={section.log_level} {options}"
+            )
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

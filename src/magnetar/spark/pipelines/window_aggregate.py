@@ -14,10 +14,10 @@ from typing import Literal
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from magnetar.spark.pipelines.configuration import PipelineError
+from magnetar.spark.pipelines.configuration import PipelineError, init_value
 from magnetar.spark.pipelines.lake import Lake
 from magnetar.spark.pipelines.report import Plot, Series, Table
-from magnetar.spark.pipelines.work import Work, follow
+from magnetar.spark.pipelines.work import Work, error_line, follow
 
 _FILE_BYTES = 128 << 20
 _MOST_POINTS = 2000
@@ -27,8 +27,9 @@ _SHOWN = 50
 
 @dataclass(frozen=True)
 class WindowAggregateConfig:
-    topic: str
-    path: Path
+    topic: str = field(metadata=init_value("persistent://public/default/orders"))
+    """The topic; with partitions, all of them."""
+    path: Path = field(metadata=init_value("windows"))
     """The folder of the results, and of the query's state."""
     aggregates: dict[str, str] = field(default_factory=lambda: {"messages": "count(*)"})
     """Column name → Spark SQL expression."""
@@ -54,6 +55,12 @@ class WindowAggregateConfig:
 
 
 CONFIG = WindowAggregateConfig
+NEEDS_SPARK = True
+
+
+def check(work: Work) -> None:
+    """See :class:`magnetar.spark.pipelines.work.Pipeline`."""
+    work.check_cluster(work.config.topic)
 
 
 def dry_run(work: Work) -> Sequence[str]:
@@ -118,7 +125,7 @@ def _aggregated(work: Work) -> DataFrame:
             *config.aggregates,
         )
     except Exception as error:
-        raise PipelineError(f"cannot aggregate: {str(error).partition('JVM stacktrace')[0]}") from error
+        raise PipelineError(f"cannot aggregate: {error_line(error)}") from error
 
 
 def _tell(work: Work, results: DataFrame) -> None:

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol, TextIO, TypeVar
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from magnetar.admin_client import AdminClient
+from magnetar.admin_client import AdminClient, AdminError, CannotConnect, NotAllowed, NotFound
+from magnetar.client import Client, PulsarException
+from magnetar.client.exceptions import TopicNotFound
 from magnetar.spark.options import QueryOptions
-from magnetar.spark.pipelines.configuration import Cluster
+from magnetar.spark.pipelines.configuration import Cluster, PipelineError
 from magnetar.spark.pipelines.report import Report
 
 __all__ = [
     "Pipeline",
     "ProgressBar",
     "Work",
+    "chosen",
+    "error_line",
     "follow",
 ]
+T = TypeVar("T")
 _LOOK_SECONDS = 0.2
+_TRACE = "Traceback (most recent call last):"
+_RAISED = re.compile(r"^([A-Za-z_][\w.]*): (.+)$", re.MULTILINE)
+"""The line of a stack trace of Python that names the error, and its text."""
+_CHECK_OPTIONS: Mapping[str, int] = {"operation_timeout_seconds": 10}
 _TOTALS = ("numInputRows", "processedRowsPerSecond")
 _WIDTH = 30
 _EVERY_SECONDS = {True: 0.1, False: 10.0}
@@ -37,9 +48,64 @@ class Work:
     config: Any
     """The pipeline's own section."""
     cluster: Cluster
-    spark: SparkSession
+    start_spark: Callable[[], SparkSession]
+    """Returns the session; starts it at the first call."""
     progress: ProgressBar
     report: Report
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session, which starts when it is first needed.
+
+        :raises PipelineError: Spark does not start
+        """
+        return self.start_spark()
+
+    def check_cluster(self, topic: str, *, create: bool = False) -> None:
+        """Makes sure that both listeners of the cluster answer, and that a topic exists.
+
+        :param create: the topic may be missing, because the pipeline creates it
+        :raises PipelineError: the text says what is missing, and what to do
+        """
+        options = QueryOptions.parse(self.cluster.options())
+        self._check_admin(lambda admin: admin.partitions(topic))
+        try:
+            with Client(options.service_url, **{**options.client, **_CHECK_OPTIONS}) as client:
+                client.get_topic_partitions(topic, create=False)
+        except TopicNotFound:
+            if not create:
+                raise PipelineError(
+                    f"topic {topic} does not exist at service_url {self.cluster.service_url}; check its name"
+                ) from None
+        except PulsarException as error:
+            raise PipelineError(
+                f"cannot look up {topic} at service_url {self.cluster.service_url}: {error}; check the "
+                "section [cluster], and that the broker runs"
+            ) from error
+
+    def check_namespace(self, namespace: str) -> None:
+        """As :meth:`check_cluster`, for a namespace."""
+        self._check_admin(lambda admin: admin.tenants())
+        try:
+            self.admin.topics(namespace)
+        except NotFound as error:
+            raise PipelineError(
+                f"namespace {namespace} at admin_url {self.cluster.admin_url}: {error}"
+            ) from error
+
+    def _check_admin(self, ask: Callable[[AdminClient], object]) -> None:
+        where = f"admin_url {self.cluster.admin_url}"
+        try:
+            ask(self.admin)
+        except CannotConnect as error:
+            raise PipelineError(
+                f"{error} (admin_url); check the section [cluster], and that the broker runs"
+            ) from error
+        except (NotAllowed, NotFound):
+            # A role for this pipeline alone need not be permitted to ask this. The lookup finds the topic.
+            pass
+        except AdminError as error:
+            raise PipelineError(f"{where} answers: {error}") from error
 
     @property
     def admin(self) -> AdminClient:
@@ -64,6 +130,15 @@ class Pipeline(Protocol):
 
     CONFIG: type[Any]
     """The type of its section, a frozen dataclass."""
+    NEEDS_SPARK: bool
+    """Whether a run uses Spark; a dry run starts it only when it is needed."""
+
+    def check(self, work: Work) -> None:
+        """Checks the cluster, before Spark starts.
+
+        :raises PipelineError: the pipeline could not run; the text says what to do
+        """
+        ...
 
     def dry_run(self, work: Work) -> Sequence[str]:
         """Checks everything without changes; returns lines that say what a run would do."""
@@ -77,6 +152,34 @@ class Pipeline(Protocol):
         ...
 
 
+def chosen(frame: DataFrame, where: str) -> DataFrame:
+    """Returns the rows that a Spark SQL expression selects; all if it is empty.
+
+    :raises PipelineError: the expression is not valid
+    """
+    if not where:
+        return frame
+    try:
+        return frame.where(where)
+    except PySparkException as error:
+        raise PipelineError(f"where = {where!r}: {error_line(error)}") from error
+
+
+def error_line(error: Exception) -> str:
+    """Returns the text of an error as one line, without query plans and stack traces.
+
+    If Python code that Spark ran has failed, it is the text of that error.
+    """
+    text = str(error).partition("JVM stacktrace")[0]
+    _, trace, last = text.rpartition(_TRACE)
+    raised = _RAISED.search(last) if trace else None
+    if raised is not None:
+        own = raised[1].startswith("magnetar.")
+        return raised[2] if own else raised[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0].partition(" SQLSTATE")[0].rstrip("; ") if lines else type(error).__name__
+
+
 def follow(query: StreamingQuery, progress: ProgressBar) -> list[dict[str, Any]]:
     """Waits until a query has ended; returns its progress reports.
 
@@ -85,10 +188,13 @@ def follow(query: StreamingQuery, progress: ProgressBar) -> list[dict[str, Any]]
     told: dict[int, dict[str, Any]] = {}
     while query.isActive:
         _gather(query, told)
-        progress.update(sum(int(each["numInputRows"]) for each in told.values()))
+        # Spark reports the rows of a batch when it has ended.
+        if rows := sum(int(each["numInputRows"]) for each in told.values()):
+            progress.update(rows)
         time.sleep(_LOOK_SECONDS)
     query.awaitTermination()
     _gather(query, told)
+    progress.done(sum(int(each["numInputRows"]) for each in told.values()))
     return [told[batch] for batch in sorted(told)]
 
 
@@ -113,7 +219,15 @@ class ProgressBar:
         self._quiet = quiet
         self._begun = self._told = time.monotonic()
         self._step = ""
-        self._open_line = False
+
+    def during(self, text: str, work: Callable[[], T]) -> T:
+        """Shows ``text`` as the step while ``work`` runs; returns its result."""
+        before = self._step
+        self.step(text)
+        result = work()
+        if before:
+            self.step(before)
+        return result
 
     def step(self, text: str) -> None:
         """Starts the next step."""
@@ -128,6 +242,11 @@ class ProgressBar:
             return
         self._told = now
         self._tell(self._line(done, total, unit, now - self._begun), final=not self._terminal)
+
+    def done(self, done: int, unit: str = "messages") -> None:
+        """Writes the line with the final number of a step."""
+        text = self._line(done, None, unit, time.monotonic() - self._begun)
+        self._tell(text, final=not self._terminal)
 
     def finish(self, text: str) -> None:
         """Writes the last line."""

@@ -1,0 +1,131 @@
+"""Pipelines check the cluster and this machine before they start Spark, and report problems in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from server import Server
+
+from magnetar.admin_client import AdminClient
+from magnetar.client import Client
+
+pytest.importorskip("pyspark")
+NO_JAVA = {"JAVA_HOME": "/nonexistent"}
+"""With this, no pipeline can start Spark."""
+
+
+@pytest.fixture(scope="module")
+def server(start_server: Callable[..., Server]) -> Server:
+    return start_server()
+
+
+@pytest.fixture
+def unused_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+def pipeline(
+    folder: Path,
+    server: Server,
+    name: str,
+    *flags: str,
+    cluster: dict[str, str] | None = None,
+    **section: object,
+) -> subprocess.CompletedProcess[str]:
+    addresses = {"service_url": server.url, "admin_url": server.http_url, **(cluster or {})}
+    config = folder / "pipeline.json"
+    config.write_text(json.dumps({"cluster": addresses, name.replace("-", "_"): section}))
+    return subprocess.run(
+        [sys.executable, "-m", "magnetar", "pipeline", name, "--config", str(config), *flags],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, **NO_JAVA},
+    )
+
+
+def line_of(ended: subprocess.CompletedProcess[str]) -> str:
+    """Returns the only line with an error."""
+    assert (ended.returncode, ended.stdout) == (1, ""), ended
+    [line] = [line for line in ended.stderr.splitlines() if line.startswith("magnetar: ")]
+    assert "Traceback" not in ended.stderr
+    assert "starting Spark" not in ended.stderr
+    return line
+
+
+SECTIONS: dict[str, dict[str, object]] = {
+    "archive": {"path": "lake"},
+    "dlq-report": {},
+    "dlq-redrive": {"work": "work"},
+    "window-aggregate": {"path": "windows"},
+}
+
+
+@pytest.mark.parametrize("flags", [(), ("--dry-run",)])
+@pytest.mark.parametrize("name", SECTIONS)
+def test_a_missing_topic(
+    server: Server, topic: str, tmp_path: Path, name: str, flags: tuple[str, ...]
+) -> None:
+    missing = f"{topic}-mistyped"
+    ended = pipeline(tmp_path, server, name, *flags, topic=missing, **SECTIONS[name])
+    assert line_of(ended).startswith(f"magnetar: {name}: topic {missing} does not exist at service_url ")
+    assert missing not in AdminClient(server.http_url).topics("public/default")
+
+
+def test_a_missing_side_of_a_mirror(server: Server, topic: str, tmp_path: Path) -> None:
+    with Client(server.url) as client:
+        client.create_producer(topic).send(b"x")
+    ended = pipeline(tmp_path, server, "mirror-verify", left=topic, right=f"{topic}-mistyped")
+    assert f"topic {topic}-mistyped does not exist" in line_of(ended)
+    ended = pipeline(tmp_path, server, "mirror-verify", left="public/default", right="public/mistyped")
+    assert "namespace public/mistyped at admin_url" in line_of(ended)
+
+
+@pytest.mark.parametrize("flags", [(), ("--dry-run",)])
+@pytest.mark.parametrize(("key", "scheme"), [("admin_url", "http"), ("service_url", "pulsar")])
+def test_a_broker_that_is_not_there(
+    server: Server,
+    topic: str,
+    tmp_path: Path,
+    unused_port: int,
+    flags: tuple[str, ...],
+    key: str,
+    scheme: str,
+) -> None:
+    away = {key: f"{scheme}://127.0.0.1:{unused_port}"}
+    ended = pipeline(tmp_path, server, "generate", *flags, cluster=away, topic=topic)
+    line = line_of(ended)
+    assert f"127.0.0.1:{unused_port}" in line
+    assert key in line
+    assert line.endswith("check the section [cluster], and that the broker runs")
+
+
+def test_no_java(server: Server, topic: str, tmp_path: Path) -> None:
+    ended = pipeline(tmp_path, server, "generate", topic=topic)
+    assert ended.returncode == 1
+    assert "Spark needs Java 17, but JAVA_HOME=/nonexistent has no bin/java" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_capacity_is_reported_without_java(server: Server, topic: str, tmp_path: Path) -> None:
+    with Client(server.url) as client:
+        client.create_producer(topic).send(b"x")
+    ended = pipeline(tmp_path, server, "capacity-report", history=str(tmp_path / "history.jsonl"))
+    assert ended.returncode == 0, ended
+    [page] = (tmp_path / "reports").glob("*.json")
+    assert [topic] == [row[0] for row in json.loads(page.read_text())["tables"][1]["rows"] if row[0] == topic]
+
+
+def test_a_dry_run_that_reads_nothing_needs_no_java(server: Server, topic: str, tmp_path: Path) -> None:
+    ended = pipeline(tmp_path, server, "generate", "--dry-run", topic=topic, messages=5)
+    assert (ended.returncode, ended.stdout) == (0, f"would publish 5 orders to {topic}\n")
