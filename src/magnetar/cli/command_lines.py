@@ -39,7 +39,7 @@ class CommandParser(argparse.ArgumentParser):
             choices = [each.strip("'") for each in found[2].split(", ")]
             close = advice(found[1], choices)
             end = close or f"; use one of {', '.join(choices)}"
-            message = f"{message[: found.start()]}unknown value '{found[1]}'{end}"
+            message = f"{message[: found.start()]}invalid choice: '{found[1]}'{end}"
         super().error(message)
 
 

@@ -28,7 +28,7 @@ def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str
         (["standalone", "--binary-port", "65536"], "'65536' is not a port"),
         (["standalone", "--log-format", "xml"], "invalid choice: 'xml'"),
         (["standalone", "--data-dir", ""], "the name of the directory is empty"),
-        (["standalone", "--nope"], "unrecognized arguments: --nope"),
+        (["standalone", "--nope"], "unknown option --nope"),
     ],
 )
 def test_mistakes_are_told_and_end_with_2(
@@ -69,3 +69,23 @@ def test_options_reach_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
         log_level="debug",
     )
     assert seen[1] == ProcessOptions(data_dir=Path("data"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["stndalone"], "invalid choice: 'stndalone'; did you mean standalone?"),
+        (
+            ["standalone", "--http-prot", "3"],
+            "magnetar standalone: error: unknown option --http-prot; did you mean --http-port?",
+        ),
+        (["tail", "t", "u"], "magnetar tail: error: unexpected argument u"),
+    ],
+)
+def test_mistakes_are_answered_with_corrections(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        magnetar.main(arguments)
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err
