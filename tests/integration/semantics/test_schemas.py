@@ -156,7 +156,12 @@ def test_a_type_with_an_avro_definition(client: Client, topic: str, kind: Schema
     assert produce(client, topic, schema(kind, record("x"))) == 0
     assert produce(client, topic, schema(kind, record("x", optional("y")))) == 1
     consume(client, topic, schema(kind, record("x")))
-    for bad in (b"{", b"", b"\xff", b'{"type":"record"}', b"[" * 100_000, b'["int","string"]'):
+    union = b'["int","string"]'
+    for bad in (b"{", b"", b"\xff", b'{"type":"record"}', b"[" * 100_000, union):
+        if bad == union and kind == Schema.Protobuf:
+            # Apache Pulsar refuses unions only of type AVRO; of type PROTOBUF it compares no definitions.
+            assert produce(client, topic, schema(kind, bad)) == 2
+            continue
         code, text = refused(lambda bad=bad: produce(client, topic, schema(kind, bad)))  # type: ignore[misc]
         assert (code, "schema" in text) == (ServerErrorCode.INCOMPATIBLE_SCHEMA, True), text
     client.barrier()

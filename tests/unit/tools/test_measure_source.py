@@ -78,7 +78,6 @@ def test_the_source_keeps_to_its_bounds() -> None:
 
 def test_a_start_imports_nothing_of_what_it_does_not_use() -> None:
     unused = (
-        "avro",
         "cryptography",
         "email",
         "fastavro",

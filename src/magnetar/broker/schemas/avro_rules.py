@@ -1,16 +1,18 @@
-"""Avro definitions: parsing them, and whether one can read what another wrote, by Java's rules of resolution.
+"""Whether one Avro definition can read what another wrote, by the rules of Java's library.
 
-Apache's library parses them; it is loaded for the first definition. Pulsar and its clients resolve schemas
-with Java's library or an equivalent one. It is more lenient than the specification and than Apache's Python
-library: records need not have the same name, and a symbol that an enum lacks is an error only when a message
-contains it.
+Pulsar and its clients resolve schemas with that library or an equivalent one. It is more lenient than the
+specification: records need not have the same name, enums and fixed types need only the same simple name, and
+a symbol that an enum lacks is an error only when a message contains it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from itertools import repeat
+from typing import NamedTuple
 
+from magnetar.broker.schemas import avro_definitions
+from magnetar.broker.schemas.avro_definitions import AvroField, AvroType, InvalidDefinition, canonical
 from magnetar.broker.schemas.data import SchemaData
 from magnetar.errors import IncompatibleSchema, InvalidSchemaData
 
@@ -23,23 +25,18 @@ _PROMOTIONS = {
     "string": ("bytes",),
     "bytes": ("string",),
 }
-_NAMED = frozenset({"record", "error", "enum", "fixed"})
-_RECORDS = frozenset({"record", "error"})
+_NAMED = frozenset({"record", "enum", "fixed"})
 
 
-def parse(schema: SchemaData) -> Any:
+def parse(schema: SchemaData) -> AvroType:
     """Returns the parsed definition.
 
     :raises InvalidSchemaData: the definition is not an Avro schema
     """
-    from avro.errors import AvroException
-    from avro.schema import parse as parse_definition
-
-    text = schema.definition
     try:
-        found = parse_definition(text, validate_enum_symbols=False)
+        found = avro_definitions.parse(schema.definition)
         wrong = bad_default(found)
-    except (AvroException, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (InvalidDefinition, RecursionError) as error:
         raise InvalidSchemaData(f"Invalid schema definition data for {schema.type.name} schema") from error
     if wrong is not None:
         raise InvalidSchemaData(f"Invalid default for field {wrong} of {schema.type.name} schema")
@@ -47,29 +44,49 @@ def parse(schema: SchemaData) -> Any:
 
 
 def same(one: SchemaData, other: SchemaData) -> bool:
-    """Whether two definitions have the same meaning, however they are written; documentation does not count.
+    """Whether two definitions have the same meaning, however they are written.
+
+    Documentation, aliases and the defaults of enums do not count, as in Java's library.
 
     :raises InvalidSchemaData: one of them is not an Avro schema
     """
     if one.data == other.data:
         return True
     try:
-        return bool(_essence(parse(one).to_json()) == _essence(parse(other).to_json()))
+        return _equal(parse(one), parse(other), set())
     except RecursionError as error:
         raise InvalidSchemaData(f"{one.type.name} schema is nested too deep") from error
 
 
-def _essence(definition: Any) -> Any:
-    """Removes documentation and aliases, which Java's library does not compare either."""
-    if isinstance(definition, list):
-        return [_essence(each) for each in definition]
-    if not isinstance(definition, dict):
-        return definition
-    return {
-        key: value if key == "default" else _essence(value)
-        for key, value in definition.items()
-        if key not in ("doc", "aliases")
-    }
+def _equal(one: AvroType, other: AvroType, seen: set[tuple[int, int]]) -> bool:
+    """:param seen: pairs of records whose comparison has begun"""
+    parts = (one.kind, one.name, one.size, one.symbols, one.properties, len(one.branches), len(one.fields))
+    if parts != (
+        other.kind,
+        other.name,
+        other.size,
+        other.symbols,
+        other.properties,
+        len(other.branches),
+        len(other.fields),
+    ):
+        return False
+    if (id(one), id(other)) in seen:
+        return True
+    if one.kind == "record":
+        seen.add((id(one), id(other)))
+    return all(
+        _equal(branch, its, seen) for branch, its in zip(one.branches, other.branches, strict=True)
+    ) and all(_equal_fields(field, its, seen) for field, its in zip(one.fields, other.fields, strict=True))
+
+
+def _equal_fields(one: AvroField, other: AvroField, seen: set[tuple[int, int]]) -> bool:
+    return (
+        (one.name, one.order, one.properties, one.has_default)
+        == (other.name, other.order, other.properties, other.has_default)
+        and (not one.has_default or canonical(one.default) == canonical(other.default))
+        and _equal(one.type, other.type, seen)
+    )
 
 
 def check(before: Sequence[SchemaData], new: SchemaData, strategy: str) -> None:
@@ -103,24 +120,30 @@ def _check(before: Sequence[SchemaData], new: SchemaData, strategy: str) -> None
             )
 
 
-def why_not(writer: Any, reader: Any) -> str | None:
+def why_not(writer: AvroType, reader: AvroType) -> str | None:
     """Returns why data of ``writer`` cannot be read with ``reader``; None if it can.
 
-    Both are schemas of Apache's library. Each pair of records is compared once, so that recursive ones end.
+    Each pair of records is compared once, so that recursive ones end.
     """
-    return _Resolution(reader).resolve(writer, reader)
+    try:
+        if not _equal(writer, reader, set()):
+            writer = _AliasedNames(reader).renamed(writer)
+    except InvalidDefinition as error:
+        return f"by the aliases of the reader, {error}"
+    found = _Resolution().resolve(writer, reader)
+    return None if found is None else found.reason
 
 
-def valid_default(schema: Any, value: Any) -> bool:
+def valid_default(schema: AvroType, value: object) -> bool:
     """Whether a JSON value is a valid default of a field with that schema."""
-    kind = schema.type
+    kind = schema.kind
     if kind == "union":
-        return any(valid_default(branch, value) for branch in schema.schemas)
+        return any(valid_default(branch, value) for branch in schema.branches)
     if kind == "array":
-        return isinstance(value, list) and all(valid_default(schema.items, item) for item in value)
+        return isinstance(value, list) and all(valid_default(schema.content, item) for item in value)
     if kind == "map":
-        return isinstance(value, dict) and all(valid_default(schema.values, item) for item in value.values())
-    if kind in _RECORDS:
+        return isinstance(value, dict) and all(valid_default(schema.content, item) for item in value.values())
+    if kind == "record":
         return isinstance(value, dict) and all(
             valid_default(field.type, value[field.name]) if field.name in value else field.has_default
             for field in schema.fields
@@ -128,7 +151,7 @@ def valid_default(schema: Any, value: Any) -> bool:
     return _valid_plain(kind, value)
 
 
-def _valid_plain(kind: str, value: Any) -> bool:
+def _valid_plain(kind: str, value: object) -> bool:
     if kind == "null":
         return value is None
     if kind == "boolean":
@@ -141,88 +164,112 @@ def _valid_plain(kind: str, value: Any) -> bool:
     return isinstance(value, str)
 
 
-def bad_default(schema: Any) -> str | None:
+def bad_default(schema: AvroType) -> str | None:
     """Returns the first field whose default does not fit its type; None if all defaults do."""
     seen: set[int] = set()
     waiting = [schema]
     while waiting:
         current = waiting.pop()
-        kind = current.type
-        if kind == "union":
-            waiting.extend(current.schemas)
-        elif kind == "array":
-            waiting.append(current.items)
-        elif kind == "map":
-            waiting.append(current.values)
-        elif kind in _RECORDS and id(current) not in seen:
+        waiting.extend(current.branches)
+        if id(current) not in seen:
             seen.add(id(current))
             for field in current.fields:
                 if field.has_default and not valid_default(field.type, field.default):
-                    return f"{current.fullname}.{field.name}"
+                    return f"{current.name}.{field.name}"
                 waiting.append(field.type)
     return None
 
 
-class _Resolution:
-    """One comparison; keeps the aliases that the reader's schema declares."""
+class _AliasedNames:
+    """The names that the reader's schema declares for names in the writer's."""
 
-    def __init__(self, reader: Any) -> None:
+    def __init__(self, reader: AvroType) -> None:
         self._names: dict[str, str] = {}
         self._fields: dict[str, dict[str, str]] = {}
-        self._seen: dict[tuple[int, int], str | None] = {}
+        self._renamed: dict[int, AvroType] = {}
         self._collect(reader, set())
 
-    def _collect(self, schema: Any, seen: set[int]) -> None:
-        kind = schema.type
-        if kind == "union":
-            for branch in schema.schemas:
-                self._collect(branch, seen)
-        elif kind in ("array", "map"):
-            self._collect(schema.items if kind == "array" else schema.values, seen)
-        elif kind in _NAMED and id(schema) not in seen:
-            seen.add(id(schema))
-            package = schema.fullname.rpartition(".")[0]
-            for alias in schema.get_prop("aliases") or ():
-                full = alias if "." in alias or not package else f"{package}.{alias}"
-                self._names[full] = schema.fullname
-            if kind in _RECORDS:
-                for field in schema.fields:
-                    for alias in field.get_prop("aliases") or ():
-                        self._fields.setdefault(schema.fullname, {})[alias] = field.name
-                    self._collect(field.type, seen)
+    def _collect(self, schema: AvroType, seen: set[int]) -> None:
+        for branch in schema.branches:
+            self._collect(branch, seen)
+        if schema.kind not in _NAMED or id(schema) in seen:
+            return
+        seen.add(id(schema))
+        self._names.update((alias, schema.name) for alias in schema.aliases)
+        for field in schema.fields:
+            for alias in field.aliases:
+                self._fields.setdefault(schema.name, {})[alias] = field.name
+            self._collect(field.type, seen)
 
-    def _name(self, writer: Any) -> str:
-        """Returns the reader's name for a name in the writer's schema."""
-        name: str = writer.fullname
-        return self._names.get(name, name)
+    def renamed(self, writer: AvroType) -> AvroType:
+        """Returns the writer's schema with the reader's names.
 
-    def resolve(self, writer: Any, reader: Any) -> str | None:
+        :raises InvalidDefinition: two fields of a record, or two branches of a union, get the same name
+        """
+        return self._rename(writer) if self._names or self._fields else writer
+
+    def _rename(self, writer: AvroType) -> AvroType:
+        if id(writer) in self._renamed:
+            return self._renamed[id(writer)]
+        branches = [self._rename(branch) for branch in writer.branches]
+        if writer.kind == "union":
+            return avro_definitions.union(branches)
+        name = self._names.get(writer.name, writer.name)
+        found = AvroType(writer.kind, name, symbols=writer.symbols, size=writer.size, branches=branches)
+        if writer.kind == "record":
+            # Its fields may refer to it.
+            self._renamed[id(writer)] = found
+            names = self._fields.get(name, {})
+            found.fields = [
+                AvroField(names.get(field.name, field.name), self._rename(field.type), field.default)
+                for field in writer.fields
+            ]
+            avro_definitions.check_fields(name, found.fields)
+        return found
+
+
+class _Mismatch(NamedTuple):
+    """Why a type cannot be read as another."""
+
+    reason: str
+    depth: int
+    """0: the types themselves do not fit; 1: the types of a field of these records; 2: types within them."""
+
+
+class _Resolution:
+    """One comparison."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[int, int], _Mismatch | None] = {}
+
+    def resolve(self, writer: AvroType, reader: AvroType) -> _Mismatch | None:
         """Returns why the reader cannot read the writer's data; None if it can."""
-        if writer.type == "union":
+        if writer.kind == "union":
             return self._writer_union(writer, reader)
-        if writer.type in _RECORDS and reader.type in _RECORDS:
-            return self._record(writer, reader)
-        if writer.type == reader.type:
-            return self._same_type(writer, reader)
-        if reader.type == "union":
-            return self._reader_union(writer, reader)
-        if reader.type in _PROMOTIONS.get(writer.type, ()):
+        if writer.kind == reader.kind:
+            return self._same_kind(writer, reader)
+        if reader.kind == "union":
+            branch = self._branch(writer, reader)
+            if branch is None:
+                return _Mismatch(f"no branch of the union takes {writer.kind}", 0)
+            return _within(self.resolve(writer, branch))
+        if reader.kind in _PROMOTIONS.get(writer.kind, ()):
             return None
-        return f"{writer.type} cannot be read as {reader.type}"
+        return _Mismatch(f"{writer.kind} cannot be read as {reader.kind}", 0)
 
-    def _same_type(self, writer: Any, reader: Any) -> str | None:
-        kind = writer.type
-        if kind == "array":
-            return self.resolve(writer.items, reader.items)
-        if kind == "map":
-            return self.resolve(writer.values, reader.values)
-        if kind in ("enum", "fixed") and self._name(writer) != reader.fullname:
-            return f"{kind} {writer.fullname} is not {reader.fullname}"
-        if kind == "fixed" and writer.size != reader.size:
-            return f"fixed {writer.fullname} has {writer.size} bytes, not {reader.size}"
+    def _same_kind(self, writer: AvroType, reader: AvroType) -> _Mismatch | None:
+        kind = writer.kind
+        if kind == "record":
+            return self._record(writer, reader)
+        if kind in ("array", "map"):
+            return _within(self.resolve(writer.content, reader.content))
+        if writer.simple_name != reader.simple_name:
+            return _Mismatch(f"{kind} {writer.name} is not {reader.name}", 0)
+        if writer.size != reader.size:
+            return _Mismatch(f"fixed {writer.name} has {writer.size} bytes, not {reader.size}", 0)
         return None
 
-    def _record(self, writer: Any, reader: Any) -> str | None:
+    def _record(self, writer: AvroType, reader: AvroType) -> _Mismatch | None:
         pair = (id(writer), id(reader))
         if pair in self._seen:
             return self._seen[pair]
@@ -230,44 +277,72 @@ class _Resolution:
         self._seen[pair] = found = self._compare_fields(writer, reader)
         return found
 
-    def _compare_fields(self, writer: Any, reader: Any) -> str | None:
-        renamed = self._fields.get(self._name(writer), {})
-        written = {renamed.get(field.name, field.name): field for field in writer.fields}
+    def _compare_fields(self, writer: AvroType, reader: AvroType) -> _Mismatch | None:
+        written = {field.name: field for field in writer.fields}
         for field in reader.fields:
             if field.name not in written and not field.has_default:
-                return f"field {reader.fullname}.{field.name} is not written, and has no default"
+                return _Mismatch(f"field {reader.name}.{field.name} is not written, and has no default", 0)
+        found: _Mismatch | None = None
         for field in reader.fields:
             if field.name in written:
-                reason = self.resolve(written[field.name].type, field.type)
-                if reason is not None:
-                    return f"field {reader.fullname}.{field.name}: {reason}"
+                mismatch = self.resolve(written[field.name].type, field.type)
+                if mismatch is not None:
+                    depth = 1 if mismatch.depth == 0 else 2
+                    if found is None or depth < found.depth:
+                        found = _Mismatch(f"field {reader.name}.{field.name}: {mismatch.reason}", depth)
+        return found
+
+    def _writer_union(self, writer: AvroType, reader: AvroType) -> _Mismatch | None:
+        # Unions that are alike are compared branch by branch.
+        readers = reader.branches if _alike(writer, reader, {}) else repeat(reader)
+        for branch, its in zip(writer.branches, readers, strict=False):
+            mismatch = self.resolve(branch, its)
+            if mismatch is not None:
+                return _within(mismatch)
         return None
 
-    def _writer_union(self, writer: Any, reader: Any) -> str | None:
-        for branch in writer.schemas:
-            reason = self.resolve(branch, reader)
-            if reason is not None:
-                return reason
-        return None
-
-    def _reader_union(self, writer: Any, reader: Any) -> str | None:
-        branch = self._branch(writer, reader)
-        if branch is None:
-            return f"no branch of the union takes {writer.type}"
-        return self.resolve(writer, branch)
-
-    def _branch(self, writer: Any, reader: Any) -> Any:
+    def _branch(self, writer: AvroType, reader: AvroType) -> AvroType | None:
         """Returns the branch of the reader's union that accepts the writer's type, or None."""
-        alike = None
-        for branch in reader.schemas:
-            if branch.type != writer.type:
+        similar = None
+        for branch in reader.branches:
+            if branch.kind != writer.kind:
                 continue
-            if writer.type not in _NAMED or self._name(writer) == branch.fullname:
+            if writer.name == branch.name:
                 return branch
-            better = alike is None or (branch.name == writer.name and alike.name != writer.name)
-            if better and writer.type in _RECORDS and self._record(writer, branch) is None:
-                alike = branch
-        if alike is not None:
-            return alike
-        wanted = _PROMOTIONS.get(writer.type, ())
-        return next((branch for branch in reader.schemas if branch.type in wanted), None)
+            better = similar is None or branch.simple_name == writer.simple_name
+            if better and writer.kind == "record" and self._fits_roughly(writer, branch):
+                similar = branch
+        if similar is not None:
+            return similar
+        wanted = _PROMOTIONS.get(writer.kind, ())
+        return next((branch for branch in reader.branches if branch.kind in wanted), None)
+
+    def _fits_roughly(self, writer: AvroType, reader: AvroType) -> bool:
+        """Java's library chooses a record without a look into the types that its fields contain."""
+        mismatch = self._record(writer, reader)
+        return mismatch is None or mismatch.depth == 2
+
+
+def _within(mismatch: _Mismatch | None) -> _Mismatch | None:
+    return None if mismatch is None else _Mismatch(mismatch.reason, 2)
+
+
+def _alike(one: AvroType, other: AvroType, seen: dict[tuple[int, int], bool]) -> bool:
+    """Whether two types have the same form: simple names, symbols, fields and branches in order."""
+    pair = (id(one), id(other))
+    if pair in seen:
+        return seen[pair]
+    parts = (one.kind, one.simple_name, one.size, one.symbols, [field.name for field in one.fields])
+    if parts != (
+        other.kind,
+        other.simple_name,
+        other.size,
+        other.symbols,
+        [field.name for field in other.fields],
+    ) or len(one.branches) != len(other.branches):
+        return False
+    seen[pair] = True
+    parts_of_one = [*one.branches, *(field.type for field in one.fields)]
+    parts_of_other = [*other.branches, *(field.type for field in other.fields)]
+    seen[pair] = all(_alike(part, its, seen) for part, its in zip(parts_of_one, parts_of_other, strict=True))
+    return seen[pair]

@@ -122,7 +122,7 @@ def validate(schema: SchemaData) -> None:
         )
     kind = schema.type
     if kind in AVRO_DEFINED:
-        if avro_rules.parse(schema).type == "union":
+        if avro_rules.parse(schema).kind == "union" and kind is SchemaType.AVRO:
             raise InvalidSchemaData("Avro schema typed [UNION] is not supported")
     elif kind is SchemaType.PROTOBUF_NATIVE:
         # Imported here because few schemas are of this type.
