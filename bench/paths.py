@@ -9,14 +9,18 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "harness"))
+
+from simulated_io import simulated_io
 
 from bench.codec import ENTRIES, MAX_FRAME, acks, sends
 from magnetar.broker.connections.connection import Connection
 from magnetar.broker.connections.handlers import handle
 from magnetar.config.settings import load
 from magnetar.io.interfaces import Buffer
-from magnetar.io.simulated import simulated_io
 from magnetar.ledger.embedded.group import ENTRIES as ENTRIES_RUN
 from magnetar.ledger.embedded.group import build_group, gather
 from magnetar.protocol import hot_codec

@@ -19,11 +19,14 @@ import tempfile
 import tokenize
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "magnetar"
+HARNESS = ROOT / "tests" / "harness"
+SECOND_IMPLEMENTATIONS = ("simulated_io/*.py", "faulty_*.py")
+"""Below ``HARNESS``: the simulated world, which implements Protocols of the source a second time."""
 SMALL_LINES = 40
 LARGE_LINES = 600
 TITLES = {
@@ -87,8 +90,16 @@ def modules() -> list[Module]:
     return [Module(path) for path in sorted(SOURCE.rglob("*.py")) if not path.stem.endswith("_pb2")]
 
 
-def measure(source: list[Module]) -> Found:
-    """Returns the places that each figure counts."""
+def second_implementations() -> list[Module]:
+    """Returns the files of the simulated world."""
+    return [Module(path) for pattern in SECOND_IMPLEMENTATIONS for path in sorted(HARNESS.glob(pattern))]
+
+
+def measure(source: list[Module], elsewhere: Sequence[Module] = ()) -> Found:
+    """Returns the places that each figure counts.
+
+    :param elsewhere: files whose classes may implement Protocols of the source; nothing else in them counts
+    """
     found: Found = {name: [] for name in TITLES}
     for module in source:
         _measure_file(module, found)
@@ -96,7 +107,7 @@ def measure(source: list[Module]) -> Found:
             if isinstance(node, ast.stmt | ast.Call | ast.arg):
                 _measure_node(module, node, found)
         found["ignores"] += [f"{module.place}:{line}" for line in _ignores(module.path)]
-    _measure_classes(source, found)
+    _measure_classes(source, elsewhere, found)
     return found
 
 
@@ -175,11 +186,13 @@ def _ignores(path: Path) -> Iterator[int]:
                 yield token.start[0]
 
 
-def _measure_classes(source: list[Module], found: Found) -> None:
+def _measure_classes(source: list[Module], elsewhere: Sequence[Module], found: Found) -> None:
     """Counts Protocols, and names that several classes have."""
     places: dict[str, list[str]] = defaultdict(list)
     protocols: list[tuple[str, str, frozenset[str]]] = []
-    methods: list[frozenset[str]] = []
+    methods = [
+        _members(node) for module in elsewhere for node in module.tree.body if isinstance(node, ast.ClassDef)
+    ]
     for module in source:
         for node in module.tree.body:
             if not isinstance(node, ast.ClassDef):
@@ -218,7 +231,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Counts what makes the source hard to read.")
     parser.add_argument("--list", choices=list(TITLES), help="print the places that this figure counts")
     options = parser.parse_args()
-    found = measure(modules())
+    found = measure(modules(), second_implementations())
     found["start"] = started()
     if options.list is not None:
         print("\n".join(found[options.list]))

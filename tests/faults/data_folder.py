@@ -10,8 +10,8 @@ from random import Random
 from typing import Any, TypeVar
 
 from ledger_workload import MINIATURE
+from simulated_io import SimulatedDisk, Simulation, simulated_io
 
-from magnetar.io.simulated import SimulatedDisk, Simulation, simulated_io
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.append import Append

@@ -8,8 +8,8 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from ledger_workload import MINIATURE
+from simulated_io import SimulatedDisk, Simulation, simulated_io
 
-from magnetar.io.simulated import SimulatedDisk, Simulation, simulated_io
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.ledger.interface import LedgerError, LedgerWriter, Quorums

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from ledger_workload import MINIATURE as MINIATURE_STORE
+from simulated_io import Simulation
 
-from magnetar.io.simulated import Simulation
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from magnetar.io.simulated import Simulation
+from simulated_io import Simulation
+
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataStore
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
-from magnetar.io.simulated import PowerLost, SimulatedDisk, Simulation, simulated_io
+from simulated_io import PowerLost, SimulatedDisk, Simulation, simulated_io
 
 DEFAULT_SEEDS = 200
 

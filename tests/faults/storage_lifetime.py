@@ -13,6 +13,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from simulated_io import SimulatedDisk
 from world import World
 
 from magnetar.broker.admin.all import Admin
@@ -25,7 +26,6 @@ from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.base import TopicSettings
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.upkeep.backlog_quotas import EVICTION
-from magnetar.io.simulated import SimulatedDisk
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.managed_ledger.position import EARLIEST, Position

@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 from data_folder import REFUSALS, History, Life, copy_of, damaged, files_of, history, read_file, write_file
+from simulated_io import ProcessStopped, SimulatedDisk
 
-from magnetar.io.simulated import ProcessStopped, SimulatedDisk
 from magnetar.managed_ledger.errors import ManagedLedgerNotFound
 from magnetar.server.embedded_stores import METADATA_FILE, StoresDisagree
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from ledger_life import Life, append
 from ledger_workload import MINIATURE
+from simulated_io import ProcessStopped
 
-from magnetar.io.simulated import ProcessStopped
 from magnetar.ledger.interface import StoreClosed
 
 

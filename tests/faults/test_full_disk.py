@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from ledger_life import Life, append, copy_of
 from ledger_workload import MINIATURE
+from simulated_io import PowerLost, SimulatedDisk
 
-from magnetar.io.simulated import PowerLost, SimulatedDisk
 from magnetar.ledger.interface import LedgerWriter, Quorums, StoreFull
 from magnetar.managed_ledger.single_entry import CursorLedger
 

@@ -7,8 +7,8 @@ import re
 
 import pytest
 from ledger_life import Life, append, copy_of
+from simulated_io import ProcessStopped, SimulatedDisk
 
-from magnetar.io.simulated import ProcessStopped, SimulatedDisk
 from magnetar.ledger.embedded.reader import SegmentReader
 from magnetar.ledger.interface import DataDamaged, LedgerClosed, LedgerWriter, StoreFull
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from ledger_workload import LedgerWorkload, open_default
 from power_cut import Plan, each_seed, run_lives
+from simulated_io import ProcessStopped
 
-from magnetar.io.simulated import ProcessStopped
 from magnetar.ledger.interface import LedgerError
 
 

@@ -9,8 +9,8 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import pytest
+from simulated_io import ProcessStopped, SimulatedDisk, Simulation, simulated_io
 
-from magnetar.io.simulated import ProcessStopped, SimulatedDisk, Simulation, simulated_io
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.interface import MetadataUnavailable
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from metadata_workload import MetadataWorkload
 from power_cut import Plan, each_seed, run_lives
+from simulated_io import ProcessStopped
+from simulated_io.sqlite import apsw
 
-from magnetar.io.simulated import ProcessStopped
-from magnetar.io.simulated.sqlite import apsw
 from magnetar.metadata.embedded import DatabaseDamaged
 
 PLAN = Plan(most_operations=600, longest_life=0.3)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from magnetar.io.simulated import PowerLost, SimulatedDisk
+from simulated_io import PowerLost, SimulatedDisk
+
 from magnetar.ledger.embedded.identity import replace_file
 
 

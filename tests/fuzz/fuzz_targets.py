@@ -11,13 +11,13 @@ from pathlib import Path
 
 from fuzz_broker import FuzzedBroker, framed
 from fuzz_cases import CASE_SECONDS, alarm
+from simulated_io import SimulatedDisk
 
 from magnetar.broker.compaction.latest_messages import Entries, LatestMessages
 from magnetar.config.properties import PropertyError, parse_properties
 from magnetar.errors import AuthenticationFailure
 from magnetar.http.engine.message import Request
 from magnetar.http.engine.origins import claim_of
-from magnetar.io.simulated import SimulatedDisk
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.metadata import parse_entry
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand

@@ -7,10 +7,10 @@ from collections.abc import Awaitable
 from typing import Any, TypeVar
 
 from model_zookeeper import ModelZooKeeper
+from simulated_io import Simulation, simulated_io
 
 from magnetar.broker.ownership.brokers import BROKERS, LiveBrokers
 from magnetar.io.interfaces import Io
-from magnetar.io.simulated import Simulation, simulated_io
 from magnetar.metadata.passing_on import ResolvingStore
 from magnetar.metadata.zookeeper.address import ensemble_address
 from magnetar.metadata.zookeeper.session import Outside, SessionSettings

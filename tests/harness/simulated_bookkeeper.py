@@ -8,8 +8,8 @@ from typing import Any
 
 from model_bookie import ModelBookie
 from model_zookeeper import ModelZooKeeper
+from simulated_io import SimulatedNetwork, Simulation, simulated_io
 
-from magnetar.io.simulated import SimulatedNetwork, Simulation, simulated_io
 from magnetar.ledger.bookkeeper.bookie import BookieSettings
 from magnetar.ledger.bookkeeper.bookies import BookiesSettings
 from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore, BookKeeperSettings

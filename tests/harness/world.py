@@ -6,9 +6,11 @@ from array import array
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+from faulty_metadata import FaultyMetadataStore
+from simulated_io import SimulatedDisk, Simulation, simulated_io
+
 from magnetar.broker.schemas.storage import SchemaStorage
 from magnetar.io.interfaces import Loop
-from magnetar.io.simulated import SimulatedDisk, Simulation, simulated_io
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
@@ -19,7 +21,6 @@ from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings
 from magnetar.metadata.embedded import EmbeddedMetadataStore
-from magnetar.metadata.faulty import FaultyMetadataStore
 from magnetar.metadata.passing_on import ResolvingStore
 
 T = TypeVar("T")

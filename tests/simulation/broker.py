@@ -9,9 +9,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from magnetar.broker.service import BrokerService
-from magnetar.io.interfaces import Io, Service
-from magnetar.io.simulated import (
+from faulty_metadata import FaultyMetadataStore
+from simulated_io import (
     ProcessStopped,
     SimulatedDisk,
     SimulatedLoop,
@@ -19,10 +18,12 @@ from magnetar.io.simulated import (
     Simulation,
     simulated_io,
 )
+
+from magnetar.broker.service import BrokerService
+from magnetar.io.interfaces import Io, Service
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.ledger.journal.writing import MetadataJournal
 from magnetar.metadata.embedded import EmbeddedMetadataStore
-from magnetar.metadata.faulty import FaultyMetadataStore
 from magnetar.metadata.interface import MetadataStore
 from magnetar.server.addresses import bind_addresses
 from magnetar.server.broker_process import BrokerSurroundings

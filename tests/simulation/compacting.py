@@ -24,7 +24,8 @@ from simulation.connection import Connection, Gone, Refused, command
 from simulation.trace import Violation
 
 if TYPE_CHECKING:
-    from magnetar.io.simulated import Simulation
+    from simulated_io import Simulation
+
     from simulation.world import World
 
 TOPIC = "persistent://public/default/compacted"

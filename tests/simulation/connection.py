@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from google.protobuf.message import Message
+from simulated_io import SimulatedHost, SimulatedLoop
 
-from magnetar.io.simulated import SimulatedHost, SimulatedLoop
 from magnetar.protocol.frames import encode_command, encode_with_payload, split
 from magnetar.protocol.pulsar_api_pb2 import AuthData, BaseCommand, FeatureFlags
 from simulation.guard import METHOD

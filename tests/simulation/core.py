@@ -6,14 +6,15 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol
 
+from simulated_io import SimulatedLoop, SimulatedNetwork
+from simulated_io.loop import SimulatedClock, SimulatedRandomness
+
 from magnetar.client.client import Client
 from magnetar.client.enums import ConsumerType, InitialPosition
 from magnetar.client.exceptions import ProducerBlockedQuotaExceededException, PulsarException, Timeout
 from magnetar.client.message_id import MessageId
 from magnetar.client.outgoing_message import MessageOptions
 from magnetar.io.interfaces import ClientIo
-from magnetar.io.simulated import SimulatedLoop, SimulatedNetwork
-from magnetar.io.simulated.loop import SimulatedClock, SimulatedRandomness
 from simulation.trace import Trace, Violation
 
 

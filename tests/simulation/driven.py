@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from magnetar.io.simulated import SimulatedLoop
+from simulated_io import SimulatedLoop
 
 
 class Driven:

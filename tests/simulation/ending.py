@@ -5,10 +5,11 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from faulty_metadata import Fault
+
 from magnetar.errors import BrokerError, ServerErrorCode
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
-from magnetar.metadata.faulty import Fault
 from magnetar.metadata.interface import MetadataError
 from magnetar.naming.topic_name import TopicName
 from simulation.client import Client

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from faulty_metadata import Fault as MetadataFault
+from faulty_metadata import FaultyMetadataStore
+from simulated_io import SimulatedDisk
+
 from magnetar.io.files import SpaceExhausted
-from magnetar.io.simulated import SimulatedDisk
 from magnetar.metadata.embedded import DatabaseDamaged
-from magnetar.metadata.faulty import Fault as MetadataFault
-from magnetar.metadata.faulty import FaultyMetadataStore
 from magnetar.metadata.interface import MetadataUnavailable
 from magnetar.server.embedded_stores import StoresDisagree
 from simulation.client import Client

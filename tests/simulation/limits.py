@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
+from simulated_io.worker import LONGEST_DELAY
+
 from magnetar.broker.flow import outgoing
 from magnetar.broker.flow.connection import KeepAlive
 from magnetar.broker.policies.values import Retention
 from magnetar.config.settings import Settings, default_settings
-from magnetar.io.simulated.worker import LONGEST_DELAY
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
 from magnetar.server import serving, standalone

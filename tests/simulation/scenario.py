@@ -5,7 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from magnetar.io.simulated import Conditions
+from simulated_io import Conditions
+
 from simulation import limits
 from simulation.client import Client, Producer, ProducerPlan
 from simulation.compacting import Compacting

@@ -6,8 +6,9 @@ from collections.abc import Coroutine
 from random import Random
 from typing import Any
 
-from magnetar.io.simulated import Conditions, PowerLost, ProcessStopped, SimulatedNetwork
-from magnetar.io.simulated.loop import SimulatedClock
+from simulated_io import Conditions, PowerLost, ProcessStopped, SimulatedNetwork
+from simulated_io.loop import SimulatedClock
+
 from simulation.broker import HOST, BrokerProcess, End, LogWatch
 from simulation.driven import Driven, logging_to
 from simulation.guard import Guard

@@ -8,9 +8,9 @@ from random import Random
 from typing import Any
 
 from simulated_bookkeeper import SimulatedServers, open_bookkeeper_store
+from simulated_io import Conditions, SimulatedNetwork, Simulation, simulated_io
 
 from magnetar.io.interfaces import Clock, Loop
-from magnetar.io.simulated import Conditions, SimulatedNetwork, Simulation, simulated_io
 from magnetar.ledger.interface import LedgerError, LedgerStore, Quorums
 from magnetar.metadata.interface import MetadataError
 from simulation.bookkeeper.truth import Truth

@@ -7,6 +7,8 @@ from dataclasses import replace
 from random import Random
 from typing import Any, NoReturn
 
+from simulated_io import SimulatedLoop, SimulatedNetwork, Simulation, simulated_io
+
 from magnetar.broker.load.reporter import HostSample
 from magnetar.broker.service import BrokerService
 from magnetar.config.settings import load
@@ -14,7 +16,6 @@ from magnetar.http.metrics.rendering import MetricsOptions
 from magnetar.http.routing import Application
 from magnetar.http.server import HttpServer
 from magnetar.io.interfaces import Clock, Io
-from magnetar.io.simulated import SimulatedLoop, SimulatedNetwork, Simulation, simulated_io
 from magnetar.server.addresses import bind_addresses
 from magnetar.server.broker_process import BrokerSurroundings
 from magnetar.server.cluster_broker import ClusterBroker

@@ -8,14 +8,14 @@ from random import Random
 from typing import Any
 
 from simulated_bookkeeper import ROOT, SimulatedServers
-
-from magnetar.io.simulated import (
+from simulated_io import (
     Conditions,
     ProcessStopped,
     SimulatedNetwork,
     simulated_io,
 )
-from magnetar.io.simulated.loop import SimulatedClock
+from simulated_io.loop import SimulatedClock
+
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord, decoded, ledger_path
 from magnetar.ledger.interface import LedgerState
 from magnetar.metadata.zookeeper.address import EnsembleAddress, ensemble_address

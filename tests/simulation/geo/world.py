@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from magnetar.io.simulated import Conditions, SimulatedNetwork
+from simulated_io import Conditions, SimulatedNetwork
+
 from simulation import limits
 from simulation.broker import BrokerProcess, End, LogWatch
 from simulation.core import CoreTopic

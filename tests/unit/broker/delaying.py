@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from peers import TOPIC, Brokers, Peer
+from simulated_io import SimulatedDisk
 
 from magnetar.broker.delays.tracker import DelaySettings
 from magnetar.broker.policies.values import DelayedDelivery
 from magnetar.broker.stats.taken import of_subscription
-from magnetar.io.simulated import SimulatedDisk
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
 from magnetar.protocol.frames import encode_command, encode_with_payload
 from magnetar.protocol.metadata import build_entry

@@ -6,6 +6,7 @@ from array import array
 from dataclasses import replace
 from typing import Any
 
+from simulated_io import SimulatedDisk
 from world import World
 
 from magnetar.broker.dispatch.contract import DispatchSettings
@@ -17,7 +18,6 @@ from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.persistent import Topic, TopicSettings
-from magnetar.io.simulated import SimulatedDisk
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.managed_ledger.settings import ManagedLedgerSettings

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from simulated_io import SimulatedDisk
 from world import World
 
 from magnetar.broker.connections.connection import Connection
@@ -16,7 +17,6 @@ from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.base import TopicSettings
 from magnetar.io.interfaces import Buffer, Loop
-from magnetar.io.simulated import SimulatedDisk
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerStore
 from magnetar.managed_ledger.settings import ManagedLedgerSettings

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from keyed import Reader, append, compact, lived, newest, single
 from lived import Lived
+from simulated_io import SimulatedDisk, SimulatedProcess
 
 from magnetar.broker.compaction import questions
 from magnetar.broker.compaction.latest_messages import Copied, Entries
 from magnetar.broker.compaction.process import service
 from magnetar.broker.compaction.questions import Beginning, EntryIds, Nonsense, QuestionKind
 from magnetar.broker.topics.persistent import Topic
-from magnetar.io.simulated import SimulatedDisk, SimulatedProcess
 from magnetar.protocol.hot_compaction import put_raw
 
 IDS = st.integers(0, 2**62)

@@ -6,6 +6,8 @@ from array import array
 from typing import Any
 
 import pytest
+from faulty_ledgers import FaultyLedgerStore
+from simulated_io import SimulatedDisk
 from world import World
 
 from magnetar.broker.dispatch.contract import DispatchSettings
@@ -18,9 +20,7 @@ from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.persistent import Topic, TopicSettings
 from magnetar.errors import BrokerError, ServerErrorCode
-from magnetar.io.simulated import SimulatedDisk
 from magnetar.io.wheel import TimerWheel
-from magnetar.ledger.faulty import FaultyLedgerStore
 from magnetar.ledger.interface import LedgerStore
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
 from magnetar.naming.topic_name import TopicName

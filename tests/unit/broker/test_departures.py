@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 from peers import TOPIC, Brokers, Peer, send_frame, subscribe_frame
+from simulated_io import simulated_io
 
 from magnetar.broker.flow.connection import Assigned
 from magnetar.broker.ownership.brokers import BrokerRecord
@@ -15,7 +16,6 @@ from magnetar.broker.ownership.peers import Beside, PeerAnswer, PeerRefused
 from magnetar.broker.serving.unloading import HandingOver
 from magnetar.broker.settings import BrokerSettings
 from magnetar.errors import ServiceNotReady
-from magnetar.io.simulated import simulated_io
 from magnetar.io.waiting import sleep
 from magnetar.metadata.interface import MetadataUnavailable
 from magnetar.naming.topic_name import TopicName

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from simulated_io import SimulatedDisk, simulated_io
 
 from magnetar.broker.publishing.exclusive_access import EPOCH_PROPERTY, ExclusiveAccess
 from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.publishing.producer import AccessMode
 from magnetar.errors import BrokerError, ProducerBusy, ProducerFenced, ServiceNotReady
-from magnetar.io.simulated import SimulatedDisk, simulated_io
 from magnetar.metadata.interface import MetadataUnavailable
 
 

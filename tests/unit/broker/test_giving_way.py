@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from simulated_io import simulated_io
 
 from magnetar.broker.compaction.elsewhere import GivingWay
-from magnetar.io.simulated import simulated_io
 
 
 class World:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from simulated_io import SimulatedDisk, simulated_io
 
 from magnetar.broker.flow.connection import KeepAlive, KeepAliveSettings
-from magnetar.io.simulated import SimulatedDisk, simulated_io
 from magnetar.io.wheel import TimerWheel
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from simulated_io import SimulatedLoop
 
 from magnetar.broker.flow.loop_budget import (
     FIRST_STEP_BYTES,
@@ -11,7 +12,6 @@ from magnetar.broker.flow.loop_budget import (
     TURN_SECONDS,
     LoopBudget,
 )
-from magnetar.io.simulated import SimulatedLoop
 
 
 class HandClock:

@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from faulty_metadata import FaultyMetadataStore
 from lived import NAME, Lived
 
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.schemas.data import SchemaData, SchemaType
 from magnetar.errors import NamespaceNotFound, ServiceNotReady
-from magnetar.metadata.faulty import FaultyMetadataStore
 from magnetar.naming.topic_name import TopicName
 
 NAMESPACE = NAME.namespace_name
@@ -83,7 +83,7 @@ def test_policies_that_cannot_be_read_at_first_are_read_later() -> None:
     losing = [True]
 
     def draw(call: str) -> Any:
-        from magnetar.metadata.faulty import Fault
+        from faulty_metadata import Fault
 
         return Fault.BEFORE if losing[0] and call == "get" else None
 
@@ -121,7 +121,7 @@ class Watcher:
 
 @pytest.mark.parametrize("failing", [False, True])
 def test_watched_lists_and_counts(failing: bool) -> None:
-    from magnetar.metadata.faulty import Fault
+    from faulty_metadata import Fault
 
     away = Away()
     root = "/managed-ledgers/public/default/persistent"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from simulated_io import SimulatedDisk, simulated_io
 
 from magnetar.broker.consumers.consumer import Consumer
 from magnetar.broker.consumers.key_ranges import KeySharedMode, KeySharedPolicy
@@ -21,7 +22,6 @@ from magnetar.broker.dispatch.non_persistent import (
 )
 from magnetar.broker.flow.outgoing import MESSAGES_HIGH_WATER, Outgoing, UnsentBytes
 from magnetar.io.interfaces import Buffer
-from magnetar.io.simulated import SimulatedDisk, simulated_io
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.hot_codec import batch_sizes, frame_end, next_frame
 from magnetar.protocol.metadata import build_entry

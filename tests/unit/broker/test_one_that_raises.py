@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from peers import TOPIC, Brokers, send_frame
+from simulated_io import SimulatedDisk, simulated_io
 
 from magnetar.broker.flow.limits import Readable
-from magnetar.io.simulated import SimulatedDisk, simulated_io
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
+from simulated_io import SimulatedDisk, simulated_io
 
 from magnetar.broker.flow.outgoing import (
     MESSAGES_HIGH_WATER,
@@ -14,7 +15,6 @@ from magnetar.broker.flow.outgoing import (
     UnsentBytes,
 )
 from magnetar.io.interfaces import LARGE_PIECE, Buffer
-from magnetar.io.simulated import SimulatedDisk, simulated_io
 
 
 class Socket:

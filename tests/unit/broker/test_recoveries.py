@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from lived import Lived
+from simulated_io import simulated_io
 
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.serving.recoveries import AT_ONCE, Recoveries
 from magnetar.errors import TopicNotFound
-from magnetar.io.simulated import simulated_io
 from magnetar.io.waiting import sleep
 from magnetar.managed_ledger.errors import ManagedLedgerNotFound
 from magnetar.managed_ledger.managed_ledger import ManagedLedger

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from faulty_ledgers import FaultyLedgerStore
 from peers import TOPIC, Brokers
 from replicating import (
     NAME,
@@ -18,14 +19,13 @@ from replicating import (
     stored,
     the_topic,
 )
+from simulated_io import SimulatedDisk
 
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.publishing.deduplication import DeduplicationSettings
 from magnetar.broker.topics.base import TopicSettings
 from magnetar.errors import ServerErrorCode
-from magnetar.io.simulated import SimulatedDisk
-from magnetar.ledger.faulty import FaultyLedgerStore
 from magnetar.ledger.interface import LedgerError, LedgerStore
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.protocol.metadata import parse_entry

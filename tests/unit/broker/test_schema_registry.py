@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from simulated_io import SimulatedDisk
 from world import World
 
 from magnetar.broker.flow.rates import MOST_NAMESPACES, SchemaOperations
@@ -12,7 +13,6 @@ from magnetar.broker.schemas.data import SchemaData, SchemaType
 from magnetar.broker.schemas.registry import SchemaOperation, SchemaRegistry
 from magnetar.broker.schemas.storage import SchemaStorage
 from magnetar.errors import ConcurrentModification, IncompatibleSchema, MetadataFailure
-from magnetar.io.simulated import SimulatedDisk
 from magnetar.ledger.interface import Quorums
 
 ID = "public/default/t"

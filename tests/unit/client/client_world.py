@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
+from simulated_io import Simulation, simulated_io
 
 from magnetar.client.attachment import Services
 from magnetar.client.consumer import Consumer
@@ -15,7 +16,6 @@ from magnetar.client.options import ConsumerOptions, ProducerOptions
 from magnetar.client.pool import ConnectionPool
 from magnetar.client.producer import Producer
 from magnetar.client.security import Address
-from magnetar.io.simulated import Simulation, simulated_io
 from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandMessage, MessageIdData, MessageMetadata
 

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from simulated_io.loop import SimulatedLoop
 
 from magnetar.client.client import Client
 from magnetar.client.consumer import Consumer
@@ -16,7 +17,6 @@ from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions
 from magnetar.client.reader import Reader
 from magnetar.io.interfaces import ClientIo
-from magnetar.io.simulated.loop import SimulatedLoop
 from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandMessage, MessageIdData, MessageMetadata
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
+from simulated_io import Simulation, simulated_io
 
 from magnetar.client.attachment import Attachment, Services
 from magnetar.client.connection import Connection
@@ -13,7 +14,6 @@ from magnetar.client.lookup import Lookup, TopicBroker
 from magnetar.client.pool import ConnectionPool
 from magnetar.client.security import Address
 from magnetar.client.wire import Assigned
-from magnetar.io.simulated import Simulation, simulated_io
 
 FIRST, SECOND, THIRD, PROXY = (Address(name, 6650) for name in ("first", "second", "third", "proxy"))
 

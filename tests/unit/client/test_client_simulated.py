@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from simulated_io.loop import SimulatedLoop
 
 from magnetar.client.acknowledging import Acknowledgements
 from magnetar.client.client import Client
@@ -23,7 +24,6 @@ from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions, ProducerOptions
 from magnetar.client.producer import Producer
 from magnetar.io.interfaces import ClientIo, Clock
-from magnetar.io.simulated.loop import SimulatedLoop
 from magnetar.protocol.frames import encode_command
 from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandMessage, MessageIdData, MessageMetadata

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from simulated_io.loop import SimulatedLoop
 
 from magnetar.client.exceptions import InvalidMessage, MessageTooBig, PulsarException, Timeout
 from magnetar.client.message import RawEntry
 from magnetar.client.unpacking import ALONE_BYTES, Aside, Unpacking
 from magnetar.io.locks import Room
-from magnetar.io.simulated.loop import SimulatedLoop
 from magnetar.protocol.compression import compress
 from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata

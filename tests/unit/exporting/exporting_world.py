@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from simulated_bookkeeper import SETTINGS, ZOOKEEPER, SimulatedServers
+from simulated_io import SimulatedDisk, Simulation, simulated_io
 from world import STORE
 
 from magnetar.broker.dispatch.contract import DispatchSettings
@@ -24,7 +25,6 @@ from magnetar.exporting.export import Export, ExportPlan, Selection
 from magnetar.exporting.namespaces import WhichPolicies
 from magnetar.exporting.stored_topics import OpenStores
 from magnetar.exporting.topic_export import MappedLedger
-from magnetar.io.simulated import SimulatedDisk, Simulation, simulated_io
 from magnetar.io.waiting import sleep
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from exporting_world import World, contents, populate, served
+from simulated_io import PowerLost, SimulatedDisk
 from test_export import same
 
 from magnetar.exporting.export import Export, Selection
 from magnetar.exporting.stored_topics import OpenStores, Unit
-from magnetar.io.simulated import PowerLost, SimulatedDisk
 from magnetar.managed_ledger.exports import ROOT, ExportState, notes
 
 POINTS = 16

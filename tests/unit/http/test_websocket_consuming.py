@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from simulated_io.loop import SimulatedLoop
 
 from magnetar.client.exceptions import UnknownError
 from magnetar.client.message import Message
 from magnetar.client.message_id import MessageId
 from magnetar.http.websocket.consuming import Answered, Consuming, Terms
-from magnetar.io.simulated.loop import SimulatedLoop
 from magnetar.protocol.metadata import Entry
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
 

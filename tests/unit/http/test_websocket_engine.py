@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from simulated_io.loop import SimulatedLoop
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
 
 from magnetar.http.engine.message import Request
 from magnetar.http.engine.websocket import WebSocket, WebSocketLimits, refusal_of, upgrade
-from magnetar.io.simulated.loop import SimulatedLoop
 
 
 class Remembers:

@@ -6,8 +6,7 @@ import asyncio
 import errno
 
 import pytest
-
-from magnetar.io.simulated import (
+from simulated_io import (
     Deadlock,
     PowerLost,
     ProcessStopped,
@@ -16,6 +15,7 @@ from magnetar.io.simulated import (
     Timeline,
     simulated_io,
 )
+
 from magnetar.io.waiting import run_job
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from magnetar.io.simulated import Conditions, SimulatedLoop, SimulatedNetwork, Simulation, simulated_io
+from simulated_io import Conditions, SimulatedLoop, SimulatedNetwork, Simulation, simulated_io
 
 
 class Side:

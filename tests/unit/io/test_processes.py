@@ -14,11 +14,11 @@ from typing import Any
 
 import process_services
 import pytest
+from simulated_io import simulated_io
 
 from magnetar.io.interfaces import Io, ProcessFailed, Service
 from magnetar.io.real import real_io
 from magnetar.io.real.loop_thread import new_loop
-from magnetar.io.simulated import simulated_io
 
 HERE = Path(__file__).parent
 PATIENCE = 60.0

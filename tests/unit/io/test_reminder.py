@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from magnetar.io.simulated import simulated_io
+from simulated_io import simulated_io
+
 from magnetar.io.waiting import Reminder
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from simulated_io.loop import SimulatedLoop
 
 from magnetar.io.locks import Held, NoRoom, Room
-from magnetar.io.simulated.loop import SimulatedLoop
 
 SECONDS = 5.0
 

@@ -6,8 +6,8 @@ import traceback
 from typing import Any
 
 import pytest
+from simulated_io import simulated_io
 
-from magnetar.io.simulated import simulated_io
 from magnetar.io.waiting import SharedRuns
 
 

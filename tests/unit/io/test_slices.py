@@ -4,9 +4,9 @@ from collections.abc import Generator
 from functools import partial
 
 import pytest
+from simulated_io import simulated_io
 
 from magnetar.io.interfaces import Slices
-from magnetar.io.simulated import simulated_io
 from magnetar.io.slices import Slice, each, gone_through, start_each
 from magnetar.io.wheel import TimerWheel
 

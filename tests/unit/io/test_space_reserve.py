@@ -6,10 +6,10 @@ import errno
 from pathlib import Path
 
 import pytest
+from simulated_io import SimulatedDisk
 
 from magnetar.io.files import SpaceExhausted, SpaceReserve, is_without_room
 from magnetar.io.real.disk import RealDisk
-from magnetar.io.simulated import SimulatedDisk
 
 KIB = 1 << 10
 QUOTA = 1600 * KIB

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from simulated_io import SimulatedDisk
+from simulated_io.sqlite import SimulatedSqlite
 
 from magnetar.io.interfaces import SqlConnection
 from magnetar.io.real.sqlite import SqliteConnection
-from magnetar.io.simulated import SimulatedDisk
-from magnetar.io.simulated.sqlite import SimulatedSqlite
 
 _LIBRARY = r"""
 #define _GNU_SOURCE

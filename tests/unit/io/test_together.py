@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from simulated_io import SimulatedDisk, simulated_io
 
-from magnetar.io.simulated import SimulatedDisk, simulated_io
 from magnetar.io.waiting import sleep, together
 
 

@@ -7,14 +7,14 @@ from array import array
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from faulty_ledgers import FaultyLedgerStore
 from simulated_bookkeeper import SETTINGS, SimulatedServers, open_bookkeeper_store
+from simulated_io import Simulation
 
-from magnetar.io.simulated import Simulation
 from magnetar.ledger.bookkeeper.store import BookKeeperSettings
 from magnetar.ledger.bookkeeper.wire import VERSION_3
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
-from magnetar.ledger.faulty import FaultyLedgerStore
 from magnetar.ledger.interface import LedgerError, LedgerReader, LedgerStore, LedgerWriter, Quorums
 
 MINIATURE = EmbeddedSettings(

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 from ledger_stores import Listener, append
+from simulated_io import SimulatedFile, simulated_io
 
-from magnetar.io.simulated import SimulatedFile, simulated_io
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.ledger.interface import Quorums

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 from ledger_stores import MINIATURE, Listener, all_entries, append
+from simulated_io import SimulatedDisk, simulated_io
 
-from magnetar.io.simulated import SimulatedDisk, simulated_io
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.ledger.interface import Quorums

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from simulated_io import Simulation, simulated_io
 
-from magnetar.io.simulated import Simulation, simulated_io
 from magnetar.ledger.embedded.disk_guard import DiskGuard, DiskGuardSettings, DiskState, DiskUse
 
 SETTINGS = DiskGuardSettings(

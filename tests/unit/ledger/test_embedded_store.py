@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 from ledger_stores import MINIATURE, Listener, all_entries, append
+from simulated_io import SimulatedDisk, Simulation, simulated_io
+from simulated_io.disk import SimulatedFile
 
 from magnetar.io.interfaces import Io
 from magnetar.io.real import real_io
-from magnetar.io.simulated import SimulatedDisk, Simulation, simulated_io
-from magnetar.io.simulated.disk import SimulatedFile
 from magnetar.ledger.embedded.identity import StoreLocked, UnknownFormat
 from magnetar.ledger.embedded.ledger_table import LedgerRow, encode_created
 from magnetar.ledger.embedded.settings import EmbeddedSettings

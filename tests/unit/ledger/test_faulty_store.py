@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from faulty_ledgers import FaultyLedgerStore, InjectedFault
 from ledger_stores import Listener, all_entries, append
 from ledger_stores import _miniature as open_miniature
+from simulated_io import simulated_io
 
-from magnetar.io.simulated import simulated_io
-from magnetar.ledger.faulty import FaultyLedgerStore, InjectedFault
 from magnetar.ledger.interface import LedgerClosed, Quorums
 
 

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from ledger_stores import STORES, Listener, all_entries, append
+from simulated_io import SimulatedDisk, simulated_io
 
-from magnetar.io.simulated import SimulatedDisk, simulated_io
 from magnetar.ledger.interface import (
     LedgerClosed,
     LedgerFenced,

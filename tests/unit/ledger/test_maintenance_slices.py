@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from ledger_stores import MINIATURE, Listener, append
+from simulated_io import SimulatedLoop, simulated_io
 
-from magnetar.io.simulated import SimulatedLoop, simulated_io
 from magnetar.ledger.embedded.compaction import Compaction
 from magnetar.ledger.embedded.index import IndexCache
 from magnetar.ledger.embedded.ledger_table import LedgerTable

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 from ledger_stores import MINIATURE, Listener, append
+from simulated_io import SimulatedDisk, Simulation, simulated_io
 
-from magnetar.io.simulated import SimulatedDisk, Simulation, simulated_io
 from magnetar.ledger.embedded.reader import EntriesDamaged, SegmentReader, entries_of_part
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import count
 
-from magnetar.io.simulated import SimulatedDisk, Simulation, simulated_io
+from simulated_io import SimulatedDisk, Simulation, simulated_io
+
 from magnetar.ledger.embedded.segment_files import SegmentFiles, SegmentRoom
 from magnetar.ledger.embedded.segment_supply import LogSegment, SegmentSupply
 from magnetar.ledger.embedded.settings import EmbeddedSettings

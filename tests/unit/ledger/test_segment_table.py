@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from simulated_io import SimulatedDisk
 
 from magnetar.invariants import BrokenInvariant
-from magnetar.io.simulated import SimulatedDisk
 from magnetar.ledger.embedded.checkpoint import SealedSegment
 from magnetar.ledger.embedded.segment_supply import LogSegment
 from magnetar.ledger.embedded.segment_table import SegmentState, SegmentTable

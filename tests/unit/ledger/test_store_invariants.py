@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from ledger_stores import MINIATURE, Listener, append
+from simulated_io import simulated_io
 
 from magnetar.invariants import BrokenInvariant
 from magnetar.io.interfaces import Io
-from magnetar.io.simulated import simulated_io
 from magnetar.ledger.embedded.segment_table import SegmentState
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.ledger.interface import Quorums

@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from faulty_metadata import FaultyMetadataStore
 from ledger_stores import Listener, append
 from model_bookie import ModelBookie
+from simulated_io import simulated_io
 
-from magnetar.io.simulated import simulated_io
 from magnetar.ledger.bookkeeper.bookie import BookieSettings
 from magnetar.ledger.bookkeeper.bookies import BookiesSettings
 from magnetar.ledger.bookkeeper.digests import Digest, DigestType
@@ -20,7 +21,6 @@ from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore, BookKeeperSe
 from magnetar.ledger.bookkeeper.writer import BookKeeperWriter
 from magnetar.ledger.interface import Quorums
 from magnetar.metadata.embedded import EmbeddedMetadataStore
-from magnetar.metadata.faulty import FaultyMetadataStore
 from magnetar.metadata.passing_on import PassingOnStore, ResolvingStore
 
 T = TypeVar("T")

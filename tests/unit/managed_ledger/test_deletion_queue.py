@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from faulty_ledgers import FaultyLedgerStore
+from faulty_metadata import Fault
 from world import SMALL, World
 
 from magnetar.broker.schemas.data import SchemaData, SchemaType, StoredSchema
 from magnetar.broker.schemas.storage import SchemaStorage
 from magnetar.io.interfaces import Loop
-from magnetar.ledger.faulty import FaultyLedgerStore
 from magnetar.ledger.interface import LedgerStore, Quorums
 from magnetar.managed_ledger.deletion_queue import ROOT
 from magnetar.managed_ledger.position import EARLIEST
-from magnetar.metadata.faulty import Fault
 
 
 class Undeletable:

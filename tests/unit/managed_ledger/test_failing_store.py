@@ -9,11 +9,12 @@ from itertools import accumulate
 from typing import Any
 
 import pytest
+from faulty_ledgers import FaultyLedgerStore, InjectedFault
+from faulty_metadata import Fault
 from world import SMALL, Listener, World, append
 
 from magnetar.invariants import BrokenInvariant
 from magnetar.io.interfaces import Loop
-from magnetar.ledger.faulty import FaultyLedgerStore, InjectedFault
 from magnetar.ledger.interface import EntryTooLarge, LedgerError, LedgerFenced, LedgerStore, StoreFull
 from magnetar.managed_ledger.append import Append
 from magnetar.managed_ledger.ending import State
@@ -21,7 +22,6 @@ from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenc
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.managed_ledger.settings import ManagedLedgerSettings, RetentionSettings
-from magnetar.metadata.faulty import Fault
 from magnetar.metadata.interface import MetadataError
 
 KEEP = ManagedLedgerSettings(

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from faulty_ledgers import FaultyLedgerStore, FaultyWriter
+from faulty_metadata import Fault
 from world import SMALL, World, append
 
 from magnetar.io.interfaces import Loop
-from magnetar.ledger.faulty import FaultyLedgerStore, FaultyWriter
 from magnetar.ledger.interface import LedgerStore, Quorums
 from magnetar.managed_ledger.ending import State
 from magnetar.managed_ledger.errors import ManagedLedgerFenced
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import EARLIEST
-from magnetar.metadata.faulty import Fault
 
 
 class CountingStore(FaultyLedgerStore):

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from simulated_io import simulated_io
 from world import SMALL, World, append
 
-from magnetar.io.simulated import simulated_io
 from magnetar.managed_ledger import records, records_pb2
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.cursor import Cursor

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from faulty_ledgers import FaultyLedgerStore, FaultyWriter
 from world import SMALL, World, append
 
 from magnetar.io.interfaces import Loop
-from magnetar.ledger.faulty import FaultyLedgerStore, FaultyWriter
 from magnetar.ledger.interface import LedgerOutOfOrder, LedgerStore, Quorums
 from magnetar.managed_ledger.ending import State
 from magnetar.managed_ledger.position import EARLIEST

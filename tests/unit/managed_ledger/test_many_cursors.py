@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import pytest
+from faulty_metadata import Fault
 from world import World
 
 from magnetar.io.waiting import sleep
@@ -13,7 +14,6 @@ from magnetar.managed_ledger.cursors import AT_ONCE
 from magnetar.managed_ledger.errors import ManagedLedgerNotFound
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
-from magnetar.metadata.faulty import Fault
 from magnetar.metadata.interface import MetadataError
 
 T = TypeVar("T")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 
+from faulty_ledgers import FaultyLedgerStore
 from world import SMALL, World, append
 
 from magnetar.io.interfaces import Loop
-from magnetar.ledger.faulty import FaultyLedgerStore
 from magnetar.ledger.interface import LedgerStore, LedgerWriter, Quorums
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import EARLIEST

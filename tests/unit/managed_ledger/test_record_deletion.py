@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from faulty_metadata import Fault
 from world import World
 
 from magnetar.managed_ledger import ledgers_record
 from magnetar.managed_ledger.errors import ManagedLedgerFenced
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import EARLIEST
-from magnetar.metadata.faulty import Fault
 from magnetar.metadata.interface import (
     MetadataStore,
     MetadataUnavailable,

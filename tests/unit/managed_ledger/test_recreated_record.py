@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from faulty_metadata import Fault
 from world import NAME, SMALL, World
 
 from magnetar.io.wheel import TimerWheel
@@ -19,7 +20,6 @@ from magnetar.managed_ledger.records import (
     decode_managed_ledger,
     encode_managed_ledger,
 )
-from magnetar.metadata.faulty import Fault
 from magnetar.metadata.interface import Node
 
 

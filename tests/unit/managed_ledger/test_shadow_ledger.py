@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 
 import pytest
+from faulty_metadata import Fault
 from world import Listener, World
 
 from magnetar.managed_ledger.cursor import Cursor
@@ -13,7 +14,6 @@ from magnetar.managed_ledger.errors import ShadowReadOnly
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import EARLIEST, Position
 from magnetar.managed_ledger.shadow_ledger import ShadowLedger
-from magnetar.metadata.faulty import Fault
 from magnetar.naming.replicators import SHADOW_SOURCE
 
 SOURCE = "t/n/persistent/source"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from faulty_metadata import Fault
 from world import SMALL, World, append
 
 from magnetar.broker.schemas.data import SchemaData, SchemaType, StoredSchema
@@ -10,7 +11,6 @@ from magnetar.broker.schemas.storage import SchemaStorage
 from magnetar.ledger.interface import Quorums
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.managed_ledger.records import decode_cursor, decode_managed_ledger
-from magnetar.metadata.faulty import Fault
 from magnetar.metadata.interface import BadVersion, MetadataUnavailable
 
 BOTH = pytest.mark.parametrize("fault", list(Fault))

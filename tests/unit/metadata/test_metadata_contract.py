@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from faulty_metadata import Fault, FaultyMetadataStore
 from model_zookeeper import ModelZooKeeper
 
 from magnetar.io.real import real_io
 from magnetar.metadata.divided import DividedStore
 from magnetar.metadata.embedded import EmbeddedMetadataStore
-from magnetar.metadata.faulty import Fault, FaultyMetadataStore
 from magnetar.metadata.interface import (
     MAX_STEPS_BYTES,
     MAX_VALUE_BYTES,

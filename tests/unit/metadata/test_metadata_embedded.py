@@ -7,9 +7,9 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from simulated_io import simulated_io
 
 from magnetar.io.real import real_io
-from magnetar.io.simulated import simulated_io
 from magnetar.metadata.embedded import EmbeddedMetadataStore, UnknownMetadataFormat
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from faulty_metadata import FaultyMetadataStore
+from simulated_io import simulated_io
 
 from magnetar.io.interfaces import Loop
-from magnetar.io.simulated import simulated_io
 from magnetar.io.waiting import sleep
 from magnetar.metadata.embedded import EmbeddedMetadataStore
-from magnetar.metadata.faulty import FaultyMetadataStore
 from magnetar.metadata.interface import (
     MUST_NOT_EXIST,
     BadVersion,

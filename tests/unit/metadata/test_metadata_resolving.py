@@ -7,10 +7,10 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from faulty_metadata import Fault
 from several_sessions import SeveralSessions
 from world import World
 
-from magnetar.metadata.faulty import Fault
 from magnetar.metadata.interface import (
     MUST_NOT_EXIST,
     BadVersion,

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from model_zookeeper import ModelZooKeeper
 from recorded_conversation import StreamClient, rows
+from simulated_io import simulated_io
 
-from magnetar.io.simulated import simulated_io
 from magnetar.metadata.zookeeper.messages import JuteReader, Operation, greeting
 
 _LINES = rows(Path(__file__).parent / "data" / "zookeeper_conversation.tsv")

@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from simulated_io import simulated_io
 
-from magnetar.io.simulated import simulated_io
 from magnetar.metadata.zookeeper.connection import Request, ZooKeeperConnection
 from magnetar.metadata.zookeeper.messages import (
     OK,

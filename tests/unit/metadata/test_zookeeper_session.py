@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from model_zookeeper import ModelZooKeeper
+from simulated_io import Simulation, simulated_io
 
-from magnetar.io.simulated import Simulation, simulated_io
 from magnetar.metadata.interface import (
     MUST_NOT_EXIST,
     Change,

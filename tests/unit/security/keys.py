@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 from cryptography.x509.oid import NameOID
+from simulated_io import Simulation
 
-from magnetar.io.simulated import Simulation
 from magnetar.security.authentication import Authenticated, Credentials, Provider
 
 SECRET = bytes(range(48))

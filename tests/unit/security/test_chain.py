@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
+from simulated_io import Simulation, simulated_io
 
 from magnetar.errors import AuthenticationFailure, AuthorizationFailure, TooManyRequests
-from magnetar.io.simulated import Simulation, simulated_io
 from magnetar.security.authentication import Authenticated, Claim, Credentials, Principal
 from magnetar.security.chain import FailedAttempts, ProviderChain, renewed
 from magnetar.security.options import ProviderRefused

@@ -6,8 +6,8 @@ import base64
 from pathlib import Path
 
 import pytest
+from simulated_io import simulated_io
 
-from magnetar.io.simulated import simulated_io
 from magnetar.security.key_material import MAX_BYTES, KeySource, UnusableKey, WatchedFiles, key_source
 
 KEY = bytes(range(32))

@@ -11,9 +11,9 @@ from typing import Any
 import jwt
 import pytest
 from keys import ask, ec_key, rsa_key, token
+from simulated_io import Simulation, simulated_io
 
 from magnetar.errors import AuthenticationFailure
-from magnetar.io.simulated import Simulation, simulated_io
 from magnetar.security.authentication import Credentials
 from magnetar.security.options import ProviderRefused, SecurityOptions
 from magnetar.security.providers.fetching import MAX_BYTES, Fetcher, FetchFailed

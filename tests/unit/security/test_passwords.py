@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from keys import ask
 from passlib.hash import apr_md5_crypt, bcrypt, des_crypt, ldap_sha1, md5_crypt, sha256_crypt, sha512_crypt
+from simulated_io import Simulation, simulated_io
 
 from magnetar.errors import AuthenticationFailure, TooManyRequests
-from magnetar.io.simulated import Simulation, simulated_io
 from magnetar.security.authentication import Authenticated, Credentials
 from magnetar.security.key_material import UnusableKey
 from magnetar.security.options import ProviderRefused, SecurityOptions

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from keys import SECRET, ask, ec_key, public_der, public_pem, rsa_key, token
+from simulated_io import simulated_io
 
 from magnetar.errors import AuthenticationFailure
-from magnetar.io.simulated import simulated_io
 from magnetar.security.authentication import Authenticated
 from magnetar.security.key_material import UnusableKey
 from magnetar.security.options import ProviderRefused, SecurityOptions

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from simulated_io import simulated_io
 
-from magnetar.io.simulated import simulated_io
 from magnetar.io.wheel import TimerWheel
 from magnetar.server.serving import Collector
 

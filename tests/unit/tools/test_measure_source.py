@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tools.measure_source import ROOT, TITLES, Module, measure, modules, started
+from tools.measure_source import ROOT, TITLES, Module, measure, modules, second_implementations, started
 
 _SAMPLE = '''"""A module."""
 
@@ -67,10 +67,20 @@ def test_what_a_module_is_counted_as(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert found["ignores"] == ["sample.py:23"]
 
 
+def test_a_class_elsewhere_implements_a_protocol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tools.measure_source.ROOT", tmp_path)
+    path, other = tmp_path / "sample.py", tmp_path / "simulated.py"
+    path.write_text(_SAMPLE)
+    other.write_text("class Simulated:\n    def get(self): ...\n    def put(self): ...\n")
+    found = measure([Module(path)], [Module(other)])
+    assert not found["single"]
+    assert len(found["modules"]) == 1
+
+
 def test_the_source_keeps_to_its_bounds() -> None:
     bounds = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["magnetar"]["bounds"]
     assert bounds.keys() == TITLES.keys()
-    found = measure(modules())
+    found = measure(modules(), second_implementations())
     found["start"] = started()
     exceeded = {name: len(found[name]) for name in TITLES if len(found[name]) > bounds[name]}
     assert not exceeded, f"see tools/measure_source.py --list: {exceeded}"

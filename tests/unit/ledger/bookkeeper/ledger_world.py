@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from model_bookie import ModelLedger
 from simulated_bookkeeper import ZOOKEEPER, SimulatedServers
+from simulated_io import SimulatedLoop, SimulatedNetwork, simulated_io
 
-from magnetar.io.simulated import SimulatedLoop, SimulatedNetwork, simulated_io
 from magnetar.ledger.bookkeeper.bookie import BookieSettings
 from magnetar.ledger.bookkeeper.bookies import Bookies, BookiesSettings, Use
 from magnetar.ledger.bookkeeper.digests import Digest, DigestType, master_key

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from model_bookie import ModelBookie
+from simulated_io import simulated_io
 
-from magnetar.io.simulated import simulated_io
 from magnetar.ledger.bookkeeper.adds import AddStream
 from magnetar.ledger.bookkeeper.bookie import Bookie, BookieSettings
 from magnetar.ledger.bookkeeper.digests import Digest, DigestType, master_key

@@ -9,8 +9,8 @@ from hashlib import md5
 from typing import Any
 
 import pytest
+from simulated_io import simulated_io
 
-from magnetar.io.simulated import simulated_io
 from magnetar.ledger.bookkeeper import bookie_protocol_pb2 as pb
 from magnetar.ledger.bookkeeper.authentication import AuthProvider, digest_auth_provider
 from magnetar.ledger.bookkeeper.bookie import Bookie, BookieSettings

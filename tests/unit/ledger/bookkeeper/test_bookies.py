@@ -6,9 +6,10 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from faulty_metadata import Fault, FaultyMetadataStore
 from model_bookie import ModelBookie
+from simulated_io import simulated_io
 
-from magnetar.io.simulated import simulated_io
 from magnetar.ledger.bookkeeper import records_pb2 as pb
 from magnetar.ledger.bookkeeper.bookie import BookieSettings
 from magnetar.ledger.bookkeeper.bookies import Bookies, BookiesSettings, Use
@@ -16,7 +17,6 @@ from magnetar.ledger.bookkeeper.frames import Status
 from magnetar.ledger.bookkeeper.placement import NotEnoughBookies, RandomPlacement
 from magnetar.ledger.interface import Quorums
 from magnetar.metadata.embedded import EmbeddedMetadataStore
-from magnetar.metadata.faulty import Fault, FaultyMetadataStore
 
 SETTINGS = BookiesSettings(BookieSettings(5.0, 2.0, 0.2), errors=3, within_seconds=60, quarantine_seconds=600)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from faulty_metadata import Fault, FaultyMetadataStore
+from simulated_io import simulated_io
 
-from magnetar.io.simulated import simulated_io
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord, MetadataFailed, Segment
 from magnetar.ledger.bookkeeper.ledgers import LedgerRecords, UnknownLayout
 from magnetar.ledger.interface import LedgerError, LedgerState, NoSuchLedger, Quorums
 from magnetar.metadata.embedded import EmbeddedMetadataStore
-from magnetar.metadata.faulty import Fault, FaultyMetadataStore
 from magnetar.metadata.interface import BadVersion
 
 RECORD = LedgerRecord(Quorums(3, 3, 2), (Segment(0, ("a:3181", "b:3181", "c:3181")),))

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from model_bookie import ModelBookie
 from recorded_conversation import StreamClient, rows
-
-from magnetar.io.simulated import simulated_io
+from simulated_io import simulated_io
 
 _ROWS = rows(Path(__file__).parent / "data" / "conversation.tsv")
 

@@ -6,13 +6,13 @@ import json
 from typing import Any
 
 import pytest
+from faulty_metadata import Fault
 from test_bookies import World
 
 from magnetar.ledger.bookkeeper.placement import NotEnoughBookies
 from magnetar.ledger.bookkeeper.rack_placement import PlacementSettings, RackPlacement
 from magnetar.ledger.bookkeeper.racks import DEFAULT_RACK, TABLE, RackTable
 from magnetar.ledger.interface import Groups, Quorums
-from magnetar.metadata.faulty import Fault
 
 THREE = Quorums(3, 3, 2)
 

@@ -9,8 +9,8 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulated_io import Simulation, simulated_io
 
-from magnetar.io.simulated import Simulation, simulated_io
 from magnetar.ledger.bookkeeper.rack_placement import Arrangement, Spread
 from magnetar.ledger.bookkeeper.racks import DEFAULT_RACK, Stand
 

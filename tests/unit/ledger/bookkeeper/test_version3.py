@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from model_bookie import ModelBookie
 from simulated_bookkeeper import SETTINGS, SimulatedServers, open_bookkeeper_store
+from simulated_io import SimulatedLoop, SimulatedNetwork, simulated_io
 
-from magnetar.io.simulated import SimulatedLoop, SimulatedNetwork, simulated_io
 from magnetar.ledger.bookkeeper import wire
 from magnetar.ledger.bookkeeper.bookie import Bookie, BookieSettings
 from magnetar.ledger.bookkeeper.digests import Digest, DigestType, master_key

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from random import Random
 
-from magnetar.io.simulated.storage import Inode, Namespace, SectorFate
+from simulated_io.storage import Inode, Namespace, SectorFate
 
 _BLOCK_BYTES = 4096
 

@@ -14,8 +14,8 @@ from random import Random
 from typing import Any
 
 from magnetar.io.interfaces import Future, StreamProtocol
-from magnetar.io.simulated.endpoint import Conditions, Endpoint
-from magnetar.io.simulated.loop import SimulatedLoop
+from simulated_io.endpoint import Conditions, Endpoint
+from simulated_io.loop import SimulatedLoop
 
 _FIRST_FREE_PORT = 40_000
 _SINGLE_BYTES = 3000

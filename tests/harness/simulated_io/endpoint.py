@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from magnetar.io.interfaces import StreamProtocol
-from magnetar.io.simulated.loop import SimulatedLoop
 from magnetar.lazy_dataclass import dataclass
+from simulated_io.loop import SimulatedLoop
 
 _HIGH_WATER = 64 << 10
 _END = b""

@@ -10,7 +10,7 @@ import apsw
 
 from magnetar.io.interfaces import SqlError, SqlFull
 from magnetar.io.real.sqlite import PRAGMAS
-from magnetar.io.simulated.disk import PowerLost, SimulatedDisk, SimulatedFile
+from simulated_io.disk import PowerLost, SimulatedDisk, SimulatedFile
 
 T = TypeVar("T")
 

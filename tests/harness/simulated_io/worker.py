@@ -9,9 +9,9 @@ from typing import Any
 
 from magnetar.io.interfaces import Buffer, Disk, ProcessFailed, Service
 from magnetar.io.serving import answer_to, understood
-from magnetar.io.simulated.disk import PowerLost
-from magnetar.io.simulated.loop import SimulatedLoop
 from magnetar.io.waiting import fail, settle
+from simulated_io.disk import PowerLost
+from simulated_io.loop import SimulatedLoop
 
 LONGEST_DELAY = 0.002
 

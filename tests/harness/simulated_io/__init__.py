@@ -7,12 +7,12 @@ from random import Random
 from typing import Any, NoReturn
 
 from magnetar.io.interfaces import Io, Service, SqlConnection
-from magnetar.io.simulated.disk import PowerLost, SimulatedDisk, SimulatedFile
-from magnetar.io.simulated.endpoint import Conditions
-from magnetar.io.simulated.loop import Deadlock, SimulatedClock, SimulatedLoop, SimulatedRandomness, Timeline
-from magnetar.io.simulated.network import SimulatedHost, SimulatedNetwork
-from magnetar.io.simulated.worker import ProcessStopped, SimulatedProcess, SimulatedWorker
 from magnetar.lazy_dataclass import dataclass
+from simulated_io.disk import PowerLost, SimulatedDisk, SimulatedFile
+from simulated_io.endpoint import Conditions
+from simulated_io.loop import Deadlock, SimulatedClock, SimulatedLoop, SimulatedRandomness, Timeline
+from simulated_io.network import SimulatedHost, SimulatedNetwork
+from simulated_io.worker import ProcessStopped, SimulatedProcess, SimulatedWorker
 
 __all__ = [
     "Conditions",
@@ -105,7 +105,7 @@ def simulated_io(
 
     def open_sqlite(path: str) -> SqlConnection:
         # apsw is installed for development only, and only this needs it.
-        from magnetar.io.simulated.sqlite import SimulatedSqlite
+        from simulated_io.sqlite import SimulatedSqlite
 
         connection = SimulatedSqlite(found, path)
         connections.append(connection)
