@@ -9,29 +9,10 @@ from urllib.parse import quote
 
 from magnetar.errors import BrokerError
 from magnetar.http.engine.message import Request, Response, nothing
-from magnetar.http.handlers import subscriptions, topics
-from magnetar.http.routing import Application, Endpoint, Handler
+from magnetar.http.routing import Application, Endpoint
 from magnetar.http.shapes.names import topic_of
 
 _NOT_FOUND = 404
-
-OF_EACH: frozenset[Handler] = frozenset(
-    (
-        subscriptions.expire,
-        subscriptions.expire_all,
-        subscriptions.truncate,
-        subscriptions.create,
-        subscriptions.delete,
-        subscriptions.reset_to_time,
-        subscriptions.set_properties,
-        subscriptions.set_replicated,
-        subscriptions.skip_all,
-        topics.compact,
-        topics.trim,
-        topics.unload,
-    )
-)
-"""Operations on a partitioned topic that run on each partition and have an empty answer."""
 
 
 async def at_each_partition(
@@ -41,7 +22,7 @@ async def at_each_partition(
 
     Partitions that do not have the subscription are no failure, as long as others have it.
     """
-    if endpoint.handler not in OF_EACH:
+    if not endpoint.each:
         return None
     names = await application.admin.partitions.elsewhere(topic_of(request.variables))
     missing: BrokerError | None = None

@@ -168,6 +168,8 @@ class Endpoint:
     """The endpoint turns the connection into a WebSocket."""
     reads_as_it_comes: bool = False
     """The handler reads the body while it arrives (``Request.arriving``), so it may have any size."""
+    each: bool = False
+    """On a partitioned topic, the operation runs on each partition; its answer is empty."""
     anywhere: bool = False
     """Any broker can handle the request, not only the owner of the topic."""
     public: bool = False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from magnetar.broker.admin.backlogs import BacklogAdmin
 from magnetar.broker.admin.brokers import BrokerAdmin, LoadAdmin
 from magnetar.broker.admin.bundles import BundleAdmin
@@ -30,8 +32,31 @@ class Admin:
     ``persistent://tenant/cluster/namespace/local``, the local part decoded), namespaces as
     ``tenant/namespace`` or ``tenant/cluster/namespace``. Failures are raised as a
     :class:`magnetar.errors.BrokerError`. Dictionaries are JSON objects with Pulsar's field names, without
-        null fields.
+    null fields.
     """
+
+    brokers: BrokerAdmin
+    bookies: BookieAdmin
+    clusters: ClusterAdmin
+    resource_groups: ResourceGroupAdmin
+    bundles: BundleAdmin
+    namespaces: NamespaceAdmin
+    namespace_clusters: NamespaceClusterAdmin
+    topic_lists: TopicListAdmin
+    load: LoadAdmin
+    isolation: IsolationAdmin
+    tenants: TenantAdmin
+    partitions: PartitionAdmin
+    topics: TopicAdmin
+    explaining: ExplainAdmin
+    subscriptions: SubscriptionAdmin
+    backlogs: BacklogAdmin
+    messages: MessageAdmin
+    publishing: PublishingAdmin
+    topic_policies: TopicPolicyAdmin
+    read_plans: ReadPlanAdmin
+    schemas: SchemaAdmin
+    packages: PackageAdmin
 
     def __init__(self, broker: BrokerService, principal: Principal = BROKER) -> None:
         """:param principal: of the client that makes the requests"""
@@ -59,6 +84,18 @@ class Admin:
         self.read_plans = ReadPlanAdmin(broker, self.topics)
         self.schemas = SchemaAdmin(broker)
         self.packages = PackageAdmin(broker)
+
+    @classmethod
+    def part(cls, function: Callable[..., object]) -> str:
+        """Returns the name of the attribute whose class has the method ``function``.
+
+        :raises ValueError: ``function`` is not a method of a part of the administration
+        """
+        owner = function.__qualname__.partition(".")[0]
+        for name, kind in cls.__annotations__.items():
+            if kind == owner:
+                return name
+        raise ValueError(f"{function.__qualname__} is not a method of a part of the administration")
 
     def asked_by(self, principal: Principal) -> Admin:
         """Returns the administration for another principal."""

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from magnetar.http.handlers import publishing
-from magnetar.http.routing import Endpoint, Handler, Parameter
+from magnetar.broker.admin.schemas import SchemaAdmin
+from magnetar.errors import InvalidRequest, TopicNotFound
+from magnetar.http.calls import Several, as_json, calls, json_field, json_or
+from magnetar.http.engine.message import Request, Response, json_response
+from magnetar.http.routing import Application, Endpoint, Handler, Parameter
+from magnetar.http.shapes.fields import always, flag, text, text_map
+from magnetar.http.shapes.names import TOPIC, topic_of
 from magnetar.security.authorization import TopicOperation
 from magnetar.security.authorization import TopicOperation as T
 
@@ -17,10 +22,65 @@ _REFUSALS = {
     422: "the schema is invalid",
     429: "the publish rate of the topic is exceeded for more than the next 5 seconds",
 }
+_ACCEPTED = 202
 _PATH = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 _LEGACY = "/admin/schemas/{tenant}/{cluster}/{namespace}/{topic}"
 _BODY = "PostSchemaPayload"
 _REFUSED = {409: "the schema is not compatible", 422: "the schema is invalid"}
+
+
+async def _publish(application: Application, request: Request) -> Response:
+    return await _published(application, request, None)
+
+
+async def _publish_to_partition(application: Application, request: Request) -> Response:
+    given = request.variables["partition"]
+    if not (given.isascii() and given.isdigit() and len(given) < 10):
+        raise TopicNotFound(f"{given!r} is not a partition number")
+    return await _published(application, request, int(given))
+
+
+async def _published(application: Application, request: Request, partition: int | None) -> Response:
+    # Imported with the first such message: protobuf is large.
+    from magnetar.http.shapes.producer_messages import publication
+
+    publishing = application.admin.publishing
+    wanted = publication(request, publishing.now_ms())
+    topic = topic_of(request.variables)
+    return json_response(dict(await publishing.publish(topic, wanted, request.peer, partition)))
+
+
+def _payload(request: Request) -> Several:
+    """Returns type, definition and properties of a ``PostSchemaPayload``.
+
+    :raises InvalidRequest: the body has another form
+    """
+    value = request.json()
+    if not isinstance(value, dict):
+        raise InvalidRequest("must be an object with type, schema and properties")
+    return Several(
+        (
+            text("type", value.get("type")),
+            text("schema", value.get("schema") or ""),
+            text_map("properties", value.get("properties") or {}),
+        )
+    )
+
+
+def _version(request: Request) -> int:
+    """:raises InvalidRequest: the version is not a number"""
+    try:
+        return int(request.variables["version"])
+    except ValueError as error:
+        raise InvalidRequest(f"version must be a number, not {request.variables['version']!r}") from error
+
+
+def _posted(version: int) -> Response:
+    return json_response({"version": {"version": version}})
+
+
+def _compatible(strategy: str) -> Response:
+    return json_response({"schemaCompatibilityStrategy": strategy, "compatibility": True}, _ACCEPTED)
 
 
 def _row(domain: str, suffix: str, handler: Handler, description: str) -> Endpoint:
@@ -41,26 +101,48 @@ PUBLISHING: Sequence[Endpoint] = [
     row
     for domain in ("persistent", "non-persistent")
     for row in (
-        _row(domain, "", publishing.publish, "publish messages given as text"),
+        _row(domain, "", _publish, "publish messages given as text"),
         _row(
             domain,
             "/partitions/{partition}",
-            publishing.publish_to_partition,
+            _publish_to_partition,
             "publish messages given as text to one partition",
         ),
     )
 ]
 _ROWS: Sequence[Endpoint] = (
-    Endpoint("GET", "/schema", publishing.get_schema, "the latest version of the schema", T.GET_SCHEMA),
-    Endpoint("GET", "/schema/{version}", publishing.get_version, "one version of the schema", T.GET_SCHEMA),
-    Endpoint("GET", "/schemas", publishing.get_all, "all versions of the schema", T.GET_SCHEMA),
     Endpoint(
-        "GET", "/metadata", publishing.metadata, "ledgers with the versions of the schema", T.GET_SCHEMA
+        "GET",
+        "/schema",
+        calls(SchemaAdmin.get, TOPIC, always(None), answer=as_json),
+        "the latest version of the schema",
+        T.GET_SCHEMA,
+    ),
+    Endpoint(
+        "GET",
+        "/schema/{version}",
+        calls(SchemaAdmin.get, TOPIC, _version, answer=as_json),
+        "one version of the schema",
+        T.GET_SCHEMA,
+    ),
+    Endpoint(
+        "GET",
+        "/schemas",
+        calls(SchemaAdmin.versions, TOPIC, answer=json_field("getSchemaResponses")),
+        "all versions of the schema",
+        T.GET_SCHEMA,
+    ),
+    Endpoint(
+        "GET",
+        "/metadata",
+        calls(SchemaAdmin.places, TOPIC, answer=json_or(200)),
+        "ledgers with the versions of the schema",
+        T.GET_SCHEMA,
     ),
     Endpoint(
         "POST",
         "/schema",
-        publishing.post,
+        calls(SchemaAdmin.post, TOPIC, _payload, answer=_posted),
         "add a version of the schema",
         T.CREATE_SCHEMA,
         body=_BODY,
@@ -70,7 +152,7 @@ _ROWS: Sequence[Endpoint] = (
     Endpoint(
         "DELETE",
         "/schema",
-        publishing.delete,
+        calls(SchemaAdmin.delete, TOPIC, force=flag("force"), answer=json_field("version")),
         "delete the schema; force: delete its versions, too",
         T.DELETE_SCHEMA,
         parameters=(Parameter("force", "truth", "false"),),
@@ -79,7 +161,7 @@ _ROWS: Sequence[Endpoint] = (
     Endpoint(
         "POST",
         "/compatibility",
-        publishing.compatibility,
+        calls(SchemaAdmin.check, TOPIC, _payload, answer=_compatible),
         "whether a schema is compatible",
         T.CHECK_SCHEMA,
         asks=True,
@@ -90,7 +172,7 @@ _ROWS: Sequence[Endpoint] = (
     Endpoint(
         "POST",
         "/version",
-        publishing.version_of,
+        calls(SchemaAdmin.version_of, TOPIC, _payload, answer=json_field("version")),
         "the version with the same schema",
         T.GET_SCHEMA,
         asks=True,

@@ -3,17 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from magnetar.broker.admin.messages import ReadPlanAdmin
+from magnetar.errors import InvalidRequest
+from magnetar.http.calls import as_json, calls
 from magnetar.http.engine.message import Request, Response, json_response
-from magnetar.http.handlers import messages as plans
 from magnetar.http.routing import Application, Endpoint, Parameter
+from magnetar.http.shapes.fields import shown, whole
+from magnetar.http.shapes.names import topic_of, variable
 from magnetar.security.authorization import BrokerOperation, TopicOperation
 
+_FROM_THE_START = (-1, -1)
 _PATH = "/admin/v2/magnetar/read-plans"
 
 
 async def _report(application: Application, request: Request) -> Response:
     return json_response(await application.process.storage(request.query.get("namespace")))
+
+
+async def _make(application: Application, request: Request) -> Response:
+    """Makes a read plan. The body has ``start`` and ``end`` (exclusive) as message ids, and ``seconds``; all
+    are optional."""
+    given = _body(request, "start", "end", "seconds")
+    start = _position("start", given["start"]) if given.get("start") is not None else _FROM_THE_START
+    end = _position("end", given["end"]) if given.get("end") is not None else None
+    return json_response(
+        await application.admin.read_plans.make(topic_of(request.variables), start, end, _seconds(given))
+    )
+
+
+def _body(request: Request, *known: str) -> dict[str, object]:
+    if not request.has_body:
+        return {}
+    value = request.json()
+    if not isinstance(value, dict):
+        raise InvalidRequest(f"must be an object with {', '.join(known)}")
+    unknown = sorted(set(value) - set(known))
+    if unknown:
+        raise InvalidRequest(f"unknown fields {', '.join(unknown)}; use {', '.join(known)}")
+    return value
+
+
+def _seconds(given: dict[str, Any]) -> int | None:
+    seconds = given.get("seconds")
+    return None if seconds is None else int(whole()("seconds", seconds))
+
+
+def _position(name: str, value: Any) -> tuple[int, int]:
+    if not isinstance(value, dict):
+        raise InvalidRequest(f"{name} must be an object with ledgerId and entryId, not {shown(value)}")
+    number = whole(64)
+    return number(f"{name}.ledgerId", value.get("ledgerId")), number(f"{name}.entryId", value.get("entryId"))
+
+
+def _prolonged_seconds(request: Request) -> int | None:
+    return _seconds(_body(request, "seconds"))
 
 
 STORAGE: Sequence[Endpoint] = [
@@ -30,7 +75,7 @@ READ_PLANS: Sequence[Endpoint] = [
     Endpoint(
         "POST",
         _PATH + "/persistent/{tenant}/{namespace}/{topic}",
-        plans.make,
+        _make,
         "files with the entries of a topic, which are kept for a while",
         TopicOperation.READ_FILES,
         asks=True,
@@ -45,7 +90,7 @@ READ_PLANS: Sequence[Endpoint] = [
     Endpoint(
         "PUT",
         _PATH + "/{plan}",
-        plans.prolong,
+        calls(ReadPlanAdmin.prolong, variable("plan"), _prolonged_seconds, answer=as_json),
         "keep the files of a read plan for longer",
         TopicOperation.READ_FILES,
         asks=True,
@@ -55,7 +100,7 @@ READ_PLANS: Sequence[Endpoint] = [
     Endpoint(
         "DELETE",
         _PATH + "/{plan}",
-        plans.release,
+        calls(ReadPlanAdmin.release, variable("plan")),
         "release the files of a read plan",
         TopicOperation.READ_FILES,
         asks=True,

@@ -1,19 +1,52 @@
-"""Endpoints of topics and subscriptions, persistent and not."""
+"""Endpoints of topics, persistent and not."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from magnetar.broker.admin.namespaces import NamespaceAdmin
+from magnetar.broker.admin.partitions import PartitionAdmin
+from magnetar.broker.admin.subscriptions import ExplainAdmin
+from magnetar.broker.admin.topics import TopicAdmin, TopicListAdmin
+from magnetar.broker.stats.assembled import StatsSelection
+from magnetar.errors import BrokerError, InvalidRequest
+from magnetar.http.calls import as_json, calls, done, json_or
+from magnetar.http.endpoints.messages import MESSAGES
 from magnetar.http.endpoints.refusals_non_persistent import NOT_STORED
-from magnetar.http.handlers import messages, subscriptions, topics
-from magnetar.http.routing import Endpoint, Parameter
+from magnetar.http.endpoints.subscriptions import SUBSCRIPTIONS
+from magnetar.http.engine.message import Request, Response, json_response, nothing
+from magnetar.http.routing import Application, Endpoint, Handler, Parameter
+from magnetar.http.shapes.fields import (
+    ACTIONS,
+    always,
+    body,
+    choices,
+    flag,
+    message_position,
+    text_changes,
+    text_map,
+    texts_given,
+    whole,
+)
+from magnetar.http.shapes.names import (
+    NAMESPACE,
+    TOPIC,
+    namespace_of,
+    number_in_path,
+    partition_of,
+    partitioned_topic_of,
+    topic_of,
+    variable,
+)
+from magnetar.naming.topic_name import Domain
 from magnetar.security.authorization import NamespaceOperation as N
 from magnetar.security.authorization import TopicOperation as T
 
 _DOMAINS = ("persistent", "non-persistent")
-_SUBSCRIPTION = "/{topic}/subscription/{subscription}"
-
+_PARTITIONS = whole(bits=4096)
+"""Accepts any number of partitions: the broker checks the limit."""
+PARTITIONED_METADATA_TYPE = "application/vnd.partitioned-topic-metadata+json"
 _FORCE = Parameter("force", "truth", "false")
 _SYSTEM = Parameter("includeSystemTopic", "truth", "false")
 _STATS = (
@@ -23,21 +56,137 @@ _STATS = (
     Parameter("excludePublishers", "truth", "false"),
     Parameter("excludeConsumers", "truth", "false"),
 )
-_LARGE = {
-    413: "the uncompressed message is too large for HTTP",
-    503: "there is not enough memory for a large message at present, or the broker is starting or stopping",
-}
 _KIND = {405: "the operation is not possible on a topic of this kind"}
 _TAKEN = {409: "the object already exists"}
-_NOTHING = {409: "messages cannot be acknowledged"}
 _USED = {409: "the topic is partitioned", 412: "the topic has clients, or a name is invalid"}
 _COUNT = {406: "the number of partitions is not allowed", 422: "the topic already has more partitions"}
+
+
+def _refused(error: type[BrokerError], reason: str) -> Handler:
+    """Returns a handler for operations that this kind of topic does not support."""
+
+    async def refuse(_application: Application, request: Request) -> Response:
+        topic_of(request.variables)
+        raise error(reason)
+
+    return refuse
+
+
+async def _list_topics(application: Application, request: Request) -> Response:
+    namespace, system = namespace_of(request.variables), request.flag("includeSystemTopic")
+    if request.variables.get("domain") == "non-persistent":
+        names = await application.admin.topic_lists.non_persistent(namespace, system=system)
+    else:
+        names = await application.admin.namespaces.topics(namespace, mode="PERSISTENT", system=system)
+    bundle = request.query.get("bundle")
+    if bundle:
+        names = await application.admin.topic_lists.within(namespace, bundle, names)
+    return json_response(list(names))
+
+
+async def _get_partitions(application: Application, request: Request) -> Response:
+    create = request.flag("checkAllowAutoCreation")
+    topic = topic_of(request.variables)
+    count = await application.admin.partitions.count(topic, create=create)
+    answer: dict[str, object] = {"partitions": count, "deleted": False}
+    properties = (await application.admin.partitions.describe(topic)).get("properties") if count else None
+    return json_response(answer | ({"properties": properties} if properties else {}))
+
+
+async def _create_partitioned_topic(application: Application, request: Request) -> Response:
+    topic = partitioned_topic_of(request.variables)
+    value = request.json()
+    properties: Mapping[str, str] = {}
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type == PARTITIONED_METADATA_TYPE:
+        if not isinstance(value, dict):
+            raise InvalidRequest("The body must be an object with partitions and properties")
+        properties = texts_given("properties", value.get("properties") or {})
+        value = value.get("partitions", 0)
+    await application.admin.partitions.create(topic, _PARTITIONS("partitions", value), properties)
+    return nothing()
+
+
+def _wanted(request: Request) -> StatsSelection:
+    """Returns the requested statistics; ignores ``getPreciseBacklog``, as every backlog is precise."""
+    return StatsSelection(
+        backlog_size=request.flag("subscriptionBacklogSize", True),
+        earliest_time=request.flag("getEarliestTimeInBacklog"),
+        publishers=not request.flag("excludePublishers"),
+        consumers=not request.flag("excludeConsumers"),
+    )
+
+
+def _message_id(position: tuple[int, int], partition: int = -1) -> dict[str, int]:
+    return {
+        "ledgerId": position[0],
+        "entryId": position[1],
+        "partitionIndex": partition,
+        "batchIndex": -1,
+        "batchSize": 0,
+    }
+
+
+async def _terminate(application: Application, request: Request) -> Response:
+    topic = topic_of(request.variables)
+    return json_response(_message_id(await application.admin.topics.terminate(topic), partition_of(topic)))
+
+
+async def _last_message_id(application: Application, request: Request) -> Response:
+    topic = topic_of(request.variables)
+    position, batch_size = await application.admin.topics.last_message(topic)
+    last = _message_id(position, partition_of(topic))
+    if batch_size:
+        last.update(batchIndex=batch_size - 1, outstandingAcksInSameBatch=0, originalBatchSize=0)
+    return json_response(last)
+
+
+async def _message_id_at(application: Application, request: Request) -> Response:
+    topic = topic_of(request.variables)
+    time_ms = number_in_path("timestamp")(request)
+    return json_response(
+        _message_id(await application.admin.topics.position_at(topic, time_ms), partition_of(topic))
+    )
+
+
+def _domain(request: Request) -> Domain:
+    return Domain(request.variables["domain"])
+
+
+def _new_properties(request: Request) -> Mapping[str, str]:
+    return body(text_map, "properties", required=None)(request) or {}
+
+
+def _removed(request: Request) -> Mapping[str, None]:
+    """:raises InvalidRequest: the request names no property"""
+    key = request.query.get("key")
+    if key is None:
+        raise InvalidRequest("key is missing: it names the property to remove")
+    return {key: None}
+
+
+def _explained(request: Request) -> str | None:
+    return request.query.get("subscription") or None
+
+
+def _status(found: tuple[str, str]) -> Response:
+    """Returns the status of a compaction as ``LongRunningProcessStatus``."""
+    return json_response({"status": found[0], "lastError": found[1]})
+
+
+def _ends(found: Mapping[int, tuple[int, int]]) -> Response:
+    return json_response({str(index): _message_id(end) for index, end in found.items()})
+
+
+def _permissions(found: Mapping[str, Sequence[str]]) -> Response:
+    return json_response({role: list(actions) for role, actions in found.items()})
+
 
 _ROWS: Sequence[Endpoint] = (
     Endpoint(
         "GET",
         "",
-        topics.list_topics,
+        _list_topics,
         "list topics; each partition is listed separately",
         N.GET_TOPICS,
         parameters=(_SYSTEM, Parameter("bundle", "text")),
@@ -45,7 +194,13 @@ _ROWS: Sequence[Endpoint] = (
     Endpoint(
         "GET",
         "/partitioned",
-        topics.list_partitioned_topics,
+        calls(
+            NamespaceAdmin.partitioned_topics,
+            NAMESPACE,
+            _domain,
+            system=flag("includeSystemTopic"),
+            answer=as_json,
+        ),
         "list partitioned topics",
         N.GET_TOPICS,
         parameters=(_SYSTEM,),
@@ -53,7 +208,7 @@ _ROWS: Sequence[Endpoint] = (
     Endpoint(
         "PUT",
         "/{topic}",
-        topics.create_topic,
+        calls(TopicAdmin.create, TOPIC, _new_properties),
         "create a topic without partitions",
         T.CREATE_TOPIC,
         body="map<string,string>",
@@ -62,7 +217,7 @@ _ROWS: Sequence[Endpoint] = (
     Endpoint(
         "DELETE",
         "/{topic}",
-        topics.delete_topic,
+        calls(TopicAdmin.delete, TOPIC, force=flag("force")),
         "delete a topic; force disconnects its clients",
         T.DELETE_TOPIC,
         parameters=(_FORCE,),
@@ -71,7 +226,7 @@ _ROWS: Sequence[Endpoint] = (
     Endpoint(
         "GET",
         "/{topic}/partitions",
-        topics.get_partitions,
+        _get_partitions,
         "number of partitions",
         T.LOOKUP,
         parameters=(Parameter("checkAllowAutoCreation", "truth", "false"),),
@@ -79,7 +234,7 @@ _ROWS: Sequence[Endpoint] = (
     Endpoint(
         "PUT",
         "/{topic}/partitions",
-        topics.create_partitioned_topic,
+        _create_partitioned_topic,
         "create a partitioned topic",
         T.CREATE_TOPIC,
         body="PartitionedTopicMetadata",
@@ -88,7 +243,7 @@ _ROWS: Sequence[Endpoint] = (
     Endpoint(
         "POST",
         "/{topic}/partitions",
-        topics.update_partitions,
+        calls(PartitionAdmin.update, TOPIC, body(whole(), "partitions"), force=flag("force")),
         "increase the number of partitions",
         T.CREATE_TOPIC,
         parameters=(_FORCE,),
@@ -98,7 +253,7 @@ _ROWS: Sequence[Endpoint] = (
     Endpoint(
         "DELETE",
         "/{topic}/partitions",
-        topics.delete_partitioned_topic,
+        calls(PartitionAdmin.delete, TOPIC, force=flag("force")),
         "delete a partitioned topic",
         T.DELETE_TOPIC,
         parameters=(_FORCE,),
@@ -107,17 +262,22 @@ _ROWS: Sequence[Endpoint] = (
     Endpoint(
         "POST",
         "/{topic}/createMissedPartitions",
-        topics.create_missing_partitions,
+        calls(PartitionAdmin.create_missing, TOPIC),
         "create missing partitions",
         T.CREATE_TOPIC,
     ),
     Endpoint(
-        "GET", "/{topic}/stats", topics.topic_stats, "statistics of a topic", T.GET_STATS, parameters=_STATS
+        "GET",
+        "/{topic}/stats",
+        calls(TopicAdmin.stats, TOPIC, _wanted, answer=as_json),
+        "statistics of a topic",
+        T.GET_STATS,
+        parameters=_STATS,
     ),
     Endpoint(
         "GET",
         "/{topic}/internalStats",
-        topics.internal_stats,
+        calls(TopicAdmin.internal_stats, TOPIC, metadata=flag("metadata"), answer=as_json),
         "ledgers and cursors of a topic",
         T.GET_STATS,
         parameters=(Parameter("metadata", "truth", "false"),),
@@ -125,7 +285,13 @@ _ROWS: Sequence[Endpoint] = (
     Endpoint(
         "GET",
         "/{topic}/partitioned-stats",
-        topics.partitioned_stats,
+        calls(
+            TopicAdmin.partitioned_stats,
+            TOPIC,
+            _wanted,
+            per_partition=flag("perPartition", True),
+            answer=as_json,
+        ),
         "statistics of all partitions",
         T.GET_STATS,
         parameters=(Parameter("perPartition", "truth", "true"), *_STATS),
@@ -133,24 +299,31 @@ _ROWS: Sequence[Endpoint] = (
     Endpoint(
         "GET",
         "/{topic}/partitioned-internalStats",
-        topics.partitioned_internal_stats,
+        calls(TopicAdmin.partitioned_internal_stats, TOPIC, answer=as_json),
         "ledgers and cursors of all partitions",
         T.GET_STATS,
     ),
     Endpoint(
         "GET",
         "/{topic}/explain",
-        topics.explain,
+        calls(ExplainAdmin.explain, TOPIC, _explained, answer=as_json),
         "why messages do not arrive or cannot be published; Magnetar's own",
         T.GET_STATS,
         parameters=(Parameter("subscription", "text"),),
         refusals={404: "no such topic, namespace or subscription"},
     ),
-    Endpoint("PUT", "/{topic}/unload", topics.unload, "unload a topic; clients reconnect", T.UNLOAD),
+    Endpoint(
+        "PUT",
+        "/{topic}/unload",
+        calls(TopicAdmin.unload, TOPIC),
+        "unload a topic; clients reconnect",
+        T.UNLOAD,
+        each=True,
+    ),
     Endpoint(
         "POST",
         "/{topic}/terminate",
-        topics.terminate,
+        _terminate,
         "terminate a topic; returns its last message",
         T.TERMINATE,
         success=200,
@@ -159,7 +332,7 @@ _ROWS: Sequence[Endpoint] = (
     Endpoint(
         "POST",
         "/{topic}/terminate/partitions",
-        topics.terminate_partitions,
+        calls(PartitionAdmin.terminate, TOPIC, answer=_ends),
         "terminate all partitions",
         T.TERMINATE,
         success=200,
@@ -168,24 +341,31 @@ _ROWS: Sequence[Endpoint] = (
     Endpoint(
         "PUT",
         "/{topic}/compaction",
-        topics.compact,
+        calls(TopicAdmin.compact, TOPIC),
         "compact a topic",
         T.COMPACT,
         refusals={**_KIND, 409: "the topic is already being compacted"},
+        each=True,
     ),
     Endpoint(
         "GET",
         "/{topic}/compaction",
-        topics.compaction_status,
+        calls(TopicAdmin.compaction_status, TOPIC, answer=_status),
         "state of the compaction of a topic",
         T.COMPACT,
         refusals=_KIND,
     ),
-    Endpoint("GET", "/{topic}/properties", topics.properties, "properties of a topic", T.GET_METADATA),
+    Endpoint(
+        "GET",
+        "/{topic}/properties",
+        calls(TopicAdmin.properties, TOPIC, answer=as_json),
+        "properties of a topic",
+        T.GET_METADATA,
+    ),
     Endpoint(
         "PUT",
         "/{topic}/properties",
-        topics.set_properties,
+        calls(TopicAdmin.set_properties, TOPIC, body(text_changes, "properties")),
         "add properties",
         T.UPDATE_METADATA,
         body="map<string,string>",
@@ -193,16 +373,22 @@ _ROWS: Sequence[Endpoint] = (
     Endpoint(
         "DELETE",
         "/{topic}/properties",
-        topics.remove_property,
+        calls(TopicAdmin.set_properties, TOPIC, _removed),
         "remove a property",
         T.DELETE_METADATA,
         parameters=(Parameter("key", "text"),),
     ),
-    Endpoint("GET", "/{topic}/permissions", topics.permissions, "permissions of a topic", T.GET_PERMISSION),
+    Endpoint(
+        "GET",
+        "/{topic}/permissions",
+        calls(TopicAdmin.permissions, TOPIC, answer=_permissions),
+        "permissions of a topic",
+        T.GET_PERMISSION,
+    ),
     Endpoint(
         "POST",
         "/{topic}/permissions/{role}",
-        topics.grant,
+        calls(TopicAdmin.set_permissions, TOPIC, variable("role"), body(choices(*ACTIONS), "actions")),
         "grant permissions to a role",
         T.GRANT_PERMISSION,
         body="array<AuthAction>",
@@ -211,32 +397,24 @@ _ROWS: Sequence[Endpoint] = (
     Endpoint(
         "DELETE",
         "/{topic}/permissions/{role}",
-        topics.revoke,
+        calls(TopicAdmin.set_permissions, TOPIC, variable("role"), always(None)),
         "revoke the permissions of a role",
         T.REVOKE_PERMISSION,
     ),
-    Endpoint(
-        "GET", "/{topic}/lastMessageId", topics.last_message_id, "id of the last message", T.PEEK_MESSAGES
-    ),
+    Endpoint("GET", "/{topic}/lastMessageId", _last_message_id, "id of the last message", T.PEEK_MESSAGES),
     Endpoint(
         "GET",
         "/{topic}/messageid/{timestamp}",
-        topics.message_id_at,
+        _message_id_at,
         "the first message published since a time",
         T.PEEK_MESSAGES,
     ),
     Endpoint(
-        "GET",
-        "/{topic}/backlog",
-        subscriptions.estimate,
-        "size and backlog of a topic",
-        T.GET_BACKLOG_SIZE,
-        refusals={406: "the topic is not persistent"},
-    ),
-    Endpoint(
         "PUT",
         "/{topic}/backlogSize",
-        topics.backlog_size,
+        calls(
+            TopicAdmin.backlog_size, TOPIC, lambda request: message_position(request.json()), answer=as_json
+        ),
         "size of the backlog from a message on, in bytes",
         T.GET_BACKLOG_SIZE,
         asks=True,
@@ -246,162 +424,14 @@ _ROWS: Sequence[Endpoint] = (
     Endpoint(
         "POST",
         "/{topic}/trim",
-        topics.trim,
+        calls(TopicAdmin.trim, TOPIC, answer=done),
         "delete ledgers that are no longer needed",
         T.TRIM_TOPIC,
         success=200,
+        each=True,
     ),
-    Endpoint(
-        "DELETE",
-        "/{topic}/truncate",
-        subscriptions.truncate,
-        "delete all messages; subscriptions move to the end",
-        T.TRUNCATE,
-    ),
-    Endpoint(
-        "POST",
-        _SUBSCRIPTION + "/expireMessages/{expireTimeInSeconds}",
-        subscriptions.expire,
-        "expire messages older than a number of seconds",
-        T.EXPIRE_MESSAGES,
-        refusals=_NOTHING,
-    ),
-    Endpoint(
-        "POST",
-        _SUBSCRIPTION + "/expireMessages",
-        subscriptions.expire_to,
-        "expire messages up to a position",
-        T.EXPIRE_MESSAGES,
-        body="ResetCursorData",
-        refusals=_NOTHING,
-    ),
-    Endpoint(
-        "POST",
-        "/{topic}/all_subscription/expireMessages/{expireTimeInSeconds}",
-        subscriptions.expire_all,
-        "expire messages older than a number of seconds, for all subscriptions",
-        T.EXPIRE_MESSAGES,
-        refusals=_NOTHING,
-    ),
-    Endpoint(
-        "POST",
-        _SUBSCRIPTION + "/analyzeBacklog",
-        subscriptions.analyze,
-        "analyze the backlog of a subscription",
-        T.CONSUME,
-        asks=True,
-        body="ResetCursorData",
-        success=200,
-        refusals=_KIND,
-    ),
-    Endpoint(
-        "GET",
-        "/{topic}/ledger/{ledgerId}/entry/{entryId}",
-        messages.by_id,
-        "a message",
-        T.PEEK_MESSAGES,
-        refusals=_LARGE,
-    ),
-    Endpoint(
-        "GET",
-        "/{topic}/examinemessage",
-        messages.examine,
-        "the n-th message from the beginning or the end",
-        T.PEEK_MESSAGES,
-        parameters=(
-            Parameter("initialPosition", "text", "latest"),
-            Parameter("messagePosition", "whole", "1"),
-        ),
-        refusals=_LARGE,
-    ),
-    Endpoint(
-        "GET",
-        _SUBSCRIPTION + "/position/{messagePosition}",
-        messages.peek,
-        "the n-th unacknowledged message",
-        T.PEEK_MESSAGES,
-        refusals=_LARGE,
-    ),
-    Endpoint(
-        "GET",
-        "/{topic}/internal-info",
-        messages.stored,
-        "properties of the managed ledger in the metadata",
-        T.GET_METADATA,
-    ),
-    Endpoint("GET", "/{topic}/subscriptions", subscriptions.names, "list subscriptions", T.GET_SUBSCRIPTIONS),
-    Endpoint(
-        "PUT",
-        _SUBSCRIPTION,
-        subscriptions.create,
-        "create a subscription",
-        T.SUBSCRIBE,
-        parameters=(Parameter("replicated", "truth", "false"),),
-        body="ResetCursorData",
-        refusals={**_TAKEN, 405: "the topic has reached its limit of subscriptions"},
-    ),
-    Endpoint(
-        "DELETE",
-        _SUBSCRIPTION,
-        subscriptions.delete,
-        "delete a subscription",
-        T.UNSUBSCRIBE,
-        parameters=(_FORCE,),
-    ),
-    Endpoint(
-        "GET",
-        _SUBSCRIPTION + "/properties",
-        subscriptions.properties,
-        "properties of a subscription",
-        T.CONSUME,
-    ),
-    Endpoint(
-        "PUT",
-        _SUBSCRIPTION + "/properties",
-        subscriptions.set_properties,
-        "replace the properties of a subscription",
-        T.CONSUME,
-        body="map<string,string>",
-    ),
-    Endpoint(
-        "POST",
-        _SUBSCRIPTION + "/skip_all",
-        subscriptions.skip_all,
-        "clear the backlog of a subscription",
-        T.SKIP,
-    ),
-    Endpoint("POST", _SUBSCRIPTION + "/skip/{numMessages}", subscriptions.skip, "skip messages", T.SKIP),
-    Endpoint(
-        "POST",
-        _SUBSCRIPTION + "/resetcursor/{timestamp}",
-        subscriptions.reset_to_time,
-        "reset a subscription to a time",
-        T.RESET_CURSOR,
-    ),
-    Endpoint(
-        "POST",
-        _SUBSCRIPTION + "/resetcursor",
-        subscriptions.reset_to,
-        "reset a subscription to a message",
-        T.RESET_CURSOR,
-        body="ResetCursorData",
-    ),
-    Endpoint(
-        "GET",
-        _SUBSCRIPTION + "/replicatedSubscriptionStatus",
-        subscriptions.replicated,
-        "whether a subscription is replicated",
-        T.GET_REPLICATED_SUBSCRIPTION_STATUS,
-    ),
-    Endpoint(
-        "POST",
-        _SUBSCRIPTION + "/replicatedSubscriptionStatus",
-        subscriptions.set_replicated,
-        "set whether a subscription is replicated",
-        T.SET_REPLICATED_SUBSCRIPTION_STATUS,
-        body="bool",
-        sets="replicated",
-    ),
+    *MESSAGES,
+    *SUBSCRIPTIONS,
 )
 """Paths are relative to the namespace."""
 
@@ -413,7 +443,7 @@ _NOT_THERE_YET = {"/{topic}/offload": T.OFFLOAD}
 _BUNDLE = Endpoint(
     "GET",
     "/{bundle}",
-    topics.list_bundle,
+    calls(TopicListAdmin.of_bundle, NAMESPACE, variable("bundle"), answer=json_or(204)),
     "list the loaded topics of a bundle",
     N.GET_BUNDLE,
     refusals={412: "the bundle does not exist"},
@@ -428,10 +458,12 @@ def _rows(domain: str) -> Sequence[Endpoint]:
     known = {(row.method, row.path): row for row in (*_ROWS, _BUNDLE)}
     rows = [row for at, row in known.items() if at not in refused]
     for at, (error, reason) in refused.items():
-        row = known.get(at) or Endpoint(*at, topics.refused(error, reason), "", _NOT_THERE_YET[at[1]])
-        handler = topics.refused(error, reason)
+        row = known.get(at) or Endpoint(*at, _refused(error, reason), "", _NOT_THERE_YET[at[1]])
+        handler = _refused(error, reason)
         refusals = {error(reason).http_status: reason}
-        rows.append(replace(row, handler=handler, description=f"refused: {reason}", refusals=refusals))
+        rows.append(
+            replace(row, handler=handler, description=f"refused: {reason}", refusals=refusals, each=False)
+        )
     return rows
 
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
-from magnetar.http.handlers import websocket
-from magnetar.http.routing import Parameter, WebSocketEndpoint, WebSocketHandler
+from magnetar.errors import InvalidRequest, NotFound
+from magnetar.http.engine.message import Request, Response, json_response
+from magnetar.http.routing import Parameter, WebSocketApplication, WebSocketEndpoint, WebSocketHandler
+from magnetar.http.shapes.names import topic_of
+from magnetar.naming.name_rules import InvalidName
+from magnetar.naming.topic_name import TopicName
 from magnetar.security.authorization import BrokerOperation as B
 from magnetar.security.authorization import TopicOperation as T
+
+if TYPE_CHECKING:
+    from magnetar.http.websocket.service import WebSocketService
+    from magnetar.http.websocket.user import User
 
 _TOPIC = "{domain}/{tenant}/{namespace}/{topic}"
 _OLD_TOPIC = "{domain}/{tenant}/{cluster}/{namespace}/{topic}"
@@ -59,6 +68,97 @@ _READER = (
 )
 
 
+async def _service(application: WebSocketApplication) -> WebSocketService:
+    if application.process.websockets is None:
+        raise NotFound("WebSockets are disabled: webSocketServiceEnabled is false")
+    return await application.process.websockets()
+
+
+async def _produce(application: WebSocketApplication, request: Request) -> Response:
+    topic = TopicName.parse(_named(request))
+    return await _let_in(application, request, lambda to, user: to.produce(request, user, topic))
+
+
+async def _consume(application: WebSocketApplication, request: Request) -> Response:
+    topic, subscription = TopicName.parse(_named(request)), request.variables["subscription"]
+    return await _let_in(
+        application, request, lambda to, user: to.consume(request, user, topic, subscription)
+    )
+
+
+async def _read(application: WebSocketApplication, request: Request) -> Response:
+    topic = TopicName.parse(_named(request))
+    return await _let_in(application, request, lambda to, user: to.read(request, user, topic))
+
+
+async def _consume_several(application: WebSocketApplication, request: Request) -> Response:
+    """Consumes the topics of the parameter ``topics`` or ``topicsPattern``."""
+    pattern, listed = request.query.get("topicsPattern"), request.query.get("topics")
+    subscription = request.variables["subscription"]
+    if (pattern is None) == (listed is None):
+        raise InvalidRequest("Invalid query params: set either topics or topicsPattern")
+    if pattern is None:
+        topics = _topics((listed or "").split(","))
+        return await _let_in(
+            application, request, lambda to, user: to.consume_several(request, user, topics, subscription)
+        )
+    found = _topics([pattern])[0]
+    if found.legacy:
+        # The client takes the first two parts for the namespace, which is not the authorized one.
+        raise InvalidRequest(
+            f"Invalid query params: topicsPattern: {pattern!r} is a legacy name of four parts, "
+            "which is not supported"
+        )
+    return await _let_in(
+        application, request, lambda to, user: to.consume_matching(request, user, found, subscription)
+    )
+
+
+async def _let_in(
+    application: WebSocketApplication,
+    request: Request,
+    act: Callable[[WebSocketService, User], Awaitable[Response]],
+) -> Response:
+    """Returns the answer of ``act``; the user exists until the WebSocket of the answer, if any, has ended."""
+    service = await _service(application)
+    access = application.access
+    user = service.admit(access.authenticator, access.authorizer, request)
+    opened = False
+    try:
+        response = await act(service, user)
+        opened = response.upgrade is not None
+        return response
+    finally:
+        if not opened:
+            user.leave()
+
+
+def _named(request: Request) -> str:
+    return topic_of(request.variables)
+
+
+def _topics(names: Sequence[str]) -> list[TopicName]:
+    try:
+        return [TopicName.parse(name) for name in names]
+    except InvalidName as error:
+        raise InvalidRequest(f"Invalid query params: {error}") from error
+
+
+async def _all_topics(application: WebSocketApplication, request: Request) -> Response:
+    return json_response((await _service(application)).topics())
+
+
+async def _metrics(application: WebSocketApplication, request: Request) -> Response:
+    return json_response((await _service(application)).metrics())
+
+
+async def _topic(application: WebSocketApplication, request: Request) -> Response:
+    found = (await _service(application)).topics().get(topic_of(request.variables))
+    if found is None:
+        raise NotFound("Topic does not exist")
+    return json_response(found)
+
+
 def _websocket(
     path: str,
     handler: WebSocketHandler,
@@ -89,7 +189,7 @@ def _websocket(
 WEBSOCKET: Sequence[WebSocketEndpoint] = (
     _websocket(
         f"/ws/v2/producer/{_TOPIC}",
-        websocket.produce,
+        _produce,
         "publish over a WebSocket",
         T.PRODUCE,
         _PRODUCER,
@@ -97,7 +197,7 @@ WEBSOCKET: Sequence[WebSocketEndpoint] = (
     ),
     _websocket(
         f"/ws/v2/consumer/{_TOPIC}/{{subscription}}",
-        websocket.consume,
+        _consume,
         "consume over a WebSocket",
         T.CONSUME,
         _CONSUMER,
@@ -105,7 +205,7 @@ WEBSOCKET: Sequence[WebSocketEndpoint] = (
     ),
     _websocket(
         f"/ws/v2/reader/{_TOPIC}",
-        websocket.read,
+        _read,
         "read over a WebSocket",
         T.CONSUME,
         _READER,
@@ -113,7 +213,7 @@ WEBSOCKET: Sequence[WebSocketEndpoint] = (
     ),
     _websocket(
         "/ws/v3/consumer/{subscription}",
-        websocket.consume_several,
+        _consume_several,
         "consume several topics, or all that match, over a WebSocket",
         T.CONSUME,
         (Parameter("topics", "text"), Parameter("topicsPattern", "text"), *_CONSUMER),
@@ -122,7 +222,7 @@ WEBSOCKET: Sequence[WebSocketEndpoint] = (
     WebSocketEndpoint(
         "GET",
         f"{_STATS}/metrics",
-        websocket.metrics,
+        _metrics,
         "figures of WebSockets by namespace for the last minute",
         B.GET_LOAD,
         (f"{_OLD_STATS}/metrics",),
@@ -131,7 +231,7 @@ WEBSOCKET: Sequence[WebSocketEndpoint] = (
     WebSocketEndpoint(
         "GET",
         f"{_STATS}/stats",
-        websocket.all_topics,
+        _all_topics,
         "WebSockets by topic",
         B.GET_LOAD,
         (f"{_OLD_STATS}/stats",),
@@ -140,7 +240,7 @@ WEBSOCKET: Sequence[WebSocketEndpoint] = (
     WebSocketEndpoint(
         "GET",
         f"{_STATS}/{_TOPIC}/stats",
-        websocket.topic,
+        _topic,
         "WebSockets of a topic",
         T.GET_STATS,
         (f"{_OLD_STATS}/{_OLD_TOPIC}/stats",),

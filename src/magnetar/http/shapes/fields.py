@@ -1,10 +1,10 @@
-"""Shapes of request bodies: each converts JSON to the stored value, or refuses it."""
+"""Shapes of the values in requests: of bodies, each converts JSON to the stored value, or refuses it."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sized
 from itertools import islice
 from reprlib import Repr
 from typing import Any
@@ -25,9 +25,9 @@ _TRUTHS = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 Shape = Callable[[Request], Any]
-"""Returns the value of a request's body; None removes the stored value.
+"""Returns a value of a request, mostly that of its body; for a policy, None removes the stored value.
 
-:raises InvalidRequest: the body has another shape
+:raises InvalidRequest: the value has another shape
 :raises PreconditionFailed: the value is out of range
 """
 Check = Callable[[str, Any], Any]
@@ -272,9 +272,19 @@ def message_position(value: Any, name: str = "messageId") -> tuple[int, int]:
     return whole(64)(f"{name}.ledgerId", ledger_id), whole(64)(f"{name}.entryId", entry_id)
 
 
-def string_list(request: Request, name: str) -> Sequence[str]:
-    """Returns a body that is a list of texts. :raises InvalidRequest: it is something else"""
-    return texts(name, request.json())
+def string_list(name: str) -> Shape:
+    """Returns the shape of a body that is a list of texts."""
+    return lambda request: texts(name, request.json())
+
+
+def flag(name: str, default: bool = False) -> Callable[[Request], bool]:
+    """Returns the shape of a query parameter that is true or false."""
+    return lambda request: request.flag(name, default)
+
+
+def query(name: str, default: str | None = None) -> Callable[[Request], str | None]:
+    """Returns the shape of a query parameter that is text."""
+    return lambda request: request.query.get(name, default)
 
 
 _shorter.maxlist = _shorter.maxtuple = _shorter.maxdict = 6

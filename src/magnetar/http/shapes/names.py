@@ -1,10 +1,11 @@
-"""Names of topics and namespaces, from the variables of a path."""
+"""Names in a path: of clusters, tenants, namespaces and topics, and other variables."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from magnetar import errors
+from magnetar.http.engine.message import Request
 from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.namespace_name import NamespaceName, check_part
 from magnetar.naming.topic_name import Domain, TopicName
@@ -118,3 +119,38 @@ def _namespace(variables: Mapping[str, str]) -> NamespaceName:
         return NamespaceName(variables["tenant"], variables.get("cluster"), variables["namespace"])
     except InvalidName as error:
         raise errors.InvalidName(str(error)) from error
+
+
+def _in_path(find: Callable[[Mapping[str, str]], str]) -> Callable[[Request], str]:
+    return lambda request: find(request.variables)
+
+
+CLUSTER = _in_path(cluster_of)
+NEW_CLUSTER = _in_path(new_cluster_of)
+TENANT = _in_path(tenant_of)
+NEW_TENANT = _in_path(new_tenant_of)
+NAMESPACE = _in_path(namespace_of)
+TOPIC = _in_path(topic_of)
+RESOURCE_GROUP = _in_path(resource_group_of)
+
+
+def variable(name: str) -> Callable[[Request], str]:
+    """Returns the shape of a variable of the path."""
+    return lambda request: request.variables[name]
+
+
+def optional_variable(name: str) -> Callable[[Request], str | None]:
+    """Returns the shape of a variable that only some paths of an endpoint have."""
+    return lambda request: request.variables.get(name)
+
+
+def number_in_path(name: str) -> Callable[[Request], int]:
+    """Returns the shape of a number in the path; with another text the path does not exist."""
+
+    def shape(request: Request) -> int:
+        try:
+            return int(request.variables[name])
+        except ValueError:
+            raise errors.NotFound(f"{request.variables[name]!r} is not a number") from None
+
+    return shape

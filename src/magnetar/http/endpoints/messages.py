@@ -1,0 +1,91 @@
+"""Endpoints of stored messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from magnetar.broker.admin.messages import MessageAdmin
+from magnetar.errors import InvalidRequest
+from magnetar.http.calls import as_json, calls
+from magnetar.http.engine.message import Request, Response
+from magnetar.http.routing import Application, Endpoint, MessageAnswers, Parameter
+from magnetar.http.shapes.fields import choice
+from magnetar.http.shapes.names import TOPIC, number_in_path, topic_of
+from magnetar.security.authorization import TopicOperation as T
+
+_PATH = "/{topic}/subscription/{subscription}"
+_LARGE = {
+    413: "the uncompressed message is too large for HTTP",
+    503: "there is not enough memory for a large message at present, or the broker is starting or stopping",
+}
+
+
+async def _peek(application: Application, request: Request) -> Response:
+    number = number_in_path("messagePosition")(request)
+    topic, subscription = topic_of(request.variables), request.variables["subscription"]
+    return await _answers(application).answer(
+        lambda: application.admin.messages.peek(topic, subscription, number)
+    )
+
+
+async def _by_id(application: Application, request: Request) -> Response:
+    wanted = number_in_path("ledgerId")(request), number_in_path("entryId")(request)
+    topic = topic_of(request.variables)
+    return await _answers(application).answer(lambda: application.admin.messages.by_id(topic, wanted))
+
+
+async def _examine(application: Application, request: Request) -> Response:
+    start = choice("earliest", "latest")("initialPosition", request.query.get("initialPosition", "latest"))
+    try:
+        number = int(request.query.get("messagePosition", "1"))
+    except ValueError:
+        raise InvalidRequest("messagePosition must be a whole number") from None
+    topic, earliest = topic_of(request.variables), start == "earliest"
+    return await _answers(application).answer(
+        lambda: application.admin.messages.examine(topic, number, earliest=earliest)
+    )
+
+
+def _answers(application: Application) -> MessageAnswers:
+    assert application.messages is not None, "the server sets it"
+    return application.messages
+
+
+MESSAGES: Sequence[Endpoint] = (
+    Endpoint(
+        "GET",
+        "/{topic}/ledger/{ledgerId}/entry/{entryId}",
+        _by_id,
+        "a message",
+        T.PEEK_MESSAGES,
+        refusals=_LARGE,
+    ),
+    Endpoint(
+        "GET",
+        "/{topic}/examinemessage",
+        _examine,
+        "the n-th message from the beginning or the end",
+        T.PEEK_MESSAGES,
+        parameters=(
+            Parameter("initialPosition", "text", "latest"),
+            Parameter("messagePosition", "whole", "1"),
+        ),
+        refusals=_LARGE,
+    ),
+    Endpoint(
+        "GET",
+        _PATH + "/position/{messagePosition}",
+        _peek,
+        "the n-th unacknowledged message",
+        T.PEEK_MESSAGES,
+        refusals=_LARGE,
+    ),
+    Endpoint(
+        "GET",
+        "/{topic}/internal-info",
+        calls(MessageAdmin.stored, TOPIC, answer=as_json),
+        "properties of the managed ledger in the metadata",
+        T.GET_METADATA,
+    ),
+)
+"""Paths are relative to the namespace."""

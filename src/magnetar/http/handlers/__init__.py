@@ -1,1 +1,0 @@
-"""Handlers of endpoints: each calls the broker and returns the answer."""
