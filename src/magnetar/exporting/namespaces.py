@@ -10,10 +10,8 @@ from magnetar.broker.policies.namespaces import new_policies
 from magnetar.broker.policies.records import Record, encode, read
 from magnetar.exporting.stored_topics import OpenStores
 from magnetar.metadata.interface import MUST_NOT_EXIST
-from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.namespace_name import LOCAL_POLICIES, POLICIES, NamespaceName
 
-POLICIES = "/admin/policies"
-LOCAL_POLICIES = "/admin/local-policies"
 _GROUPS = "/admin/resourcegroups"
 _CLUSTERS = ("replication_clusters", "allowed_clusters", "allowedClusters")
 _OF_THE_PLACE = frozenset(

@@ -9,7 +9,9 @@ from __future__ import annotations
 Position = tuple[int, int]
 
 EARLIEST: Position = (-1, -1)
-LATEST: Position = (2**63 - 1, 2**63 - 1)
+LATEST_ID = 2**63 - 1
+"""The ledger id by which clients mean the end of a topic."""
+LATEST: Position = (LATEST_ID, LATEST_ID)
 
 
 def format_position(position: Position) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from magnetar.metadata.interface import Change, MetadataStore, Node, SessionEvent, Step, lies_in
+from magnetar.naming.namespace_name import POLICIES
 
-SHARED_ROOTS = ("/admin/clusters", "/admin/policies", "/admin/partitioned-topics", "/admin/resourcegroups")
+SHARED_ROOTS = ("/admin/clusters", POLICIES, "/admin/partitioned-topics", "/admin/resourcegroups")
 """Paths in the configuration store."""
 _ABOVE = ("/", "/admin")
 

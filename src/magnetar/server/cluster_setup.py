@@ -16,7 +16,7 @@ from magnetar.io.interfaces import Randomness
 from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataStore, NodeDamaged
 from magnetar.metadata.zookeeper.address import EnsembleAddress, ensemble_address
-from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.namespace_name import POLICIES, NamespaceName
 
 LEDGERS = "/ledgers"
 _COORDINATORS = "/admin/partitioned-topics/pulsar/system/persistent/transaction_coordinator_assign"
@@ -98,11 +98,11 @@ async def _make_configuration(store: MetadataStore, setup: ClusterSetup) -> None
     await _make_json(store, "/admin/clusters/global", _client_record(tls=False))
     for namespace in _NAMESPACES:
         tenant = {"adminRoles": [], "allowedClusters": [setup.cluster]}
-        await _make_json(store, f"/admin/policies/{namespace.tenant}", tenant, joins="allowedClusters")
+        await _make_json(store, f"{POLICIES}/{namespace.tenant}", tenant, joins="allowedClusters")
         bundles = setup.bundles if namespace.tenant == "public" else 16
         policies = new_policies([setup.cluster], divided(bundles))
         policies["clusterThatCanDeleteNamespace"] = setup.cluster
-        await _make_json(store, f"/admin/policies/{namespace.path}", policies, joins="replication_clusters")
+        await _make_json(store, f"{POLICIES}/{namespace.path}", policies, joins="replication_clusters")
     if setup.transaction_coordinators > 0:
         partitions = {"partitions": setup.transaction_coordinators, "deleted": False}
         await _make_json(store, _COORDINATORS, partitions, check=True)

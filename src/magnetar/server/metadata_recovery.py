@@ -34,6 +34,7 @@ from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.interface import MetadataStore
 from magnetar.metadata.progress import IDENTITY_BYTES, Edit, Numbered, Progress
 from magnetar.metadata.sqlite_nodes import build_database
+from magnetar.naming.namespace_name import LOCAL_POLICIES, POLICIES
 from magnetar.naming.topic_name import decode_path_piece, encode_path_piece
 from magnetar.server.embedded_stores import LEDGERS, METADATA, METADATA_FILE
 from magnetar.server.settings import embedded_settings
@@ -265,9 +266,9 @@ class Salvage:
         cluster, bundles = self._settings.cluster_name, self._settings.default_number_of_namespace_bundles
         tenant = {"adminRoles": [], "allowedClusters": [cluster]}
         division = divided(bundles)
-        await self._put_new(f"/admin/policies/{pieces[0]}", tenant)
-        await self._put_new(f"/admin/local-policies/{namespace}", {"bundles": division, "migrated": False})
-        await self._put_new(f"/admin/policies/{namespace}", new_policies([cluster], division))
+        await self._put_new(f"{POLICIES}/{pieces[0]}", tenant)
+        await self._put_new(f"{LOCAL_POLICIES}/{namespace}", {"bundles": division, "migrated": False})
+        await self._put_new(f"{POLICIES}/{namespace}", new_policies([cluster], division))
 
     async def _put_new(self, path: str, value: Mapping[str, object]) -> None:
         node = await self._metadata.get(path)

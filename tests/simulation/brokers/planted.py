@@ -16,7 +16,7 @@ from magnetar.broker.admin.partitions import PartitionAdmin
 from magnetar.broker.ownership.bundles import OwnerNode
 from magnetar.broker.ownership.cluster import ClusterOwnership
 from magnetar.broker.ownership.contract import Bundle
-from magnetar.broker.policies.namespaces import LOCAL, NamespaceRecords
+from magnetar.broker.policies.namespaces import NamespaceRecords
 from magnetar.broker.policies.records import Record, create
 from magnetar.broker.replication.replicator import Replicator
 from magnetar.broker.replication.shadow_replicator import ShadowReplicator
@@ -30,7 +30,7 @@ from magnetar.managed_ledger.records import ManagedLedgerRecord
 from magnetar.managed_ledger.shadow_ledger import ShadowLedger
 from magnetar.metadata import passing_on
 from magnetar.metadata.interface import SessionEvent
-from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.namespace_name import LOCAL_POLICIES, NamespaceName
 from magnetar.naming.topic_name import TopicName
 from magnetar.server.cluster_broker import ClusterBroker
 from simulation.brokers import faults, scenario
@@ -142,10 +142,10 @@ def leaves_local_policies_behind() -> Iterator[None]:
 
     async def late(self: NamespaceRecords, name: NamespaceName) -> None:
         await self._metadata.delete(f"/admin/policies/{name.path}")
-        await self._delete_quietly(f"{LOCAL}/{name.path}")
+        await self._delete_quietly(f"{LOCAL_POLICIES}/{name.path}")
 
     async def kept(self: NamespaceRecords, name: NamespaceName, local: Record) -> None:
-        await create(self._metadata, f"{LOCAL}/{name.path}", local)
+        await create(self._metadata, f"{LOCAL_POLICIES}/{name.path}", local)
 
     with replaced(NamespaceRecords, "delete", late), replaced(NamespaceRecords, "_put_new_local", kept):
         yield

@@ -25,13 +25,12 @@ from magnetar.errors import (
     TopicNotFound,
 )
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
-from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
+from magnetar.managed_ledger.position import EARLIEST, LATEST, LATEST_ID, Position
 from magnetar.managed_ledger.side_ledgers import users_own
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.metadata import parse_entry
 
-_LAST_ID = 2**63 - 1
 Json = Mapping[str, Any]
 _NOT_FOUND = 404
 
@@ -248,7 +247,7 @@ def missing(topic: str, subscription: str) -> SubscriptionNotFound:
 
 
 def _start(position: Position | None) -> Position:
-    if position is None or position[0] == _LAST_ID:
+    if position is None or position[0] == LATEST_ID:
         return LATEST
     return EARLIEST if position[0] < 0 else position
 

@@ -17,7 +17,7 @@ from magnetar.errors import InvalidRequest, MetadataFailure
 from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.following import MetadataCache
 from magnetar.metadata.interface import MetadataStore
-from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.namespace_name import LOCAL_POLICIES, NamespaceName
 
 _DEFAULT_DOMAIN = "default"
 _SYSTEM = "pulsar/system"
@@ -26,7 +26,6 @@ _POLICY = "min_available"
 _ALL = 100
 log = logging.getLogger(__name__)
 CLUSTERS = "/admin/clusters"
-LOCAL_POLICIES = "/admin/local-policies"
 GROUP = "namespaceAntiAffinityGroup"
 _MOST_NAMESPACES = 100_000
 

@@ -15,10 +15,9 @@ from magnetar.managed_ledger.records import ROOT as MANAGED_LEDGERS
 from magnetar.metadata.following import MetadataCache
 from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataStore, NodeDamaged, NodeMissing
 from magnetar.naming.name_rules import InvalidName
-from magnetar.naming.namespace_name import NamespaceName, heartbeat_of
+from magnetar.naming.namespace_name import LOCAL_POLICIES, POLICIES, NamespaceName, heartbeat_of
 from magnetar.naming.topic_name import Domain, TopicName, decode_path_piece
 
-_POLICIES = "/admin/policies"
 _PARTITIONED = "/admin/partitioned-topics"
 _MAX_KNOWN = 100_000
 
@@ -29,7 +28,7 @@ class Namespaces:
     def __init__(self, io: Io, metadata: MetadataStore) -> None:
         self._io = io
         self._metadata = metadata
-        self._existing = MetadataCache(metadata, _POLICIES, self._check, most=_MAX_KNOWN)
+        self._existing = MetadataCache(metadata, POLICIES, self._check, most=_MAX_KNOWN)
         # Clients may ask for any name, so the cache is bounded.
         self._partitions = MetadataCache(metadata, _PARTITIONED, self._count, most=_MAX_KNOWN)
 
@@ -37,7 +36,7 @@ class Namespaces:
         """:raises NamespaceNotFound: the namespace does not exist"""
         if heartbeat_of(namespace) is not None:
             return
-        await self._existing.get(f"{_POLICIES}/{namespace.path}")
+        await self._existing.get(f"{POLICIES}/{namespace.path}")
 
     async def _check(self, path: str) -> bool:
         if not await self._metadata.exists(path):
@@ -181,12 +180,12 @@ async def bootstrap(
     await _put_new(metadata, "/admin/clusters/global", _new_cluster())
     tenant = {"adminRoles": [], "allowedClusters": [cluster]}
     for name in ("public", "sample"):
-        await _put_new(metadata, f"/admin/policies/{name}", tenant)
+        await _put_new(metadata, f"{POLICIES}/{name}", tenant)
     for namespace in (NamespaceName("public", None, "default"), NamespaceName("sample", cluster, "ns1")):
         division = divided(bundles)
         local = {"bundles": division, "migrated": False}
-        await _put_new(metadata, f"/admin/local-policies/{namespace.path}", local)
-        await _put_new(metadata, f"/admin/policies/{namespace.path}", new_policies([cluster], division))
+        await _put_new(metadata, f"{LOCAL_POLICIES}/{namespace.path}", local)
+        await _put_new(metadata, f"{POLICIES}/{namespace.path}", new_policies([cluster], division))
 
 
 async def _put_cluster(metadata: MetadataStore, cluster: str, urls: Mapping[str, str]) -> None:

@@ -17,12 +17,10 @@ from magnetar.metadata.following import MetadataCache
 from magnetar.metadata.interface import MetadataStore
 from magnetar.naming.bundles import BundleRange, Bundles
 from magnetar.naming.name_rules import InvalidName
-from magnetar.naming.namespace_name import NamespaceName, heartbeat_of
+from magnetar.naming.namespace_name import LOCAL_POLICIES, POLICIES, NamespaceName, heartbeat_of
 from magnetar.naming.topic_name import TopicName
 
-_POLICIES = "/admin/policies"
 _MAX_KNOWN = 10_000
-_LOCAL = "/admin/local-policies"
 ReadNamespace = Callable[[NamespaceName], Awaitable[Mapping[str, Any]]]
 """Returns a namespace's record. :raises NamespaceNotFound: the namespace does not exist"""
 OWNERS = "/namespace"
@@ -40,8 +38,8 @@ class NamespaceBundles:
         """:param read_local: returns an empty record for a namespace that has none"""
         self._read_namespace = read
         self._read_local_policies = read_local
-        self._known = MetadataCache(metadata, _POLICIES, self._read, most=_MAX_KNOWN)
-        self._local = MetadataCache(metadata, _LOCAL, self._read_local, most=_MAX_KNOWN)
+        self._known = MetadataCache(metadata, POLICIES, self._read, most=_MAX_KNOWN)
+        self._local = MetadataCache(metadata, LOCAL_POLICIES, self._read_local, most=_MAX_KNOWN)
 
     async def of_topic(self, name: TopicName) -> Bundle:
         """Returns the bundle of a topic. System topics belong to bundles of their namespaces like all others.
@@ -56,20 +54,20 @@ class NamespaceBundles:
         """Returns how a namespace is divided; raises the same errors as :meth:`of_topic`."""
         if broker_of(name) is not None:
             return Bundles.even(1)
-        first = await self._known.get(f"{_POLICIES}/{name.path}")
-        (local,) = await self._local.get(f"{_LOCAL}/{name.path}")
+        first = await self._known.get(f"{POLICIES}/{name.path}")
+        (local,) = await self._local.get(f"{LOCAL_POLICIES}/{name.path}")
         return local or first
 
     def forget(self, name: NamespaceName) -> None:
         """Drops the cached division of a namespace; for callers that have just changed it."""
-        self._local.forget(f"{_LOCAL}/{name.path}")
+        self._local.forget(f"{LOCAL_POLICIES}/{name.path}")
 
     async def _read(self, path: str) -> Bundles:
-        namespace = NamespaceName.parse(path.removeprefix(_POLICIES + "/"))
+        namespace = NamespaceName.parse(path.removeprefix(POLICIES + "/"))
         return _divided(path, await self._read_namespace(namespace)) or Bundles.even(1)
 
     async def _read_local(self, path: str) -> tuple[Bundles | None]:
-        namespace = NamespaceName.parse(path.removeprefix(_LOCAL + "/"))
+        namespace = NamespaceName.parse(path.removeprefix(LOCAL_POLICIES + "/"))
         return (_divided(path, await self._read_local_policies(namespace)),)
 
 

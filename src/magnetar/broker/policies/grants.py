@@ -11,12 +11,11 @@ from magnetar.errors import MetadataFailure, NamespaceNotFound, TenantNotFound
 from magnetar.metadata.following import MetadataCache
 from magnetar.metadata.interface import Change, MetadataStore, SessionEvent
 from magnetar.naming.name_rules import InvalidName
-from magnetar.naming.namespace_name import NamespaceName, check_part
+from magnetar.naming.namespace_name import POLICIES, NamespaceName, check_part
 from magnetar.naming.topic_name import TopicName
 from magnetar.security.authorization import Changed, Touched
 from magnetar.security.rules import Actions, NamespaceGrants
 
-_POLICIES = "/admin/policies"
 _MAX_KNOWN = 10_000
 _EMPTY = NamespaceGrants()
 
@@ -27,10 +26,10 @@ class StoredGrants:
     def __init__(self, metadata: MetadataStore, tenants: Tenants, namespaces: NamespaceRecords) -> None:
         self._tenants = tenants
         self._namespaces = namespaces
-        self._admins = MetadataCache(metadata, _POLICIES, self._read_admins, most=_MAX_KNOWN)
-        self._grants = MetadataCache(metadata, _POLICIES, self._read_grants, most=_MAX_KNOWN)
+        self._admins = MetadataCache(metadata, POLICIES, self._read_admins, most=_MAX_KNOWN)
+        self._grants = MetadataCache(metadata, POLICIES, self._read_grants, most=_MAX_KNOWN)
         self._listeners: list[Changed] = []
-        metadata.listen(_POLICIES, self._metadata_changed)
+        metadata.listen(POLICIES, self._metadata_changed)
         metadata.listen_session(self._session_changed)
         tenants.listen(self._tenant_changed)
 
@@ -44,14 +43,14 @@ class StoredGrants:
         except InvalidName:
             # The tenant cannot exist, so it has no administrators.
             return frozenset()
-        return await self._admins.get(f"{_POLICIES}/{tenant}")
+        return await self._admins.get(f"{POLICIES}/{tenant}")
 
     async def of_namespace(self, namespace: NamespaceName) -> NamespaceGrants:
         """See :meth:`magnetar.security.rules.Grants.of_namespace`.
 
         :raises MetadataFailure: the record is not in the form that brokers write
         """
-        return await self._grants.get(f"{_POLICIES}/{namespace.path}")
+        return await self._grants.get(f"{POLICIES}/{namespace.path}")
 
     def listen(self, changed: Changed) -> None:
         self._listeners.append(changed)
@@ -63,15 +62,15 @@ class StoredGrants:
         if namespace is None:
             self._grants.forget_all()
         else:
-            self._grants.forget(f"{_POLICIES}/{namespace.path}")
+            self._grants.forget(f"{POLICIES}/{namespace.path}")
         self._tell(namespace)
 
     def _tenant_changed(self, tenant: str) -> None:
-        self._admins.forget(f"{_POLICIES}/{tenant}")
+        self._admins.forget(f"{POLICIES}/{tenant}")
         self._tell(tenant)
 
     def _metadata_changed(self, change: Change) -> None:
-        name = change.path[len(_POLICIES) + 1 :]
+        name = change.path[len(POLICIES) + 1 :]
         if "/" not in name:
             self._tell(name)
             return
@@ -91,14 +90,14 @@ class StoredGrants:
 
     async def _read_admins(self, path: str) -> Set[str]:
         try:
-            record = await self._tenants.get(path[len(_POLICIES) + 1 :])
+            record = await self._tenants.get(path[len(POLICIES) + 1 :])
         except TenantNotFound:
             return frozenset()
         return _names(record.get("adminRoles"), path)
 
     async def _read_grants(self, path: str) -> NamespaceGrants:
         try:
-            record = await self._namespaces.get(NamespaceName.parse(path[len(_POLICIES) + 1 :]))
+            record = await self._namespaces.get(NamespaceName.parse(path[len(POLICIES) + 1 :]))
         except NamespaceNotFound:
             return _EMPTY
         policies = _mapping(record.get("auth_policies"), path)

@@ -17,10 +17,7 @@ from magnetar.errors import (
 )
 from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataStore, NodeMissing, NodeNotEmpty
 from magnetar.naming.bundles import Bundles
-from magnetar.naming.namespace_name import NamespaceName
-
-_POLICIES = "/admin/policies"
-LOCAL = "/admin/local-policies"
+from magnetar.naming.namespace_name import LOCAL_POLICIES, POLICIES, NamespaceName
 
 
 def missing() -> NamespaceNotFound:
@@ -77,7 +74,7 @@ class NamespaceRecords:
 
         :raises TenantNotFound: the tenant does not exist
         """
-        root = f"{_POLICIES}/{tenant}"
+        root = f"{POLICIES}/{tenant}"
         if not await self._metadata.exists(root):
             raise TenantNotFound("Tenant does not exist")
         names = []
@@ -91,7 +88,7 @@ class NamespaceRecords:
     async def of_cluster(self, tenant: str, cluster: str) -> Sequence[str]:
         """Returns the full names of a tenant's legacy namespaces that have the cluster in their names,
         sorted."""
-        names = await self._metadata.children(f"{_POLICIES}/{tenant}/{cluster}")
+        names = await self._metadata.children(f"{POLICIES}/{tenant}/{cluster}")
         return [f"{tenant}/{cluster}/{local}" for local in names]
 
     async def _is_namespace(self, path: str) -> bool:
@@ -102,18 +99,18 @@ class NamespaceRecords:
             return False
 
     async def exists(self, name: NamespaceName) -> bool:
-        return await read(self._metadata, f"{_POLICIES}/{name.path}") is not None
+        return await read(self._metadata, f"{POLICIES}/{name.path}") is not None
 
     async def get(self, name: NamespaceName) -> Record:
         """:raises NamespaceNotFound: the namespace does not exist"""
-        found = await read(self._metadata, f"{_POLICIES}/{name.path}")
+        found = await read(self._metadata, f"{POLICIES}/{name.path}")
         if found is None:
             raise missing()
         return found
 
     async def local(self, name: NamespaceName) -> Record:
         """Returns ``LocalPolicies``, which concern this cluster alone; empty if there is no record."""
-        return await read(self._metadata, f"{LOCAL}/{name.path}") or {}
+        return await read(self._metadata, f"{LOCAL_POLICIES}/{name.path}") or {}
 
     async def create(self, name: NamespaceName, policies: Mapping[str, Any]) -> None:
         """:param policies: complete, with ``bundles``
@@ -123,7 +120,7 @@ class NamespaceRecords:
         """
         migrated = bool(policies.get("migrated"))
         await self._put_new_local(name, {"bundles": policies["bundles"], "migrated": migrated})
-        if not await create(self._metadata, f"{_POLICIES}/{name.path}", policies):
+        if not await create(self._metadata, f"{POLICIES}/{name.path}", policies):
             raise AlreadyExists("Namespace already exists")
 
     async def _put_new_local(self, name: NamespaceName, local: Record) -> None:
@@ -136,7 +133,7 @@ class NamespaceRecords:
 
         :raises AlreadyExists: the namespace exists
         """
-        path = f"{LOCAL}/{name.path}"
+        path = f"{LOCAL_POLICIES}/{name.path}"
         for _ in range(ATTEMPTS):
             # Read before the check that there are no policies: the version that is replaced is then a stale
             # one.
@@ -155,18 +152,18 @@ class NamespaceRecords:
 
     async def change(self, name: NamespaceName, work: Callable[[Record], None]) -> Record:
         """:raises NamespaceNotFound: the namespace does not exist"""
-        return await change(self._metadata, f"{_POLICIES}/{name.path}", work, missing())
+        return await change(self._metadata, f"{POLICIES}/{name.path}", work, missing())
 
     async def change_local(self, name: NamespaceName, work: Callable[[Record], None]) -> Record:
         """:raises NamespaceNotFound: the namespace does not exist"""
-        return await change(self._metadata, f"{LOCAL}/{name.path}", work, missing())
+        return await change(self._metadata, f"{LOCAL_POLICIES}/{name.path}", work, missing())
 
     async def set_migrated(self, name: NamespaceName, migrated: bool) -> None:
         """Sets whether the namespace has migrated from this cluster to another one.
 
         :raises ConcurrentModification: the record keeps changing
         """
-        if not await create(self._metadata, f"{LOCAL}/{name.path}", {"migrated": migrated}):
+        if not await create(self._metadata, f"{LOCAL_POLICIES}/{name.path}", {"migrated": migrated}):
             await self.change_local(name, lambda record: record.update(migrated=migrated))
 
     async def divide(self, name: NamespaceName, work: Callable[[Record], None]) -> None:
@@ -174,8 +171,8 @@ class NamespaceRecords:
 
         :param work: sets ``bundles``; if it raises, nothing is changed
         """
-        await create(self._metadata, f"{LOCAL}/{name.path}", {"migrated": False})
-        divided = await change(self._metadata, f"{LOCAL}/{name.path}", work, missing())
+        await create(self._metadata, f"{LOCAL_POLICIES}/{name.path}", {"migrated": False})
+        divided = await change(self._metadata, f"{LOCAL_POLICIES}/{name.path}", work, missing())
         await self.change(name, lambda record: record.update(bundles=divided["bundles"]))
 
     async def delete(self, name: NamespaceName) -> None:
@@ -187,11 +184,11 @@ class NamespaceRecords:
         :raises NamespaceNotFound: the namespace does not exist
         :raises PreconditionFailed: there are legacy namespaces below that name
         """
-        policies = f"{_POLICIES}/{name.path}"
+        policies = f"{POLICIES}/{name.path}"
         if not await self.exists(name):
             raise missing()
         await self.check_nothing_below(name)
-        for root in ("/namespace", LOCAL):
+        for root in ("/namespace", LOCAL_POLICIES):
             await self._delete_quietly(f"{root}/{name.path}")
         try:
             await self._metadata.delete(policies)
@@ -202,7 +199,7 @@ class NamespaceRecords:
 
     async def check_nothing_below(self, name: NamespaceName) -> None:
         """:raises PreconditionFailed: there are legacy namespaces below that name"""
-        if await self._metadata.children(f"{_POLICIES}/{name.path}"):
+        if await self._metadata.children(f"{POLICIES}/{name.path}"):
             raise _below(name)
 
     async def _delete_quietly(self, path: str) -> None:

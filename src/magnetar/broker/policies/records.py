@@ -35,12 +35,11 @@ from magnetar.metadata.interface import (
     NodeNotEmpty,
 )
 from magnetar.naming.name_rules import InvalidName
-from magnetar.naming.namespace_name import check_part
+from magnetar.naming.namespace_name import POLICIES, check_part
 
 Record = dict[str, Any]
 ATTEMPTS = 20
 """How often a change is tried when the record keeps changing in between."""
-_TENANTS = "/admin/policies"
 log = logging.getLogger(__name__)
 _GROUPS = "/admin/resourcegroups"
 GLOBAL = "global"
@@ -139,24 +138,24 @@ class Tenants:
 
     async def names(self) -> Sequence[str]:
         """Returns the names of the tenants, sorted."""
-        return await self._metadata.children(_TENANTS)
+        return await self._metadata.children(POLICIES)
 
     async def get(self, name: str) -> Mapping[str, Any]:
         """:raises TenantNotFound: the tenant does not exist"""
-        found = await read(self._metadata, f"{_TENANTS}/{name}")
+        found = await read(self._metadata, f"{POLICIES}/{name}")
         if found is None:
             raise _no_tenant()
         return found
 
     async def create(self, name: str, value: Mapping[str, Any]) -> None:
         """:raises AlreadyExists: the tenant exists"""
-        if not await create(self._metadata, f"{_TENANTS}/{name}", value):
+        if not await create(self._metadata, f"{POLICIES}/{name}", value):
             raise AlreadyExists("Tenant already exist")
         self._tell(name)
 
     async def change(self, name: str, work: Callable[[Record], None]) -> None:
         """:raises TenantNotFound: the tenant does not exist"""
-        await change(self._metadata, f"{_TENANTS}/{name}", work, _no_tenant())
+        await change(self._metadata, f"{POLICIES}/{name}", work, _no_tenant())
         self._tell(name)
 
     async def delete(self, name: str) -> None:
@@ -164,7 +163,7 @@ class Tenants:
 
         :raises HasChildren: it has namespaces
         """
-        path = f"{_TENANTS}/{name}"
+        path = f"{POLICIES}/{name}"
         for child in await self._metadata.children(path):
             # A deleted legacy namespace leaves an empty parent with the name of its cluster behind.
             below = await self._metadata.children(f"{path}/{child}")
@@ -336,8 +335,8 @@ class Clusters:
 
         :raises PreconditionFailed: it has legacy namespaces, failure domains or isolation policies
         """
-        for tenant in await self._metadata.children(_TENANTS):
-            if await self._metadata.children(f"{_TENANTS}/{tenant}/{name}"):
+        for tenant in await self._metadata.children(POLICIES):
+            if await self._metadata.children(f"{POLICIES}/{tenant}/{name}"):
                 raise PreconditionFailed("Cluster not empty")
         if await self._metadata.children(f"{CLUSTERS}/{name}") == [_POLICIES_OF_CLUSTER]:
             with suppress(NodeMissing):

@@ -14,7 +14,7 @@ from magnetar.broker.policies.effective import (
     of_system_topic,
     of_topic,
 )
-from magnetar.broker.policies.namespaces import LOCAL, NamespaceRecords, missing
+from magnetar.broker.policies.namespaces import NamespaceRecords, missing
 from magnetar.broker.policies.records import Clusters, Record, Tenants
 from magnetar.errors import BrokerError, NamespaceNotFound
 from magnetar.io.interfaces import Io
@@ -23,12 +23,11 @@ from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.metadata.following import MetadataCache
 from magnetar.metadata.interface import Change, MetadataError, MetadataStore, SessionEvent
 from magnetar.naming.name_rules import InvalidName
-from magnetar.naming.namespace_name import NamespaceName, heartbeat_of
+from magnetar.naming.namespace_name import LOCAL_POLICIES, POLICIES, NamespaceName, heartbeat_of
 from magnetar.naming.topic_name import PARTITION_SUFFIX, TopicName
 
 log = logging.getLogger(__name__)
 
-_POLICIES = "/admin/policies"
 _MAX_KNOWN = 10_000
 """Namespaces whose policies are cached."""
 
@@ -97,9 +96,9 @@ class PolicyStore:
         """None: topics have no policies of their own."""
         self._listeners: list[Listener] = []
         # Registered before the listeners below, so that these read the changed records.
-        self._known = MetadataCache(metadata, _POLICIES, self._read, most=_MAX_KNOWN)
-        metadata.listen(_POLICIES, self._metadata_changed)
-        metadata.listen(LOCAL, self._local_changed)
+        self._known = MetadataCache(metadata, POLICIES, self._read, most=_MAX_KNOWN)
+        metadata.listen(POLICIES, self._metadata_changed)
+        metadata.listen(LOCAL_POLICIES, self._local_changed)
         metadata.listen_session(self._session_changed)
 
     async def use(self, defaults: EffectivePolicies) -> None:
@@ -125,7 +124,7 @@ class PolicyStore:
         :raises NamespaceNotFound: the namespace does not exist
         :raises MetadataFailure: a record is not in the form that brokers write
         """
-        return await self._known.get(f"{_POLICIES}/{name.path}")
+        return await self._known.get(f"{POLICIES}/{name.path}")
 
     async def _read(self, path: str) -> EffectivePolicies:
         if heartbeat_of(_namespace(path)) is not None:
@@ -170,7 +169,7 @@ class PolicyStore:
             of_namespace(self.defaults, record, self._cluster)
 
         await self.namespaces.change(name, checked)
-        self._known.forget(f"{_POLICIES}/{name.path}")
+        self._known.forget(f"{POLICIES}/{name.path}")
         await self.tell(name, None)
 
     async def forget(self, topic: TopicName) -> None:
@@ -205,7 +204,7 @@ class PolicyStore:
             in_this_cluster(self.defaults, record)
 
         await self.namespaces.change_local(name, checked)
-        self._known.forget(f"{_POLICIES}/{name.path}")
+        self._known.forget(f"{POLICIES}/{name.path}")
         await self.tell(name, None)
 
     async def tell(self, namespace: NamespaceName | None, topic: TopicName | None) -> None:
@@ -222,7 +221,7 @@ class PolicyStore:
         self._tell_soon(name)
 
     def _local_changed(self, change: Change) -> None:
-        path = _POLICIES + change.path[len(LOCAL) :]
+        path = POLICIES + change.path[len(LOCAL_POLICIES) :]
         self._known.forget(path)
         self._metadata_changed(Change(change.kind, path))
 
@@ -248,7 +247,7 @@ class PolicyStore:
 
 def _namespace(path: str) -> NamespaceName:
     """:raises InvalidName: the path is not that of a namespace"""
-    return NamespaceName.parse(path[len(_POLICIES) + 1 :])
+    return NamespaceName.parse(path[len(POLICIES) + 1 :])
 
 
 def _granted_for(record: Record, topic: TopicName) -> list[str]:

@@ -14,11 +14,11 @@ from magnetar.admin_client.errors import NotFound
 from magnetar.cli.admin.arguments import UsageError
 from magnetar.cli.admin.call import SILENT, Action, Call, piece, properties_of
 from magnetar.cli.admin.rendering import Rows, rows
+from magnetar.managed_ledger.position import LATEST_ID
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.replicators import SHADOW_SOURCE
 from magnetar.naming.topic_name import Domain, TopicName
 
-_LAST_ID = 2**63 - 1
 _PARTITIONED_METADATA = "application/vnd.partitioned-topic-metadata+json"
 _POSITION = re.compile(r"(-?\d+):(-?\d+)")
 _OWN = "magnetar-cluster"
@@ -28,7 +28,7 @@ _OWN = "magnetar-cluster"
 def message_id(text: str) -> dict[str, int]:
     """Parses ``latest``, ``earliest`` or ``LEDGER:ENTRY``. :raises UsageError: the text has another form"""
     if text == "latest":
-        return {"ledgerId": _LAST_ID, "entryId": _LAST_ID}
+        return {"ledgerId": LATEST_ID, "entryId": LATEST_ID}
     if text == "earliest":
         return {"ledgerId": -1, "entryId": -1}
     match = _POSITION.fullmatch(text)

@@ -12,10 +12,9 @@ from magnetar.http.engine.message import Request
 from magnetar.http.routing import Endpoint, Parameter
 from magnetar.http.shapes.fields import body, flag, message_position, text_map, truth, whole
 from magnetar.http.shapes.names import TOPIC, number_in_path, variable
+from magnetar.managed_ledger.position import EARLIEST, LATEST
 from magnetar.security.authorization import TopicOperation as T
 
-_EARLIEST = (-1, -1)
-_LATEST = (2**63 - 1, 2**63 - 1)
 _SUBSCRIPTION = variable("subscription")
 _SECONDS = number_in_path("expireTimeInSeconds")
 _PATH = "/{topic}/subscription/{subscription}"
@@ -29,9 +28,9 @@ def _start(request: Request) -> tuple[int, int] | None:
         return None
     value = request.json()
     if value in ("earliest", "latest"):
-        return _EARLIEST if value == "earliest" else _LATEST
+        return EARLIEST if value == "earliest" else LATEST
     position = message_position(value)
-    if value.get("excluded") and position[0] >= 0 and position != _LATEST:
+    if value.get("excluded") and position[0] >= 0 and position != LATEST:
         position = (position[0], position[1] + 1)
     return position
 

@@ -28,7 +28,7 @@ from magnetar.errors import (
 )
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
-from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
+from magnetar.managed_ledger.position import EARLIEST, LATEST, LATEST_ID, Position
 from magnetar.managed_ledger.records import bits_from_words
 from magnetar.metadata.interface import MetadataError
 from magnetar.protocol.frames import signed, unsigned
@@ -44,7 +44,6 @@ from magnetar.protocol.pulsar_api_pb2 import (
 
 log = logging.getLogger(__name__)
 
-_LATEST_ID = 2**63 - 1
 _NO_EPOCH = -1
 
 
@@ -57,7 +56,7 @@ def start_of(message_id: MessageIdData) -> Position:
     ledger_id, entry_id = position_of(message_id)
     if ledger_id < 0:
         return EARLIEST
-    if ledger_id == _LATEST_ID:
+    if ledger_id == LATEST_ID:
         return LATEST
     return ledger_id, entry_id
 
