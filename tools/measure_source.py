@@ -19,7 +19,7 @@ import tempfile
 import tokenize
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -190,18 +190,18 @@ def _measure_classes(source: list[Module], elsewhere: Sequence[Module], found: F
     """Counts Protocols, and names that several classes have."""
     places: dict[str, list[str]] = defaultdict(list)
     protocols: list[tuple[str, str, frozenset[str]]] = []
-    methods = [
-        _members(node) for module in elsewhere for node in module.tree.body if isinstance(node, ast.ClassDef)
-    ]
+    classes = [node for module in elsewhere for node in module.tree.body if isinstance(node, ast.ClassDef)]
     for module in source:
         for node in module.tree.body:
             if not isinstance(node, ast.ClassDef):
                 continue
             places[node.name].append(module.at(node))
-            if any(_last_name(_without_index(base)) == "Protocol" for base in node.bases):
+            if any(_is_protocol(base) for base in node.bases):
                 protocols.append((node.name, module.at(node), _members(node)))
             else:
-                methods.append(_members(node))
+                classes.append(node)
+    by_name = {node.name: node for node in classes}
+    methods = [_inherited(node, by_name, frozenset()) for node in classes]
     for name, place, wanted in protocols:
         found["protocols"].append(f"{place} {name}")
         if sum(wanted <= has for has in methods) <= 1:
@@ -209,6 +209,23 @@ def _measure_classes(source: list[Module], elsewhere: Sequence[Module], found: F
     for name, several in sorted(places.items()):
         if len(several) > 1:
             found["twice"].append(f"{name}: {', '.join(several)}")
+
+
+def _is_protocol(base: ast.expr) -> bool:
+    """Whether a base is ``typing.Protocol``, and not for instance ``asyncio.Protocol``."""
+    bare = _without_index(base)
+    if isinstance(bare, ast.Attribute):
+        return bare.attr == "Protocol" and _last_name(bare.value) == "typing"
+    return _last_name(bare) == "Protocol"
+
+
+def _inherited(node: ast.ClassDef, known: Mapping[str, ast.ClassDef], seen: frozenset[str]) -> frozenset[str]:
+    """Returns the members of a class and of its bases, which are found by their names."""
+    found = _members(node)
+    for base in (_last_name(_without_index(each)) for each in node.bases):
+        if base in known and base != node.name and base not in seen:
+            found |= _inherited(known[base], known, seen | {node.name})
+    return found
 
 
 def _without_index(node: ast.expr) -> ast.expr:

@@ -71,7 +71,7 @@ def test_a_class_elsewhere_implements_a_protocol(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("tools.measure_source.ROOT", tmp_path)
     path, other = tmp_path / "sample.py", tmp_path / "simulated.py"
     path.write_text(_SAMPLE)
-    other.write_text("class Simulated:\n    def get(self): ...\n    def put(self): ...\n")
+    other.write_text("class Base:\n    def get(self): ...\nclass Simulated(Base):\n    def put(self): ...\n")
     found = measure([Module(path)], [Module(other)])
     assert not found["single"]
     assert len(found["modules"]) == 1
