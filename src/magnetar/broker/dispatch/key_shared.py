@@ -243,7 +243,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             run = self._cursor.read_cached(entries, max_bytes)
             if run is None:
                 if self._cursor.has_more():
-                    self._start(self._read(max_bytes), takers[0], max_bytes)
+                    self._start(self._read(self._settings.max_read_entries, max_bytes), takers[0], max_bytes)
                 elif self._retry is None:
                     self.waits.because(KEYS_WAIT if self.replay else self._nothing_new())
                 return False

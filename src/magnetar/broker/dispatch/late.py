@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from array import array
 from typing import Generic, TypeVar
 
 from magnetar.broker.delays.index import PROPERTY as DELAY_INDEX
 from magnetar.broker.delays.tracker import DelayTracker
 from magnetar.broker.dispatch.contract import AnyConsumer, DispatchedSubscription, Replay
-from magnetar.broker.dispatch.waiting import AT_END, DELAYED, FILTER, READING, Reason, Waiting
-from magnetar.io.interfaces import Task
+from magnetar.broker.dispatch.reading import ReadingDispatcher
+from magnetar.broker.dispatch.waiting import AT_END, DELAYED, FILTER, READING, Reason
 from magnetar.ledger.interface import EntryRun, LedgerError
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import deliver_at, key_hash
@@ -25,16 +25,14 @@ _DUE_AGAIN = 100
 """The next ones are taken when at most this many are left."""
 
 
-class LateDelivery(ABC, Generic[C]):
+class LateDelivery(ReadingDispatcher, Generic[C]):
     """The part of a dispatcher that knows which entries wait for their delivery time."""
 
     _delivers_ahead = True
     """Whether due entries may be delivered before the entries in front of them were read."""
 
     def __init__(self, subscription: DispatchedSubscription, replay: Replay) -> None:
-        self._subscription = subscription
-        self._cursor = subscription.cursor
-        self._settings = subscription.topic.dispatch_settings
+        super().__init__(subscription)
         self.consumers: list[C] = []
         self.replay = replay
         self.delays: DelayTracker | None = None
@@ -42,9 +40,7 @@ class LateDelivery(ABC, Generic[C]):
         self._put_off: dict[Position, None] = {}
         """Entries that a filter put off."""
         self._left: tuple[EntryRun, int, int] | None = None
-        self._reading: Task[None] | None = None
         self._closed = False
-        self.waits = Waiting(subscription.topic.clock)
 
     def _begin_delays(self) -> None:
         """Starts loading a saved index; nothing is read until it is loaded."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from array import array
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from magnetar.broker.dispatch.contract import (
@@ -22,7 +22,6 @@ from magnetar.broker.dispatch.waiting import (
     ACK_STATE,
     NO_CONSUMER,
     NOBODY_READY,
-    READ_FAILED,
     READING,
     UNACKED_BROKER,
     UNACKED_SUBSCRIPTION,
@@ -30,11 +29,10 @@ from magnetar.broker.dispatch.waiting import (
     Reason,
     lack_of_all,
 )
-from magnetar.broker.flow.loop_budget import FILTER_PRICE, READ_PRICE
+from magnetar.broker.flow.loop_budget import FILTER_PRICE
 from magnetar.invariants import must
 from magnetar.io.interfaces import Cancellable
 from magnetar.ledger.interface import EntryRun, LedgerError, NoSuchLedger
-from magnetar.managed_ledger.entry_cache import lasting_run
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import Position
 
@@ -46,7 +44,6 @@ class ManyConsumersDispatcher(LateDelivery[C]):
 
     def __init__(self, subscription: DispatchedSubscription, replay: Replay) -> None:
         super().__init__(subscription, replay)
-        self._budget = subscription.topic.budget
         self.redelivery_counts: dict[Position, int] = {}
         self.unacked = 0
         self.blocked = False
@@ -56,9 +53,6 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         self._filters = subscription.filters
         self._filter_timers: dict[Any, None] = {}
         self._all_unacked = subscription.topic.unacked_limit
-        self._reads_again = False
-        """Whether the present or last read is a repeated one."""
-        self._retry: Cancellable | None = None
         self._sizes = array("i", bytes(4 * 256))
         self._begin_delays()
 
@@ -81,16 +75,6 @@ class ManyConsumersDispatcher(LateDelivery[C]):
     @property
     def active(self) -> AnyConsumer | None:
         return None
-
-    @property
-    def is_reading(self) -> bool:
-        """Whether new entries are being read from the ledger store."""
-        return self._reading is not None and not self._reads_again
-
-    @property
-    def is_reading_again(self) -> bool:
-        """Whether entries that were read before are being read again."""
-        return self._reading is not None and self._reads_again
 
     @property
     def is_waiting(self) -> bool:
@@ -121,10 +105,6 @@ class ManyConsumersDispatcher(LateDelivery[C]):
     @abstractmethod
     def remove(self, consumer: C) -> None:
         """Removes a consumer; its unacknowledged messages go to the others."""
-
-    @abstractmethod
-    def read_more(self) -> None:
-        """Sends what can be sent now."""
 
     @abstractmethod
     def _wait_again(self, consumer: C, position: Position) -> int | None:
@@ -173,34 +153,11 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         throttle, most = self._subscription.throttle, self._settings.max_read_entries
         return most if throttle is None else max(1, min(most, throttle.messages))
 
-    def _start(
-        self, reading: Coroutine[object, None, None], consumer: C, max_bytes: int, *, again: bool = False
-    ) -> None:
-        if self._retry is not None:
-            reading.close()
-            self.waits.because(READ_FAILED)
-            return
-        self._budget.spend(READ_PRICE)
-        self._reads_again = again
-        self._reading = self._subscription.topic.loop.create_task(reading)
-        self.waits.because(READING)
-        consumer.connection.outgoing.unsent.expect(self._reading, max_bytes)
+    def _is_served(self) -> bool:
+        return bool(self.consumers)
 
-    async def _read(self, max_bytes: int) -> None:
-        try:
-            run = await self._cursor.read(self._settings.max_read_entries, max_bytes)
-        except (LedgerError, ManagedLedgerError) as error:
-            self._read_failed(error)
-            return
-        self._reading = None
-        if run is not None:
-            if self.consumers:
-                # It may be kept long, so it should not keep a much larger buffer in memory.
-                self._left = (lasting_run(run), 0, run.count)
-            else:
-                self._cursor.rewind()
-        # The read used up this turn.
-        self._subscription.go_on()
+    def _keep(self, run: EntryRun) -> None:
+        self._left = (run, 0, run.count)
 
     async def _read_again(
         self, position: Position, last: Position, count: int, max_bytes: int
@@ -225,19 +182,6 @@ class ManyConsumersDispatcher(LateDelivery[C]):
             return None
         self._reading = None
         return run
-
-    def _read_failed(self, error: Exception) -> None:
-        self._reading = None
-        if self.consumers:
-            self.waits.because(READ_FAILED)
-        self._subscription.read_failed(error)
-        self._retry = self._subscription.topic.wheel.schedule(
-            self._settings.read_retry_seconds, self._try_again
-        )
-
-    def _try_again(self) -> None:
-        self._retry = None
-        self.read_more()
 
     # The deliverable part of a run
 
@@ -426,9 +370,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         self._forget_put_off()
         self._closed = True
         self.forget_delays(moved=False)
-        if self._retry is not None:
-            self._retry.cancel()
-            self._retry = None
+        self._cancel_retry()
 
     def check(self) -> None:
         """:raises BrokenInvariant: counts differ from those of consumers, or a waiting entry is also held"""

@@ -147,7 +147,7 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
             run = self._cursor.read_cached(self._entries_at_once(), max_bytes)
             if run is None:
                 if self._cursor.has_more():
-                    self._start(self._read(max_bytes), consumer, max_bytes)
+                    self._start(self._read(self._settings.max_read_entries, max_bytes), consumer, max_bytes)
                 else:
                     self.waits.because(self._nothing_new())
                 return False

@@ -15,34 +15,29 @@ from magnetar.broker.dispatch.contract import (
     CompactedSource,
     DispatchedSubscription,
     DispatchSettings,
-    EntrySource,
     bits_left,
     charge_rejected,
     filter_verdict,
 )
 from magnetar.broker.dispatch.filters import FilterResult
+from magnetar.broker.dispatch.reading import ReadingDispatcher
 from magnetar.broker.dispatch.waiting import (
     AT_END,
     FILTER,
     NO_CONSUMER,
     NO_PERMITS,
     RATE_LIMIT,
-    READ_FAILED,
-    READING,
     TAKEOVER,
     TURN,
     WHATEVER_IS_LEFT,
     Reason,
-    Waiting,
     lack_of,
 )
-from magnetar.broker.flow.loop_budget import FILTER_PRICE, LOOK_PRICE, READ_PRICE
+from magnetar.broker.flow.loop_budget import FILTER_PRICE, LOOK_PRICE
 from magnetar.invariants import must
-from magnetar.io.interfaces import Cancellable, Task
-from magnetar.ledger.interface import EntryRun, LedgerError
-from magnetar.managed_ledger.entry_cache import lasting_run
+from magnetar.io.interfaces import Cancellable
+from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.entry_reader import slice_run
-from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import Position
 from magnetar.naming.hashes import murmur3_positive
 from magnetar.protocol.hot_codec import batch_sizes
@@ -51,29 +46,22 @@ _POINTS = 100
 """Points of each consumer on the ring."""
 
 
-class SingleConsumerDispatcher:
+class SingleConsumerDispatcher(ReadingDispatcher):
     """Reads on while the consumer has permits and its connection has room."""
 
     def __init__(self, subscription: DispatchedSubscription) -> None:
-        self._subscription = subscription
-        self._cursor = subscription.cursor
-        self._source: EntrySource = self._cursor
+        super().__init__(subscription)
         self._compacted: CompactedSource | None = None
         """Replaces the cursor when the consumer reads compacted."""
-        self._settings = subscription.topic.dispatch_settings
-        self._budget = subscription.topic.budget
         self.consumers: list[AnyConsumer] = []
         self._served: AnyConsumer | None = None
         """The consumer that is served now."""
-        self._reading: Task[None] | None = None
         self._sizes = array("i", bytes(4 * 256))
-        self._retry: Cancellable | None = None
         self._filters = subscription.filters
         self._put_off: Cancellable | None = None
         """Timer: entries that a filter put off are then delivered again with all unacknowledged ones."""
         self._left: EntryRun | None = None
         """Entries that were read and not sent, because permits or room ran out."""
-        self.waits = Waiting(subscription.topic.clock)
 
     def use(self, settings: DispatchSettings) -> None:
         """Applies other settings."""
@@ -83,16 +71,6 @@ class SingleConsumerDispatcher:
     @property
     def active(self) -> AnyConsumer | None:
         return self._served
-
-    @property
-    def is_reading(self) -> bool:
-        """Whether entries are being read from the ledger store."""
-        return self._reading is not None
-
-    @property
-    def is_reading_again(self) -> bool:
-        """Always false: repeated reads are not distinguished from others here."""
-        return False
 
     @property
     def is_waiting(self) -> bool:
@@ -142,13 +120,12 @@ class SingleConsumerDispatcher:
 
     def _rewind(self) -> None:
         self._left = None
-        self._source.rewind()
+        super()._rewind()
 
     def flow(self, _consumer: AnyConsumer) -> None:
         self.read_more()
 
     def read_more(self) -> None:
-        """Sends what can be sent now."""
         while self._reading is None:
             consumer = self._served
             if consumer is None:
@@ -185,42 +162,15 @@ class SingleConsumerDispatcher:
                 return
 
     def _start_read(self, consumer: AnyConsumer) -> None:
-        if self._retry is None:
-            self._budget.spend(READ_PRICE)
-            entries = min(consumer.permits, self._settings.max_read_entries)
-            max_bytes = consumer.read_bytes(self._settings.max_read_bytes)
-            reading = self._subscription.topic.loop.create_task(self._read(entries, max_bytes))
-            self._reading = reading
-            self.waits.because(READING)
-            consumer.connection.outgoing.unsent.expect(reading, max_bytes)
-        else:
-            self.waits.because(READ_FAILED)
+        entries = min(consumer.permits, self._settings.max_read_entries)
+        max_bytes = consumer.read_bytes(self._settings.max_read_bytes)
+        self._start(self._read(entries, max_bytes), consumer, max_bytes)
 
-    async def _read(self, entries: int, max_bytes: int) -> None:
-        try:
-            run = await self._source.read(entries, max_bytes)
-        except (LedgerError, ManagedLedgerError) as error:
-            self._reading = None
-            if self._served is not None:
-                self.waits.because(READ_FAILED)
-            self._subscription.read_failed(error)
-            self._retry = self._subscription.topic.wheel.schedule(
-                self._settings.read_retry_seconds, self._try_again
-            )
-            return
-        self._reading = None
-        if run is not None:
-            if self._served is not None:
-                # It may be kept long, so it should not keep a much larger buffer in memory.
-                self._left = lasting_run(run)
-            else:
-                self._rewind()
-        # The read used up this turn.
-        self._subscription.go_on()
+    def _is_served(self) -> bool:
+        return self._served is not None
 
-    def _try_again(self) -> None:
-        self._retry = None
-        self.read_more()
+    def _keep(self, run: EntryRun) -> None:
+        self._left = run
 
     def _send(self, consumer: AnyConsumer, run: EntryRun) -> None:
         cursor = self._cursor
@@ -326,9 +276,7 @@ class SingleConsumerDispatcher:
 
     def close(self) -> None:
         self._leave_compacted()
-        if self._retry is not None:
-            self._retry.cancel()
-            self._retry = None
+        self._cancel_retry()
         if self._put_off is not None:
             self._put_off.cancel()
             self._put_off = None
