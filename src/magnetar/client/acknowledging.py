@@ -5,14 +5,13 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from magnetar.client.connection import Connection
 from magnetar.client.exceptions import NotConnected, PulsarException, server_exception
 from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions
 from magnetar.client.receiving import Taken
-from magnetar.io.interfaces import Cancellable, Loop
+from magnetar.io.interfaces import Cancellable, Future, Loop
 from magnetar.io.waiting import fail, settle
 from magnetar.protocol.hot_client_encode import encode_acks
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageIdData
@@ -52,10 +51,10 @@ class Acknowledgements:
         self._entries = array("q")
         self._partial: dict[tuple[int, int], int] = {}
         self._remaining: dict[tuple[int, int], int] = {}
-        self._waiting: list[Any] = []
+        self._waiting: list[Future[None]] = []
         self._timer: Cancellable | None = None
 
-    def individual(self, message_id: MessageId) -> Any:
+    def individual(self, message_id: MessageId) -> Future[None] | None:
         """Acknowledges one message, or one entry; returns a future if receipts are enabled, else None."""
         if self._taken is not None:
             self._taken.acknowledged(message_id)
@@ -79,14 +78,14 @@ class Acknowledgements:
         bits = sum((word % _U64) << (64 * index) for index, word in enumerate(ack_set))
         self._remaining[position] = bits & ((1 << size) - 1)
 
-    def _entry_done(self, position: tuple[int, int]) -> Any:
+    def _entry_done(self, position: tuple[int, int]) -> Future[None] | None:
         if self._taken is not None:
             self._taken.settled(position)
         self._ledgers.append(position[0])
         self._entries.append(position[1])
         return self._gathered()
 
-    def _gathered(self) -> Any:
+    def _gathered(self) -> Future[None] | None:
         future = None
         if self._receipts:
             future = self._loop.create_future()
@@ -97,7 +96,7 @@ class Acknowledgements:
             self._timer = self._loop.call_later(self._seconds, self.flush)
         return future
 
-    def cumulative(self, message_id: MessageId) -> Any:
+    def cumulative(self, message_id: MessageId) -> Future[None] | None:
         """Acknowledges everything up to a message; returns a future if receipts are enabled, else None."""
         self.flush()
         last = message_id.batch_index() + 1 >= message_id.batch_size()
@@ -139,7 +138,7 @@ class Acknowledgements:
         if connection is None:
             _tell(waiting, NotConnected("not connected: the messages will be delivered again"))
             return
-        answers = []
+        answers: list[Future[BaseCommand]] = []
         if ledgers:
             request_id = connection.wire.new_request_id() if self._receipts else -1
             if self._receipts:
@@ -152,18 +151,20 @@ class Acknowledgements:
                 MessageIdData(ledgerId=ledger % _U64, entryId=entry % _U64, ack_set=_words(bits))
                 for (ledger, entry), bits in partial.items()
             ]
-            answers.append(self._send_command(_INDIVIDUAL, ids))
+            answer = self._send_command(_INDIVIDUAL, ids)
+            if answer is not None:
+                answers.append(answer)
         if self._receipts and waiting:
             self._loop.create_task(_pass_on(answers, waiting))
 
-    def _unsent(self) -> Any:
+    def _unsent(self) -> Future[None] | None:
         if not self._receipts:
             return None
         future = self._loop.create_future()
         future.set_exception(NotConnected("not connected: the messages will be delivered again"))
         return future
 
-    def _send_command(self, ack_type: int, ids: list[MessageIdData]) -> Any:
+    def _send_command(self, ack_type: int, ids: list[MessageIdData]) -> Future[BaseCommand] | None:
         connection = self._connection()
         assert connection is not None
         command = BaseCommand(type=BaseCommand.ACK)
@@ -189,7 +190,7 @@ class Acknowledgements:
         self.flush()
 
 
-async def _pass_on(answers: list[Any], waiting: list[Any]) -> None:
+async def _pass_on(answers: list[Future[BaseCommand]], waiting: list[Future[None]]) -> None:
     """Passes the broker's answers on to the waiting callers."""
     failure: PulsarException | None = None
     for answer in answers:
@@ -202,7 +203,7 @@ async def _pass_on(answers: list[Any], waiting: list[Any]) -> None:
     _tell(waiting, failure)
 
 
-def _tell(waiting: list[Any], error: PulsarException | None) -> None:
+def _tell(waiting: list[Future[None]], error: PulsarException | None) -> None:
     for future in waiting:
         if error is None:
             settle(future)

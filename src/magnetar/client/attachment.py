@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from magnetar.client.connection import Connection
 from magnetar.client.dead_letters import Sending
@@ -112,7 +112,7 @@ class Services:
             await sleep(loop, delay)
 
 
-def take_back_unanswered(asked: Future[BaseCommand], take_back: Callable[[], Task[None]]) -> None:
+def take_back_unanswered(asked: Future[BaseCommand], take_back: Callable[[], Future[BaseCommand]]) -> None:
     """Undoes a request whose answer was missed, because the broker may have carried it out.
 
     :param asked: the future of the answer, which may time out or be cancelled
@@ -150,7 +150,7 @@ class Attachment:
         self._closed = False
         self._failure: PulsarException | None = None
         self._backoff = services.backoff()
-        self._reattaching: Any = None
+        self._reattaching: Task[None] | None = None
         self._assigned: Assigned | None = None
         """The topic's new broker, as named by the broker that closed it."""
         self._last: TopicBroker | None = None

@@ -15,7 +15,7 @@ from magnetar.client.exceptions import (
 )
 from magnetar.client.security import NO_AUTH_DATA, AuthData, lost_connection
 from magnetar.client.wire import Runs, Wire
-from magnetar.io.interfaces import Cancellable, ClientIo, Future
+from magnetar.io.interfaces import Cancellable, ClientIo, Future, Task
 from magnetar.io.waiting import settle
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.frames import encode_command
@@ -54,7 +54,7 @@ class Connection:
         self._proxy_to = proxy_to
         self._auth_data = auth_data
         self._get_auth_data = get_auth_data
-        self._authenticating: Any = None
+        self._authenticating: Task[None] | None = None
         self._keep_alive = keep_alive
         self._transport: Any = None
         self._frames: list[bytes | bytearray] = []

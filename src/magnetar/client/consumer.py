@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from magnetar.client.acknowledging import Acknowledgements, NegativeAcknowledgements
 from magnetar.client.attachment import Attachment, Services, take_back_unanswered
@@ -24,6 +23,7 @@ from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions
 from magnetar.client.receiving import Arrivals, Permits, StartPosition, Taken
 from magnetar.client.unpacking import Aside
+from magnetar.io.interfaces import Future
 from magnetar.io.waiting import finished
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.errors import EntryError
@@ -75,7 +75,7 @@ class Consumer(Attachment):
         self._start = options.start_message_id
         self._place = StartPosition(None, options.start_message_id_inclusive)
         self._last_taken: MessageId | None = None
-        self._seeking: Any = None
+        self._seeking: Future[None] | None = None
         self._attachments = Arrivals(self._loop)
         self.active = True
         """Whether a Failover subscription delivers to this consumer."""
@@ -280,7 +280,7 @@ class Consumer(Attachment):
         if answer is not None:
             await answer
 
-    def _individual(self, message_id: MessageId) -> Any:
+    def _individual(self, message_id: MessageId) -> Future[None] | None:
         for position in self._opening.chunks.acknowledged(message_id.position):
             self._acknowledge_entry(position)
         return self._acks.individual(message_id)
@@ -473,11 +473,11 @@ class Consumer(Attachment):
         self._wake()
         self._attachments.wake()
 
-    def _ask_close(self, connection: Connection) -> Any:
+    def _ask_close(self, connection: Connection) -> Future[BaseCommand]:
         request_id = connection.wire.new_request_id()
         return connection.ask(request_id, self._commands.close(request_id), self._services.operation_timeout)
 
-    def _take_back(self, connection: Connection) -> Any:
+    def _take_back(self, connection: Connection) -> Future[BaseCommand]:
         connection.wire.consumers.pop(self._id, None)
         return self._ask_close(connection)
 

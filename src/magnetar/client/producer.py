@@ -36,7 +36,7 @@ from magnetar.client.outgoing_message import (
     compressed,
 )
 from magnetar.client.timing import within
-from magnetar.io.interfaces import Cancellable
+from magnetar.io.interfaces import Cancellable, Future
 from magnetar.io.waiting import settle
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.errors import CompressionError, FrameError
@@ -77,7 +77,7 @@ class Producer(Attachment):
         self._batch_timer: Cancellable | None = None
         self._send_timer: Cancellable | None = None
         self._queued: deque[tuple[bytes, Done, int | None, MessageOptions | None]] = deque()
-        self._drained: list[Any] = []
+        self._drained: list[Future[None]] = []
 
     def producer_name(self) -> str:
         """The given name, or the name from the broker."""
@@ -451,14 +451,14 @@ class Producer(Attachment):
     def _ended(self, error: PulsarException) -> None:
         self._fail_pending(error)
 
-    def _tell_closed(self, connection: Connection) -> Any:
+    def _tell_closed(self, connection: Connection) -> Future[BaseCommand]:
         request_id = connection.wire.new_request_id()
         command = BaseCommand(type=BaseCommand.CLOSE_PRODUCER)
         command.close_producer.producer_id = self._id
         command.close_producer.request_id = request_id
         return connection.ask(request_id, command, self._services.operation_timeout)
 
-    def _take_back(self, connection: Connection) -> Any:
+    def _take_back(self, connection: Connection) -> Future[BaseCommand]:
         connection.wire.producers.pop(self._id, None)
         return self._tell_closed(connection)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from magnetar.client.dead_letters import DeadLetters, Sending
 from magnetar.client.exceptions import Timeout
@@ -11,7 +10,7 @@ from magnetar.client.message import Message
 from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions
 from magnetar.client.timing import Expiring
-from magnetar.io.interfaces import Loop
+from magnetar.io.interfaces import Future, Loop
 from magnetar.io.waiting import fail, settle
 
 Position = tuple[int, int]
@@ -23,7 +22,7 @@ class Arrivals:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._waiters: list[Any] = []
+        self._waiters: list[Future[None]] = []
 
     def __bool__(self) -> bool:
         """Whether there are waiters."""

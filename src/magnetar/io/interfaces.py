@@ -44,7 +44,7 @@ class Slices:
         self._before: dict[str, float] = {}
         self._processor = 0.0
         self._processor_before = 0.0
-        self.waiting: deque[Any] = deque()
+        self.waiting: deque[Future[None]] = deque()
         """Futures of works whose next slice is due, in the order of their turns."""
         self.giving = False
         """Whether the next of them gets the coming turn of the loop."""

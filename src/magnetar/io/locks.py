@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
 
 from magnetar.io.interfaces import Future, Loop
 
@@ -17,7 +16,7 @@ class FairSemaphore:
         """:param most: the number of places, at least 1"""
         self._loop = loop
         self._most = self._free = most
-        self._waiters: deque[Any] | None = None
+        self._waiters: deque[Future[None]] | None = None
         """Made for the first waiter: an empty deque takes 760 bytes, and a topic has several semaphores."""
 
     @property

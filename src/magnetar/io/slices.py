@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from magnetar.io.interfaces import Io, Loop
+    from magnetar.io.interfaces import Future, Io, Loop
 
 T = TypeVar("T")
 
@@ -123,7 +123,7 @@ async def next_turn(io: Io, pause: float = 0.0) -> None:
     await _turn(io)
 
 
-def _turn(io: Io) -> Any:
+def _turn(io: Io) -> Future[None]:
     """Returns a future that is completed when the next slice may begin."""
     slices, turn = io.slices, io.loop.create_future()
     slices.waiting.append(turn)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from magnetar import __version__
 from magnetar.errors import ServerErrorCode
@@ -69,7 +68,7 @@ class BrokerConnection:
         self._commands = Commands(max_frame)
         self._get_auth_data = get_auth_data
         self._hand_over = hand_over
-        self._pending: dict[int, Any] = {}
+        self._pending: dict[int, Future[BaseCommand]] = {}
         self._next_id = 1
         self._proving: Task[None] | None = None
 
@@ -115,7 +114,7 @@ class BrokerConnection:
 
     # for users of the connection
 
-    def ask(self, command: BaseCommand, field: str) -> Any:
+    def ask(self, command: BaseCommand, field: str) -> Future[BaseCommand]:
         """Sends a request with an id of this connection; returns a future of the answer.
 
         Its exception: BrokerLost.

@@ -122,7 +122,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             heapq.heappush(timeline.timers, (when, timeline.count, handle))
         return handle
 
-    def create_future(self) -> asyncio.Future[object]:
+    def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
 
     def create_task(self, coroutine: Coroutine[Any, Any, T], **options: Any) -> asyncio.Task[T]:  # type: ignore[override]

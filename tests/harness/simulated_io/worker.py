@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from magnetar.io.interfaces import Buffer, Disk, ProcessFailed, Service
+from magnetar.io.interfaces import Buffer, Disk, Future, ProcessFailed, Service
 from magnetar.io.serving import answer_to, understood
 from magnetar.io.waiting import fail, settle
 from simulated_io.disk import PowerLost
@@ -97,15 +97,15 @@ class SimulatedProcess:
         self._service = service
         self._disk = disk
         self._answer: Callable[[bytes], Sequence[Buffer]] | None = None
-        self._asked: list[Any] = []
+        self._asked: list[Future[bytes]] = []
         self._ended = ""
 
     @property
     def ended(self) -> bool:
         return bool(self._ended)
 
-    def ask(self, question: Sequence[Buffer]) -> Any:
-        asked = self._loop.create_future()
+    def ask(self, question: Sequence[Buffer]) -> Future[bytes]:
+        asked: Future[bytes] = self._loop.create_future()
         if self._ended:
             fail(asked, ProcessFailed(self._ended))
             return asked

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from magnetar.broker.compaction import compacted_ledger
 from magnetar.broker.compaction.compacted_ledger import CompactedLedger, NewLedger, OpenedRun
@@ -13,7 +13,7 @@ from magnetar.broker.compaction.elsewhere import Elsewhere, GivingWay, LatestEls
 from magnetar.broker.compaction.latest_messages import Copied, Entries
 from magnetar.broker.compaction.questions import GOES_ON, Beginning, EntryIds
 from magnetar.broker.flow.rates import LATENCY_BOUNDS_MS, Distribution
-from magnetar.io.interfaces import Io, ProcessFailed
+from magnetar.io.interfaces import Io, ProcessFailed, Task
 from magnetar.io.locks import Mutex
 from magnetar.io.waiting import finished, nobody_waits
 from magnetar.lazy_dataclass import dataclass
@@ -137,7 +137,7 @@ class Compactor:
             raise
         return ledger
 
-    async def in_time(self, reading: Any) -> Any:
+    async def in_time(self, reading: Task[Sequence[EntryRun]]) -> Sequence[EntryRun]:
         """Awaits a read and returns its result.
 
         :raises CompactionTimeout: it takes longer than the timeout
@@ -193,7 +193,7 @@ class Passage:
         sources: Sources,
         latest: LatestElsewhere,
         way: GivingWay,
-        in_time: Callable[[Any], Awaitable[Any]],
+        in_time: Callable[[Task[Sequence[EntryRun]]], Awaitable[Sequence[EntryRun]]],
         partition: int,
         figures: CompactionFigures,
     ) -> None:
@@ -326,7 +326,7 @@ class Passage:
             figures.write_latency.add((clock.monotonic() - began) * 1000, len(copied.ends))
 
 
-async def _read(reader: LedgerReader, first: int, last: int) -> Any:
+async def _read(reader: LedgerReader, first: int, last: int) -> Sequence[EntryRun]:
     return await reader.read(first, last, _READ_BYTES)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from magnetar.broker.connections import answers
 from magnetar.broker.connections.answers import Requests
@@ -18,7 +17,7 @@ from magnetar.broker.connections.permissions import ask_again
 from magnetar.broker.connections.publishing import Publishing
 from magnetar.broker.connections.reading import ACKS, BAD_SEND, FLOW, NOTHING, SENDS, Reader
 from magnetar.broker.connections.session import Session, SessionState
-from magnetar.broker.consumers.consumer import Consumer
+from magnetar.broker.consumers.consumer import AnyConsumer
 from magnetar.broker.flow.connection import Assigned, KeepAlive
 from magnetar.broker.flow.loop_budget import FRAMES_PRICE, REQUEST_PRICE
 from magnetar.broker.flow.outgoing import Outgoing
@@ -366,11 +365,11 @@ class Connection:
             # Otherwise the client has reused the id for another producer, and knows that this one is closed.
             self.send(answers.close_producer(producer.producer_id, assigned))
 
-    def stop_consumer(self, consumer: Consumer[Any]) -> None:
+    def stop_consumer(self, consumer: AnyConsumer) -> None:
         """Accepts no more commands for a consumer."""
         self.session.forget_consumer(consumer)
 
-    def close_consumer(self, consumer: Consumer[Any], assigned: Assigned | None = None) -> None:
+    def close_consumer(self, consumer: AnyConsumer, assigned: Assigned | None = None) -> None:
         """Closes a consumer and tells the client, which opens it again.
 
         :param assigned: the broker that serves the topic; None: the client looks it up
@@ -380,7 +379,7 @@ class Connection:
             # Otherwise the client has reused the id for another consumer, and knows that this one is closed.
             self.send(answers.close_consumer(consumer.consumer_id, assigned))
 
-    def send_end_of_topic(self, consumer: Consumer[Any]) -> None:
+    def send_end_of_topic(self, consumer: AnyConsumer) -> None:
         self.send(answers.end_of_topic(consumer.consumer_id))
 
     @property
@@ -388,13 +387,13 @@ class Connection:
         """Whether the client supports migration of a topic to another cluster."""
         return self.session.protocol_version >= _MIGRATION_VERSION
 
-    def send_migrated(self, consumer: Consumer[Any], there: Assigned) -> bool:
+    def send_migrated(self, consumer: AnyConsumer, there: Assigned) -> bool:
         """Tells a client that its consumer's topic has moved to another cluster; False: unsupported."""
         if self.follows_topics:
             self.send(answers.consumer_migrated(consumer.consumer_id, there.url, there.url_tls))
         return self.follows_topics
 
-    def send_active_consumer_change(self, consumer: Consumer[Any], active: bool) -> None:
+    def send_active_consumer_change(self, consumer: AnyConsumer, active: bool) -> None:
         """Tells a Failover consumer whether it is the active one; old clients do not support this."""
         if self.session.protocol_version >= _ACTIVE_CONSUMER_VERSION:
             self.send(answers.active_consumer_change(consumer.consumer_id, active))

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from magnetar.broker import events
 from magnetar.broker.connections.session import Session
+from magnetar.broker.consumers.consumer import AnyConsumer
 from magnetar.broker.publishing.producer import Producer
 from magnetar.lazy_dataclass import dataclass
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.replicators import remote_cluster_of
 from magnetar.protocol.frames import signed
+from magnetar.protocol.pulsar_api_pb2 import (
+    CommandGetLastMessageId,
+    CommandGetOrCreateSchema,
+    CommandGetSchema,
+    CommandGetTopicsOfNamespace,
+    CommandLookupTopic,
+    CommandPartitionedTopicMetadata,
+    CommandProducer,
+    CommandSeek,
+    CommandSubscribe,
+    CommandUnsubscribe,
+    CommandWatchTopicList,
+)
 from magnetar.security.authentication import Principal
 from magnetar.security.authorization import (
     Authorizer,
@@ -25,13 +39,20 @@ from magnetar.security.authorization import (
 if TYPE_CHECKING:
     from magnetar.broker.connections.connection import Connection
 
-Targets = Callable[["Connection", Any], Sequence[tuple[Operation, Target]]]
+M_contra = TypeVar("M_contra", contravariant=True)
+"""The message of a command."""
+Targets = Callable[["Connection", M_contra], Sequence[tuple[Operation, Target]]]
 Touched = Set[NamespaceName | str] | None
 """Changed namespaces, and tenants by their names; None: everything."""
 
 
+OfTopic = CommandGetOrCreateSchema | CommandGetSchema | CommandLookupTopic | CommandPartitionedTopicMetadata
+OfNamespace = CommandGetTopicsOfNamespace | CommandWatchTopicList
+OfConsumer = CommandGetLastMessageId | CommandSeek | CommandUnsubscribe
+
+
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Generic[M_contra]):
     """The permissions that a command needs, from its message: one in each row of the table of commands.
 
     None: those checked earlier are enough.
@@ -39,9 +60,9 @@ class Rule:
 
     why: str
     """The reason, for readers of the table."""
-    asks: Targets | None = None
+    asks: Targets[M_contra] | None = None
 
-    async def check(self, connection: Connection, message: Any) -> None:
+    async def check(self, connection: Connection, message: M_contra) -> None:
         """:raises AuthorizationFailure: the client may not do it
 
         :raises InvalidTopicName: the topic's or namespace's name is invalid
@@ -53,10 +74,10 @@ class Rule:
             await check(authorizer, connection.session.principal, operation, target)
 
 
-class Standing:
+class Standing(Generic[M_contra]):
     """The permissions of a request that waits for other things after they were checked."""
 
-    def __init__(self, connection: Connection, rule: Rule, message: Any) -> None:
+    def __init__(self, connection: Connection, rule: Rule[M_contra], message: M_contra) -> None:
         self._connection = connection
         self._rule = rule
         self._message = message
@@ -73,13 +94,13 @@ class Standing:
             await self._rule.check(self._connection, self._message)
 
 
-def _of_topic(operation: Operation) -> Targets:
+def _of_topic(operation: Operation) -> Targets[OfTopic]:
     return lambda connection, message: [
         (operation, Target.of_topic(connection.broker.parse_topic(message.topic)))
     ]
 
 
-def _produces(connection: Connection, message: Any) -> Sequence[tuple[Operation, Target]]:
+def _produces(connection: Connection, message: CommandProducer) -> Sequence[tuple[Operation, Target]]:
     """Includes consuming from a subscription that is created along with the producer.
 
     A producer's name with the replicator prefix requires permission to replicate: it may send what clients
@@ -95,20 +116,20 @@ def _produces(connection: Connection, message: Any) -> Sequence[tuple[Operation,
     return asked
 
 
-def _subscribes(connection: Connection, message: Any) -> Sequence[tuple[Operation, Target]]:
+def _subscribes(connection: Connection, message: CommandSubscribe) -> Sequence[tuple[Operation, Target]]:
     name = connection.broker.parse_topic(message.topic)
     return [(TopicOperation.CONSUME, Target.of_topic(name, message.subscription))]
 
 
-def _of_namespace(connection: Connection, message: Any) -> Sequence[tuple[Operation, Target]]:
+def _of_namespace(connection: Connection, message: OfNamespace) -> Sequence[tuple[Operation, Target]]:
     namespace = connection.broker.parse_namespace(message.namespace)
     return [(NamespaceOperation.GET_TOPICS, Target.of_namespace(namespace))]
 
 
-def _of_consumer(operation: Operation) -> Targets:
+def _of_consumer(operation: Operation) -> Targets[OfConsumer]:
     """Asks for nothing if the consumer does not exist: the handler reports that."""
 
-    def asks(connection: Connection, message: Any) -> Sequence[tuple[Operation, Target]]:
+    def asks(connection: Connection, message: OfConsumer) -> Sequence[tuple[Operation, Target]]:
         consumer = connection.session.consumers.get(signed(message.consumer_id))
         if consumer is None:
             return []
@@ -127,9 +148,9 @@ SEEK = Rule("to move a subscription", _of_consumer(TopicOperation.RESET_CURSOR))
 LAST_MESSAGE = Rule("to read", _of_consumer(TopicOperation.CONSUME))
 GET_SCHEMA = Rule("to read schemas", _of_topic(TopicOperation.GET_SCHEMA))
 ADD_SCHEMA = Rule("to add schemas", _of_topic(TopicOperation.CREATE_SCHEMA))
-HELD = Rule("it concerns what the client has opened, and was allowed to")
-SESSION = Rule("it concerns the connection itself")
-REFUSED = Rule("it is refused for every role")
+HELD: Rule[object] = Rule("it concerns what the client has opened, and was allowed to")
+SESSION: Rule[object] = Rule("it concerns the connection itself")
+REFUSED: Rule[object] = Rule("it is refused for every role")
 
 
 class CheckedConnection(Protocol):
@@ -140,7 +161,7 @@ class CheckedConnection(Protocol):
     @property
     def address(self) -> str: ...
     def close_producer(self, producer: Producer) -> None: ...
-    def close_consumer(self, consumer: Any) -> None: ...
+    def close_consumer(self, consumer: AnyConsumer) -> None: ...
     def stop_watching(self, watcher_id: int) -> None: ...
 
 

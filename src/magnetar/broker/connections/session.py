@@ -7,7 +7,7 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from magnetar.broker.consumers.consumer import Consumer
+from magnetar.broker.consumers.consumer import AnyConsumer, Consumer
 from magnetar.broker.namespaces.lists import TopicList
 from magnetar.broker.publishing.producer import OpeningProducer, Producer
 from magnetar.broker.subscriptions.base import BaseSubscription
@@ -163,7 +163,7 @@ class Session:
         """Whether a producer of that id was closed recently."""
         return producer_id in self._closed_producers
 
-    def forget_consumer(self, consumer: Consumer[Any]) -> None:
+    def forget_consumer(self, consumer: AnyConsumer) -> None:
         if self.consumers.get(consumer.consumer_id) is consumer:
             del self.consumers[consumer.consumer_id]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
 
 from magnetar.broker.consumers.key_ranges import Range
 from magnetar.broker.consumers.non_persistent_run import NON_PERSISTENT_ID, NonPersistentRun
@@ -51,23 +51,23 @@ class ConsumerConnection(Protocol):
         """Sends frames with everything else of this turn; the caller must not change them."""
         ...
 
-    def stop_consumer(self, consumer: Consumer[Any]) -> None:
+    def stop_consumer(self, consumer: AnyConsumer) -> None:
         """Accepts no more commands for the consumer."""
         ...
 
-    def close_consumer(self, consumer: Consumer[Any], assigned: Assigned | None = None) -> None:
+    def close_consumer(self, consumer: AnyConsumer, assigned: Assigned | None = None) -> None:
         """Closes a consumer and tells the client, which opens it again.
 
         :param assigned: the broker that serves the topic; None: the client looks it up
         """
         ...
 
-    def send_end_of_topic(self, consumer: Consumer[Any]) -> None: ...
-    def send_migrated(self, consumer: Consumer[Any], there: Assigned) -> bool:
+    def send_end_of_topic(self, consumer: AnyConsumer) -> None: ...
+    def send_migrated(self, consumer: AnyConsumer, there: Assigned) -> bool:
         """Tells a client that its consumer's topic has moved to another cluster; False: unsupported."""
         ...
 
-    def send_active_consumer_change(self, consumer: Consumer[Any], active: bool) -> None: ...
+    def send_active_consumer_change(self, consumer: AnyConsumer, active: bool) -> None: ...
 
 
 class ConsumerSubscription(Protocol):
@@ -81,7 +81,7 @@ class ConsumerSubscription(Protocol):
         ...
 
 
-S = TypeVar("S", bound=ConsumerSubscription)
+S_co = TypeVar("S_co", bound=ConsumerSubscription, covariant=True)
 MAX_BATCH = 1 << 20
 """The most messages in a batch that are acknowledged one by one: the broker keeps a bit for each. A larger
 batch is acknowledged as a whole."""
@@ -133,7 +133,7 @@ def without_broker_entry_metadata(run: EntryRun, indexes: Iterable[int]) -> Entr
     return EntryRun(run.ledger_id, run.first_entry_id, run.count, run.buffer, starts, run.ends)
 
 
-class Consumer(Generic[S]):
+class Consumer(Generic[S_co]):
     """Receives MESSAGE frames within its permits. ``pending`` (Shared) has its unacknowledged messages:
     ledger → entry → number of messages."""
 
@@ -170,7 +170,7 @@ class Consumer(Generic[S]):
 
     def __init__(
         self,
-        subscription: S,
+        subscription: S_co,
         connection: ConsumerConnection,
         consumer_id: int,
         name: str,
@@ -480,7 +480,22 @@ class Consumer(Generic[S]):
         must(self.permits > -MAX_BATCH, self.name, "has", self.permits, "permits")
 
 
-class RangedConsumer(Consumer[S]):
+AnyConsumer: TypeAlias = Consumer[ConsumerSubscription]
+"""A consumer of any kind of subscription."""
+
+
+class ConsumerFacts(TypedDict):
+    """What a consumer's command and its connection state, whatever the type of its subscription."""
+
+    principal: Principal
+    priority: int
+    epoch: int | None
+    metadata: Mapping[str, str]
+    connected_ms: int
+    partition: int
+
+
+class RangedConsumer(Consumer[S_co]):
     """A consumer of an Exclusive subscription that receives only some of the keys, as readers may ask for.
 
     Receives the entries whose slots are in its ranges; the others stay unacknowledged.
@@ -491,11 +506,11 @@ class RangedConsumer(Consumer[S]):
     def __init__(
         self,
         ranges: Sequence[Range],
-        subscription: S,
+        subscription: S_co,
         connection: ConsumerConnection,
         consumer_id: int,
         name: str,
-        **more: Any,
+        **more: Unpack[ConsumerFacts],
     ) -> None:
         """:param more: arguments of :class:`Consumer`"""
         super().__init__(subscription, connection, consumer_id, name, **more)

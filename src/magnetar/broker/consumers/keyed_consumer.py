@@ -7,9 +7,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from operator import rshift
-from typing import Any
+from typing import Unpack
 
-from magnetar.broker.consumers.consumer import Consumer, ConsumerConnection, S
+from magnetar.broker.consumers.consumer import (
+    Consumer,
+    ConsumerConnection,
+    ConsumerFacts,
+    ConsumerSubscription,
+    S_co,
+)
 from magnetar.broker.consumers.key_ranges import (
     KeyedMember,
     KeySharedPolicy,
@@ -29,7 +35,7 @@ SLOT_SHIFT = 32
 _MESSAGES = (1 << SLOT_SHIFT) - 1
 
 
-class KeyedConsumer(Consumer[S]):
+class KeyedConsumer(Consumer[S_co]):
     """``pending`` has ``slot << 32 | messages`` for each entry."""
 
     __slots__ = ("draining", "policy", "slots_drained")
@@ -37,11 +43,11 @@ class KeyedConsumer(Consumer[S]):
     def __init__(
         self,
         policy: KeySharedPolicy,
-        subscription: S,
+        subscription: S_co,
         connection: ConsumerConnection,
         consumer_id: int,
         name: str,
-        **more: Any,
+        **more: Unpack[ConsumerFacts],
     ) -> None:
         """:param more: arguments of :class:`Consumer`"""
         super().__init__(subscription, connection, consumer_id, name, **more)
@@ -114,7 +120,7 @@ class KeyedConsumer(Consumer[S]):
         return messages
 
 
-AnyKeyed = KeyedConsumer[Any]
+AnyKeyed = KeyedConsumer[ConsumerSubscription]
 
 
 class KeyDivision:
@@ -309,7 +315,7 @@ class DrainingSlots:
         self.drained.append(slot)
         return True
 
-    def of(self, holder: Any) -> list[tuple[int, int, int]]:
+    def of(self, holder: KeyedMember) -> list[tuple[int, int, int]]:
         """Returns the slots that a consumer drains, ascending, each with the number of entries that it holds
         and of those that were not sent."""
         return sorted(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
-from magnetar.broker.consumers.consumer import Consumer
+from magnetar.broker.consumers.consumer import AnyConsumer
 from magnetar.broker.delays.tracker import DelaySettings
 from magnetar.broker.dispatch.filters import EntryFilter, EntryFilters, FilterContext, FilterResult
 from magnetar.broker.flow.connection import Assigned
@@ -21,9 +21,6 @@ from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import Position
 from magnetar.naming.topic_name import TopicName
-
-AnyConsumer: TypeAlias = Consumer[Any]
-"""A consumer of any kind of subscription: dispatchers do not depend on the kind."""
 
 
 @dataclass(frozen=True)

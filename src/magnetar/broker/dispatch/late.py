@@ -6,9 +6,10 @@ from abc import abstractmethod
 from array import array
 from typing import Generic, TypeVar
 
+from magnetar.broker.consumers.consumer import AnyConsumer
 from magnetar.broker.delays.index import PROPERTY as DELAY_INDEX
 from magnetar.broker.delays.tracker import DelayTracker
-from magnetar.broker.dispatch.contract import AnyConsumer, DispatchedSubscription, Replay
+from magnetar.broker.dispatch.contract import DispatchedSubscription, Replay
 from magnetar.broker.dispatch.reading import ReadingDispatcher
 from magnetar.broker.dispatch.waiting import AT_END, DELAYED, FILTER, READING, Reason
 from magnetar.ledger.interface import EntryRun, LedgerError

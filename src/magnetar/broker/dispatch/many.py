@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from array import array
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from magnetar.broker.consumers.consumer import AnyConsumer
 from magnetar.broker.dispatch.contract import (
-    AnyConsumer,
     DispatchedSubscription,
     DispatchSettings,
     Replay,
@@ -51,7 +51,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         self._over = False
         self._held = False
         self._filters = subscription.filters
-        self._filter_timers: dict[Any, None] = {}
+        self._filter_timers: dict[Cancellable, None] = {}
         self._all_unacked = subscription.topic.unacked_limit
         self._sizes = array("i", bytes(4 * 256))
         self._begin_delays()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 
-from magnetar.broker.dispatch.contract import AnyConsumer, DispatchedSubscription, EntrySource
+from magnetar.broker.consumers.consumer import AnyConsumer
+from magnetar.broker.dispatch.contract import DispatchedSubscription, EntrySource
 from magnetar.broker.dispatch.waiting import READ_FAILED, READING, Waiting
 from magnetar.broker.flow.loop_budget import READ_PRICE
 from magnetar.io.interfaces import Cancellable, Task

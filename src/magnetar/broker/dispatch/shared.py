@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from magnetar.broker.dispatch.contract import AnyConsumer, DispatchedSubscription
+from magnetar.broker.consumers.consumer import AnyConsumer
+from magnetar.broker.dispatch.contract import DispatchedSubscription
 from magnetar.broker.dispatch.late import DUE_AT_ONCE
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
 from magnetar.broker.dispatch.replay import ReplayPositions
@@ -355,8 +356,8 @@ class ChunkHolders:
     """
 
     def __init__(self) -> None:
-        self._holders: dict[_Message, Any] = {}
-        self.waiting: dict[Any, set[Position]] = {}
+        self._holders: dict[_Message, AnyConsumer] = {}
+        self.waiting: dict[AnyConsumer, set[Position]] = {}
         """Waiting chunks by consumer."""
 
     def __iter__(self) -> Iterator[Position]:

@@ -9,9 +9,8 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from magnetar.broker.consumers.consumer import RangedConsumer
+from magnetar.broker.consumers.consumer import AnyConsumer, RangedConsumer
 from magnetar.broker.dispatch.contract import (
-    AnyConsumer,
     CompactedSource,
     DispatchedSubscription,
     DispatchSettings,

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import Any
 
-from magnetar.broker.consumers.consumer import Consumer
+from magnetar.broker.consumers.consumer import AnyConsumer
 from magnetar.io.interfaces import Clock
 
 
@@ -107,14 +106,14 @@ class Waiting:
             self.since_ms = self._clock.wall_ms()
 
 
-def lack_of(consumer: Consumer[Any]) -> Reason:
+def lack_of(consumer: AnyConsumer) -> Reason:
     """Returns why a consumer that is not ready is sent nothing."""
     if consumer.permits <= 0:
         return NO_PERMITS
     return UNACKED_CONSUMER if consumer.blocked else CONNECTION_FULL
 
 
-def lack_of_all(consumers: Iterable[Consumer[Any]]) -> Reason:
+def lack_of_all(consumers: Iterable[AnyConsumer]) -> Reason:
     """Returns why several consumers are sent nothing: the reason of one with permits, if possible."""
     found = NO_PERMITS
     for consumer in consumers:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from magnetar.broker.dispatch.contract import AnyConsumer
+from magnetar.broker.consumers.consumer import AnyConsumer
 from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
 from magnetar.broker.dispatch.waiting import Reason, lack_of

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from magnetar.broker.flow.outgoing import Outgoing
-from magnetar.io.interfaces import Cancellable, Loop
+from magnetar.io.interfaces import Cancellable, Future, Loop
 from magnetar.io.waiting import settle
 from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
@@ -135,7 +135,7 @@ class KeepAlive:
         self._ping_sent = False
         self._check_timer: Cancellable | None = None
         self._liveness_timer: Cancellable | None = None
-        self._waiting: list[Any] = []
+        self._waiting: list[Future[bool]] = []
 
     def start(self) -> None:
         self._schedule()

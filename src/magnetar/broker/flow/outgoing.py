@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
 
 from magnetar.invariants import must
-from magnetar.io.interfaces import Buffer, Clock, Loop, Transport, joined
+from magnetar.io.interfaces import Buffer, Clock, Future, Loop, Task, Transport, joined
 from magnetar.io.waiting import settle
+from magnetar.ledger.interface import EntryRun
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class UnsentBytes:
         self.members: set[Outgoing] = set()
         self.used = 0
 
-    def expect(self, reading: Any, size: int) -> None:
+    def expect(self, reading: Task[EntryRun | None], size: int) -> None:
         """Counts bytes that are being read from the ledger store until the read ends and they are queued."""
         self.used += size
         reading.add_done_callback(lambda _ended: self._came(size))
@@ -121,7 +121,7 @@ class Outgoing:
         self.unsent = unsent
         self._counted = 0
         """Its part of ``unsent``, without what is queued."""
-        self._takers: list[Any] = []
+        self._takers: list[Future[None]] = []
 
     def use(self, transport: Transport | None) -> None:
         """Sends frames to a transport; None drops them."""

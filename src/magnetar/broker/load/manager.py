@@ -46,7 +46,7 @@ from magnetar.broker.ownership.contract import Bundle
 from magnetar.broker.ownership.peers import PeerAdmin
 from magnetar.broker.policies.records import encode, read
 from magnetar.errors import BrokerError, MetadataFailure
-from magnetar.io.interfaces import Io
+from magnetar.io.interfaces import Cancellable, Io, Task
 from magnetar.io.waiting import nobody_waits, outcome
 from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
@@ -116,8 +116,8 @@ class LoadManager:
         self._kinds: dict[str, Kinds] = {}
         self._halves: dict[str, float] = {}
         """Bundles that were split, and until when reports of them are ignored."""
-        self._timers: dict[str, Any] = {}
-        self._tasks: dict[str, Any] = {}
+        self._timers: dict[str, Cancellable] = {}
+        self._tasks: dict[str, Task[None]] = {}
         self._asked: dict[tuple[Bundle, frozenset[str]] | None, Any] = {}
         """Shared work: the placement of a bundle, or, with the key None, taking reports."""
         self._raws: dict[str, Mapping[str, Any]] = {}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
 
 from magnetar.broker.ownership.brokers import BrokerRecord, Leadership, LiveBrokers
 from magnetar.broker.ownership.bundles import (
@@ -23,7 +22,7 @@ from magnetar.broker.ownership.bundles import (
 )
 from magnetar.broker.ownership.contract import Asked, Bundle, Lost, Owner, Placement
 from magnetar.errors import MetadataFailure, OwnerUnknown, ServiceNotReady
-from magnetar.io.interfaces import Clock, Io
+from magnetar.io.interfaces import Clock, Io, Task
 from magnetar.io.waiting import outcome, sleep
 from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.following import MetadataCache
@@ -97,8 +96,8 @@ class ClusterOwnership:
         """False from the loss of the session until there is a new one."""
         self._retired = False
         self._held: dict[Bundle, _Held] = {}
-        self._taking: dict[Bundle, Any] = {}
-        self._verifying: dict[Bundle, Any] = {}
+        self._taking: dict[Bundle, Task[Owner]] = {}
+        self._verifying: dict[Bundle, Task[None]] = {}
         self._listeners: list[Lost] = []
         self._known: MetadataCache[OwnerNode | _Nobody] = MetadataCache(
             metadata, OWNERS, self._read, most=_MAX_KNOWN

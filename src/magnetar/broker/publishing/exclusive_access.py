@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
 
 from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.publishing.producer import AccessMode, Producer, ProducerTopic
@@ -34,7 +33,7 @@ class ExclusiveAccess:
         """Whether a producer waits for exclusive access or is just getting it."""
         return self._changing or bool(self._waiting)
 
-    async def enter(self, producer: Producer) -> Any:
+    async def enter(self, producer: Producer) -> Future[bool] | None:
         """Returns None for immediate access, or a future: True when the producer is admitted, False when it
         left.
 
@@ -52,7 +51,7 @@ class ExclusiveAccess:
             self._grant_next()
             raise
 
-    async def _enter(self, producer: Producer) -> Any:
+    async def _enter(self, producer: Producer) -> Future[bool] | None:
         mode = producer.access_mode
         if self._changing:
             raise ServiceNotReady(self._told("Another producer is acquiring exclusive access"))

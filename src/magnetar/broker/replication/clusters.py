@@ -14,7 +14,7 @@ from magnetar.broker.flow.rates import Timings
 from magnetar.broker.policies.records import CLUSTERS, Clusters
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.errors import BrokerError
-from magnetar.io.interfaces import Io, Loop
+from magnetar.io.interfaces import Io, Loop, Task
 from magnetar.io.waiting import nobody_waits, outcome
 from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import Change, MetadataError, MetadataStore
@@ -109,8 +109,8 @@ class RemoteClusters:
         self._reach = reach
         self._known: dict[str, RemoteCluster] = {}
         self._runs: dict[str, ReplicationRun] = {}
-        self._opening: dict[str, Any] = {}
-        self._closing: set[Any] = set()
+        self._opening: dict[str, Task[RemoteCluster]] = {}
+        self._closing: set[Task[None]] = set()
         self.changed: Callable[[str], None] = lambda _name: None
         """Called with the name of a cluster whose record has changed, or which is gone."""
         metadata.listen(CLUSTERS, self._metadata_changed)
@@ -129,8 +129,7 @@ class RemoteClusters:
             opening = self._opening[name] = self._loop.create_task(self._open(name))
             opening.add_done_callback(nobody_waits)
             opening.add_done_callback(lambda _done: self._opening.pop(name, None))
-        found: RemoteCluster = await outcome(self._loop, opening)
-        return found
+        return await outcome(self._loop, opening)
 
     def run(self, name: str) -> ReplicationRun:
         """Returns the encoder for the replicators to a cluster, whether the cluster can be reached or not."""

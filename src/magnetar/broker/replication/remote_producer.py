@@ -6,9 +6,9 @@ The replicator that uses the producer decides what is sent and how receipts are 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Protocol
 
 from magnetar.broker.replication.clusters import Common, RemoteCluster
 from magnetar.broker.schemas.data import fill_wire, version_from_bytes
@@ -95,7 +95,7 @@ class RemoteProducer:
         """The lookup in the cluster to which the remote cluster redirects its clients; None: it does not."""
         self._asked: Future[BaseCommand] | None = None
         """The pending answer to a PRODUCER request; None: no answer is awaited."""
-        self._tasks: dict[str, Any] = {}
+        self._tasks: dict[str, Task[None]] = {}
         """Tasks in progress, by name."""
         self._ended = False
         self._resting = False
@@ -144,7 +144,7 @@ class RemoteProducer:
     def under_way(self, kind: str) -> bool:
         return kind in self._tasks
 
-    def start(self, kind: str, work: Callable[[], Any]) -> None:
+    def start(self, kind: str, work: Callable[[], Coroutine[object, None, None]]) -> None:
         """Starts a task unless one of that kind is running; the sender goes on when the task ends.
 
         An error in it ends the connection. :meth:`stop` cancels all tasks.
@@ -301,7 +301,7 @@ class RemoteProducer:
         self._epoch += 1
         return command
 
-    def _close_producer(self, connection: Connection, producer_id: int) -> Any:
+    def _close_producer(self, connection: Connection, producer_id: int) -> Future[BaseCommand]:
         """Closes the producer at the remote broker; returns a future of the answer, which need not be
         awaited."""
         wire = connection.wire

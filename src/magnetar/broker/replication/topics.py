@@ -31,7 +31,7 @@ from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.shadow import ShadowTopic
 from magnetar.errors import BrokerError, NotFound, ServiceNotReady
-from magnetar.io.interfaces import Io, Loop, Task
+from magnetar.io.interfaces import Future, Io, Loop, Task
 from magnetar.io.waiting import finished, nobody_waits, outcome, settle, sleep
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
@@ -93,12 +93,12 @@ class Replication:
         self._remote: RemoteClusters | None = None
         self._shadows = ShadowReplication(self._common, managed_ledgers)
         self._running: dict[tuple[AnyTopic, str], Replicator | PassingReplicator] = {}
-        self._applying: dict[AnyTopic, Any] = {}
+        self._applying: dict[AnyTopic, Task[None]] = {}
         self._again: set[AnyTopic] = set()
         self._subscriptions: dict[Topic, ReplicatedSubscriptions] = {}
         self.snapshots = SnapshotFigures()
         """Of replicated subscriptions."""
-        self._asking: dict[tuple[str, TopicName], Any] = {}
+        self._asking: dict[tuple[str, TopicName], Task[int]] = {}
         """Requests for the number of a topic's partitions in another cluster."""
 
     def wanted(self, topic: AnyTopic) -> tuple[str, ...]:
@@ -119,7 +119,7 @@ class Replication:
             await tried
         await self.migration.check(topic)
 
-    def apply(self, topic: AnyTopic, tried: Any = None) -> bool:
+    def apply(self, topic: AnyTopic, tried: Future[None] | None = None) -> bool:
         """Starts and stops the replicators of a topic according to its policies; called when these may have
         changed.
 
@@ -152,7 +152,7 @@ class Replication:
             self._again.discard(topic)
             self.apply(topic)
 
-    async def _apply(self, topic: AnyTopic, tried: Any) -> None:
+    async def _apply(self, topic: AnyTopic, tried: Future[None] | None) -> None:
         while not (topic.closing or topic.fenced):
             try:
                 await self._go_by_policies(topic)
@@ -263,8 +263,7 @@ class Replication:
             asking = self._asking[asked] = self._io.loop.create_task(self._partitions_in(cluster, topic))
             asking.add_done_callback(nobody_waits)
             asking.add_done_callback(lambda _done: self._asking.pop(asked, None))
-        found: int = await outcome(self._io.loop, asking)
-        return found
+        return await outcome(self._io.loop, asking)
 
     async def _partitions_in(self, cluster: str, topic: TopicName) -> int:
         from magnetar.client.exceptions import PulsarException, TopicNotFound

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
-from magnetar.io.interfaces import Loop
+from magnetar.io.interfaces import Future, Loop
 from magnetar.io.waiting import settle
 
 AT_ONCE = 50
@@ -26,8 +25,8 @@ class Recoveries:
         self._running = 0
         self._hurried: set[str] = set()
         """Topics that a client waits for, from the client's request until :meth:`over`."""
-        self._first: dict[str, Any] = {}
-        self._others: dict[str, Any] = {}
+        self._first: dict[str, Future[None]] = {}
+        self._others: dict[str, Future[None]] = {}
 
     @property
     def running(self) -> int:

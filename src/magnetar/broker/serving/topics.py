@@ -171,10 +171,10 @@ class ServedTopics:
         self.recoveries = Recoveries(io.loop)
         self.stopping = False
         """Whether the broker is stopping; it loads no topics then."""
-        self._loading: dict[str, Any] = {}
+        self._loading: dict[str, Task[AnyTopic]] = {}
         self._tenures: dict[str, Tenure] = {}
         """Of topics that are being loaded, or deleted without being loaded."""
-        self._unloading: dict[str, Any] = {}
+        self._unloading: dict[str, Task[None]] = {}
 
     async def use(self, settings: BrokerSettings) -> None:
         """Changes the settings; they apply to live topics when this returns."""
@@ -536,11 +536,11 @@ class ServedTopics:
         if name.partition_index < 0:
             await self.schemas.delete(name.schema_path)
 
-    def loading_in(self, namespace: NamespaceName) -> list[Any]:
+    def loading_in(self, namespace: NamespaceName) -> list[Task[AnyTopic]]:
         """Returns the loads in progress of a namespace's topics."""
         return self.loads_within(lambda name: name.namespace_name == namespace)
 
-    def loads_within(self, wanted: Callable[[TopicName], bool]) -> list[Any]:
+    def loads_within(self, wanted: Callable[[TopicName], bool]) -> list[Task[AnyTopic]]:
         """Returns the loads in progress of the topics that ``wanted`` accepts."""
         return [loading for name, loading in self._loading.items() if wanted(TopicName.parse(name))]
 
@@ -577,12 +577,12 @@ class ServedTopics:
         for worker in [self.io.loop.create_task(self._unload_each(topics)) for _ in range(workers)]:
             await finished(self.io.loop, worker)
 
-    def _start_removing(self, topic: AnyTopic, work: Coroutine[Any, Any, None]) -> Any:
+    def _start_removing(self, topic: AnyTopic, work: Coroutine[object, None, None]) -> Task[None]:
         removing = self.io.loop.create_task(self._remove(topic, work))
         self._unloading[topic.full_name] = removing
         return removing
 
-    async def _remove(self, topic: AnyTopic, work: Coroutine[Any, Any, None]) -> None:
+    async def _remove(self, topic: AnyTopic, work: Coroutine[object, None, None]) -> None:
         try:
             await work
         finally:

@@ -6,9 +6,9 @@ A bundle is given to no broker, or handed over to a known one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 from urllib.parse import quote
 
 from magnetar.broker.flow.connection import Assigned, Departure
@@ -23,6 +23,7 @@ from magnetar.io.waiting import finished, outcome, sleep
 from magnetar.metadata.interface import MetadataError
 from magnetar.naming.topic_name import TopicName
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 _SECONDS = 3.0
 """After this time, clients look the topic up themselves: they wait meanwhile."""
@@ -35,7 +36,7 @@ class Topics(Protocol):
     @property
     def ownership(self) -> Ownership: ...
 
-    def loads_within(self, wanted: Callable[[Any], bool]) -> list[Any]: ...
+    def loads_within(self, wanted: Callable[[TopicName], bool]) -> Sequence[Task[AnyTopic]]: ...
 
     def loaded_within(self, bundle: Bundle) -> list[AnyTopic]: ...
 
@@ -115,7 +116,7 @@ class Unloads:
         for topic in left:
             topic.disown()
 
-    async def _ended(self, work: Task[None], deadline: float) -> bool:
+    async def _ended(self, work: Task[T], deadline: float) -> bool:
         """Waits until ``deadline``; returns whether the task has ended."""
         left = max(deadline - self._clock.monotonic(), 0.0)
         return await finished(self._loop, work, partial(self._loop.call_later, left))
@@ -201,7 +202,7 @@ class HandingOver:
         return found.url == own.service_url != "" or found.url_tls == own.service_url_tls != ""
 
 
-def _assigned(answer: Any) -> Assigned | None:
+def _assigned(answer: object) -> Assigned | None:
     if not isinstance(answer, dict):
         return None
     url, url_tls = (answer.get(name) or "" for name in ("brokerUrl", "brokerUrlTls"))

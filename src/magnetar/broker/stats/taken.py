@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from magnetar.broker.compaction.compactor import CompactionFigures
-from magnetar.broker.dispatch.contract import AnyConsumer
+from magnetar.broker.consumers.consumer import AnyConsumer
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
 from magnetar.broker.dispatch.waiting import AT_END
 from magnetar.broker.flow.rates import Distribution

@@ -20,7 +20,7 @@ from magnetar.broker.subscriptions.base import BaseSubscription
 from magnetar.broker.subscriptions.cursor_kinds import SUBSCRIPTION
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.errors import BrokerError, NamespaceNotFound, TooManyRequests
-from magnetar.io.interfaces import Cancellable
+from magnetar.io.interfaces import Cancellable, Future, Task
 from magnetar.io.slices import PAUSE_SECONDS, each
 from magnetar.io.waiting import finished, settle
 from magnetar.lazy_dataclass import dataclass
@@ -81,12 +81,12 @@ class TopicBoard:
         """The topics to read next, from the end; ``_busy_turn`` is the same for busy topics."""
         self._busy_turn: list[str] = []
         self._watchers = 0
-        self._waiting: list[Any] = []
+        self._waiting: list[Future[None]] = []
         self._timer: Cancellable | None = None
         """Of the next tick; None: no client watches."""
         self._ending: Cancellable | None = None
         """The timer that drops the data after the last client has left."""
-        self._tasks: dict[str, Any] = {}
+        self._tasks: dict[str, Task[None]] = {}
         self._names_at = float("-inf")
         self._loaded = 0
         """The number of topics that were loaded at the last tick."""
@@ -146,7 +146,7 @@ class TopicBoard:
         loaded = self._broker.topics.get(topic)
         return () if loaded is None else replication_lags(loaded)
 
-    def next_tick(self) -> Any:
+    def next_tick(self) -> Future[None]:
         """Returns a new future that is completed when the figures are to be shown again."""
         waiting = self._io.loop.create_future()
         self._waiting.append(waiting)

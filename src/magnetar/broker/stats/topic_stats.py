@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any, TypeVar
 
 from magnetar.broker.compaction.compactor import CompactionFigures
+from magnetar.broker.consumers.consumer import AnyConsumer
 from magnetar.broker.consumers.keyed_consumer import KeyedConsumer
-from magnetar.broker.dispatch.contract import AnyConsumer
 from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
 from magnetar.broker.publishing.producer import Producer
 from magnetar.broker.stats.figures import ConsumerMetrics, ProducerMetrics, SubscriptionMetrics, TopicMetrics
 from magnetar.broker.stats.taken import of_subscription, of_topic, replication_stats
-from magnetar.broker.subscriptions.base import BaseSubscription
+from magnetar.broker.subscriptions.base import AnyDispatcher, BaseSubscription
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.base import BaseTopic
 from magnetar.broker.topics.entries import iso_time
@@ -100,14 +100,13 @@ def publisher_stats(producer: Producer, now: ProducerMetrics) -> Json:
     }
 
 
-def _key_shared_consumer(consumer: AnyConsumer) -> Json:
+def _key_shared_consumer(consumer: AnyConsumer, dispatcher: AnyDispatcher | None) -> Json:
     """Returns what a consumer of a Key_Shared subscription drains, and its slots."""
     stats: Json = {
         "drainingHashesCount": 0,
         "drainingHashesClearedTotal": 0,
         "drainingHashesUnackedMessages": 0,
     }
-    dispatcher = consumer.subscription.dispatcher
     if isinstance(consumer, KeyedConsumer) and isinstance(dispatcher, KeySharedDispatcher):
         draining = dispatcher.draining.of(consumer)
         stats["drainingHashesCount"] = len(draining)
@@ -134,7 +133,8 @@ def _key_shared_subscription(dispatcher: object) -> Json:
     }
 
 
-def consumer_stats(consumer: AnyConsumer, now: ConsumerMetrics) -> Json:
+def consumer_stats(consumer: AnyConsumer, now: ConsumerMetrics, dispatcher: AnyDispatcher | None) -> Json:
+    """:param dispatcher: of its subscription"""
     return {
         "msgRateOut": now.rate_out,
         "msgThroughputOut": now.throughput_out,
@@ -148,7 +148,7 @@ def consumer_stats(consumer: AnyConsumer, now: ConsumerMetrics) -> Json:
         "unackedMessages": now.unacked_messages,
         "avgMessagesPerEntry": consumer.average_messages_per_entry(),
         "blockedConsumerOnUnackedMsgs": now.blocked_on_unacked,
-        **_key_shared_consumer(consumer),
+        **_key_shared_consumer(consumer, dispatcher),
         "address": f"/{consumer.address}",
         "connectedSince": iso_time(consumer.connected_ms),
         "clientVersion": consumer.client_version,
@@ -183,7 +183,7 @@ def subscriptions_stats(
         stats = stats_of(subscription, now)
         pairs = list(zip(subscription.consumers, now.consumers, strict=True)) if consumers else []
         for pair in pairs:
-            stats["consumers"].append(consumer_stats(*pair))
+            stats["consumers"].append(consumer_stats(*pair, subscription.dispatcher))
             yield
         taken.append(now)
         found[subscription.name] = stats

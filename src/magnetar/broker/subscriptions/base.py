@@ -9,7 +9,8 @@ from functools import partial
 from typing import Protocol
 
 from magnetar.broker import events
-from magnetar.broker.dispatch.contract import AnyConsumer, DispatchSettings, DispatchTopic
+from magnetar.broker.consumers.consumer import AnyConsumer
+from magnetar.broker.dispatch.contract import DispatchSettings, DispatchTopic
 from magnetar.broker.dispatch.waiting import MOVING, NO_CONSUMER, Reason, Waiting
 from magnetar.broker.flow.connection import Assigned, Departure
 from magnetar.broker.flow.loop_budget import RUN_PRICE

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from magnetar.broker.compaction.reading import CompactedReading
 from magnetar.broker.compaction.topic_compaction import TopicCompaction
-from magnetar.broker.consumers.consumer import MAX_BATCH
-from magnetar.broker.dispatch.contract import AnyConsumer, DispatchedSubscription, StoredTopic
+from magnetar.broker.consumers.consumer import MAX_BATCH, AnyConsumer
+from magnetar.broker.dispatch.contract import DispatchedSubscription, StoredTopic
 from magnetar.broker.dispatch.filters import EntryFilters
 from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher

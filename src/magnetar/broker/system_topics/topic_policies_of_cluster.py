@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.system_topics.topic_policies import apply_records, change_events_of, codec, new_record
 from magnetar.client.client import Client
 from magnetar.client.exceptions import PulsarException
+from magnetar.client.message import RawEntry
 from magnetar.client.message_id import MessageId
 from magnetar.client.outgoing_message import PreparedEntry
 from magnetar.client.producer import Producer
@@ -85,7 +86,7 @@ class ClusterTopicPolicies:
         self._make_client = client
         self._client: Client | None = None
         self._known: dict[NamespaceName, _Namespace] = {}
-        self._anew: dict[NamespaceName, Any] = {}
+        self._anew: dict[NamespaceName, Task[None]] = {}
         """Tasks that read namespaces again whose records could not be followed."""
         self._stored = MetadataCache(metadata, ROOT, metadata.exists, most=_MAX_KNOWN)
 
@@ -164,7 +165,7 @@ class ClusterTopicPolicies:
             self._client = self._make_client()
         return self._client
 
-    def _take(self, state: _Namespace, name: str, entries: list[Any]) -> set[str]:
+    def _take(self, state: _Namespace, name: str, entries: Sequence[RawEntry]) -> set[str]:
         """Returns the keys of what changed."""
         changed: set[str] = set()
         for entry in entries:

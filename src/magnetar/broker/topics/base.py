@@ -37,7 +37,7 @@ from magnetar.errors import (
     SubscriptionNotFound,
     TopicTerminated,
 )
-from magnetar.io.interfaces import Io
+from magnetar.io.interfaces import Future, Io, Task
 from magnetar.io.waiting import settle
 from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
@@ -130,8 +130,8 @@ class BaseTopic(ABC, Generic[S]):
         self.created_ms = io.clock.wall_ms()
         self.last_active = io.clock.monotonic()
         """The time when the topic was last known to be in use; seconds of the monotonic clock."""
-        self._drain_waiters: list[Any] = []
-        self._making: dict[str, Any] = {}
+        self._drain_waiters: list[Future[None]] = []
+        self._making: dict[str, Task[S]] = {}
         self.publish_limiter = self._new_publish_limiter()
         self.subscribe_limiter = subscribe_limiter(policies.subscribe_rate)
 
@@ -221,7 +221,7 @@ class BaseTopic(ABC, Generic[S]):
         """Whether a producer only announces what another topic has stored, also after the termination."""
         return False
 
-    async def add_producer(self, producer: Producer) -> Any:
+    async def add_producer(self, producer: Producer) -> Future[bool] | None:
         """Admits a producer; returns None or, with WaitForExclusive, a future of whether its turn came.
 
         :raises ProducerBusy: the name is taken, or a limit is reached

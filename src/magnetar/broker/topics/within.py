@@ -6,7 +6,6 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any
 
 from magnetar.broker.compaction.compacted_ledger import CompactedLedger
 from magnetar.broker.consumers.non_persistent_run import DROPPED_ID, NON_PERSISTENT_ID
@@ -91,7 +90,7 @@ class TopicWriter(NoConnection):
     def __init__(self, topic: Topic, name: str) -> None:
         """:param name: the producer's name for deduplication; unique in the cluster"""
         self._topic = topic
-        self._waiting: deque[Any] = deque()
+        self._waiting: deque[Future[Position]] = deque()
         self._producer = self.producer_of(topic, name)
 
     async def append(self, entry: bytes, sequence_id: int, messages: int = 1) -> Position:
@@ -105,10 +104,9 @@ class TopicWriter(NoConnection):
         ids = array("q", (sequence_id,))
         publish = Publish(self._producer, ids, ids, messages, self._topic.clock.monotonic())
         self._topic.publish(publish, entry, array("q", (0,)), array("q", (len(entry),)), len(entry))
-        done = self._topic.loop.create_future()
+        done: Future[Position] = self._topic.loop.create_future()
         self._waiting.append(done)
-        position: Position = await done
-        return position
+        return await done
 
     # Outcomes, in the order of the appends
 

@@ -16,6 +16,7 @@ from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.upkeep.backlog_quotas import BacklogQuotas
 from magnetar.broker.upkeep.expiry import ExpiryCheck
 from magnetar.broker.upkeep.inactivity import InactiveSubscriptionsCheck, InactiveTopicsCheck
+from magnetar.io.interfaces import Cancellable, Task
 from magnetar.io.slices import PAUSE_SECONDS, each
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 
@@ -43,8 +44,8 @@ class Housekeeping:
         self._wheel = served.wheel
         self._inactive_topics = inactive_topics
         self._inactive_subscriptions = inactive_subscriptions
-        self._timers: dict[str, Any] = {}
-        self._running: dict[str, Any] = {}
+        self._timers: dict[str, Cancellable] = {}
+        self._running: dict[str, Task[None]] = {}
         self.cache_hits = Rate()
         self.cache_misses = Rate()
         self.history = RateHistory()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from magnetar.io.interfaces import Buffer, ProcessFailed, Service, Transport
+from magnetar.io.interfaces import Buffer, Future, ProcessFailed, Service, Transport
 from magnetar.io.real.child import ANSWER, BUFFER_BYTES, QUESTION, service_name
 from magnetar.io.serving import understood
 from magnetar.io.waiting import fail, settle
@@ -37,7 +37,7 @@ class ChildProcess(asyncio.Protocol):
         self._transport: Transport | None = None
         self._unsent: list[Buffer] = []
         """Requests from before the transport was ready."""
-        self._asked: deque[Any] = deque()
+        self._asked: deque[Future[bytes]] = deque()
         self._pieces: list[bytes] = []
         self._size = 0
         """The size of all pieces."""
@@ -66,7 +66,7 @@ class ChildProcess(asyncio.Protocol):
 
     # Requests
 
-    def ask(self, question: Sequence[Buffer]) -> Any:
+    def ask(self, question: Sequence[Buffer]) -> Future[bytes]:
         asked = self._loop.create_future()
         if self._ended:
             fail(asked, ProcessFailed(self._ended))

@@ -7,10 +7,10 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from magnetar.io.interfaces import StreamProtocol, Transport
-from magnetar.io.real.network import BACKLOG, looking_up
+from magnetar.io.real.network import BACKLOG, looking_up, of_asyncio
 from magnetar.io.tls import HANDSHAKE_SECONDS
 
 log = logging.getLogger(__name__)
@@ -139,7 +139,7 @@ class TlsServerNetwork:
     async def _shake_hands(
         self, connection: socket.socket, host: str, factory: Callable[[], StreamProtocol]
     ) -> None:
-        made: Callable[[], Any] = factory
+        made = of_asyncio(factory)
         try:
             await self._loop.connect_accepted_socket(
                 made, connection, ssl=self._context(), ssl_handshake_timeout=self._seconds
@@ -212,7 +212,7 @@ class UpgradingNetwork:
         :raises OSError: the address does not answer or does not offer TLS, or its certificate is not accepted
         :raises TlsRefused: the context's files cannot be used
         """
-        made: Callable[[], Any] = factory
+        made = of_asyncio(factory)
         context = await self._loop.run_in_executor(None, self._context)
         connection = await self._asked(host, port)
         try:
@@ -273,7 +273,7 @@ class TlsClientNetwork:
         :raises OSError: the address does not answer, or its certificate is not accepted (``ssl.SSLError``)
         :raises TlsRefused: the context's files cannot be used
         """
-        made: Callable[[], Any] = factory
+        made = of_asyncio(factory)
         context = await self._loop.run_in_executor(None, self._context)
         with looking_up(host):
             return await self._loop.create_connection(
@@ -316,7 +316,7 @@ class CheckedNetwork:
         :raises OSError: none of them answers
         :raises TlsRefused: the files for TLS cannot be used
         """
-        made: Callable[[], Any] = factory
+        made = of_asyncio(factory)
         context = None if self._context is None else await self._loop.run_in_executor(None, self._context)
         with looking_up(host):
             found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)

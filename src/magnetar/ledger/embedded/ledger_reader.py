@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from magnetar.invariants import must
 from magnetar.io.interfaces import Cancellable, Io
@@ -256,7 +256,7 @@ class EmbeddedReadPlans:
             raise NoSuchReadPlan(f"read plan {plan_id} does not exist: it was released, or it has expired")
         return held
 
-    def _expire_in(self, plan_id: str, seconds: float) -> Any:
+    def _expire_in(self, plan_id: str, seconds: float) -> Cancellable:
         return self._io.loop.call_later(seconds, self.release, plan_id)
 
     def _sealed_parts(self, ledger_id: int, first: int, last: int) -> list[PlannedRange]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from magnetar.invariants import must
-from magnetar.io.interfaces import Cancellable, Io, Worker
+from magnetar.io.interfaces import Cancellable, Future, Io, Worker
 from magnetar.io.waiting import report
 from magnetar.ledger.embedded.group import (
     ENTRIES,
@@ -65,7 +64,7 @@ class _Control:
 
     __slots__ = ("body", "durable", "kind", "ledger_id")
 
-    def __init__(self, kind: int, ledger_id: int, body: bytes, durable: Any) -> None:
+    def __init__(self, kind: int, ledger_id: int, body: bytes, durable: Future[None]) -> None:
         self.kind = kind
         self.ledger_id = ledger_id
         self.body = body
@@ -137,7 +136,7 @@ class CommitLog:
         self._idle_timer: Cancellable | None = None
         self._note_end = note_end
         self._end_timer: Cancellable | None = None
-        self._waiters: list[Any] = []
+        self._waiters: list[Future[None]] = []
 
     def append(self, queue: LogQueue) -> None:
         """Registers a queue that has parts."""
@@ -146,7 +145,7 @@ class CommitLog:
             self._waiting.append(queue)
             self._schedule()
 
-    def control(self, kind: int, ledger_id: int, body: bytes = b"") -> Any:
+    def control(self, kind: int, ledger_id: int, body: bytes = b"") -> Future[None]:
         """Queues a change of a ledger; the future is completed when the change is durable and in
         the table."""
         durable = self._io.loop.create_future()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from magnetar.invariants import must
-from magnetar.io.interfaces import File, Io, Worker
+from magnetar.io.interfaces import File, Future, Io, Worker
 from magnetar.io.waiting import run_job
 from magnetar.ledger.embedded.segment_files import SegmentFiles
 from magnetar.ledger.embedded.settings import EmbeddedSettings
@@ -34,7 +34,7 @@ class SegmentReads:
         self._workers: list[Worker] = []
         self._next_worker = 0
         self._in_flight = 0
-        self._queue: deque[tuple[int, Any]] = deque()
+        self._queue: deque[tuple[int, Future[None]]] = deque()
         self._closed = False
 
     def pin(self, segment_id: int) -> None:

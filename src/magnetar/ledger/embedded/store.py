@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from magnetar.invariants import must
-from magnetar.io.interfaces import File, Future, Io
+from magnetar.io.interfaces import File, Future, Io, Task
 from magnetar.io.slices import let_others
 from magnetar.io.waiting import Reminder, outcome
 from magnetar.ledger.embedded.compaction import Compaction, Compactions, Segments
@@ -65,8 +65,8 @@ class EmbeddedLedgerStore:
         self._io = io
         self._lock = lock
         self._writers: dict[int, EmbeddedWriter] = {}
-        self._recovering: dict[int, Any] = {}
-        self._deleting: dict[int, Any] = {}
+        self._recovering: dict[int, Task[None]] = {}
+        self._deleting: dict[int, Future[None]] = {}
         self._short: Callable[[str], object] = lambda _reason: None
         self._stopped: Future[None] | None = None
         failure = StoreFailure(io)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from array import array
-from typing import Any
+from collections.abc import Callable
 
 from magnetar.io.interfaces import Cancellable, Future, Io, Task
 from magnetar.io.waiting import finished
@@ -195,7 +195,7 @@ class MetadataJournal:
 class _Target:
     """The ledger that a journal is written to."""
 
-    def __init__(self, io: Io, writer: LedgerWriter, failed: Any) -> None:
+    def __init__(self, io: Io, writer: LedgerWriter, failed: Callable[[_Target, LedgerError], None]) -> None:
         self.writer = writer
         self.ledgers: list[int] = []
         """Of the journal, this one last."""

@@ -92,7 +92,7 @@ class ZooKeeperSession:
         self._alive_at = 0.0
         """When the last answered request was sent."""
         self._ended_connection: Future[None] | None = None
-        self._greeted: Any = None
+        self._greeted: Future[Greeting | None] = outside.loop.create_future()
         self._opened: Future[None] = outside.loop.create_future()
         self._timer: Cancellable | None = None
         self._task: Task[None] | None = None
@@ -225,7 +225,7 @@ class ZooKeeperSession:
             if not await finished(self._loop, self._greeted, lambda call: self._loop.call_later(limit, call)):
                 made.end("it does not greet")
                 return False
-            greeting: Greeting | None = self._greeted.result()
+            greeting = self._greeted.result()
             if greeting is None:
                 return False
             if asked_for != self.session_id:

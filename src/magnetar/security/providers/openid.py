@@ -17,7 +17,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
-from magnetar.io.interfaces import Io, Worker
+from magnetar.io.interfaces import Future, Io, Worker
 from magnetar.io.tls import TlsRefused
 from magnetar.io.waiting import run_job
 from magnetar.lazy_dataclass import dataclass
@@ -55,7 +55,7 @@ class _Issuer:
     """Time of the last successful fetch of keys, of the monotonic clock; None: never."""
     asked: float | None = None
     """Time of the last attempt, whatever its outcome."""
-    waiting: list[Any] = field(default_factory=list)
+    waiting: list[Future[None]] = field(default_factory=list)
     fetching: bool = False
 
 

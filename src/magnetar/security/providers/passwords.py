@@ -18,7 +18,7 @@ from passlib.exc import PasslibSecurityError, PasswordSizeError
 from passlib.hash import apr_md5_crypt, bcrypt, des_crypt, ldap_sha1, md5_crypt, sha256_crypt, sha512_crypt
 
 from magnetar.errors import TooManyRequests
-from magnetar.io.interfaces import Io, Worker
+from magnetar.io.interfaces import Future, Io, Worker
 from magnetar.io.waiting import run_job
 from magnetar.security.authentication import Authenticated, Credentials, PeerCertificate, refused
 from magnetar.security.key_material import UnusableKey, WatchedFiles, key_source
@@ -124,7 +124,7 @@ class PasswordProvider:
         """Expiry of accepted credentials, by a keyed hash of them; the oldest first."""
         self._waiting: dict[str, int] = {}
         """Number of comparisons in progress, by address of the client."""
-        self._begun: dict[bytes, list[Any]] = {}
+        self._begun: dict[bytes, list[Future[bool]]] = {}
         """Waiters for comparisons with the present file, by a keyed hash of the credentials."""
         self._listeners: list[Callable[[], None]] = []
         files = [self._source.path] if self._source.path is not None else []
@@ -183,7 +183,7 @@ class PasswordProvider:
 
     def _compare(
         self, host: str, password: bytes, users: Mapping[str, str], role: str, known: bytes
-    ) -> list[Any]:
+    ) -> list[Future[bool]]:
         """Begins a comparison; returns the list of its waiters."""
         self._waiting[host] = self._waiting.get(host, 0) + 1
         stored = users.get(role)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Never, TypeVar
+
+from google.protobuf.message import Message
 
 from magnetar.broker import events
 from magnetar.broker.connections import answers, permissions
@@ -20,7 +22,10 @@ from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 log = logging.getLogger(__name__)
 
 Handler = Callable[[Connection, BaseCommand], None]
-Request = Callable[[Connection, Any], Coroutine[Any, Any, None]]
+M = TypeVar("M", bound=Message)
+R = TypeVar("R")
+Work = Coroutine[object, None, None]
+Request = Callable[[Connection, M], Work]
 Refusal = Callable[[int, BrokerError], BaseCommand]
 """Makes the answer from the request's id and the error."""
 
@@ -30,12 +35,11 @@ class Command:
     """One row of the table of commands."""
 
     handle: Handler
-    rule: Rule
+    rule: Rule[Never]
+    """For the message of this command alone: :func:`_request` applies it."""
 
 
-async def _answer(
-    connection: Connection, name: str, work: Coroutine[Any, Any, None], request_id: int, refusal: Refusal
-) -> None:
+async def _answer(connection: Connection, name: str, work: Work, request_id: int, refusal: Refusal) -> None:
     """Runs a request to its end. Every error is sent as the answer; none of them ends the connection."""
     try:
         await work
@@ -48,7 +52,7 @@ async def _answer(
         connection.send(refusal(request_id, told))
 
 
-def _begin(connection: Connection, message: Any, work: Coroutine[object, None, None]) -> None:
+def _begin(connection: Connection, message: Message, work: Work) -> None:
     """Starts the handler of a request, which counts as in progress until the handler ends."""
     size = message.ByteSize()
     connection.requests.began(size)
@@ -56,13 +60,18 @@ def _begin(connection: Connection, message: Any, work: Coroutine[object, None, N
     task.add_done_callback(lambda _done: connection.requests.ended(size))
 
 
-async def _allowed(connection: Connection, rule: Rule, message: Any, handler: Request) -> None:
+async def _allowed(connection: Connection, rule: Rule[R], message: R, handle: Callable[[], Work]) -> None:
     await rule.check(connection, message)
-    await handler(connection, message)
+    await handle()
 
 
 def _request(
-    field: str, handler: Request, rule: Rule, refusal: Refusal = answers.failure, *, asks: bool = True
+    field: str,
+    handler: Request[M],
+    rule: Rule[R],
+    refusal: Refusal = answers.failure,
+    *,
+    asks: bool = True,
 ) -> Command:
     """:param refusal: makes the answer for an error
 
@@ -71,7 +80,10 @@ def _request(
 
     def handle_request(connection: Connection, command: BaseCommand) -> None:
         message = getattr(command, field)
-        done = _allowed(connection, rule, message, handler) if asks else handler(connection, message)
+        if asks:
+            done = _allowed(connection, rule, message, lambda: handler(connection, message))
+        else:
+            done = handler(connection, message)
         work = _answer(connection, field, done, message.request_id, refusal)
         _begin(connection, message, work)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
 
 from magnetar.broker.connections import permissions
 from magnetar.broker.connections.connection import Connection
-from magnetar.broker.consumers.consumer import MAX_BATCH, Consumer, RangedConsumer
+from magnetar.broker.consumers.consumer import MAX_BATCH, Consumer, ConsumerFacts, RangedConsumer
 from magnetar.broker.consumers.key_ranges import KeySharedMode, KeySharedPolicy
 from magnetar.broker.consumers.keyed_consumer import KeyedConsumer
 from magnetar.broker.schemas.data import SchemaType, from_wire
@@ -35,9 +34,12 @@ from magnetar.protocol.frames import signed, unsigned
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
     CommandAck,
+    CommandCloseConsumer,
+    CommandGetLastMessageId,
     CommandRedeliverUnacknowledgedMessages,
     CommandSeek,
     CommandSubscribe,
+    CommandUnsubscribe,
     KeySharedMeta,
     MessageIdData,
 )
@@ -193,7 +195,7 @@ def _make_consumer(
     subscription: BaseSubscription,
     partition: int,
 ) -> Consumer[BaseSubscription]:
-    of_all: dict[str, Any] = {
+    of_all: ConsumerFacts = {
         "principal": connection.session.principal,
         "priority": request.priority_level,
         "epoch": _epoch(request, kind),
@@ -341,7 +343,7 @@ def redeliver(connection: Connection, command: BaseCommand) -> None:
     consumer.subscription.redeliver(consumer, positions)
 
 
-async def unsubscribe(connection: Connection, request: Any) -> None:
+async def unsubscribe(connection: Connection, request: CommandUnsubscribe) -> None:
     consumer = _consumer(connection, request.consumer_id)
     subscription = consumer.subscription
     subscription.check_unsubscribe(consumer, force=request.force)
@@ -364,7 +366,7 @@ async def unsubscribe(connection: Connection, request: Any) -> None:
     connection.send_success(request.request_id)
 
 
-async def close_consumer(connection: Connection, request: Any) -> None:
+async def close_consumer(connection: Connection, request: CommandCloseConsumer) -> None:
     connection.session.opening_consumers.pop(signed(request.consumer_id), None)
     consumer = connection.session.consumers.pop(signed(request.consumer_id), None)
     if consumer is not None:
@@ -406,7 +408,7 @@ async def _position_at(
     return position if found is None else min(position, found)
 
 
-async def last_message_id(connection: Connection, request: Any) -> None:
+async def last_message_id(connection: Connection, request: CommandGetLastMessageId) -> None:
     consumer = _consumer(connection, request.consumer_id)
     subscription = consumer.subscription
     if not isinstance(subscription, Subscription):

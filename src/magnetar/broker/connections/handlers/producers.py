@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from magnetar.broker.connections import answers, permissions
 from magnetar.broker.connections.connection import Connection
 from magnetar.broker.connections.permissions import guard
@@ -22,7 +20,7 @@ from magnetar.errors import (
 from magnetar.managed_ledger.position import LATEST
 from magnetar.naming.replicators import remote_cluster_of
 from magnetar.protocol.frames import signed
-from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandProducer
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandCloseProducer, CommandProducer
 
 
 async def open_producer(connection: Connection, request: CommandProducer) -> None:
@@ -149,7 +147,7 @@ def _send_success(connection: Connection, request_id: int, producer: Producer, *
     connection.send(answer)
 
 
-async def close_producer(connection: Connection, request: Any) -> None:
+async def close_producer(connection: Connection, request: CommandCloseProducer) -> None:
     """CLOSE_PRODUCER → SUCCESS once all its messages are durable or refused."""
     producer_id = signed(request.producer_id)
     producer = connection.session.producers.pop(producer_id, None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
 from uuid import UUID
 
 from magnetar.broker.publishing.producer import Producer, Publish
@@ -37,7 +36,7 @@ from magnetar.broker.topics.entries import Marker
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.within import NoConnection
 from magnetar.errors import BrokerError, ServiceNotReady, TopicTerminated
-from magnetar.io.interfaces import Cancellable, Io
+from magnetar.io.interfaces import Cancellable, Io, Task
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import EARLIEST, Position
@@ -87,7 +86,7 @@ class ReplicatedSubscriptions:
         self._follows = False
         self._updates: dict[str, Position] = {}
         """By the names of subscriptions that are being created."""
-        self._tasks: dict[Any, None] = {}
+        self._tasks: dict[Task[None], None] = {}
         """Tasks in progress. An empty set would take three times the memory of an empty dict."""
         self._ended = False
         self._producer: Producer | None = None
@@ -378,7 +377,7 @@ class ReplicatedSubscriptions:
         finally:
             self._updates.pop(name, None)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[object, None, None]) -> None:
         task = self._io.loop.create_task(work)
         self._tasks[task] = None
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
