@@ -72,7 +72,7 @@ def _coloured(words: str, colour: str) -> str:
     return f"\033[{colour}m{words}\033[0m"
 
 
-def _printable(found: Any) -> Any:
+def _printable(found: object) -> Any:
     """Returns the value with texts that are safe for a terminal, because clients choose names."""
     if isinstance(found, dict):
         return {printable(name): _printable(each) for name, each in found.items()}

@@ -133,13 +133,13 @@ class DeadLetters:
                 self._producer = opened
             return self._producer
 
-    def _options_of(self, message: Message) -> dict[str, Any]:
+    def _options_of(self, message: Message) -> dict[str, object]:
         origin = {
             "REAL_TOPIC": message.topic_name(),
             "REAL_SUBSCRIPTION": self._subscription,
             "ORIGIN_MESSAGE_ID": _java_text(message.message_id()),
         }
-        options: dict[str, Any] = {"properties": {**message.properties(), **origin}, **_keys_of(message)}
+        options: dict[str, object] = {"properties": {**message.properties(), **origin}, **_keys_of(message)}
         if message.event_timestamp():
             options["event_timestamp"] = message.event_timestamp()
         return options
@@ -152,9 +152,9 @@ class DeadLetters:
             self._producer = None
 
 
-def _keys_of(message: Message) -> dict[str, Any]:
+def _keys_of(message: Message) -> dict[str, object]:
     """Returns the keys as set by the producer, so that both topics have the same keys and the same order."""
-    keys: dict[str, Any] = {}
+    keys: dict[str, object] = {}
     if message.has_null_partition_key():
         keys["null_partition_key"] = True
     elif message.has_base64_encoded_key():

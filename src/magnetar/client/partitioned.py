@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from magnetar.client.attachment import Services, close_all
 from magnetar.client.consumer import Consumer
@@ -118,17 +117,17 @@ class PartitionedProducer:
         self._turn = (self._turn + 1) % count
         return self._parts[self._turn]
 
-    def message_options(self, options: Mapping[str, Any]) -> MessageOptions | None:
+    def message_options(self, options: Mapping[str, object]) -> MessageOptions | None:
         """As :meth:`Producer.message_options`."""
         return self._parts[0].message_options(options)
 
-    async def send(self, content: bytes, *, sequence_id: int | None = None, **options: Any) -> MessageId:
+    async def send(self, content: bytes, *, sequence_id: int | None = None, **options: object) -> MessageId:
         """As :meth:`Producer.send`."""
         part = self._part(content, self.message_options(options))
         return await part.send(content, sequence_id=sequence_id, **options)
 
     def send_async(
-        self, content: bytes, callback: SendCallback, *, sequence_id: int | None = None, **options: Any
+        self, content: bytes, callback: SendCallback, *, sequence_id: int | None = None, **options: object
     ) -> None:
         """As :meth:`Producer.send_async`."""
 

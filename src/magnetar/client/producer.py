@@ -124,7 +124,7 @@ class Producer(Attachment):
         return published
 
     def send_async(
-        self, content: bytes, callback: SendCallback, *, sequence_id: int | None = None, **options: Any
+        self, content: bytes, callback: SendCallback, *, sequence_id: int | None = None, **options: object
     ) -> None:
         """Publishes one message; ``callback(result, message id)`` is called in the loop.
 

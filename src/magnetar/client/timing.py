@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from magnetar.client.exceptions import PulsarException, Timeout
 from magnetar.io.interfaces import Cancellable, Loop, Randomness, Task
@@ -45,7 +45,7 @@ class Backoff:
         self._next = self._initial
 
 
-async def within(loop: Loop, seconds: float, coroutine: Coroutine[Any, Any, T], what: str) -> T:
+async def within(loop: Loop, seconds: float, coroutine: Coroutine[object, object, T], what: str) -> T:
     """Returns the result of ``coroutine``; after ``seconds`` it is cancelled.
 
     :raises Timeout: the coroutine took longer; the text is ``what``

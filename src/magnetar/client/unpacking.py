@@ -25,7 +25,7 @@ class Unpacking:
     """Shared by consumers that have it as :attr:`ConsumerOptions.unpacking`."""
 
     def __init__(
-        self, apart: Callable[[Callable[[], Any]], Awaitable[Any]], room: Room, *, most: int, copies: int
+        self, apart: Callable[[Callable[[], object]], Awaitable[Any]], room: Room, *, most: int, copies: int
     ) -> None:
         """:param apart: runs a function in a thread
 

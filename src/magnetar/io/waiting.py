@@ -24,7 +24,7 @@ Failure = tuple[Exception, TracebackType | None]
 """An error, and its traceback before anybody raised it again."""
 
 
-async def finished(loop: Loop, shared: Future[Any], limit: Timer | None = None) -> bool:
+async def finished(loop: Loop, shared: Future[T], limit: Timer | None = None) -> bool:
     """Returns when ``shared``, a task or a future, has ended in any way, and its earlier callbacks have run:
     never within this turn of the loop.
 
@@ -33,7 +33,7 @@ async def finished(loop: Loop, shared: Future[Any], limit: Timer | None = None) 
     """
     ended = loop.create_future()
 
-    def wake(_shared: Future[Any]) -> None:
+    def wake(_shared: Future[T]) -> None:
         settle(ended)
 
     shared.add_done_callback(wake)
@@ -75,13 +75,13 @@ def settle(waiter: Future[Any], result: object = None) -> None:
         waiter.set_result(result)
 
 
-def fail(waiter: Future[Any], error: BaseException) -> None:
+def fail(waiter: Future[T], error: BaseException) -> None:
     """Completes a future with an error, unless it has ended."""
     if not waiter.done():
         waiter.set_exception(error)
 
 
-def nobody_waits(answer: Future[Any]) -> None:
+def nobody_waits(answer: Future[T]) -> None:
     """Retrieves an answer that is not needed, so that its failure is not reported either."""
     if not answer.cancelled():
         answer.exception()
@@ -238,7 +238,7 @@ class Reminder:
         self._reminded = False
 
 
-def tell(loop: Loop, listener: Callable[..., object], *arguments: Any) -> None:
+def tell(loop: Loop, listener: Callable[..., object], *arguments: object) -> None:
     """Calls a listener. Its errors are reported to the loop, and do not keep other listeners from being
     called."""
     try:

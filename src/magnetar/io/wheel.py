@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from typing import Any
 
 from magnetar.io.interfaces import Cancellable, Loop
 
@@ -14,7 +13,7 @@ class Timer:
 
     __slots__ = ("_args", "_callback", "_wheel")
 
-    def __init__(self, wheel: TimerWheel, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+    def __init__(self, wheel: TimerWheel, callback: Callable[..., object], args: tuple[object, ...]) -> None:
         self._wheel = wheel
         self._callback: Callable[..., object] | None = callback
         self._args = args
@@ -57,7 +56,7 @@ class TimerWheel:
         """The number of waiting timers."""
         return self._waiting
 
-    def schedule(self, delay: float, callback: Callable[..., object], *args: Any) -> Timer:
+    def schedule(self, delay: float, callback: Callable[..., object], *args: object) -> Timer:
         """Calls ``callback(*args)`` in the loop once ``delay`` seconds have passed; 0 is the next tick."""
         slot = int((self._loop.time() + max(delay, 0.0)) / self._tick) + 1
         timer = Timer(self, callback, args)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import fields
-from typing import Any
 
 from magnetar.client.exceptions import Timeout
 from magnetar.client.timing import within
@@ -100,7 +99,7 @@ class ProxyService:
         self._targets = targets
         self._network = network
         self._get_auth_data = get_auth_data
-        self._closing: dict[Any, Callable[[], object]] = {}
+        self._closing: dict[object, Callable[[], object]] = {}
         self._of_host: dict[str, int] = {}
         self._empty: Future[None] | None = None
         self._rates = io.loop.call_later(_RATES_SECONDS, self._measure)
@@ -110,7 +109,7 @@ class ProxyService:
 
     # connections
 
-    def opened(self, connection: Any, close: Callable[[], object]) -> bool:
+    def opened(self, connection: object, close: Callable[[], object]) -> bool:
         """Registers a connection; False: there are too many.
 
         :param close: called when the proxy stops
@@ -133,7 +132,7 @@ class ProxyService:
         self._of_host[host] = there + 1
         return True
 
-    def closed(self, connection: Any, host: str) -> None:
+    def closed(self, connection: object, host: str) -> None:
         """:param host: the address it was counted for; empty: it was not counted"""
         self._closing.pop(connection, None)
         self.figures.active_connections = len(self._closing)

@@ -37,7 +37,7 @@ class Broker:
     """
 
     def __init__(
-        self, keeper: Keeper, settings: Mapping[str, Any] | None = None, config: str | Path | None = None
+        self, keeper: Keeper, settings: Mapping[str, object] | None = None, config: str | Path | None = None
     ) -> None:
         """:param settings: by Pulsar's names; in addition to those of ``config``, which they override
 
@@ -209,7 +209,7 @@ class Broker:
         self._clients.append(client)
         return client
 
-    def create_namespace(self, name: str | None = None, policies: Mapping[str, Any] | None = None) -> str:
+    def create_namespace(self, name: str | None = None, policies: Mapping[str, object] | None = None) -> str:
         """Creates a namespace, and its tenant if it is missing; returns the name.
 
         :param name: ``tenant/namespace``; None: a unique name
@@ -310,7 +310,7 @@ class Broker:
         what = {"code": int(code), "reason": reason, "topic": topic, "producer": producer}
         return Fault(self._ask, next(self._numbers), "refuse", **what)
 
-    def _ask(self, question: str, **what: Any) -> dict[str, Any]:
+    def _ask(self, question: str, **what: object) -> dict[str, Any]:
         """:raises BrokerRefused: the broker does not run, or cannot do it
 
         :raises BrokerEnded: the broker has ended by itself
@@ -337,12 +337,12 @@ def _close(client: Any) -> None:
         client.close()
 
 
-def _properties(settings: Mapping[str, Any]) -> str:
+def _properties(settings: Mapping[str, object]) -> str:
     """Returns settings in the form of files, one per line."""
     return "".join(f"{key}={_property(value)}\n" for key, value in settings.items())
 
 
-def _property(value: Any) -> str:
+def _property(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
@@ -356,7 +356,7 @@ def _property(value: Any) -> str:
 class Fault:
     """A fault, active inside its ``with`` statement."""
 
-    def __init__(self, ask: Ask, number: int, kind: str, **what: Any) -> None:
+    def __init__(self, ask: Ask, number: int, kind: str, **what: object) -> None:
         """:param number: unique for all faults of the broker, over restarts"""
         self._ask = ask
         self._number = number

@@ -26,7 +26,7 @@ class Channel:
         self._heard = b""
         self._lock = threading.Lock()
 
-    def ask(self, question: Mapping[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any]:
+    def ask(self, question: Mapping[str, object], descriptors: Sequence[int] = ()) -> dict[str, object]:
         """Returns the answer of the other end.
 
         :param descriptors: files to send with the request
@@ -43,7 +43,7 @@ class Channel:
             raise BrokerRefused(str(answer["refused"]))
         return answer
 
-    def tell(self, what: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
+    def tell(self, what: Mapping[str, object], descriptors: Sequence[int] = ()) -> None:
         """:raises ChannelClosed: the other end has closed the channel"""
         line = json.dumps(what).encode() + b"\n"
         try:

@@ -39,7 +39,7 @@ class Keeper:
         self._channel = Channel(own)
         self._warm = False
 
-    def fork(self, wanted: dict[str, Any], log: str) -> tuple[int, Channel]:
+    def fork(self, wanted: dict[str, object], log: str) -> tuple[int, Channel]:
         """Returns the process id of a starting broker, and the channel to it.
 
         :param wanted: fields of ``served.WantedBroker``
@@ -58,7 +58,7 @@ class Keeper:
         """
         return int(self._ask({"do": "kill" if kill else "wait", "pid": pid})["status"])
 
-    def _ask(self, question: dict[str, Any], files: tuple[int, ...] | list[int] = ()) -> dict[str, Any]:
+    def _ask(self, question: dict[str, object], files: tuple[int, ...] | list[int] = ()) -> dict[str, Any]:
         try:
             if not self._warm:
                 if self._channel.hear() is None:

@@ -99,7 +99,7 @@ class _Served:
         self._faults.awaited = self._time.under_way
         self._real = real
         self._broker: TestedBroker | None = None
-        self._answers: dict[str, Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]] = {
+        self._answers: dict[str, Callable[[Mapping[str, object]], Awaitable[Mapping[str, object]]]] = {
             "advance": self._advance,
             "now": self._now,
             "drop": self._drop,
@@ -116,7 +116,7 @@ class _Served:
         self._control.setblocking(False)
         reader, writer = await asyncio.open_unix_connection(sock=self._control, limit=_MOST_LINE)
 
-        def tell(what: Mapping[str, Any]) -> None:
+        def tell(what: Mapping[str, object]) -> None:
             writer.write(json.dumps(what).encode() + b"\n")
 
         try:
@@ -155,7 +155,9 @@ class _Served:
         writer.close()
         return code
 
-    async def _listen(self, reader: asyncio.StreamReader, tell: Callable[[Mapping[str, Any]], None]) -> None:
+    async def _listen(
+        self, reader: asyncio.StreamReader, tell: Callable[[Mapping[str, object]], None]
+    ) -> None:
         """Handles one request after the other; stops the broker when the channel closes."""
         while line := await reader.readline():
             asked = json.loads(line)
@@ -176,12 +178,12 @@ class _Served:
 
     # Requests
 
-    async def _stop(self, _asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _stop(self, _asked: Mapping[str, object]) -> Mapping[str, object]:
         self._asked_to_stop = True
         settle(self._stopping)
         return {}
 
-    async def _advance(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _advance(self, asked: Mapping[str, Any]) -> Mapping[str, object]:
         self._faults.advancing = True
         try:
             rested = await self._time.advance(asked["seconds"])
@@ -189,10 +191,10 @@ class _Served:
             self._faults.advancing = False
         return {"rested": rested, "ahead": self._time.loop.ahead}
 
-    async def _now(self, _asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _now(self, _asked: Mapping[str, object]) -> Mapping[str, object]:
         return {"ms": self._time.io.clock.wall_ms()}
 
-    async def _drop(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _drop(self, asked: Mapping[str, Any]) -> Mapping[str, object]:
         assert self._broker is not None
         topic = _topic(asked)
         every = topic is None and asked["producer"] is None and asked["consumer"] is None
@@ -209,7 +211,7 @@ class _Served:
         self._faults.refusals[asked["fault"]] = InjectedRefusal(_publisher(asked), code, asked["reason"])
         return {}
 
-    async def _hold(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _hold(self, asked: Mapping[str, Any]) -> Mapping[str, object]:
         self._faults.holds[asked["fault"]] = Hold(_publisher(asked), asked["seconds"])
         return {}
 

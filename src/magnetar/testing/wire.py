@@ -61,7 +61,7 @@ async def listen(
 class _Sender:
     """The transport of a connection; everything except writing is passed to the real one."""
 
-    def __init__(self, transport: Any, wire: Wire) -> None:
+    def __init__(self, transport: object, wire: Wire) -> None:
         self._transport = transport
         self._wire = wire
 

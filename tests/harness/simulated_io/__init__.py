@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field
 from random import Random
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from magnetar.io.interfaces import Io, Service, SqlConnection
 from magnetar.lazy_dataclass import dataclass
@@ -13,6 +13,9 @@ from simulated_io.endpoint import Conditions
 from simulated_io.loop import Deadlock, SimulatedClock, SimulatedLoop, SimulatedRandomness, Timeline
 from simulated_io.network import SimulatedHost, SimulatedNetwork
 from simulated_io.worker import ProcessStopped, SimulatedProcess, SimulatedWorker
+
+if TYPE_CHECKING:
+    from magnetar.io.simulated.sqlite import SimulatedSqlite
 
 __all__ = [
     "Conditions",
@@ -42,7 +45,7 @@ class Simulation:
     host: SimulatedHost
     stop_messages: list[str] = field(default_factory=list)
     """The messages of all calls of ``stop_process``."""
-    connections: list[Any] = field(default_factory=list)
+    connections: list[SimulatedSqlite] = field(default_factory=list)
     """All opened SQLite connections."""
     workers: list[SimulatedWorker] = field(default_factory=list)
     """All started workers."""
@@ -84,7 +87,7 @@ def simulated_io(
     if network is None:
         network = SimulatedNetwork(loop, seed)
     messages: list[str] = []
-    connections: list[Any] = []
+    connections: list[SimulatedSqlite] = []
     workers: list[SimulatedWorker] = []
     processes: list[SimulatedProcess] = []
     found = disk

@@ -108,10 +108,10 @@ class Endpoint:
         self._high = high if high is not None else (4 * low if low is not None else _HIGH_WATER)
         self._low = low if low is not None else self._high // 4
 
-    def set_protocol(self, protocol: Any) -> None:
+    def set_protocol(self, protocol: StreamProtocol) -> None:
         self.protocol = protocol
 
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
+    def get_extra_info(self, name: str, default: object = None) -> object:
         return self._addresses.get(name, default)
 
     def _plan_sending(self) -> None:

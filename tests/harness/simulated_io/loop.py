@@ -69,7 +69,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def __init__(self, timeline: Timeline | None = None) -> None:
         self.timeline = timeline if timeline is not None else Timeline()
-        self._tasks: list[asyncio.Task[Any]] = []
+        self._tasks: list[asyncio.Task[object]] = []
         self._abandoned = False
         self._held: list[asyncio.Handle] | None = None
 
@@ -125,7 +125,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
 
-    def create_task(self, coroutine: Coroutine[Any, Any, T], **options: Any) -> asyncio.Task[T]:  # type: ignore[override]
+    def create_task(self, coroutine: Coroutine[object, None, T], **options: Any) -> asyncio.Task[T]:  # type: ignore[override]
         if self._abandoned:
             # A coroutine of a dead process that is still collected starts nothing new.
             coroutine.close()
@@ -227,12 +227,12 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def get_debug(self) -> bool:
         return False
 
-    def call_exception_handler(self, context: dict[str, Any]) -> None:
+    def call_exception_handler(self, context: dict[str, object]) -> None:
         """Ends the run with an unhandled error, unless the process is dead."""
         if self._abandoned:
             return
         error = context.get("exception")
-        self.halt(error if error is not None else RuntimeError(context["message"]))
+        self.halt(error if isinstance(error, BaseException) else RuntimeError(context["message"]))
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Cancelled timers leave the heap when their time comes."""

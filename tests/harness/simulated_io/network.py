@@ -11,7 +11,6 @@ import errno
 from collections.abc import Callable
 from itertools import pairwise
 from random import Random
-from typing import Any
 
 from magnetar.io.interfaces import Future, StreamProtocol
 from simulated_io.endpoint import Conditions, Endpoint
@@ -195,7 +194,7 @@ class SimulatedHost:
 
     async def connect(
         self, host: str, port: int, factory: Callable[[], StreamProtocol]
-    ) -> tuple[Endpoint, Any]:
+    ) -> tuple[Endpoint, StreamProtocol]:
         network = self.network
         conditions = network.conditions
         luck = network.random.random()

@@ -111,7 +111,7 @@ class _Vfs(apsw.VFS):
             kind = apsw.FullError if error.errno == errno.ENOSPC else apsw.IOError
             raise kind(str(error)) from error
 
-    def xOpen(self, name: Any, flags: list[int]) -> Any:
+    def xOpen(self, name: object, flags: list[int]) -> Any:
         temporary = name is None
         path = f"{self.directory}/sqlite-temporary-{next(_names)}" if temporary else _text(name)
         create = bool(flags[0] & apsw.SQLITE_OPEN_CREATE)

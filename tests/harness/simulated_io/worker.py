@@ -14,6 +14,7 @@ from simulated_io.disk import PowerLost
 from simulated_io.loop import SimulatedLoop
 
 LONGEST_DELAY = 0.002
+_Done = Callable[[Any, BaseException | None], object]
 
 
 class ProcessStopped(BaseException):
@@ -28,7 +29,7 @@ class SimulatedWorker:
         """The longest delay of a job in virtual seconds; larger for a slow disk."""
         self._loop = loop
         self._random = random
-        self._jobs: deque[tuple[Callable[[], Any], Any]] = deque()
+        self._jobs: deque[tuple[Callable[[], object], _Done | None]] = deque()
         self._waiting = False
         self._closed = False
         self._abandoned = False
@@ -37,7 +38,7 @@ class SimulatedWorker:
     def closed(self) -> bool:
         return self._closed
 
-    def submit(self, job: Callable[[], object], done: object = None) -> None:
+    def submit(self, job: Callable[[], object], done: _Done | None = None) -> None:
         """:raises RuntimeError: the worker is closed"""
         if self._abandoned:
             return
@@ -69,7 +70,7 @@ class SimulatedWorker:
 
     def _run(self) -> None:
         job, done = self._jobs.popleft()
-        result: Any = None
+        result: object = None
         error: BaseException | None = None
         try:
             result = job()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from magnetar.broker.admin.subscriptions import SubscriptionAdmin, missing
 from magnetar.broker.admin.topics import TopicAdmin
@@ -131,7 +130,7 @@ class BacklogAdmin:
 
     # Analysis and truncation
 
-    async def analyze(self, topic: str, subscription: str, position: Position | None) -> Mapping[str, Any]:
+    async def analyze(self, topic: str, subscription: str, position: Position | None) -> Mapping[str, object]:
         """Returns ``AnalyzeSubscriptionBacklogResult``: reads a backlog, with limits on the time and the
         entries.
 
@@ -169,7 +168,7 @@ class BacklogAdmin:
                 part.deduplication.snapshot(part.clock.monotonic())
             await part.managed_ledger.trimmer.truncate()
 
-    async def estimate(self, topic: str) -> Mapping[str, Any]:
+    async def estimate(self, topic: str) -> Mapping[str, object]:
         """Returns ``PersistentOfflineTopicStats``; all zero for a topic that does not exist.
 
         :raises NamespaceNotFound: no such namespace

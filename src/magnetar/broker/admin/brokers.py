@@ -75,7 +75,7 @@ class BrokerAdmin:
         told = found.addresses
         return {"brokerId": found.broker_id, "serviceUrl": told.http or told.http_tls or ""}
 
-    def owned(self, broker_id: str) -> Mapping[str, Mapping[str, Any]]:
+    def owned(self, broker_id: str) -> Mapping[str, Mapping[str, object]]:
         """Returns ``NamespaceOwnershipStatus`` of each bundle that a broker serves.
 
         :raises NotFound: no such broker
@@ -213,7 +213,7 @@ class LoadAdmin:
         self._broker = broker
         self._quotas = Quotas(broker.metadata)
 
-    def report(self) -> Mapping[str, Any] | None:
+    def report(self) -> Mapping[str, object] | None:
         """Returns ``LocalBrokerData`` as last measured; None: the broker is standalone."""
         desk = self._broker.load
         return None if desk is None else desk.reporter.latest.to_json()
@@ -249,7 +249,7 @@ class LoadAdmin:
             )
         return rows
 
-    async def topics(self) -> Mapping[str, Any]:
+    async def topics(self) -> Mapping[str, object]:
         """Returns ``TopicStats`` of all topics loaded here, by namespace, bundle, domain and name."""
         found: dict[str, Any] = {}
         own, wanted = self._broker.settings.broker_id, StatsSelection(backlog_size=False)
@@ -262,7 +262,7 @@ class LoadAdmin:
             )
         return found
 
-    def metrics(self) -> list[dict[str, Any]]:
+    def metrics(self) -> list[dict[str, object]]:
         """Returns ``Metrics`` of load balancing with Pulsar's names; usage in percent."""
         desk = self._broker.load
         if desk is None:
@@ -299,25 +299,25 @@ class LoadAdmin:
         self._broker.parse_namespace(namespace)
         raise Conflict("ModularLoadManagerImpl does not support this operation")
 
-    async def default_quota(self) -> Mapping[str, Any]:
+    async def default_quota(self) -> Mapping[str, object]:
         """Returns ``ResourceQuota``.
 
         :raises MetadataFailure: the record is not valid JSON
         """
         return (await self._quotas.default()).to_json()
 
-    async def set_default_quota(self, quota: Mapping[str, Any]) -> None:
+    async def set_default_quota(self, quota: Mapping[str, object]) -> None:
         """:raises InvalidRequest: a number is missing, invalid or negative"""
         await self._quotas.set_default(ResourceQuota.checked(quota))
 
-    async def quota(self, namespace: str, bundle: str) -> Mapping[str, Any]:
+    async def quota(self, namespace: str, bundle: str) -> Mapping[str, object]:
         """:raises NamespaceNotFound: no such namespace
 
         :raises NotFound: no such bundle
         """
         return (await self._quotas.of(await self._bundle(namespace, bundle))).to_json()
 
-    async def set_quota(self, namespace: str, bundle: str, quota: Mapping[str, Any]) -> None:
+    async def set_quota(self, namespace: str, bundle: str, quota: Mapping[str, object]) -> None:
         """Sets the expected load of a bundle that has no measured load yet; raises as :meth:`quota` does.
 
         :raises InvalidRequest: a number is missing, invalid or negative
@@ -329,7 +329,7 @@ class LoadAdmin:
         """Raises as :meth:`quota` does."""
         await self._quotas.reset(await self._bundle(namespace, bundle))
 
-    async def explain_placement(self, namespace: str, bundle: str) -> Mapping[str, Any]:
+    async def explain_placement(self, namespace: str, bundle: str) -> Mapping[str, object]:
         """Explains why a bundle is where it is, and what would move it.
 
         :raises NamespaceNotFound: no such namespace

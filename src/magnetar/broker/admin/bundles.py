@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
 
 from magnetar.broker.admin.brokers import elsewhere
 from magnetar.broker.load.settings import SplitSettings
@@ -46,7 +45,7 @@ class BundleAdmin:
         """Bundles being split. They are not unloaded meanwhile: a broker that does not know the parts could
         take the whole bundle."""
 
-    async def of(self, namespace: str) -> Mapping[str, Any]:
+    async def of(self, namespace: str) -> Mapping[str, object]:
         """Returns ``BundlesData``: the present bundles of a namespace.
 
         :raises NamespaceNotFound: no such namespace
@@ -366,7 +365,7 @@ class BundleAdmin:
         parsed = [TopicName.parse(name) for name in names]
         return [name for name in parsed if name in bundle]
 
-    async def positions(self, namespace: str, text: str, topics: Sequence[str]) -> Mapping[str, Any]:
+    async def positions(self, namespace: str, text: str, topics: Sequence[str]) -> Mapping[str, object]:
         """Returns ``TopicHashPositions``: the hashes of topics of a bundle.
 
         :param topics: full names, also of partitioned topics; empty: all topics of the bundle

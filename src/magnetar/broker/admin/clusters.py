@@ -36,14 +36,14 @@ class TenantAdmin:
     async def names(self) -> Sequence[str]:
         return await self._tenants.names()
 
-    async def get(self, name: str) -> Mapping[str, Any]:
+    async def get(self, name: str) -> Mapping[str, object]:
         """Returns ``TenantInfo``.
 
         :raises TenantNotFound: no such tenant
         """
         return await self._tenants.get(name)
 
-    async def create(self, name: str, info: Mapping[str, Any]) -> None:
+    async def create(self, name: str, info: Mapping[str, object]) -> None:
         """:raises AlreadyExists: the tenant exists
 
         :raises PreconditionFailed: it allows no cluster, or one that does not exist; the name of an
@@ -121,7 +121,7 @@ class ResourceGroupAdmin:
         """Returns the names, sorted."""
         return await self._records.names()
 
-    async def get(self, name: str) -> Mapping[str, Any]:
+    async def get(self, name: str) -> Mapping[str, object]:
         """Returns ``ResourceGroup``.
 
         :raises NotFound: no such group
@@ -133,7 +133,7 @@ class ResourceGroupAdmin:
         if name not in await self._records.names():
             raise PreconditionFailed("ResourceGroup does not exist")
 
-    async def put(self, name: str, given: Mapping[str, Any]) -> None:
+    async def put(self, name: str, given: Mapping[str, object]) -> None:
         """Creates a group, or changes the given fields of an existing one."""
         await self._records.put(name, given)
 
@@ -162,18 +162,18 @@ class ClusterAdmin:
         """Returns all names but ``global``, sorted."""
         return await self._clusters.names()
 
-    async def get(self, name: str) -> Mapping[str, Any]:
+    async def get(self, name: str) -> Mapping[str, object]:
         """Returns ``ClusterData``.
 
         :raises ClusterNotFound: no such cluster
         """
         return await self._clusters.get(name)
 
-    async def create(self, name: str, data: Mapping[str, Any]) -> None:
+    async def create(self, name: str, data: Mapping[str, object]) -> None:
         """:raises AlreadyExists: the cluster exists"""
         await self._clusters.create(name, data)
 
-    async def update(self, name: str, data: Mapping[str, Any]) -> None:
+    async def update(self, name: str, data: Mapping[str, object]) -> None:
         """Replaces the record.
 
         :raises ClusterNotFound: no such cluster

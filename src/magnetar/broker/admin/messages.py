@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from magnetar.broker.admin.topics import TopicAdmin
 from magnetar.broker.service import BrokerService
@@ -27,7 +26,7 @@ from magnetar.naming.topic_name import encode_path_piece
 
 Stored = tuple[Position, bytes]
 """The position of an entry, and the entry."""
-Json = Mapping[str, Any]
+Json = Mapping[str, object]
 _DEFAULT_SECONDS = 600
 
 
@@ -105,11 +104,11 @@ class MessageAdmin:
         ledger = topic.managed_ledger
         ledgers = []
         for summary in ledger.ledgers:
-            line: dict[str, Any] = {"ledgerId": summary.ledger_id}
+            line: dict[str, object] = {"ledgerId": summary.ledger_id}
             if summary.closed_ms:
                 line.update(entries=summary.entries, size=summary.size, timestamp=summary.closed_ms)
             ledgers.append({**line, "isOffloaded": False})
-        info: dict[str, Any] = {**_times(await self._metadata.get(ledger.path)), "ledgers": ledgers}
+        info: dict[str, object] = {**_times(await self._metadata.get(ledger.path)), "ledgers": ledgers}
         if ledger.terminated is not None:
             info["terminatedPosition"] = _position(ledger.terminated)
         info["cursors"] = {

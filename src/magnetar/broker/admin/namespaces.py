@@ -197,7 +197,7 @@ class NamespaceAdmin:
             return {**found, "clusterThatCanDeleteNamespace": clusters[0]}
         return found
 
-    async def all_of(self, namespace: str) -> Mapping[str, Any]:
+    async def all_of(self, namespace: str) -> Mapping[str, object]:
         """Returns ``own``, the policies set for the namespace, and ``counting``, those in effect for its
         topics that have no policies of their own.
 
@@ -208,7 +208,7 @@ class NamespaceAdmin:
         return {"own": own, "counting": counting(effective)}
 
     async def set_policy(
-        self, namespace: str, field: str, value: Any, *, per_cluster: bool, key: str | None
+        self, namespace: str, field: str, value: object, *, per_cluster: bool, key: str | None
     ) -> None:
         """Sets a field of ``Policies``; None removes it.
 
@@ -235,7 +235,7 @@ class NamespaceAdmin:
 
         await self._policies.change_namespace(self._broker.parse_namespace(namespace), work)
 
-    async def change_map(self, namespace: str, field: str, changes: Mapping[str, Any], path: str) -> None:
+    async def change_map(self, namespace: str, field: str, changes: Mapping[str, object], path: str) -> None:
         """Merges changes into a map of ``Policies``; the value None removes a key.
 
         :param path: of the map inside the field; empty: the field itself
@@ -266,7 +266,7 @@ class NamespaceAdmin:
         """Returns ``LocalPolicies``; empty for a namespace that does not exist."""
         return await self._records.local(self._broker.parse_namespace(namespace))
 
-    async def set_local_policy(self, namespace: str, field: str, value: Any) -> None:
+    async def set_local_policy(self, namespace: str, field: str, value: object) -> None:
         """Sets a field of ``LocalPolicies``; None removes it.
 
         :raises NamespaceNotFound: no such namespace
@@ -436,14 +436,14 @@ class NamespaceAdmin:
         return topics
 
 
-def _put(record: Record, field: str, value: Any) -> None:
+def _put(record: Record, field: str, value: object) -> None:
     if value is None:
         record.pop(field, None)
     else:
         record[field] = value
 
 
-def _bundles(given: Any, default: int) -> Record:
+def _bundles(given: object, default: int) -> Record:
     if not isinstance(given, dict) or not (given.get("boundaries") or given.get("numBundles")):
         return divided(default)
     try:
@@ -457,7 +457,7 @@ def _bundles(given: Any, default: int) -> Record:
         raise InvalidName(f"Invalid bundles: {error}") from error
 
 
-def check_filters(broker: BrokerService, field: str, value: Any) -> None:
+def check_filters(broker: BrokerService, field: str, value: object) -> None:
     """Checks the value of a policy of a namespace or topic if its field is entry filters.
 
     :param field: of the policies of a namespace or a topic

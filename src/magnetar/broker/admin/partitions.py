@@ -97,7 +97,7 @@ class PartitionAdmin:
     async def at_owner(
         self,
         name: TopicName,
-        here: Callable[[], Awaitable[Any]],
+        here: Callable[[], Awaitable[object]],
         method: str,
         suffix: str = "",
         query: Mapping[str, str] | None = None,
@@ -365,12 +365,12 @@ def _shows_clients(stats: Mapping[str, Any]) -> bool:
 async def at_owner_of(
     broker: BrokerService,
     name: TopicName,
-    here: Callable[[], Awaitable[Any]],
+    here: Callable[[], Awaitable[object]],
     method: str,
     suffix: str = "",
     query: Mapping[str, str] | None = None,
     body: bytes | None = None,
-) -> Any:
+) -> object:
     """Does something with a topic here or at its owner; the result of another broker is parsed from JSON.
 
     :param here: does it if this broker is the owner

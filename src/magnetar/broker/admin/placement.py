@@ -35,7 +35,7 @@ class IsolationAdmin:
 
     # Isolation policies
 
-    async def policies(self, cluster: str) -> Mapping[str, Any]:
+    async def policies(self, cluster: str) -> Mapping[str, object]:
         """Returns ``NamespaceIsolationData`` by name.
 
         :raises ClusterNotFound: no such cluster
@@ -47,7 +47,7 @@ class IsolationAdmin:
             raise NotFound(f"NamespaceIsolationPolicies for cluster {cluster} does not exist")
         return found
 
-    async def policy(self, cluster: str, name: str) -> Mapping[str, Any]:
+    async def policy(self, cluster: str, name: str) -> Mapping[str, object]:
         """:raises ClusterNotFound: no such cluster
 
         :raises NotFound: no such policy
@@ -57,7 +57,7 @@ class IsolationAdmin:
             raise NotFound(f"Cannot find NamespaceIsolationPolicy {name} for cluster {cluster}")
         return found
 
-    async def set_policy(self, cluster: str, name: str, policy: Mapping[str, Any]) -> None:
+    async def set_policy(self, cluster: str, name: str, policy: Mapping[str, object]) -> None:
         """Sets a policy at once. The bundles in its scope are unloaded, and placed again.
 
         :raises ClusterNotFound: no such cluster
@@ -78,7 +78,7 @@ class IsolationAdmin:
         if cluster == self._broker.settings.cluster:
             await self._unload(before, checked, policy)
 
-    async def _unload(self, before: Any, now: IsolationPolicy, policy: Mapping[str, Any]) -> None:
+    async def _unload(self, before: object, now: IsolationPolicy, policy: Mapping[str, object]) -> None:
         scope = policy.get("unload_scope") or "changed"
         if scope == "none":
             return
@@ -120,12 +120,12 @@ class IsolationAdmin:
         missing = NotFound(f"NamespaceIsolationPolicies for cluster {cluster} does not exist")
         await change(self._metadata, path, lambda record: _drop(record, name), missing)
 
-    async def brokers(self, cluster: str) -> Sequence[Mapping[str, Any]]:
+    async def brokers(self, cluster: str) -> Sequence[Mapping[str, object]]:
         """Returns ``BrokerNamespaceIsolationData`` of each live broker; raises as :meth:`policies` does."""
         policies = await self._parsed(cluster)
         return [_seen_by(broker_id, policies) for broker_id in self._live()]
 
-    async def broker(self, cluster: str, broker_id: str) -> Mapping[str, Any]:
+    async def broker(self, cluster: str, broker_id: str) -> Mapping[str, object]:
         """Raises as :meth:`policies` does.
 
         :raises NotFound: no policy names that broker
@@ -158,7 +158,7 @@ class IsolationAdmin:
         names = await self._metadata.children(path)
         return {name: await read(self._metadata, f"{path}/{name}") or {"brokers": []} for name in names}
 
-    async def domain(self, cluster: str, name: str) -> Mapping[str, Any]:
+    async def domain(self, cluster: str, name: str) -> Mapping[str, object]:
         """:raises NotFound: no such domain
 
         :raises PreconditionFailed: no such cluster
@@ -219,7 +219,7 @@ def _drop(record: Record, name: str) -> None:
     record.pop(name, None)
 
 
-def _seen_by(broker_id: str, policies: Sequence[IsolationPolicy]) -> dict[str, Any]:
+def _seen_by(broker_id: str, policies: Sequence[IsolationPolicy]) -> dict[str, object]:
     """Returns what the policies mean for one broker; the first policy that names it counts."""
     for policy in policies:
         primary = policy.is_primary(broker_id)
@@ -249,14 +249,14 @@ class BookieAdmin:
             raise MetadataFailure(f"{TABLE}: a group is not an object")
         return table
 
-    async def rack(self, bookie_id: str) -> Mapping[str, Any]:
+    async def rack(self, bookie_id: str) -> Mapping[str, object]:
         """Returns ``BookieInfo``.
 
         :raises NotFound: the table does not contain the bookie
         """
         for group in (await self.racks()).values():
             if bookie_id in group:
-                found: Mapping[str, Any] = group[bookie_id]
+                found: Mapping[str, object] = group[bookie_id]
                 return found
         raise _unknown(bookie_id)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from magnetar.broker.admin.brokers import elsewhere
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _TRY_AGAIN, _REFUSED = 1, 2
 """Error codes of messages that were not stored."""
 
-Json = Mapping[str, Any]
+Json = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)

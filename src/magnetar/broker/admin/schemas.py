@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from magnetar.broker.schemas.data import SchemaData, SchemaType, StoredSchema
 from magnetar.broker.schemas.key_value import from_text, to_text
@@ -15,7 +14,7 @@ from magnetar.naming.topic_name import TopicName
 _CLIENT_SIDE = frozenset({"AUTO", "AUTO_CONSUME", "AUTO_PUBLISH"})
 
 
-def _described(stored: StoredSchema) -> Mapping[str, Any]:
+def _described(stored: StoredSchema) -> Mapping[str, object]:
     """Returns ``GetSchemaResponse``."""
     data = stored.data
     is_pair = data.type is SchemaType.KEY_VALUE
@@ -59,7 +58,7 @@ class SchemaAdmin:
     def _named(self, topic: str) -> TopicName:
         return self._broker.parse_topic(topic)
 
-    async def get(self, topic: str, version: int | None) -> Mapping[str, Any]:
+    async def get(self, topic: str, version: int | None) -> Mapping[str, object]:
         """Returns ``GetSchemaResponse`` of a version; None: the latest.
 
         :raises NotFound: no such version
@@ -69,12 +68,12 @@ class SchemaAdmin:
             raise NotFound("Schema not found")
         return _described(found)
 
-    async def versions(self, topic: str) -> Sequence[Mapping[str, Any]]:
+    async def versions(self, topic: str) -> Sequence[Mapping[str, object]]:
         """Returns all versions since the schema was last deleted, the oldest first."""
         found = await self._broker.schemas.list(await self._path(topic))
         return [_described(each) for each in found]
 
-    async def places(self, topic: str) -> Mapping[str, Any] | None:
+    async def places(self, topic: str) -> Mapping[str, object] | None:
         """Returns ``SchemaMetadata``: where all versions are stored; None if the topic has no schema."""
         index, _record = await self._broker.schemas.storage.index(await self._path(topic))
         if not index:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from magnetar.broker.admin.partitions import PartitionAdmin, marked
 from magnetar.broker.admin.topics import TopicAdmin
@@ -31,7 +30,7 @@ from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.metadata import parse_entry
 
-Json = Mapping[str, Any]
+Json = Mapping[str, object]
 _NOT_FOUND = 404
 
 

@@ -62,7 +62,7 @@ class TopicPolicyAdmin:
         name, topics = await self._named(topic)
         return await topics.own(name, everywhere=everywhere)
 
-    async def applied(self, topic: str, field: str) -> Any:
+    async def applied(self, topic: str, field: str) -> object:
         """Returns the policy in effect for a topic, in the format of that field of ``TopicPolicies``.
 
         :raises TopicNotFound: no such topic
@@ -73,7 +73,7 @@ class TopicPolicyAdmin:
             return (await topics.of(name)).get(field)
         return render(await self._broker.policies.of_topic(name))
 
-    async def all_of(self, topic: str) -> Mapping[str, Any]:
+    async def all_of(self, topic: str) -> Mapping[str, object]:
         """Returns ``own``, the policies set for the topic, and ``counting``, those in effect from any source.
 
         :raises TopicNotFound: no such topic
@@ -173,7 +173,7 @@ class TopicPolicyAdmin:
         await self._broker.policies.tell(name.namespace_name, name)
 
 
-def _put(record: Record, field: str, value: Any, key: str | None) -> None:
+def _put(record: Record, field: str, value: object, key: str | None) -> None:
     if key is not None:
         table = dict(record.get(field) or {})
         _put(table, key, value, None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from magnetar.broker.admin.brokers import elsewhere
 from magnetar.broker.admin.bundles import BundleAdmin
@@ -37,7 +36,7 @@ from magnetar.naming.replicators import SHADOW_SOURCE
 from magnetar.naming.topic_name import TopicName
 from magnetar.security.authentication import BROKER
 
-Json = Mapping[str, Any]
+Json = Mapping[str, object]
 _NOT_FOUND = 404
 
 

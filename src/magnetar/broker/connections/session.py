@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from magnetar.broker.consumers.consumer import AnyConsumer, Consumer
 from magnetar.broker.namespaces.lists import TopicList
@@ -13,6 +13,9 @@ from magnetar.broker.publishing.producer import OpeningProducer, Producer
 from magnetar.broker.subscriptions.base import BaseSubscription
 from magnetar.io.interfaces import Task
 from magnetar.security.authentication import ANONYMOUS, Principal
+
+if TYPE_CHECKING:
+    from magnetar.broker.connections.handlers.session import Authenticating
 
 _CLOSED_IDS_KEPT = 1000
 
@@ -76,7 +79,7 @@ class Session:
         self._carry_out = carry_out
         self.state = SessionState.NEW
         self.principal = ANONYMOUS
-        self.authenticating: Any = None
+        self.authenticating: Authenticating | None = None
         """Authenticates the client again (``handlers.session``); None: authentication is disabled."""
         self.handshake: Task[None] | None = None
         """The task that authenticates the client, while CONNECTING."""
@@ -111,7 +114,7 @@ class Session:
         """Called when CONNECT arrives."""
         self._move(SessionState.CONNECTING)
 
-    def open(self, principal: Principal, authenticating: Any = None) -> None:
+    def open(self, principal: Principal, authenticating: Authenticating | None = None) -> None:
         """Called when the client is authenticated.
 
         :param authenticating: authenticates it again; None: authentication is disabled

@@ -12,7 +12,7 @@ from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.lazy_dataclass import dataclass
 from magnetar.naming.topic_name import TopicName
 
-Json = Mapping[str, Any]
+Json = Mapping[str, object]
 MOST_NAMED = 20
 """The most consumers, keys or refusals that an explanation lists."""
 _MORE = 10
@@ -40,8 +40,8 @@ class Explanation:
     look: str = ""
     """A command that shows details; empty if no command does."""
 
-    def json(self, now_ms: int) -> dict[str, Any]:
-        found: dict[str, Any] = {"reason": self.reason, "sentence": self.sentence}
+    def json(self, now_ms: int) -> dict[str, object]:
+        found: dict[str, object] = {"reason": self.reason, "sentence": self.sentence}
         if self.since_ms is not None:
             found["since"] = self.since_ms
             found["seconds"] = max(0, now_ms - self.since_ms) / 1000

@@ -6,8 +6,6 @@ The present state is asked of the part that decides; otherwise the last refusals
 
 from __future__ import annotations
 
-from typing import Any
-
 from magnetar.broker.explaining.answer import (
     Explanation,
     bounds_of,
@@ -43,7 +41,7 @@ async def explain_producers(broker: BrokerService, topic: AnyTopic) -> Explanati
     return found
 
 
-def refusals_of(topic: AnyTopic) -> list[dict[str, Any]]:
+def refusals_of(topic: AnyTopic) -> list[dict[str, object]]:
     """Returns all refusals since the topic was loaded, the last first."""
     known = topic.refusals.known.items() if topic.refusals is not None else ()
     return [
@@ -110,7 +108,11 @@ async def _quota(broker: BrokerService, topic: Topic) -> Explanation | None:
     behind = slowest(topic)
     if exceeded is None or behind is None:
         return None
-    figures: dict[str, Any] = {"quota": exceeded.value, "slowest": behind.name, "backlog": behind.backlog()}
+    figures: dict[str, object] = {
+        "quota": exceeded.value,
+        "slowest": behind.name,
+        "backlog": behind.backlog(),
+    }
     base = str(topic.name.base)
     words = ("pulsar-admin", "topics", "set-backlog-quota")
     if exceeded is Quota.SIZE:
@@ -199,7 +201,7 @@ def _caps(topic: AnyTopic) -> Explanation | None:
             f"Producer {owner.name} at {owner.address} has exclusive access; other producers are refused or "
             f"wait for it to leave ({topic.access.waiting} waiting)."
         )
-        figures: dict[str, Any] = {
+        figures: dict[str, object] = {
             "owner": owner.name,
             "address": owner.address,
             "waiting": topic.access.waiting,

@@ -45,9 +45,9 @@ def explain_subscription(subscription: BaseSubscription) -> Explanation:
     )
 
 
-def _figures(subscription: BaseSubscription) -> dict[str, Any]:
+def _figures(subscription: BaseSubscription) -> dict[str, object]:
     """Returns the figures that every explanation has."""
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         "type": None if subscription.type is None else subscription.type.name,
         "consumers": len(subscription.consumers),
     }
@@ -70,7 +70,7 @@ def _policies(subscription: BaseSubscription) -> str:
     return str(subscription.topic.name.base)
 
 
-def _named(consumers: Iterable[AnyConsumer]) -> list[dict[str, Any]]:
+def _named(consumers: Iterable[AnyConsumer]) -> list[dict[str, object]]:
     return [
         {
             "name": consumer.name,
@@ -82,7 +82,7 @@ def _named(consumers: Iterable[AnyConsumer]) -> list[dict[str, Any]]:
     ]
 
 
-def _names(found: list[dict[str, Any]]) -> str:
+def _names(found: list[dict[str, object]]) -> str:
     """Lists some of them, for a sentence."""
     some = ", ".join(f"{each['name']} at {each['address']}" for each in found[:_MOST_IN_SENTENCE])
     return some if len(found) <= _MOST_IN_SENTENCE else f"{some} and others"
@@ -92,7 +92,7 @@ def _stats(subscription: BaseSubscription) -> str:
     return command("pulsar-admin", "topics", "stats", _topic(subscription))
 
 
-def _lacking(subscription: Subscription, reason: Reason) -> list[dict[str, Any]]:
+def _lacking(subscription: Subscription, reason: Reason) -> list[dict[str, object]]:
     """Returns the consumers to which a reason applies."""
     dispatcher = subscription.dispatcher
     consumers = subscription.consumers
@@ -246,7 +246,7 @@ def _delayed(subscription: Subscription) -> Parts:
     delays = dispatcher.delays if isinstance(dispatcher, ManyConsumersDispatcher) else None
     waiting = 0 if delays is None else len(delays)
     due = None if delays is None else delays.next_due_ms()
-    figures: dict[str, Any] = {"delayed": waiting}
+    figures: dict[str, object] = {"delayed": waiting}
     when = "later"
     if due is not None:
         figures["nextDue"] = due
@@ -284,7 +284,7 @@ def _filter(subscription: Subscription) -> Parts:
         f"Entry filters ({', '.join(names)}) postpone the remaining messages; the broker asks them again "
         f"every {again:g} s."
     )
-    figures: dict[str, Any] = {"filters": names}
+    figures: dict[str, object] = {"filters": names}
     if filters is not None:
         figures |= {
             "accepted": filters.accepted,

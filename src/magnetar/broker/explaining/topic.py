@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
-from typing import Any
 
 from magnetar.broker.explaining.answer import Explanation, command, counted
 from magnetar.broker.explaining.producers import explain_producers, refusals_of
@@ -22,7 +21,9 @@ _OF_TOPICS = ("pulsar-admin topics set-", "pulsar-admin topicPolicies ")
 """Commands that are left out where topic policies are disabled."""
 
 
-async def explain_topic(broker: BrokerService, topic: AnyTopic, subscription: str | None) -> dict[str, Any]:
+async def explain_topic(
+    broker: BrokerService, topic: AnyTopic, subscription: str | None
+) -> dict[str, object]:
     """:param subscription: only this one; None: all of them
 
     :raises SubscriptionNotFound: no such subscription
@@ -36,12 +37,12 @@ async def explain_topic(broker: BrokerService, topic: AnyTopic, subscription: st
     producers = await explain_producers(broker, topic)
     now = broker.io.clock.wall_ms()
 
-    def told(side: Explanation) -> dict[str, Any]:
+    def told(side: Explanation) -> dict[str, object]:
         if broker.policies.topics is None and side.attempt.startswith(_OF_TOPICS):
             side = replace(side, attempt="")
         return side.json(now)
 
-    replication: dict[str, Any] = {}
+    replication: dict[str, object] = {}
     if subscription is not None:
         pass
     elif isinstance(topic, Topic):

@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Any
 
 from magnetar.broker.load.cluster_load import ClusterLoad, namespace_of
 from magnetar.broker.load.reports import MODULAR
@@ -53,7 +52,7 @@ def _compile(expression: str) -> Callable[[str], bool]:
     return lambda text: compiled.fullmatch(text) is not None
 
 
-def _lists(record: Mapping[str, Any], name: str, *, needed: bool = True) -> Sequence[str]:
+def _lists(record: Mapping[str, object], name: str, *, needed: bool = True) -> Sequence[str]:
     value = record.get(name)
     if value is None and not needed:
         return ()
@@ -80,7 +79,7 @@ class IsolationPolicy:
     _matchers: Mapping[str, Sequence[Callable[[str], bool]]]
 
     @classmethod
-    def from_json(cls, name: str, record: Mapping[str, Any]) -> IsolationPolicy:
+    def from_json(cls, name: str, record: Mapping[str, object]) -> IsolationPolicy:
         """:raises InvalidRequest: the record is not a valid policy; the text says what is wrong"""
         lists = {
             "namespaces": _lists(record, "namespaces"),
@@ -124,7 +123,7 @@ class IsolationPolicy:
         return self.usage_threshold >= _ALL or percent < self.usage_threshold
 
 
-def _whole(parameters: Mapping[str, Any], name: str) -> int:
+def _whole(parameters: Mapping[str, object], name: str) -> int:
     """:raises InvalidRequest: the parameter is missing, or not a number"""
     try:
         return int(str(parameters[name]))
@@ -331,7 +330,7 @@ def local_policies_path(namespace: NamespaceName) -> str:
     return f"{LOCAL_POLICIES}/{namespace.path}"
 
 
-def isolation_of(record: Mapping[str, Any]) -> Isolation:
+def isolation_of(record: Mapping[str, object]) -> Isolation:
     """Policies that cannot be parsed are logged and left out: a damaged policy must not stop topics."""
     found = []
     for name, value in record.items():

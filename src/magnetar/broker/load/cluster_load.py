@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from magnetar.broker.load.reports import BrokerReport, BundleStats, number
 from magnetar.broker.policies.records import encode, read
@@ -211,7 +210,7 @@ class Average:
 
     @classmethod
     def from_json(cls, value: object, most: int) -> Average:
-        record: Mapping[str, Any] = value if isinstance(value, dict) else {}
+        record: Mapping[str, object] = value if isinstance(value, dict) else {}
         told = int(number(record.get("maxSamples"))) or most
         return cls(
             max(1, told),
@@ -257,14 +256,14 @@ class BundleHistory:
         return BundleHistory(self.short.with_sample(stats), self.long.with_sample(stats), stats.topics)
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> BundleHistory:
+    def from_json(cls, record: Mapping[str, object]) -> BundleHistory:
         return cls(
             Average.from_json(record.get("shortTermData"), SHORT_SAMPLES),
             Average.from_json(record.get("longTermData"), LONG_SAMPLES),
             int(number(record.get("topics"))),
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "shortTermData": self.short.to_json(),
             "longTermData": self.long.to_json(),
@@ -327,7 +326,7 @@ class ResourceQuota:
     """Whether load managers may replace it by measured values; none does so at present."""
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> ResourceQuota:
+    def from_json(cls, record: Mapping[str, object]) -> ResourceQuota:
         rate_in, rate_out, bandwidth_in, bandwidth_out, memory = (
             number(record.get(name)) for name in _FIELDS
         )
@@ -335,7 +334,7 @@ class ResourceQuota:
         return cls(rate_in, rate_out, bandwidth_in, bandwidth_out, memory, dynamic)
 
     @classmethod
-    def checked(cls, record: Mapping[str, Any]) -> ResourceQuota:
+    def checked(cls, record: Mapping[str, object]) -> ResourceQuota:
         """:raises InvalidRequest: a number is missing, invalid or negative"""
         for name in _FIELDS:
             value = record.get(name)
@@ -343,7 +342,7 @@ class ResourceQuota:
                 raise InvalidRequest(f"{name} must be a number of 0 or more")
         return cls.from_json(record)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         values = (self.rate_in, self.rate_out, self.bandwidth_in, self.bandwidth_out, self.memory)
         return {**dict(zip(_FIELDS, values, strict=True)), "dynamic": self.dynamic}
 

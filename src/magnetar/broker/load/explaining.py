@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import isinf
-from typing import Any
 
 from magnetar.broker.load.candidates import Kinds, may_leave
 from magnetar.broker.load.cluster_load import ClusterLoad, namespace_of
@@ -27,7 +26,7 @@ class PlacementExplanation:
     moves: Sequence[str]
     """What would move it."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "bundle": self.bundle,
             "owner": self.owner,

@@ -120,7 +120,7 @@ class LoadManager:
         self._tasks: dict[str, Task[None]] = {}
         self._asked: dict[tuple[Bundle, frozenset[str]] | None, Any] = {}
         """Shared work: the placement of a bundle, or, with the key None, taking reports."""
-        self._raws: dict[str, Mapping[str, Any]] = {}
+        self._raws: dict[str, Mapping[str, object]] = {}
         brokers.listen(self._brokers_changed)
         leadership.listen(self._leader_changed)
 
@@ -149,7 +149,7 @@ class LoadManager:
             pending.cancel()
 
     def _repeat(
-        self, kind: str, seconds: Callable[[], float], work: Callable[[], Coroutine[Any, Any, Any]]
+        self, kind: str, seconds: Callable[[], float], work: Callable[[], Coroutine[object, object, object]]
     ) -> None:
         def run() -> None:
             self._timers[kind] = self._wheel.schedule(seconds(), run)
@@ -158,7 +158,7 @@ class LoadManager:
 
         self._timers[kind] = self._wheel.schedule(seconds(), run)
 
-    def _begin(self, kind: str, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+    def _begin(self, kind: str, work: Callable[[], Coroutine[object, object, object]]) -> None:
         """Starts work, unless the previous one of its kind is still running."""
         if kind in self._tasks:
             return
@@ -178,7 +178,7 @@ class LoadManager:
     async def _shared(
         self,
         key: tuple[Bundle, frozenset[str]] | None,
-        work: Callable[[], Coroutine[Any, Any, Any]],
+        work: Callable[[], Coroutine[object, object, object]],
     ) -> Any:
         """Returns the result of work that is started once for all who ask for it meanwhile."""
         asked = self._asked.get(key)

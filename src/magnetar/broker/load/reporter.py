@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from math import inf
-from typing import Any, Protocol
+from typing import Protocol
 
 from magnetar.broker.load.reports import BrokerReport, BundleStats, Identity, Resources, Usage, new_report
 from magnetar.broker.load.settings import LoadSettings
@@ -23,7 +23,7 @@ from magnetar.naming.bundles import Bundles
 from magnetar.naming.namespace_name import NamespaceName
 
 log = logging.getLogger(__name__)
-Record = Mapping[str, Any]
+Record = Mapping[str, object]
 _MIB = 1024 * 1024
 _KBIT_BYTES = 125
 

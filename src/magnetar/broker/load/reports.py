@@ -189,7 +189,7 @@ class Identity:
     non_persistent_topics: bool = True
     version: str = ""
     protocols: Mapping[str, str] = field(default_factory=dict)
-    listeners: Mapping[str, Any] = field(default_factory=dict)
+    listeners: Mapping[str, object] = field(default_factory=dict)
     load_manager: str = MODULAR
     started_ms: int = 0
 
@@ -215,7 +215,7 @@ class BrokerReport:
     """Of all bundles together."""
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> BrokerReport:
+    def from_json(cls, record: Mapping[str, object]) -> BrokerReport:
         """Parses a record; fields that are missing or malformed count as not reported."""
         told, has = _object(record.get("lastStats")), _texts(record.get("bundles"))
         known = _are_bundles(has | told.keys())
@@ -231,7 +231,7 @@ class BrokerReport:
             _total(record),
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         identity, total = self.identity, self.total
         return {
             **identity.addresses,
@@ -275,7 +275,7 @@ def _identity(record: Mapping[str, Any]) -> Identity:
     )
 
 
-def _total(record: Mapping[str, Any]) -> BundleStats:
+def _total(record: Mapping[str, object]) -> BundleStats:
     return BundleStats(
         number(record.get("msgRateIn")),
         number(record.get("msgThroughputIn")),

@@ -67,7 +67,7 @@ class Namespaces:
         self, topic: TopicName, partitions: int, properties: Mapping[str, str]
     ) -> None:
         """:raises AlreadyExists: a partitioned topic of that name exists"""
-        value: dict[str, Any] = {"partitions": partitions, "deleted": False}
+        value: dict[str, object] = {"partitions": partitions, "deleted": False}
         if properties:
             value["properties"] = dict(properties)
         try:
@@ -208,7 +208,7 @@ def _known_cluster(path: str, value: bytes) -> dict[str, Any]:
     return known
 
 
-def _new_cluster() -> dict[str, Any]:
+def _new_cluster() -> dict[str, object]:
     return {
         "serviceUrl": "",
         "brokerServiceUrl": "",
@@ -218,7 +218,7 @@ def _new_cluster() -> dict[str, Any]:
     }
 
 
-async def _put_new(metadata: MetadataStore, path: str, value: Mapping[str, Any]) -> None:
+async def _put_new(metadata: MetadataStore, path: str, value: Mapping[str, object]) -> None:
     """Writes a node that does not exist, or was only created as a parent and has no value."""
     node = await metadata.get(path)
     if node is not None and node.value:
@@ -230,5 +230,5 @@ async def _put_new(metadata: MetadataStore, path: str, value: Mapping[str, Any])
         return
 
 
-def _encoded(value: Mapping[str, Any]) -> bytes:
+def _encoded(value: Mapping[str, object]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()

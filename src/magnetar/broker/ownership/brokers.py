@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from magnetar.broker.ownership.contract import Addresses
 from magnetar.io.interfaces import Io, Task
@@ -45,7 +44,7 @@ class BrokerRecord:
     """The class of its load manager; empty if the record does not name one."""
     version: str
     started_ms: int
-    raw: Mapping[str, Any]
+    raw: Mapping[str, object]
     """The whole record, including fields that Magnetar does not use."""
 
     @property
@@ -112,14 +111,14 @@ def listeners_json(listeners: Mapping[str, Addresses]) -> dict[str, dict[str, st
     return found
 
 
-def _text(raw: Mapping[str, Any], name: str) -> str | None:
+def _text(raw: Mapping[str, object], name: str) -> str | None:
     value = raw.get(name)
     if value is not None and not isinstance(value, str):
         raise ValueError(f"{name} is not a string")
     return value or None
 
 
-def _whole(raw: Mapping[str, Any], name: str) -> int:
+def _whole(raw: Mapping[str, object], name: str) -> int:
     value = raw.get(name, 0)
     if not isinstance(value, int):
         raise ValueError(f"{name} is not a whole number")

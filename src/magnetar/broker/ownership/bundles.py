@@ -21,7 +21,7 @@ from magnetar.naming.namespace_name import LOCAL_POLICIES, POLICIES, NamespaceNa
 from magnetar.naming.topic_name import TopicName
 
 _MAX_KNOWN = 10_000
-ReadNamespace = Callable[[NamespaceName], Awaitable[Mapping[str, Any]]]
+ReadNamespace = Callable[[NamespaceName], Awaitable[Mapping[str, object]]]
 """Returns a namespace's record. :raises NamespaceNotFound: the namespace does not exist"""
 OWNERS = "/namespace"
 _MONITORED = re.compile(r"sla-monitor/[^/]+/(?P<broker>[^/]+:[0-9]+)")
@@ -120,7 +120,7 @@ def encode_owner(
         "httpUrl": addresses.http,
         "httpUrlTls": addresses.http_tls,
     }
-    record: dict[str, Any] = {name: url for name, url in urls.items() if url}
+    record: dict[str, object] = {name: url for name, url in urls.items() if url}
     record.update(disabled=disabled, advertisedListeners=listeners_json(listeners))
     return json.dumps(record, separators=(",", ":")).encode()
 

@@ -107,39 +107,39 @@ class EffectivePolicies:
         )
 
 
-def _unless(nothing: Any, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _unless(nothing: object, read: Callable[[object], object]) -> Callable[[object], object]:
     return lambda value: None if value == nothing else read(value)
 
 
-def _cap(value: Any) -> int | None:
+def _cap(value: object) -> int | None:
     """A value below 0 counts as not set, so that the level above applies; older versions of Pulsar write -1
     for some."""
     given = whole(value)
     return given if given >= 0 else None
 
 
-def _most(value: Any) -> int:
+def _most(value: object) -> int:
     """A value below 0 means no limit, whatever the broker's settings say."""
     return max(0, whole(value))
 
 
-def _rate(read: Callable[[Any], _Rate]) -> Callable[[Any], _Rate | None]:
+def _rate(read: Callable[[object], _Rate]) -> Callable[[object], _Rate | None]:
     """A rate without any limit counts as not set, as in Pulsar: the level above applies."""
 
-    def bounded(value: Any) -> _Rate | None:
+    def bounded(value: object) -> _Rate | None:
         rate = read(value)
         return rate if rate.limited else None
 
     return bounded
 
 
-def filter_names(value: Any) -> tuple[str, ...]:
+def filter_names(value: object) -> tuple[str, ...]:
     """Returns the names in an ``EntryFilters``."""
     names = text(fields(value).get("entryFilterNames", ""))
     return tuple(name.strip() for name in names.split(",") if name.strip())
 
 
-def _auto_subscriptions(value: Any) -> bool:
+def _auto_subscriptions(value: object) -> bool:
     return truth(fields(value).get("allowAutoSubscriptionCreation", False))
 
 
@@ -149,7 +149,7 @@ class _Source:
 
     namespace: str | None
     topic: str | None
-    read: Callable[[Any], Any]
+    read: Callable[[object], object]
     per_cluster: bool = False
     """Whether the namespace has a value for each cluster."""
     older: str | None = None
@@ -344,7 +344,7 @@ def of_system_topic(policies: EffectivePolicies) -> EffectivePolicies:
     )
 
 
-def _take(found: dict[str, Any], name: str, source: _Source, value: Any, key: str) -> None:
+def _take(found: dict[str, object], name: str, source: _Source, value: object, key: str) -> None:
     if value is None:
         return
     try:
@@ -355,7 +355,7 @@ def _take(found: dict[str, Any], name: str, source: _Source, value: Any, key: st
         found[name] = read
 
 
-def _take_quotas(found: dict[str, Any], quotas: Any) -> None:
+def _take_quotas(found: dict[str, object], quotas: object) -> None:
     for name, kind in (("storage_quota", STORAGE_QUOTA), ("age_quota", AGE_QUOTA)):
         quota = fields(quotas or {}).get(kind)
         if quota is not None:
@@ -374,7 +374,7 @@ def _delayed(above: DelayedDelivery, own: Json) -> DelayedDelivery:
     )
 
 
-APPLIED: dict[str, Callable[[EffectivePolicies], Any]] = {
+APPLIED: dict[str, Callable[[EffectivePolicies], object]] = {
     "backLogQuotaMap": lambda p: {STORAGE_QUOTA: p.storage_quota.json(), AGE_QUOTA: p.age_quota.json()},
     "retentionPolicies": lambda p: p.retention.json(),
     "messageTTLInSeconds": lambda p: p.message_ttl_seconds,
@@ -401,7 +401,7 @@ APPLIED: dict[str, Callable[[EffectivePolicies], Any]] = {
     "dispatcherPauseOnAckStatePersistentEnabled": lambda p: p.pause_on_ack_state,
 }
 """By field; a field without a row is answered as it was set for the topic."""
-COUNTING: dict[str, Callable[[EffectivePolicies], Any]] = {
+COUNTING: dict[str, Callable[[EffectivePolicies], object]] = {
     **APPLIED,
     "publishRate": lambda p: p.publish_rate.json(),
     "maxMessageSize": lambda p: p.max_message_size,
@@ -416,7 +416,7 @@ COUNTING: dict[str, Callable[[EffectivePolicies], Any]] = {
 """All rows: by field of ``TopicPolicies``, or of ``Policies`` for what only namespaces have."""
 
 
-def counting(policies: EffectivePolicies) -> dict[str, Any]:
+def counting(policies: EffectivePolicies) -> dict[str, object]:
     """Returns the policies that apply to a topic in the JSON of ``TopicPolicies``, by the fields of
     :data:`COUNTING`.
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from typing import Any
 
 from magnetar.broker.policies.namespaces import NamespaceRecords
 from magnetar.broker.policies.records import Tenants
@@ -115,11 +114,11 @@ class StoredGrants:
         )
 
 
-def _by_role(value: Any, path: str) -> Mapping[str, Actions]:
+def _by_role(value: object, path: str) -> Mapping[str, Actions]:
     return {role: _names(actions, path) for role, actions in _mapping(value, path).items()}
 
 
-def _mapping(value: Any, path: str) -> Mapping[str, Any]:
+def _mapping(value: object, path: str) -> Mapping[str, object]:
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -127,7 +126,7 @@ def _mapping(value: Any, path: str) -> Mapping[str, Any]:
     return value
 
 
-def _names(value: Any, path: str) -> frozenset[str]:
+def _names(value: object, path: str) -> frozenset[str]:
     if value is None:
         return frozenset()
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):

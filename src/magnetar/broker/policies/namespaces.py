@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 from magnetar.broker.policies.records import ATTEMPTS, Record, change, create, encode, read
 from magnetar.errors import (
@@ -28,7 +27,7 @@ def _below(name: NamespaceName) -> PreconditionFailed:
     return PreconditionFailed(f"{name} is the prefix of other namespaces")
 
 
-def new_policies(clusters: Sequence[str], bundles: Mapping[str, Any]) -> Record:
+def new_policies(clusters: Sequence[str], bundles: Mapping[str, object]) -> Record:
     """Returns the policies of a new namespace."""
     return {
         "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
@@ -112,7 +111,7 @@ class NamespaceRecords:
         """Returns ``LocalPolicies``, which concern this cluster alone; empty if there is no record."""
         return await read(self._metadata, f"{LOCAL_POLICIES}/{name.path}") or {}
 
-    async def create(self, name: NamespaceName, policies: Mapping[str, Any]) -> None:
+    async def create(self, name: NamespaceName, policies: Mapping[str, object]) -> None:
         """:param policies: complete, with ``bundles``
 
         :raises AlreadyExists: the namespace exists

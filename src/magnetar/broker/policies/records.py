@@ -62,7 +62,7 @@ def decode(node: Node) -> Record:
     return value
 
 
-def encode(value: Mapping[str, Any]) -> bytes:
+def encode(value: Mapping[str, object]) -> bytes:
     """Leaves out null fields, as Pulsar does."""
     kept = {key: item for key, item in value.items() if item is not None}
     return json.dumps(kept, separators=(",", ":")).encode()
@@ -79,7 +79,7 @@ async def read(metadata: MetadataStore, path: str) -> Record | None:
     return decode(node)
 
 
-async def create(metadata: MetadataStore, path: str, value: Mapping[str, Any]) -> bool:
+async def create(metadata: MetadataStore, path: str, value: Mapping[str, object]) -> bool:
     """Returns False if the record exists."""
     node = await metadata.get(path)
     if node is not None and node.value:
@@ -147,7 +147,7 @@ class Tenants:
             raise _no_tenant()
         return found
 
-    async def create(self, name: str, value: Mapping[str, Any]) -> None:
+    async def create(self, name: str, value: Mapping[str, object]) -> None:
         """:raises AlreadyExists: the tenant exists"""
         if not await create(self._metadata, f"{POLICIES}/{name}", value):
             raise AlreadyExists("Tenant already exist")
@@ -207,7 +207,7 @@ class ResourceGroupRecords:
             raise _no_group()
         return found
 
-    async def put(self, name: str, given: Mapping[str, Any]) -> None:
+    async def put(self, name: str, given: Mapping[str, object]) -> None:
         """Creates a group, or changes the given fields of one; it applies when this returns."""
 
         def merge(record: Record) -> None:
@@ -295,7 +295,7 @@ class Clusters:
                     f"[{', '.join(clusters)}]"
                 )
 
-    async def create(self, name: str, value: Mapping[str, Any]) -> None:
+    async def create(self, name: str, value: Mapping[str, object]) -> None:
         """:raises AlreadyExists: the cluster exists"""
         if not await create(self._metadata, f"{CLUSTERS}/{name}", value):
             raise AlreadyExists("Cluster already exists")
@@ -304,7 +304,7 @@ class Clusters:
         """:raises ClusterNotFound: the cluster does not exist"""
         await change(self._metadata, f"{CLUSTERS}/{name}", work, _no_cluster())
 
-    async def policies(self, name: str) -> Mapping[str, Any]:
+    async def policies(self, name: str) -> Mapping[str, object]:
         """Returns ``ClusterPolicies``: whether the cluster has migrated, and where to.
 
         :raises NotFound: the cluster has no such policies
@@ -314,7 +314,7 @@ class Clusters:
             raise NotFound("Cluster does not exist")
         return found
 
-    async def set_policies(self, name: str, value: Mapping[str, Any]) -> None:
+    async def set_policies(self, name: str, value: Mapping[str, object]) -> None:
         """:raises ClusterNotFound: the cluster does not exist
 
         :raises ConcurrentModification: the record keeps changing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from magnetar.broker.policies.effective import (
     EffectivePolicies,
@@ -47,11 +47,11 @@ CHANGE_EVENTS = "__change_events"
 class TopicPolicies(Protocol):
     """Topics' own policies. They are kept in system topics, which a higher layer implements."""
 
-    async def of(self, topic: TopicName) -> Mapping[str, Any]:
+    async def of(self, topic: TopicName) -> Mapping[str, object]:
         """Returns the ``TopicPolicies`` that apply to a topic (not a partition); empty if nothing is set."""
         ...
 
-    async def own(self, topic: TopicName, *, everywhere: bool) -> Mapping[str, Any]:
+    async def own(self, topic: TopicName, *, everywhere: bool) -> Mapping[str, object]:
         """Returns the policies for this cluster, or those for all clusters."""
         ...
 

@@ -18,7 +18,7 @@ AGE_QUOTA = "message_age"
 QUOTA_TYPES = (STORAGE_QUOTA, AGE_QUOTA)
 
 
-def whole(value: Any) -> int:
+def whole(value: object) -> int:
     """:raises MetadataFailure: the value is not a whole number"""
     if type(value) is not int:
         raise MetadataFailure(f"must be a whole number, not {value!r}")
@@ -33,28 +33,28 @@ def number(value: Any) -> float:
     return float(value)
 
 
-def truth(value: Any) -> bool:
+def truth(value: object) -> bool:
     """:raises MetadataFailure: the value is neither true nor false"""
     if type(value) is not bool:
         raise MetadataFailure(f"must be true or false, not {value!r}")
     return value
 
 
-def text(value: Any) -> str:
+def text(value: object) -> str:
     """:raises MetadataFailure: the value is not a string"""
     if not isinstance(value, str):
         raise MetadataFailure(f"must be a string, not {value!r}")
     return value
 
 
-def texts(value: Any) -> tuple[str, ...]:
+def texts(value: object) -> tuple[str, ...]:
     """:raises MetadataFailure: the value is not a list of strings"""
     if not isinstance(value, list):
         raise MetadataFailure(f"must be a list, not {value!r}")
     return tuple(text(item) for item in value)
 
 
-def fields(value: Any) -> Json:
+def fields(value: object) -> Json:
     """:raises MetadataFailure: the value is not an object"""
     if not isinstance(value, dict):
         raise MetadataFailure(f"must be an object, not {value!r}")
@@ -69,7 +69,7 @@ class Retention:
     megabytes: int = 0
 
     @classmethod
-    def read(cls, value: Any) -> Retention:
+    def read(cls, value: object) -> Retention:
         given = fields(value)
         minutes, megabytes = given.get("retentionTimeInMinutes", 0), given.get("retentionSizeInMB", 0)
         return cls(whole(minutes), whole(megabytes))
@@ -87,7 +87,7 @@ class BacklogQuota:
     policy: str = "producer_request_hold"
 
     @classmethod
-    def read(cls, value: Any) -> BacklogQuota:
+    def read(cls, value: object) -> BacklogQuota:
         given = fields(value)
         size = given.get("limitSize")
         if size is None or (size == 0 and given.get("limit")):
@@ -112,7 +112,7 @@ class PublishRate:
     size: int = -1
 
     @classmethod
-    def read(cls, value: Any) -> PublishRate:
+    def read(cls, value: object) -> PublishRate:
         given = fields(value)
         messages = given.get("publishThrottlingRateInMsg", -1)
         return cls(whole(messages), whole(given.get("publishThrottlingRateInByte", -1)))
@@ -135,7 +135,7 @@ class DispatchRate:
     period_seconds: int = 1
 
     @classmethod
-    def read(cls, value: Any) -> DispatchRate:
+    def read(cls, value: object) -> DispatchRate:
         given = fields(value)
         return cls(
             whole(given.get("dispatchThrottlingRateInMsg", 0)),
@@ -167,7 +167,7 @@ class GroupRates:
     dispatch_size: int = 0
 
     @classmethod
-    def read(cls, value: Any) -> GroupRates:
+    def read(cls, value: object) -> GroupRates:
         given = fields(value)
         names = ("publishRateInMsgs", "publishRateInBytes", "dispatchRateInMsgs", "dispatchRateInBytes")
         return cls(*(whole(0 if given.get(name) is None else given[name]) for name in names))
@@ -181,7 +181,7 @@ class SubscribeRate:
     period_seconds: int = 30
 
     @classmethod
-    def read(cls, value: Any) -> SubscribeRate:
+    def read(cls, value: object) -> SubscribeRate:
         given = fields(value)
         rate = given.get("subscribeThrottlingRatePerConsumer", -1)
         return cls(whole(rate), whole(given.get("ratePeriodInSecond", 30)))
@@ -206,7 +206,7 @@ class InactiveTopics:
     mode: str = "delete_when_no_subscriptions"
 
     @classmethod
-    def read(cls, value: Any) -> InactiveTopics:
+    def read(cls, value: object) -> InactiveTopics:
         given = fields(value)
         return cls(
             truth(given.get("deleteWhileInactive", False)),
@@ -231,7 +231,7 @@ class AutoTopics:
     partitions: int = 0
 
     @classmethod
-    def read(cls, value: Any) -> AutoTopics:
+    def read(cls, value: object) -> AutoTopics:
         given = fields(value)
         partitioned = given.get("topicType") == "partitioned"
         count = given.get("defaultNumPartitions")
@@ -250,7 +250,7 @@ class DelayedDelivery:
     max_delay_ms: int = 0
 
     @classmethod
-    def read(cls, value: Any) -> DelayedDelivery:
+    def read(cls, value: object) -> DelayedDelivery:
         given = fields(value)
         return cls(
             truth(given.get("active", False)),
@@ -280,7 +280,7 @@ class Persistence:
     written."""
 
     @classmethod
-    def read(cls, value: Any) -> Persistence:
+    def read(cls, value: object) -> Persistence:
         given = fields(value)
         return cls(
             whole(given.get("bookkeeperEnsemble", 2)),

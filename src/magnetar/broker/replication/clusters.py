@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from magnetar.broker.flow.rates import Timings
 from magnetar.broker.policies.records import CLUSTERS, Clusters
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from magnetar.client.client import Client
 
 log = logging.getLogger(__name__)
-Record = Mapping[str, Any]
+Record = Mapping[str, object]
 Ask = Callable[[str, str, Mapping[str, str], bytes], Awaitable[object]]
 """Sends an administrative request to a cluster: method, path, query and a JSON body.
 

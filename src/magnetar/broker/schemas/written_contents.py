@@ -14,7 +14,6 @@ from base64 import b64encode
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time
 from functools import partial
-from typing import Any
 
 from magnetar.broker.schemas import key_value
 from magnetar.broker.schemas.data import SchemaData, SchemaType
@@ -128,11 +127,11 @@ def _json(text: str) -> bytes:
     return json.dumps(_json_value(text), separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _json_value(text: str) -> Any:
+def _json_value(text: str) -> object:
     return json.loads(text, parse_constant=_no_json)
 
 
-def _no_json(name: str) -> Any:
+def _no_json(name: str) -> object:
     raise ValueError(f"{name} is not JSON")
 
 

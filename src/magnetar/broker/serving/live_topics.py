@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any
 
 from magnetar.broker.ownership.contract import Asked, Bundle, Owner
 from magnetar.broker.ownership.peers import ask
@@ -87,7 +86,7 @@ class LiveTopics:
         return record is not None and not record.is_magnetar
 
 
-def _names(told: Any, path: str) -> Sequence[str]:
+def _names(told: object, path: str) -> Sequence[str]:
     """Returns the names in another broker's answer; empty if it has given the bundle up meanwhile.
 
     :raises ServiceNotReady: the answer is not a list of names

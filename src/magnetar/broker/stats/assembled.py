@@ -38,7 +38,7 @@ from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import LedgerError, NoSuchLedger
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 
-Json = dict[str, Any]
+Json = dict[str, object]
 _SLICES = "statistics"
 _MANY = 100
 """From this number of subscriptions on, statistics yield to other tasks."""
@@ -235,7 +235,7 @@ _LARGEST = frozenset(
         "lastConsumedTime",
     )
 )
-_OF_NO_PARTITION: Mapping[str, Any] = {
+_OF_NO_PARTITION: Mapping[str, object] = {
     **TOPIC_ZEROES,
     **NOTHING_STORED,
     "msgRateIn": 0.0,
@@ -256,7 +256,7 @@ _OF_NO_PARTITION: Mapping[str, Any] = {
 """``TopicStats`` as Pulsar creates it, for a topic whose unused partitions have all been deleted."""
 
 
-def total_stats(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def total_stats(parts: Sequence[Mapping[str, Any]]) -> dict[str, object]:
     """Returns ``TopicStats`` of all partitions of a topic together.
 
     Figures are summed; producers, consumers and subscriptions of the same name count as one.
@@ -303,7 +303,7 @@ def _add(total: dict[str, Any], stats: Mapping[str, Any]) -> None:
             total[key] = _together(key, total[key], value)
 
 
-def _add_named(total: list[dict[str, Any]], clients: Sequence[Mapping[str, Any]], name: str) -> None:
+def _add_named(total: list[dict[str, object]], clients: Sequence[Mapping[str, object]], name: str) -> None:
     known = {each[name]: each for each in total}
     for client in clients:
         same = known.get(client[name])
@@ -313,7 +313,7 @@ def _add_named(total: list[dict[str, Any]], clients: Sequence[Mapping[str, Any]]
         _add(same, client)
 
 
-def _together(key: str, known: Any, value: Any) -> Any:
+def _together(key: str, known: Any, value: object) -> object:
     if key in _FIRST_KNOWN:
         return min(known, value) if known and value else known or value
     if key in _LARGEST:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any
 
 from magnetar.broker.dispatch.filters import FilterContext, FilterResult
 from magnetar.broker.subscriptions.persistent import Subscription
@@ -35,7 +34,7 @@ class BacklogScan:
     aborted: bool = False
     """Whether a limit was reached before the end."""
 
-    def json(self) -> Mapping[str, Any]:
+    def json(self) -> Mapping[str, object]:
         """Returns ``AnalyzeSubscriptionBacklogResult``."""
         entries, messages = self.filtered_entries, self.filtered_messages
         return {

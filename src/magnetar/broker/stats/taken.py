@@ -32,7 +32,7 @@ from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.replicating import AnyReplicating, Replicating
 
-Json = dict[str, Any]
+Json = dict[str, object]
 
 
 def of_consumer(consumer: AnyConsumer) -> ConsumerMetrics:

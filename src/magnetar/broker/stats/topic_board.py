@@ -137,11 +137,11 @@ class TopicBoard:
         """The broker's URL for clients."""
         return self._broker.settings.service_url
 
-    def history_of(self, topic: str) -> Mapping[str, Any]:
+    def history_of(self, topic: str) -> Mapping[str, object]:
         """Returns messages per second in and out of a topic, one number for each window of statistics."""
         return self._told(topic)
 
-    def replication_of(self, topic: str) -> Sequence[Mapping[str, Any]]:
+    def replication_of(self, topic: str) -> Sequence[Mapping[str, object]]:
         """Returns the lag of each remote cluster; empty if the topic is not replicated, or not loaded."""
         loaded = self._broker.topics.get(topic)
         return () if loaded is None else replication_lags(loaded)
@@ -278,7 +278,7 @@ class TopicBoard:
         """Returns the same figures for all topics together."""
         return self._told(ALL)
 
-    def _told(self, of: str) -> Mapping[str, Any]:
+    def _told(self, of: str) -> Mapping[str, object]:
         rates_in, rates_out = self._broker.housekeeping.history.of(of)
         return {
             "seconds": self._broker.settings.stats_seconds,
@@ -286,7 +286,7 @@ class TopicBoard:
             "out": [round(rate, 2) for rate in rates_out],
         }
 
-    def totals(self) -> Mapping[str, Any]:
+    def totals(self) -> Mapping[str, object]:
         """Sums over all loaded topics, each as of its last reading."""
         lines = self._lines.values()
         return {
@@ -380,12 +380,12 @@ class Line:
     waiting_reason: str = ""
     waiting_since_ms: int = 0
     waiting_backlog: int = 0
-    replication: Sequence[dict[str, Any]] = ()
+    replication: Sequence[dict[str, object]] = ()
     """As :func:`replication_lags` returns it."""
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> dict[str, object]:
         """Returns the form that the page reads."""
-        found: dict[str, Any] = {
+        found: dict[str, object] = {
             "topic": self.name,
             "rateIn": round(self.rate_in, 3),
             "rateOut": round(self.rate_out, 3),

@@ -23,7 +23,7 @@ GLOBAL = "__G__"
 SCHEMA_PROPERTIES = {"__alwaysAllowNull": "true", "__jsr310ConversionEnabled": "false"}
 """As Pulsar registers the schema."""
 
-Policies = dict[str, Any]
+Policies = dict[str, object]
 
 
 class PolicyChange(NamedTuple):
@@ -54,7 +54,7 @@ def _schema() -> Any:
 
 def encode(
     topic: TopicName,
-    policies: Mapping[str, Any] | None,
+    policies: Mapping[str, object] | None,
     *,
     everywhere: bool,
     cluster: str,

@@ -69,7 +69,7 @@ class Option:
         """The first name without dashes."""
         return self.names[0].lstrip("-")
 
-    def parse(self, text: str) -> Any:
+    def parse(self, text: str) -> object:
         """Returns the typed value. :raises UsageError: the text has another form"""
         kind = self.type.removesuffix(" comma").removesuffix("(int)")
         try:
@@ -129,7 +129,7 @@ class AdminCommand:
     operands: list[Option] = field(default_factory=list)
     options: list[Option] = field(default_factory=list)
 
-    def parse(self, words: Sequence[str]) -> dict[str, Any]:
+    def parse(self, words: Sequence[str]) -> dict[str, object]:
         """Returns values by option and operand.
 
         :raises UsageError: an option is unknown, or an argument is missing or superfluous
@@ -172,7 +172,7 @@ class AdminCommand:
             values[operand.key] = operand.parse(word)
 
 
-def _joined(before: Any, value: Any, option: Option) -> Any:
+def _joined(before: Any, value: Any, option: Option) -> object:
     """Combines repeated options that are lists or maps."""
     if option.type.startswith("list") and before:
         return [*before, *value]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from magnetar.cli.admin.arguments import UsageError
 from magnetar.cli.admin.call import Action, Call, piece, properties_of, written
 from magnetar.cli.admin.rendering import Rows, render, rows
@@ -104,7 +102,7 @@ def _policy(call: Call) -> str:
     return f"{_policies(call)}/{piece(call['policyName'])}"
 
 
-def _set_policy(call: Call) -> Any:
+def _set_policy(call: Call) -> object:
     parameters = call["auto-failover-policy-params"]
     policy = {
         "namespaces": call["namespaces"],
@@ -120,7 +118,7 @@ def _set_policy(call: Call) -> Any:
     return call.send("POST", _policy(call), None, policy)
 
 
-def _isolated_brokers(call: Call) -> Any:
+def _isolated_brokers(call: Call) -> object:
     """Prints each as a separate object, as Pulsar does."""
     found = [{"namespaceRegex": [], **each} for each in call.ask("GET", f"{_policies(call)}/brokers")]
     return Rows(map(render, found), found)
@@ -134,12 +132,12 @@ def _domain(call: Call) -> str:
     return f"{_domains(call)}/{piece(call['domain-name'])}"
 
 
-def _set_domain(call: Call) -> Any:
+def _set_domain(call: Call) -> object:
     brokers = [name.strip() for name in (call["broker-list"] or "").split(",") if name.strip()]
     return call.send("POST", _domain(call), None, {"brokers": brokers})
 
 
-def _of_group(call: Call) -> Any:
+def _of_group(call: Call) -> object:
     path = f"/admin/v2/namespaces/{piece(call['cluster'])}/antiAffinity/{piece(call['group'])}"
     return call.ask("GET", path, {"tenant": call["tenant"]})
 

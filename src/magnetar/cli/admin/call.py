@@ -21,7 +21,7 @@ _OPERANDS = ("topicName", "namespaceName", "topic", "namespace")
 
 
 class Call:
-    def __init__(self, http: AdminHttp, values: dict[str, Any]) -> None:
+    def __init__(self, http: AdminHttp, values: dict[str, object]) -> None:
         self._http = http
         self.values = values
 
@@ -61,7 +61,7 @@ class Call:
         """
         return self._http.fetch(path, query)
 
-    def upload(self, path: str, content_type: str, sent: Sent) -> Any:
+    def upload(self, path: str, content_type: str, sent: Sent) -> object:
         """Sends a body that is too large for memory. :raises AdminError: the broker refused, or is silent"""
         return self._http.ask("POST", path, None, sent, content_type=content_type)
 
@@ -72,7 +72,9 @@ class Call:
         """
         return self._http.download(path, take)
 
-    def send(self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = SILENT) -> Any:
+    def send(
+        self, method: str, path: str, query: dict[str, object] | None = None, body: object = SILENT
+    ) -> object:
         """Like :meth:`ask`, but the answer is not printed."""
         self.ask(method, path, query, body)
         return SILENT

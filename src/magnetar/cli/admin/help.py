@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from magnetar import left_out
 from magnetar.cli.admin.arguments import USAGE, AdminCommand, Option, UsageError, commands
@@ -173,7 +172,7 @@ def _section(command: AdminCommand) -> Iterator[str]:
         yield f"| {names} | {option.purpose} | {'' if option.default == '-' else f'`{option.default}`'} |\n"
 
 
-def _generate(call: Call) -> Any:
+def _generate(call: Call) -> object:
     known = list(dict.fromkeys(name.partition(" ")[0] for name in commands()))
     wanted = call["modules"] or known
     unknown = [name for name in wanted if name not in known]

@@ -7,7 +7,6 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from magnetar.admin_client.errors import NotFound
 from magnetar.cli.admin.arguments import UsageError
@@ -114,7 +113,7 @@ def _messages(headers: Mapping[str, str], data: bytes) -> Iterator[_Message]:
         yield _Message(f"{where}:{index}", True, headers, {**shared, **own}, message.payload)
 
 
-def _peek(call: Call) -> Any:
+def _peek(call: Call) -> object:
     found: list[_Message] = []
     for number in range(1, call["count"] + 1):
         try:
@@ -136,7 +135,7 @@ def _shown(
     return Rows((each.text(redelivered=redelivered) for each in found), [each.value() for each in found])
 
 
-def _examine(call: Call) -> Any:
+def _examine(call: Call) -> object:
     query = {"initialPosition": call["initialPosition"], "messagePosition": str(call["messagePosition"])}
     return _shown(call, f"{call.topic}/examinemessage", query)
 
@@ -146,7 +145,7 @@ def _by_id(call: Call) -> object:
     return _shown(call, path, redelivered=True)
 
 
-def _by_time(call: Call) -> Any:
+def _by_time(call: Call) -> object:
     try:
         at = datetime.fromisoformat(call["datetime"])
     except ValueError:

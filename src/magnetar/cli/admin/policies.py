@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from magnetar.admin_client.client import topic_path
 from magnetar.admin_client.errors import NotFound
@@ -90,7 +90,7 @@ def _value(key: str) -> Body:
     return lambda call: call[key]
 
 
-def _retention(call: Call) -> Any:
+def _retention(call: Call) -> object:
     minutes, size = call["time"], call["size"]
     return {
         "retentionTimeInMinutes": minutes // 60 if minutes > 0 else minutes,
@@ -392,7 +392,7 @@ def _offload_lag(call: Call) -> object:
     return "Unset for namespace. Defaulting to broker setting." if lag is None else lag
 
 
-def _auto_update_strategy(call: Call) -> Any:
+def _auto_update_strategy(call: Call) -> object:
     """Prints the strategy in the spelling of Pulsar's tool, which differs from the answer."""
     strategy = call.ask("GET", f"{call.namespace}/schemaAutoUpdateCompatibilityStrategy")
     return strategy.upper() if strategy else strategy

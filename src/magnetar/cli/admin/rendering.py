@@ -33,13 +33,13 @@ def render(answer: object, form: str = TEXT) -> str:
 class Rows:
     """An answer with its own text; JSON and table show the value."""
 
-    def __init__(self, lines: Iterable[str], value: Any) -> None:
+    def __init__(self, lines: Iterable[str], value: object) -> None:
         """:param lines: lines with line ends"""
         self.text = "".join(lines)
         self.value = value
 
 
-def rows(answer: Any) -> Any:
+def rows(answer: Any) -> object:
     """Prints a map with a row for each key, as Pulsar does for some."""
     return Rows((f"{key}    {_plain(value)}\n" for key, value in (answer or {}).items()), answer or {})
 
@@ -74,7 +74,7 @@ def _json(value: object, indent: str) -> str:
     return json.dumps(value)
 
 
-def _table(value: Any) -> str:
+def _table(value: object) -> str:
     """Returns a table: objects with a line each, a single object with a line for each field."""
     if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
         return _records([("", item) for item in value])

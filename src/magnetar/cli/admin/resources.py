@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 from magnetar.admin_client.client import topic_path
 from magnetar.cli.admin.arguments import UsageError
@@ -53,7 +52,7 @@ def _cluster(call: Call) -> str:
     return f"/admin/v2/clusters/{piece(call.get('clusterName') or call['cluster'])}"
 
 
-def _cluster_data(call: Call) -> dict[str, Any]:
+def _cluster_data(call: Call) -> dict[str, object]:
     file = call.get("cluster-config-file")
     known = (*_CLUSTER_FIELDS.values(), "peerClusterNames")
     written = read_cluster_file(file, known) if file else {}
@@ -63,7 +62,7 @@ def _cluster_data(call: Call) -> dict[str, Any]:
     return {**_CLUSTER_DEFAULTS, **flags, **written, **{k: v for k, v in given.items() if v is not False}}
 
 
-def _list_clusters(call: Call) -> Any:
+def _list_clusters(call: Call) -> object:
     names = call.ask("GET", "/admin/v2/clusters")
     if not call["current"]:
         return names
@@ -115,7 +114,7 @@ def _create_tenant(call: Call) -> object:
     )
 
 
-def _update_tenant(call: Call) -> Any:
+def _update_tenant(call: Call) -> object:
     known = call.ask("GET", _tenant(call))
     roles = call["admin-roles"] if call["admin-roles"] is not None else known.get("adminRoles", [])
     clusters = (
@@ -173,13 +172,13 @@ def _split(call: Call) -> object:
     return call.send("PUT", f"{call.namespace}/{bundle or kind}/split", query, boundaries)
 
 
-def _positions(call: Call) -> Any:
+def _positions(call: Call) -> object:
     topics = ",".join(call["topic-list"] or ())
     query = {"topics": topics} if topics else None
     return call.ask("GET", f"{call.namespace}/{call['bundle']}/topicHashPositions", query)
 
 
-def _get_property(call: Call) -> Any:
+def _get_property(call: Call) -> object:
     return call.ask("GET", f"{call.namespace}/property/{piece(call['key'])}")
 
 

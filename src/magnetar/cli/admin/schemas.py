@@ -27,7 +27,7 @@ def _path(call: Call, rest: str) -> str:
     return f"{root}/{name.namespace_name}/{name.encoded_local}/{rest}"
 
 
-def _definition(kind: str, text: str) -> Any:
+def _definition(kind: str, text: str) -> object:
     return json.loads(text) if kind in _DEFINED and text else text
 
 
@@ -47,7 +47,7 @@ def _info(name: str, answer: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _part(side: str, definition: Any, properties: dict[str, str]) -> dict[str, Any]:
+def _part(side: str, definition: object, properties: dict[str, str]) -> dict[str, object]:
     said = declared(properties, side)
     return {
         "name": said.name,
@@ -58,7 +58,7 @@ def _part(side: str, definition: Any, properties: dict[str, str]) -> dict[str, A
     }
 
 
-def _get(call: Call) -> Any:
+def _get(call: Call) -> object:
     name = _topic(call).local
     if call["all-version"]:
         if call["version"] is not None:
@@ -77,7 +77,7 @@ def _shown(*answers: object) -> Rows:
     return Rows(lines, list(answers) if len(answers) > 1 else answers[0])
 
 
-def _payload(call: Call) -> Any:
+def _payload(call: Call) -> object:
     """Reads a ``PostSchemaPayload`` from a file."""
     try:
         return json.loads(Path(call["filename"]).read_text())

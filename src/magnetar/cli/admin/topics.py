@@ -37,7 +37,7 @@ def message_id(text: str) -> dict[str, int]:
     return {"ledgerId": int(match[1]), "entryId": int(match[2])}
 
 
-def _list(call: Call) -> Any:
+def _list(call: Call) -> object:
     query = {"bundle": call.get("bundle"), "includeSystemTopic": call.get("include-system-topic")}
     domain = (call.get("topic-domain") or "").replace("_", "-")
     names: list[str] = []
@@ -46,11 +46,11 @@ def _list(call: Call) -> Any:
     return names
 
 
-def _create(call: Call) -> Any:
+def _create(call: Call) -> object:
     return call.send("PUT", call.topic, None, properties_of(call["metadata"]))
 
 
-def _create_partitioned(call: Call) -> Any:
+def _create_partitioned(call: Call) -> object:
     path = f"{call.topic}/partitions"
     if not call.get("metadata"):
         return call.send("PUT", path, None, call["partitions"])
@@ -59,7 +59,7 @@ def _create_partitioned(call: Call) -> Any:
     return SILENT
 
 
-def _create_shadow(call: Call) -> Any:
+def _create_shadow(call: Call) -> object:
     """Creates a shadow topic with as many partitions as its source."""
     source = TopicName.parse(call["source"])
     properties = {**(call.get("properties") or {}), SHADOW_SOURCE: str(source)}
@@ -71,7 +71,7 @@ def _create_shadow(call: Call) -> Any:
     return SILENT
 
 
-def _delete(call: Call) -> Any:
+def _delete(call: Call) -> object:
     if not (call.get("r") or call.get("from-file")):
         return call.send("DELETE", call.topic, {"force": call.get("force")})
     names = _matching(call) if call.get("r") else _named_in(call["topic"])
@@ -116,7 +116,7 @@ def _named_in(file: str) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
-def _create_subscription(call: Call) -> Any:
+def _create_subscription(call: Call) -> object:
     body: dict[str, Any] = message_id(call.get("messageId") or "latest")
     if call.get("property"):
         body["properties"] = call["property"]
@@ -137,7 +137,7 @@ def _replicate(call: Call) -> object:
     return call.send("POST", f"{call.subscription}/replicatedSubscriptionStatus", None, wanted)
 
 
-def _reset_cursor(call: Call) -> Any:
+def _reset_cursor(call: Call) -> object:
     if call.get("messageId"):
         body: dict[str, Any] = message_id(call["messageId"])
         body["excluded"] = bool(call.get("exclude-reset-position"))
@@ -147,13 +147,13 @@ def _reset_cursor(call: Call) -> Any:
     return call.send("POST", f"{call.subscription}/resetcursor/{int(time.time() * 1000) - call['time']}")
 
 
-def _terminate(call: Call) -> Any:
+def _terminate(call: Call) -> object:
     last = call.ask("POST", f"{call.topic}/terminate")
     partition = TopicName.parse(call.named).partition_index
     return f"Topic successfully terminated at {last['ledgerId']}:{last['entryId']}:{partition}"
 
 
-def _terminate_partitions(call: Call) -> Any:
+def _terminate_partitions(call: Call) -> object:
     ends = call.ask("POST", f"{call.topic}/terminate/partitions")
     return Rows((f"{index} - {end['ledgerId']}:{end['entryId']}\n" for index, end in ends.items()), ends)
 
@@ -163,7 +163,7 @@ def _compact(call: Call) -> object:
     return f"Topic compaction requested for {TopicName.parse(call.named)}"
 
 
-def _compaction_status(call: Call) -> Any:
+def _compaction_status(call: Call) -> object:
     told = call.ask("GET", f"{call.topic}/compaction")
     while call.get("wait-complete") and told["status"] == "RUNNING":
         time.sleep(1)
@@ -188,11 +188,11 @@ def _lookup_of(name: TopicName) -> str:
     return f"/lookup/v2/{kind}/{name.domain.value}/{name.namespace_name}/{piece(name.local)}"
 
 
-def _lookup(call: Call) -> Any:
+def _lookup(call: Call) -> object:
     return call.ask("GET", _lookup_path(call))["brokerUrl"]
 
 
-def _partitioned_lookup(call: Call) -> Any:
+def _partitioned_lookup(call: Call) -> object:
     """Returns the broker of each partition, or the partitions of each broker."""
     count = call.ask("GET", f"{call.topic}/partitions")["partitions"]
     if not count:
@@ -229,7 +229,7 @@ def _partitioned_stats(call: Call) -> object:
     return call.ask("GET", f"{call.topic}/partitioned-stats", query)
 
 
-def _backlog_size(call: Call) -> Any:
+def _backlog_size(call: Call) -> object:
     return call.ask("PUT", f"{call.topic}/backlogSize", None, message_id(call["messageId"]))
 
 
@@ -315,7 +315,7 @@ ACTIONS: dict[str, Action] = {
 }
 
 
-def _expire(call: Call) -> Any:
+def _expire(call: Call) -> object:
     seconds, position = call["expireTime"], call.get("position")
     given = seconds is not None and seconds >= 0
     if given and position:

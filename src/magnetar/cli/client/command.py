@@ -14,7 +14,7 @@ from magnetar.client import Client, PulsarException
 from magnetar.exit_codes import FAILED, INTERRUPTED, SUCCEEDED
 
 _COMMANDS: dict[
-    str, tuple[Callable[[argparse.Namespace], Any], Callable[[Client, argparse.Namespace, Any], str]]
+    str, tuple[Callable[[argparse.Namespace], object], Callable[[Client, argparse.Namespace, Any], str]]
 ] = {
     "produce": (producing.prepared, producing.produce),
     "consume": (receiving.prepared, receiving.consume),

@@ -20,7 +20,7 @@ from magnetar.protocol.key_values import SIDES, split
 
 _1970 = datetime(1970, 1, 1, tzinfo=UTC)
 Print = Callable[[Message], None]
-DecodeMessage = Callable[[Message], Any]
+DecodeMessage = Callable[[Message], object]
 """Raises one of ``_UNREADABLE`` if the message does not match its schema."""
 _UNREADABLE = (*BAD_VALUES, RecursionError, InvalidMessage)
 _BYTES = ("NONE", "BYTES")

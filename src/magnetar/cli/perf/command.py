@@ -34,7 +34,7 @@ from magnetar.exit_codes import FAILED, SUCCEEDED
 from magnetar.io.real.loop_thread import run_until_done
 
 _BACKLOG_SECONDS = 20.0
-Found = dict[str, Any]
+Found = dict[str, object]
 _START_SECONDS = 3.0
 
 

@@ -87,7 +87,7 @@ def added_up(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return whole
 
 
-def figures(found: dict[str, Any], about: dict[str, Any], server_pids: Sequence[int]) -> dict[str, Any]:
+def figures(found: dict[str, Any], about: dict[str, Any], server_pids: Sequence[int]) -> dict[str, object]:
     """Returns the figures of findings.
 
     :param about: description of the run; included unchanged
@@ -97,7 +97,7 @@ def figures(found: dict[str, Any], about: dict[str, Any], server_pids: Sequence[
     delivered = found["delivered_in_window"]
     # A message that is both published and delivered counts once.
     messages = max(published or delivered, 1)
-    result: dict[str, Any] = {"void": found["void"], **about, "seconds": round(seconds, 3)}
+    result: dict[str, object] = {"void": found["void"], **about, "seconds": round(seconds, 3)}
     for name in ("published", "delivered", "duplicates", "lost", "out_of_order"):
         result[name] = found[name]
     result["publish_rate"] = round(published / seconds, 1)
@@ -114,7 +114,7 @@ def figures(found: dict[str, Any], about: dict[str, Any], server_pids: Sequence[
     return result
 
 
-def tell(result: dict[str, Any], json_file: str | None) -> int:
+def tell(result: dict[str, object], json_file: str | None) -> int:
     """Prints the figures and writes the file; returns the exit code.
 
     :param json_file: ``-`` for standard output instead of lines

@@ -6,7 +6,7 @@ import asyncio
 import heapq
 from collections.abc import Callable, Coroutine
 from itertools import count
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ class AdvancingTimer:
 
     __slots__ = ("_args", "_callback")
 
-    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+    def __init__(self, callback: Callable[..., object], args: tuple[object, ...]) -> None:
         self._callback: Callable[..., object] | None = callback
         self._args = args
 
@@ -78,7 +78,7 @@ class AdvancingLoop:
     def create_future(self) -> asyncio.Future[object]:
         return self._loop.create_future()
 
-    def create_task(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def create_task(self, coroutine: Coroutine[object, None, T]) -> asyncio.Task[T]:
         return self._loop.create_task(coroutine)
 
     def call_exception_handler(self, context: dict[str, object]) -> None:

@@ -286,7 +286,7 @@ class KernelWrites:
             self._idle.append(request)
             tell(self._loop, done, result)
 
-    def _ask(self, *arguments: Any) -> int:
+    def _ask(self, *arguments: object) -> int:
         answer: int = self._call(*arguments)
         if answer < 0:
             number = ctypes.get_errno()

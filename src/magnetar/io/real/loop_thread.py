@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from magnetar.io.interfaces import ClientIo
 from magnetar.io.real import real_client_io
@@ -40,7 +40,7 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self.loop = new_loop()
         self.io: ClientIo = real_client_io(self.loop)
-        self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._calls: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
         self._planned = False
         self._thread = threading.Thread(target=self._run, name=f"magnetar-{name}", daemon=True)
         self._thread.start()
@@ -113,7 +113,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def run_until_done(work: Coroutine[Any, Any, T]) -> T:
+def run_until_done(work: Coroutine[object, object, T]) -> T:
     """Runs ``work`` on a new loop, then cancels the tasks that it left behind and waits for their end."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(work)

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 from magnetar.io.waiting import tell
 
 T = TypeVar("T")
-Job = tuple[Callable[[], Any], Callable[[Any, BaseException | None], object] | None]
+Done = Callable[[Any, BaseException | None], object]
+Job = tuple[Callable[[], object], Done | None]
 
 
 class ThreadWorker:
@@ -22,7 +23,7 @@ class ThreadWorker:
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
         self._loop = loop
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._answers: deque[tuple[Any, Any, BaseException | None]] = deque()
+        self._answers: deque[tuple[Done | None, object, BaseException | None]] = deque()
         self._closed = False
         self._wake_descriptor = _eventfd_in(loop, self._read_wake)
         self._thread = threading.Thread(target=self._run, name=f"magnetar-{name}", daemon=True)
