@@ -6,7 +6,7 @@ import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from magnetar.config.properties import PropertyError, parse_properties
 from magnetar.config.table import Setting, SettingClass, Value, ValueRefused
@@ -106,7 +106,7 @@ def read_settings(
 
 def typed(kind: type[T], values: Mapping[str, Value]) -> T:
     """Makes an object of a settings class, by the names of its attributes."""
-    by_attribute: dict[str, Any] = {attribute_name(key): value for key, value in values.items()}
+    by_attribute: dict[str, object] = {attribute_name(key): value for key, value in values.items()}
     return kind(**{entry.name: by_attribute[entry.name] for entry in fields(kind)})
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from magnetar.config.reading import ConfigurationError, SettingsContradict
 from magnetar.exit_codes import FAILED
@@ -56,7 +56,7 @@ S = TypeVar("S", bound=Served)
 def run_beside(
     options: OptionsBeside,
     load: Callable[[Path | None, frozenset[str], Mapping[str, str]], L],
-    start: Callable[[L, asyncio.AbstractEventLoop], Coroutine[Any, Any, S]],
+    start: Callable[[L, asyncio.AbstractEventLoop], Coroutine[object, object, S]],
     say: Callable[[L, S], None],
     not_served: str,
 ) -> int:

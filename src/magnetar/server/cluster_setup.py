@@ -119,7 +119,7 @@ async def _check_cluster(store: MetadataStore, setup: ClusterSetup) -> None:
             _compare(path, _decoded(path, node.value), wanted)
 
 
-def _compare(path: str, there: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+def _compare(path: str, there: Mapping[str, object], wanted: Mapping[str, object]) -> None:
     strange = [key for key in wanted if key in there and there[key] != wanted[key]]
     if strange:
         told = ", ".join(f"{key} {there[key]!r}, not {wanted[key]!r}" for key in strange)
@@ -143,7 +143,7 @@ async def _make_json(
         node = await store.get(path)
         there = None if node is None or not node.value else _decoded(path, node.value)
         if there is None:
-            value: Mapping[str, Any] = record
+            value: Mapping[str, object] = record
         elif joins and (new := [each for each in record[joins] if each not in there.get(joins, [])]):
             value = {**there, joins: [*there.get(joins, []), *new]}
         else:
@@ -192,7 +192,7 @@ def _client_record(*, tls: bool) -> dict[str, Any]:
     }
 
 
-def _cluster_record(setup: ClusterSetup) -> dict[str, Any]:
+def _cluster_record(setup: ClusterSetup) -> dict[str, object]:
     return {**{key: url for key, url in setup.urls.items() if url}, **_client_record(tls=setup.tls)}
 
 

@@ -85,7 +85,7 @@ def listen_to_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
 
 
 async def serve_until_signal(
-    loop: asyncio.AbstractEventLoop, start: Coroutine[Any, Any, S], say: Callable[[S], None]
+    loop: asyncio.AbstractEventLoop, start: Coroutine[object, object, S], say: Callable[[S], None]
 ) -> int:
     """Starts, announces it, and stops at the first signal, also during the start. Returns the exit code.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from magnetar import __version__
 from magnetar.broker.ownership.brokers import BROKERS, Leadership, LiveBrokers, listeners_json, parse_record
@@ -203,7 +202,7 @@ class Registration:
             await sleep(self._loop, _LOOK_SECONDS)
         self._own = path
 
-    async def write(self, record: Mapping[str, Any]) -> None:
+    async def write(self, record: Mapping[str, object]) -> None:
         """Replaces the record of the broker while it is registered.
 
         :raises MetadataError: the store refused

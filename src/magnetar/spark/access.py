@@ -60,7 +60,7 @@ class QueryAccess:
     authentication: Authentication | None = None
     tls: ClientTls = field(default_factory=ClientTls)
 
-    def client_options(self) -> dict[str, Any]:
+    def client_options(self) -> dict[str, object]:
         """Returns arguments of ``magnetar.client.blocking.Client``."""
         return {
             "authentication": self.authentication,
@@ -70,9 +70,9 @@ class QueryAccess:
         }
 
 
-def without_secrets(given: Mapping[str, Any]) -> dict[str, Any]:
+def without_secrets(given: Mapping[str, object]) -> dict[str, object]:
     """Returns a configuration for display, with credentials masked at any depth."""
-    shown: dict[str, Any] = {}
+    shown: dict[str, object] = {}
     for name, value in given.items():
         if isinstance(value, Mapping):
             shown[name] = without_secrets(value)

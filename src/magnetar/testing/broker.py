@@ -59,7 +59,7 @@ class Broker:
         self._host = ""
         self._ahead = 0.0
         self._running: tuple[int, Channel] | None = None
-        self._clients: list[Any] = []
+        self._clients: list[object] = []
         self._numbers = count(1)
         self._lock = threading.RLock()
         """Guards starts and stops."""
@@ -197,7 +197,7 @@ class Broker:
         """A client of the HTTP interface; other clients can use :attr:`admin_url`."""
         return AdminClient(self.admin_url)
 
-    def client(self, **options: Any) -> Any:
+    def client(self, **options: object) -> object:
         """Returns a ``pulsar.Client`` of the official library for this broker; closed after the test.
 
         :param options: options of that class, except the address

@@ -206,7 +206,7 @@ class _Served:
                 dropped += 1
         return {"dropped": dropped}
 
-    async def _refuse(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _refuse(self, asked: Mapping[str, Any]) -> Mapping[str, object]:
         code = ServerErrorCode(asked["code"])
         self._faults.refusals[asked["fault"]] = InjectedRefusal(_publisher(asked), code, asked["reason"])
         return {}
@@ -221,7 +221,7 @@ class _Served:
     async def _release(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"released": self._faults.release(asked["fault"])}
 
-    async def _cut(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _cut(self, asked: Mapping[str, Any]) -> Mapping[str, object]:
         assert self._broker is not None
         self._faults.cuts.add(asked["fault"])
         for each in list(self._broker.service.connections.all):

@@ -7,7 +7,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any
 
 from magnetar.broker.consumers.consumer import AnyConsumer
 from magnetar.broker.dispatch.contract import DispatchedSubscription
@@ -31,7 +30,7 @@ _Message = tuple[str, str]
 """The producer's name and the uuid of the message."""
 
 
-class SharedDispatcher(ManyConsumersDispatcher[Any]):
+class SharedDispatcher(ManyConsumersDispatcher[AnyConsumer]):
     """Gives each consumer a few entries per turn; redelivered entries go before new ones."""
 
     replay: ReplayPositions

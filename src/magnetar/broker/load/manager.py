@@ -6,7 +6,6 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import field
-from typing import Any
 
 from magnetar.broker.load.candidates import KeptRules, Kinds, Rules, allowed, may_leave
 from magnetar.broker.load.cluster_load import (
@@ -118,7 +117,7 @@ class LoadManager:
         """Bundles that were split, and until when reports of them are ignored."""
         self._timers: dict[str, Cancellable] = {}
         self._tasks: dict[str, Task[None]] = {}
-        self._asked: dict[tuple[Bundle, frozenset[str]] | None, Any] = {}
+        self._asked: dict[tuple[Bundle, frozenset[str]] | None, Task[str | None]] = {}
         """Shared work: the placement of a bundle, or, with the key None, taking reports."""
         self._raws: dict[str, Mapping[str, object]] = {}
         brokers.listen(self._brokers_changed)
@@ -178,8 +177,8 @@ class LoadManager:
     async def _shared(
         self,
         key: tuple[Bundle, frozenset[str]] | None,
-        work: Callable[[], Coroutine[object, object, object]],
-    ) -> Any:
+        work: Callable[[], Coroutine[object, object, str | None]],
+    ) -> str | None:
         """Returns the result of work that is started once for all who ask for it meanwhile."""
         asked = self._asked.get(key)
         if asked is None:
@@ -273,8 +272,7 @@ class LoadManager:
         self._destinations.forget(bundle)
 
     async def choose(self, bundle: Bundle, exclude: frozenset[str] = frozenset()) -> str | None:
-        chosen: str | None = await self._shared((bundle, exclude), lambda: self._choose(bundle, exclude))
-        return chosen
+        return await self._shared((bundle, exclude), lambda: self._choose(bundle, exclude))
 
     async def _choose(self, bundle: Bundle, exclude: frozenset[str]) -> str | None:
         if not self._settings().enabled:

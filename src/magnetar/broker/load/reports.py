@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, fields
 from math import isfinite
-from typing import Any
 
 from magnetar.lazy_dataclass import dataclass
 from magnetar.naming.bundles import BundleRange
@@ -58,7 +57,7 @@ def _is(parse: Callable[[str], object], text: str) -> bool:
     return True
 
 
-def _object(value: object) -> Mapping[str, Any]:
+def _object(value: object) -> Mapping[str, object]:
     return value if isinstance(value, dict) else {}
 
 
@@ -188,7 +187,7 @@ class Identity:
     persistent_topics: bool = True
     non_persistent_topics: bool = True
     version: str = ""
-    protocols: Mapping[str, str] = field(default_factory=dict)
+    protocols: Mapping[str, object] = field(default_factory=dict)
     listeners: Mapping[str, object] = field(default_factory=dict)
     load_manager: str = MODULAR
     started_ms: int = 0
@@ -261,8 +260,8 @@ class BrokerReport:
         }
 
 
-def _identity(record: Mapping[str, Any]) -> Identity:
-    addresses = {name: record[name] for name in _ADDRESSES if isinstance(record.get(name), str)}
+def _identity(record: Mapping[str, object]) -> Identity:
+    addresses = {name: url for name in _ADDRESSES if isinstance(url := record.get(name), str)}
     return Identity(
         addresses,
         record.get("persistentTopicsEnabled") is not False,

@@ -358,7 +358,7 @@ class Migration:
         url = await self._url_of(topic.name)
         if url is None:
             return
-        there = Assigned(url.get("brokerServiceUrl") or "", url.get("brokerServiceUrlTls") or "")
+        there = Assigned(str(url.get("brokerServiceUrl") or ""), str(url.get("brokerServiceUrlTls") or ""))
         if topic.moved is not None:
             # The topic is terminated here for good: only the address may change.
             topic.moved = there
@@ -368,20 +368,20 @@ class Migration:
         await move(topic, there)
         log.info("topic migrated to another cluster", extra={"topic": topic.full_name, "url": any_of(there)})
 
-    async def _url_of(self, name: TopicName) -> Mapping[str, Any] | None:
+    async def _url_of(self, name: TopicName) -> Mapping[str, object] | None:
         """Returns the ``ClusterUrl`` that clients shall go to; None: they stay."""
         namespace = name.namespace_name
         if name.reserved or str(namespace) == _SYSTEM or heartbeat_of(namespace) is not None:
             return None
         policies = await self._known.get(policies_path(self._settings().cluster))
-        url: Mapping[str, Any] = policies.get("migratedClusterUrl") or {}
-        if not (url.get("brokerServiceUrl") or url.get("brokerServiceUrlTls")):
+        url = policies.get("migratedClusterUrl")
+        if not isinstance(url, dict) or not (url.get("brokerServiceUrl") or url.get("brokerServiceUrlTls")):
             return None
         if policies.get("migrated") or (await self._policies.namespaces.local(namespace)).get("migrated"):
             return url
         return None
 
-    async def _read(self, _path: str) -> Mapping[str, Any]:
+    async def _read(self, _path: str) -> Mapping[str, object]:
         try:
             return await self._policies.clusters.policies(self._settings().cluster)
         except NotFound:
@@ -389,7 +389,7 @@ class Migration:
 
     # Resources in the other cluster
 
-    async def _make_there(self, topic: AnyTopic, url: Mapping[str, Any]) -> None:
+    async def _make_there(self, topic: AnyTopic, url: Mapping[str, object]) -> None:
         """Creates the tenant, the namespace, the topic and its subscriptions, which start at the first
         message.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from magnetar.broker import events
 from magnetar.broker.compaction.compactor import Compactor
@@ -32,7 +32,7 @@ from magnetar.broker.serving.unloading import Unloads
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.any_topic import AnyTopic, persistent
 from magnetar.broker.topics.applied_policies import retention_settings
-from magnetar.broker.topics.base import BaseTopic
+from magnetar.broker.topics.base import AnyBaseTopic
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.shadow import ShadowTopic, topic_class
@@ -136,7 +136,7 @@ class ServedTopics:
         )
         self.topics: dict[str, AnyTopic] = {}
         """The loaded topics, by full name."""
-        self.busy: dict[BaseTopic[Any], None] = {}
+        self.busy: dict[AnyBaseTopic, None] = {}
         """Topics whose rates are not all 0."""
         self.creation = TopicCreation(
             self.namespaces,
@@ -441,7 +441,7 @@ class ServedTopics:
             self.shared_limits,
         )
 
-    def mark_busy(self, topic: BaseTopic[Any]) -> None:
+    def mark_busy(self, topic: AnyBaseTopic) -> None:
         """Registers a topic whose rates are updated until they are 0."""
         self.busy[topic] = None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from magnetar.broker.compaction.compactor import CompactionFigures
 from magnetar.broker.consumers.consumer import AnyConsumer
@@ -26,7 +25,7 @@ from magnetar.broker.subscriptions.cursor_kinds import SUBSCRIPTION
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.any_topic import AnyTopic
-from magnetar.broker.topics.base import BaseTopic
+from magnetar.broker.topics.base import AnyBaseTopic
 from magnetar.broker.topics.entries import iso_time
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
@@ -128,7 +127,7 @@ def of_non_persistent_subscription(subscription: NonPersistentSubscription) -> S
     return now
 
 
-def _of_any_topic(topic: BaseTopic[Any], subscriptions: list[SubscriptionMetrics]) -> TopicMetrics:
+def _of_any_topic(topic: AnyBaseTopic, subscriptions: list[SubscriptionMetrics]) -> TopicMetrics:
     """Returns the figures that both kinds of topics have."""
     return TopicMetrics(
         name=topic.full_name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from magnetar.broker.consumers.consumer import AnyConsumer
 from magnetar.broker.consumers.non_persistent_run import NonPersistentRun
@@ -25,7 +25,8 @@ from magnetar.broker.subscriptions.base import (
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import AckRun
 
-_DISPATCHERS: dict[SubscriptionType, Callable[[DispatchTopic], NonPersistentDispatcher[Any]]] = {
+AnyNonPersistent: TypeAlias = NonPersistentDispatcher[Any]
+_DISPATCHERS: dict[SubscriptionType, Callable[[DispatchTopic], AnyNonPersistent]] = {
     SubscriptionType.Exclusive: NonPersistentExclusive,
     SubscriptionType.Failover: NonPersistentFailover,
     SubscriptionType.Shared: NonPersistentShared,
@@ -40,7 +41,7 @@ class NonPersistentSubscription(BaseSubscription):
     """
 
     topic: DispatchTopic
-    dispatcher: NonPersistentDispatcher[Any] | None
+    dispatcher: AnyNonPersistent | None
 
     def __init__(self, topic: DispatchTopic, name: str, properties: dict[str, str], *, durable: bool) -> None:
         super().__init__(name, properties, topic.clock.wall_ms())
@@ -53,7 +54,7 @@ class NonPersistentSubscription(BaseSubscription):
     def durable(self) -> bool:
         return self._durable
 
-    def _new_dispatcher(self, kind: SubscriptionType) -> NonPersistentDispatcher[Any]:
+    def _new_dispatcher(self, kind: SubscriptionType) -> AnyNonPersistent:
         return _DISPATCHERS[kind](self.topic)
 
     def add(self, consumer: AnyConsumer, kind: SubscriptionType, max_consumers: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from magnetar.broker.compaction.reading import CompactedReading
 from magnetar.broker.compaction.topic_compaction import TopicCompaction
@@ -31,7 +31,8 @@ from magnetar.protocol.hot_codec import AckRun
 log = logging.getLogger(__name__)
 REPLICATED = "pulsar.replicated.subscription"
 """Property of a cursor, 1 if its subscription is marked as replicated."""
-Dispatcher = SingleConsumerDispatcher | ManyConsumersDispatcher[Any]
+AnyMany: TypeAlias = ManyConsumersDispatcher[Any]
+Dispatcher = SingleConsumerDispatcher | AnyMany
 _DISPATCHERS: dict[SubscriptionType, Callable[[DispatchedSubscription], Dispatcher]] = {
     SubscriptionType.Exclusive: SingleConsumerDispatcher,
     SubscriptionType.Failover: FailoverDispatcher,
@@ -253,9 +254,7 @@ class Subscription(BaseSubscription):
         self._acked(consumer, run.count)
         self._after_ack(before)
 
-    def _let_go_run(
-        self, dispatcher: ManyConsumersDispatcher[Any], consumer: AnyConsumer, run: AckRun
-    ) -> None:
+    def _let_go_run(self, dispatcher: AnyMany, consumer: AnyConsumer, run: AckRun) -> None:
         ledger_ids, entry_ids = run.ledger_ids, run.entry_ids
         released, others = consumer.let_go_run(ledger_ids, entry_ids, run.count)
         for index in others:
@@ -267,7 +266,7 @@ class Subscription(BaseSubscription):
         dispatcher.acknowledged(released)
 
     @staticmethod
-    def _let_go_elsewhere(dispatcher: ManyConsumersDispatcher[Any], ledger_id: int, entry_id: int) -> int:
+    def _let_go_elsewhere(dispatcher: AnyMany, ledger_id: int, entry_id: int) -> int:
         """Lets go of an entry that the acknowledging consumer does not hold: another one may hold it, or
         none."""
         for other in dispatcher.consumers:

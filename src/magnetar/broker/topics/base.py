@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from magnetar.broker import events
 from magnetar.broker.dispatch.contract import DispatchSettings
@@ -89,7 +89,7 @@ class BaseTopic(ABC, Generic[S]):
         settings: TopicSettings,
         budget: LoopBudget,
         policies: EffectivePolicies,
-        mark_busy: Callable[[BaseTopic[Any]], None],
+        mark_busy: Callable[[AnyBaseTopic], None],
         shared: SharedLimits | None = None,
     ) -> None:
         """:param shared: limits that are shared with other topics; None: there are none"""
@@ -486,3 +486,7 @@ class BaseTopic(ABC, Generic[S]):
         for subscription in list(self.subscriptions.values()):
             subscription.disconnect_all(self.departure)
             subscription.close()
+
+
+AnyBaseTopic: TypeAlias = BaseTopic[Any]
+"""A topic with any type of subscriptions."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from typing import Any
 
 from magnetar.broker import events
 from magnetar.broker.consumers.non_persistent_run import NonPersistentRun
@@ -14,7 +13,7 @@ from magnetar.broker.flow.resource_groups import SharedLimits
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
-from magnetar.broker.topics.base import BaseTopic, TopicSettings
+from magnetar.broker.topics.base import AnyBaseTopic, BaseTopic, TopicSettings
 from magnetar.broker.topics.replicating import PassingOn
 from magnetar.errors import ServiceNotReady, SubscriptionNotFound
 from magnetar.io.interfaces import Io
@@ -36,7 +35,7 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
         settings: TopicSettings,
         budget: LoopBudget,
         policies: EffectivePolicies,
-        mark_busy: Callable[[BaseTopic[Any]], None],
+        mark_busy: Callable[[AnyBaseTopic], None],
         shared: SharedLimits | None = None,
     ) -> None:
         self._epoch: int | None = None

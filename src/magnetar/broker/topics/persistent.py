@@ -6,7 +6,6 @@ import logging
 import weakref
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from magnetar.broker import events
 from magnetar.broker.compaction.compactor import Compactor
@@ -29,7 +28,7 @@ from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION, DEDUPLICATION, kind_of
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.applied_policies import TopicDispatchRates, retention_settings
-from magnetar.broker.topics.base import BaseTopic, TopicSettings
+from magnetar.broker.topics.base import AnyBaseTopic, BaseTopic, TopicSettings
 from magnetar.broker.topics.entries import TopicMarkers, first_published_at, last_message
 from magnetar.broker.topics.replicating import Replicating
 from magnetar.errors import (
@@ -77,7 +76,7 @@ class Topic(BaseTopic[Subscription]):
         settings: TopicSettings,
         budget: LoopBudget,
         policies: EffectivePolicies,
-        mark_busy: Callable[[BaseTopic[Any]], None],
+        mark_busy: Callable[[AnyBaseTopic], None],
         record_latency: Callable[[float], None],
         compactor: Compactor,
         shared: SharedLimits | None = None,

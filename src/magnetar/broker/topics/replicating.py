@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from magnetar.broker.flow.rates import Rate
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.position import Position
+
+if TYPE_CHECKING:
+    from magnetar.broker.topics.persistent import Topic
 
 
 class AnyReplicating(Protocol):
@@ -71,7 +74,7 @@ class PassingOn(AnyReplicating, Protocol):
 class Replicating(AnyReplicating, Protocol):
     """The replicator of a persistent topic: it sends every message, with a cursor."""
 
-    topic: Any
+    topic: Topic
     cursor: Cursor
     expiring: bool
     """Whether a search for expired entries is in progress."""

@@ -6,12 +6,12 @@ No topic has a timer of its own: each kind of work has one timer, and goes throu
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from magnetar.broker.flow.rates import ALL, Rate, RateHistory
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.settings import BrokerSettings
-from magnetar.broker.topics.base import BaseTopic
+from magnetar.broker.topics.base import AnyBaseTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.upkeep.backlog_quotas import BacklogQuotas
 from magnetar.broker.upkeep.expiry import ExpiryCheck
@@ -129,7 +129,7 @@ class Housekeeping:
         self.history.add(ALL, 0.0, 0.0)
         self._start_task("statistics", list(self._served.busy), self._tick_topic)
 
-    def _tick_topic(self, topic: BaseTopic[Any]) -> None:
+    def _tick_topic(self, topic: AnyBaseTopic) -> None:
         if topic not in self._served.busy:
             return
         busy = topic.tick(self._served.settings.stats_seconds)

@@ -19,7 +19,7 @@ _REFUSED_BY_ROOT = ((("--proxy-url",), True), (("--proxy-protocol",), True))
 
 class _Refuse(argparse.Action):
     def __call__(
-        self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option: str | None = None
+        self, parser: argparse.ArgumentParser, namespace: object, values: object, option: str | None = None
     ) -> NoReturn:
         parser.error(f"{option} is not supported by this pulsar-client")
 

@@ -213,7 +213,7 @@ def _avro(definition: Any) -> Decoder:
 
     schema = fastavro.parse_schema(definition)
 
-    def decode(data: bytes) -> Any:
+    def decode(data: bytes) -> object:
         stream = io.BytesIO(data)
         value = fastavro.schemaless_reader(stream, schema, None)
         if stream.tell() != len(data):

@@ -53,7 +53,7 @@ COMMANDS_OF_LATER = ("transaction", "managed-ledger", "websocket-producer", "mon
 
 class _Refuse(argparse.Action):
     def __call__(
-        self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option: str | None = None
+        self, parser: argparse.ArgumentParser, namespace: object, values: object, option: str | None = None
     ) -> NoReturn:
         parser.error(f"{option} is not supported by this pulsar-perf")
 

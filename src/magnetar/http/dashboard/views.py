@@ -60,7 +60,7 @@ class Views:
         first = max(0, _number(request, "first", 0))
         count = min(max(1, _number(request, "count", MOST_LINES)), MOST_LINES)
 
-        async def show() -> Mapping[str, Any]:
+        async def show() -> Mapping[str, object]:
             page = board.page(listed, first, count)
             return {"broker": _broker(application, board), **page} if with_broker else page
 
@@ -134,7 +134,7 @@ def _number(request: Request, name: str, default: int) -> int:
     return default if text is None else int(whole()(name, text))
 
 
-def _shortened(stats: Mapping[str, Any]) -> Mapping[str, Any]:
+def _shortened(stats: Mapping[str, Any]) -> Mapping[str, object]:
     """Limits the listed clients; ``publisherCount`` and ``consumerCount`` count all of them."""
     publishers, subscriptions = stats["publishers"], stats["subscriptions"]
     return {
@@ -153,7 +153,7 @@ def _shortened(stats: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-def _explained(explained: Mapping[str, Any]) -> Mapping[str, Any]:
+def _explained(explained: Mapping[str, Any]) -> Mapping[str, object]:
     subscriptions = explained["subscriptions"]
     return {**explained, "subscriptions": dict(list(subscriptions.items())[:MOST_CLIENTS])}
 

@@ -28,7 +28,7 @@ class TopicPolicy:
     """The field of ``TopicPolicies``."""
     shape: Shape
     method: str = "POST"
-    unset: Any = None
+    unset: object = None
     """The answer if the policy is not set; None: an empty body."""
     unset_status: int = 200
     applied: bool = True
@@ -159,7 +159,11 @@ async def _value(application: Application, request: Request, field: str, *, appl
 
 
 async def _change(
-    application: Application, request: Request, changes: Mapping[str, Any], field: str, key: str | None = None
+    application: Application,
+    request: Request,
+    changes: Mapping[str, object],
+    field: str,
+    key: str | None = None,
 ) -> Response:
     await application.admin.topic_policies.set_policy(
         topic_of(request.variables), changes, everywhere=_everywhere(request), field=field, key=key

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import parse_qsl
 
 import h11
@@ -212,7 +212,7 @@ class HttpConnection:
             elif isinstance(event, h11.EndOfMessage):
                 self._start_answering()
 
-    def _take_arriving(self, arriving: ArrivingBody, event: Any) -> None:
+    def _take_arriving(self, arriving: ArrivingBody, event: object) -> None:
         if isinstance(event, h11.Data):
             arriving.feed(event.data)
         elif isinstance(event, h11.EndOfMessage):

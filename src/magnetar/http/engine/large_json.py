@@ -63,7 +63,7 @@ MANY = 4_000
 
 def parse_in_pieces(
     body: bytes | bytearray, window: int = _WINDOW_BYTES, ahead: int = _AHEAD
-) -> Generator[None, None, Any]:
+) -> Generator[None, None, object]:
     """Yields after every piece of work of less than a millisecond, and returns the value.
 
     :param window: bytes that are decoded at a time
@@ -96,7 +96,7 @@ class _Parser:
         self._value: Any = None
         """The value that was completed last."""
 
-    def run(self) -> Generator[None, None, Any]:
+    def run(self) -> Generator[None, None, object]:
         tokens = 0
         while True:
             if self._needs_more():
@@ -186,7 +186,7 @@ class _Parser:
             self._count()
             self._keep(text)
 
-    def _keep(self, value: Any) -> None:
+    def _keep(self, value: object) -> None:
         """Puts a complete value into the list or object around it."""
         self._value = value
         self._expected = _AFTER
@@ -198,7 +198,7 @@ class _Parser:
         else:
             around.append(value)
 
-    def _simple(self, found: re.Match[str]) -> Any:
+    def _simple(self, found: re.Match[str]) -> object:
         number = found[2]
         if number is None:
             return _WORDS[found[5]]
@@ -255,7 +255,7 @@ class WrittenNumber(float):
         return found
 
 
-def parse_json(body: bytes | bytearray) -> Any:
+def parse_json(body: bytes | bytearray) -> object:
     """:raises ValueError: the body is not JSON
 
     :raises RecursionError: it is nested too deeply

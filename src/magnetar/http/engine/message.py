@@ -50,7 +50,7 @@ class Request:
     """The client's certificate, verified by TLS."""
     target: str = ""
     """Path and query as received."""
-    parse: Callable[[bytes | bytearray], Any] = parse_json
+    parse: Callable[[bytes | bytearray], object] = parse_json
     """Parses the body, or returns or raises the result of an earlier parsing."""
     arriving: ArrivingBody | None = None
     """The body if its handler reads it while it arrives; :attr:`body` is empty then."""

@@ -37,7 +37,7 @@ _LONGEST = 1000
 
 
 def whole(bits: int = 32) -> Check:
-    def check(name: str, value: Any) -> int:
+    def check(name: str, value: object) -> int:
         given = _number_of(value, int)
         if isinstance(given, float) and given.is_integer():
             given = int(given)
@@ -50,7 +50,7 @@ def whole(bits: int = 32) -> Check:
     return check
 
 
-def number(name: str, value: Any) -> float:
+def number(name: str, value: object) -> float:
     given = _number_of(value, float)
     # Python's parser accepts NaN and Infinity, which are not JSON: readers of the stored value would fail.
     if type(given) not in (int, float, WrittenNumber) or not -_LARGEST <= given <= _LARGEST:
@@ -58,7 +58,7 @@ def number(name: str, value: Any) -> float:
     return float(given)
 
 
-def _number_of(value: Any, kind: type[int] | type[float]) -> Any:
+def _number_of(value: object, kind: type[int] | type[float]) -> Any:
     """Converts a text that is a number, as Pulsar's interface does; other values stay as they are."""
     if not isinstance(value, str):
         return value
@@ -93,7 +93,7 @@ def text(name: str, value: Any) -> str:
 
 
 def choice(*choices: str) -> Check:
-    def check(name: str, value: Any) -> str:
+    def check(name: str, value: object) -> str:
         if value not in choices:
             raise InvalidRequest(f"{name} must be one of {', '.join(choices)}, not {shown(value)}")
         return str(value)
@@ -110,7 +110,7 @@ def _check_count(name: str, items: Sized) -> None:
         raise InvalidRequest(f"{name} has {len(items)} items; at most {_MOST_ITEMS} are allowed")
 
 
-def texts(name: str, value: Any) -> list[str]:
+def texts(name: str, value: object) -> list[str]:
     if not isinstance(value, list):
         raise InvalidRequest(f"{name} must be a list, not {shown(value)}")
     _check_count(name, value)
@@ -120,7 +120,7 @@ def texts(name: str, value: Any) -> list[str]:
 def choices(*known: str) -> Check:
     """Checks a set of known names; returns them in the order of the table."""
 
-    def check(name: str, value: Any) -> list[str]:
+    def check(name: str, value: object) -> list[str]:
         given = texts(name, value)
         for item in given:
             choice(*known)(name, item)
@@ -132,7 +132,7 @@ def choices(*known: str) -> Check:
 def by_name(check: Check, names: Check = text) -> Check:
     """Checks an object: its values with ``check``, and its names with ``names``."""
 
-    def checked(name: str, value: Any) -> dict[str, Any]:
+    def checked(name: str, value: object) -> dict[str, object]:
         given = an_object(name, value)
         _check_count(name, given)
         return {names(name, key): check(f"{name}.{key}", item) for key, item in given.items()}
@@ -140,18 +140,18 @@ def by_name(check: Check, names: Check = text) -> Check:
     return checked
 
 
-def an_object(name: str, value: Any) -> dict[str, Any]:
+def an_object(name: str, value: object) -> dict[str, object]:
     if not isinstance(value, dict):
         raise InvalidRequest(f"{name} must be an object, not {shown(value)}")
     return value
 
 
-def _text_or_null(name: str, value: Any) -> str | None:
+def _text_or_null(name: str, value: object) -> str | None:
     return None if value is None else text(name, value)
 
 
 class _Shorter(Repr):
-    def repr_dict(self, value: dict[Any, Any], level: int) -> str:
+    def repr_dict(self, value: dict[object, object], level: int) -> str:
         """Shows the first items; :class:`reprlib.Repr` would sort all of them."""
         if not value or level <= 0:
             return "{...}" if value else "{}"
@@ -165,7 +165,7 @@ class _Shorter(Repr):
 _shorter = _Shorter()
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """Short forms of client values for error texts: enough to recognize a value of any size.
 
     Returns a JSON value in Python's notation, in some hundreds of characters; ``...`` marks omissions.
@@ -179,7 +179,7 @@ text_changes = by_name(_text_or_null)
 """Likewise; null removes a text."""
 
 
-def texts_given(name: str, value: Any) -> dict[str, str]:
+def texts_given(name: str, value: object) -> dict[str, str]:
     """Checks an object of texts; returns it without values that are null."""
     return {key: item for key, item in text_changes(name, value).items() if item is not None}
 
@@ -189,14 +189,14 @@ class Field:
     """A field of an object. With the default None it is left out when absent."""
 
     check: Check
-    default: Any = None
+    default: object = None
 
 
 def fields(table: Mapping[str, Field]) -> Check:
     """Checks an object; fields that are not in the table are ignored, null means absent."""
 
-    def check(name: str, value: Any) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def check(name: str, value: object) -> dict[str, object]:
+        found: dict[str, object] = {}
         all_given = an_object(name, value)
         for key, field in table.items():
             given = all_given.get(key)
@@ -214,7 +214,7 @@ def body(check: Check, name: str, *, required: str | None = EMPTY) -> Shape:
     :param required: the reason for refusing an empty body; None: an empty body removes the stored value
     """
 
-    def shape(request: Request) -> Any:
+    def shape(request: Request) -> object:
         if not request.has_value:
             if required is not None:
                 raise InvalidRequest(required)
@@ -242,7 +242,7 @@ def bare_text(request: Request, name: str) -> str:
 def at_least(lowest: int, shape: Shape, reason: str) -> Shape:
     """Returns the shape of a number that must not be below ``lowest``; else the refusal is ``reason``."""
 
-    def checked(request: Request) -> Any:
+    def checked(request: Request) -> object:
         value = shape(request)
         if value is not None and value < lowest:
             raise PreconditionFailed(reason)
@@ -256,12 +256,12 @@ def cap(name: str) -> Shape:
     return at_least(0, body(whole(), name), f"{name} must be 0 or more")
 
 
-def always(value: Any) -> Shape:
+def always(value: object) -> Shape:
     """Returns a shape with a fixed value, whatever the body is."""
     return lambda _request: value
 
 
-def message_position(value: Any, name: str = "messageId") -> tuple[int, int]:
+def message_position(value: object, name: str = "messageId") -> tuple[int, int]:
     """Returns ledger and entry id of a message id.
 
     :raises InvalidRequest: the value is not a message id

@@ -216,7 +216,7 @@ def new_namespace(request: Request) -> Mapping[str, Any]:
     :raises NotSupported: a policy belongs to a feature that is left out
     """
     given = body(an_object, "policies", required=None)(request) or {}
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, check in _CHECKS.items():
         value = given.get(name)
         if value is not None and not (type(value) is int and value == -1):

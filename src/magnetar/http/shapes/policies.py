@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from magnetar.errors import InvalidRequest, NotSupported, PreconditionFailed
 from magnetar.http.engine.message import Request
 from magnetar.http.shapes.fields import (
@@ -118,7 +116,7 @@ def optional(check: Check, name: str) -> Shape:
     return body(check, name, required=None)
 
 
-def auto_topics(request: Request) -> Any:
+def auto_topics(request: Request) -> object:
     """:raises PreconditionFailed: type and number of partitions contradict each other"""
     value = optional(_AUTO_TOPICS, "autoTopicCreationOverride")(request)
     if value is None or not value["allowAutoTopicCreation"]:
@@ -140,7 +138,7 @@ def auto_topics(request: Request) -> Any:
     return value
 
 
-def quota(request: Request) -> Any:
+def quota(request: Request) -> object:
     """:raises InvalidRequest: the body has no policy, or the policy contradicts the limits"""
     value = body(_QUOTA, "backlogQuota")(request)
     limit = value.get("limitSize", value.get("limit", 0))
@@ -158,7 +156,7 @@ def quota_type(request: Request) -> str:
     return str(choice(*QUOTA_TYPES)("backlogQuotaType", kind))
 
 
-def persistence(request: Request) -> Any:
+def persistence(request: Request) -> object:
     return body(PERSISTENCE, "persistence", required="persistence policies should not be null")(request)
 
 
@@ -168,19 +166,19 @@ def refused(subject: str) -> Shape:
     :raises NotSupported: always
     """
 
-    def shape(_request: Request) -> Any:
+    def shape(_request: Request) -> object:
         raise NotSupported(why(subject))
 
     return shape
 
 
-def only(allowed: Any, check: Check, name: str, subject: str) -> Shape:
+def only(allowed: object, check: Check, name: str, subject: str) -> Shape:
     """Returns the shape of a policy of a feature that is left out, with one value that can be honoured.
 
     :raises NotSupported: for other values
     """
 
-    def shape(request: Request) -> Any:
+    def shape(request: Request) -> object:
         value = body(check, name)(request)
         if value != allowed:
             return refused(subject)(request)
@@ -189,7 +187,7 @@ def only(allowed: Any, check: Check, name: str, subject: str) -> Shape:
     return shape
 
 
-def entry_filters(request: Request) -> Any:
+def entry_filters(request: Request) -> object:
     """:raises InvalidRequest: the body names no filter"""
     value = body(_FILTERS, "entryFilters")(request)
     names = value.get("entryFilterNames", "")
@@ -200,7 +198,7 @@ def entry_filters(request: Request) -> Any:
     return value
 
 
-def anti_affinity(request: Request) -> Any:
+def anti_affinity(request: Request) -> object:
     """:raises PreconditionFailed: the body names no group"""
     group = bare_text(request, "antiAffinityGroup")
     if not group:

@@ -7,7 +7,6 @@ from base64 import b64decode
 from binascii import Error as NotBase64
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
 from magnetar.broker.admin.publishing import Publication, WrittenMessage
 from magnetar.broker.schemas import key_value
@@ -29,7 +28,7 @@ def _objects(name: str, value: object) -> list[Mapping[str, object]]:
     return value
 
 
-def _sequence_id(name: str, value: Any) -> int:
+def _sequence_id(name: str, value: object) -> int:
     given: int = whole(64)(name, value)
     if given < 0:
         raise InvalidRequest(f"{name} must be 0 or more, not {given}")
@@ -85,7 +84,7 @@ def publication(request: Request, now_ms: int) -> Publication:
     return Publication(messages, schema, given["producerName"])
 
 
-def _message(name: str, given: Mapping[str, Any], now_ms: int) -> WrittenMessage:
+def _message(name: str, given: Mapping[str, object], now_ms: int) -> WrittenMessage:
     found = _MESSAGE(name, given)
     if "payload" not in found:
         raise InvalidRequest(f"{name}.payload must be a string")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import field
-from typing import Any
 
 from magnetar.lazy_dataclass import dataclass
 
@@ -57,7 +56,7 @@ class WebSocketFigures:
     durable: bool | None = None
     """None for a reader."""
 
-    def form(self) -> dict[str, Any]:
+    def form(self) -> dict[str, object]:
         if self.subscription is None:
             return {"remoteConnection": f"/{self.remote}", "numberOfMsgPublished": self.traffic.published}
         form = {
@@ -71,9 +70,9 @@ class WebSocketFigures:
         return form
 
 
-def by_topic(all_of_them: Iterable[WebSocketFigures]) -> dict[str, dict[str, list[dict[str, Any]]]]:
+def by_topic(all_of_them: Iterable[WebSocketFigures]) -> dict[str, dict[str, list[dict[str, object]]]]:
     """Returns the ``ProxyTopicStat`` of each topic with a WebSocket."""
-    found: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    found: dict[str, dict[str, list[dict[str, object]]]] = {}
     for told in all_of_them:
         kind = "producerStats" if told.subscription is None else "consumerStats"
         for topic in told.topics:
@@ -81,7 +80,7 @@ def by_topic(all_of_them: Iterable[WebSocketFigures]) -> dict[str, dict[str, lis
     return found
 
 
-def by_namespace(traffic: Mapping[str, Traffic], before: Mapping[str, Traffic]) -> list[dict[str, Any]]:
+def by_namespace(traffic: Mapping[str, Traffic], before: Mapping[str, Traffic]) -> list[dict[str, object]]:
     """Returns the ``Metrics`` of each namespace: the traffic since ``before``."""
     return [
         {"dimensions": {"namespace": name}, "metrics": _rates(now, before.get(name, Traffic()))}

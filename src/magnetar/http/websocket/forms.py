@@ -28,7 +28,7 @@ NOT_SENT = 8
 
 _CALENDAR_SECONDS = 146_097 * 86_400
 """The calendar repeats after 400 years."""
-_NO_OPTIONS: Mapping[str, Any] = {}
+_NO_OPTIONS: Mapping[str, object] = {}
 _raw_decode = json.JSONDecoder().raw_decode
 _json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
@@ -44,7 +44,7 @@ class BadForm(ValueError):
 
 class ProducerMessage(NamedTuple):
     payload: bytes
-    options: Mapping[str, Any]
+    options: Mapping[str, object]
     """Fields of :class:`magnetar.client.outgoing_message.MessageOptions`."""
     context: str | None
 
@@ -65,9 +65,9 @@ def producer_message(text: str, now_ms: int) -> ProducerMessage:
     return ProducerMessage(content, options, context)
 
 
-def _options(found: Mapping[str, Any], context: str | None, now_ms: int) -> dict[str, Any]:
+def _options(found: Mapping[str, object], context: str | None, now_ms: int) -> dict[str, object]:
     """Returns the options of a message: everything besides its payload."""
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}
     properties = found.get("properties")
     if properties is not None:
         options["properties"] = _texts(properties, context)
@@ -152,7 +152,7 @@ def _behind_payload(message: Message) -> str:
     return written + "}"
 
 
-def _encryption_context(metadata: MessageMetadata) -> dict[str, Any]:
+def _encryption_context(metadata: MessageMetadata) -> dict[str, object]:
     batch = metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else None
     return {
         "keys": {
@@ -203,7 +203,7 @@ def _milliseconds(text: str, context: str | None) -> int:
     return int(at.timestamp() * 1000)
 
 
-def _object(text: str) -> dict[str, Any]:
+def _object(text: str) -> dict[str, object]:
     try:
         found = _loaded(text)
     except (ValueError, RecursionError) as error:
@@ -213,7 +213,7 @@ def _object(text: str) -> dict[str, Any]:
     return found
 
 
-def _loaded(text: str) -> Any:
+def _loaded(text: str) -> object:
     """Like ``json.loads``, but faster: does not look for white space around the value."""
     if text.startswith("{"):
         found, end = _raw_decode(text)
@@ -222,7 +222,7 @@ def _loaded(text: str) -> Any:
     return json.loads(text)
 
 
-def _text(found: Mapping[str, Any], name: str, context: str | None = None) -> str | None:
+def _text(found: Mapping[str, object], name: str, context: str | None = None) -> str | None:
     value = found.get(name)
     if value is None:
         return None
@@ -245,7 +245,7 @@ def _sound(text: str, name: str, context: str | None) -> str:
     return text
 
 
-def _texts(found: Any, context: str | None) -> dict[str, str]:
+def _texts(found: object, context: str | None) -> dict[str, str]:
     if not isinstance(found, dict):
         raise BadForm(UNREADABLE, "properties must be an object", context)
     return {_sound(name, "a property", context): _text(found, name, context) or "" for name in found}

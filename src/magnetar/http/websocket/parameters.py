@@ -89,12 +89,12 @@ def producer_options(query: Query) -> dict[str, Any]:
     }
 
 
-def consumer_options(query: Query) -> dict[str, Any]:
+def consumer_options(query: Query) -> dict[str, object]:
     """Returns options of ``Client.subscribe``.
 
     :raises InvalidRequest: a parameter is not valid
     """
-    options: dict[str, Any] = {
+    options: dict[str, object] = {
         "consumer_type": _chosen(query, "subscriptionType", _TYPES, ConsumerType.Exclusive),
         "initial_position": _chosen(query, "subscriptionInitialPosition", _POSITIONS, InitialPosition.Latest),
         "durable": bool(_chosen(query, "subscriptionMode", _DURABLE, 1)),
@@ -142,7 +142,7 @@ def _topic(name: str) -> TopicName:
         raise InvalidRequest(f"Invalid query params: deadLetterTopic: {error}") from error
 
 
-def reader_options(query: Query) -> tuple[MessageId, dict[str, Any]]:
+def reader_options(query: Query) -> tuple[MessageId, dict[str, object]]:
     """Returns the start position of a reader, and options of ``Client.subscribe``.
 
     :raises InvalidRequest: a parameter is not valid
@@ -190,9 +190,9 @@ def message_id_of(text: str) -> MessageId:
     return found
 
 
-def _given(query: Query, wanted: Mapping[str, tuple[str, Callable[[str], Any]]]) -> dict[str, Any]:
+def _given(query: Query, wanted: Mapping[str, tuple[str, Callable[[str], object]]]) -> dict[str, object]:
     """Returns the options of present parameters, by their names in the client."""
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}
     for name, (option, kind) in wanted.items():
         if name in query:
             options[option] = _whole(query, name) if kind is int else query[name]
@@ -214,7 +214,7 @@ def _truth(query: Query, name: str) -> bool:
     return query.get(name, "").lower() == "true"
 
 
-def _chosen(query: Query, name: str, choices: Mapping[str, Any], default: Any) -> Any:
+def _chosen(query: Query, name: str, choices: Mapping[str, object], default: object) -> object:
     if name not in query:
         return default
     if query[name] not in choices:

@@ -103,7 +103,7 @@ class WebSocketService:
         self._gone: dict[str, Traffic] = {}
         """Traffic of ended WebSockets, by namespace."""
         self._before: dict[str, Traffic] = {}
-        self._metrics: Sequence[Mapping[str, Any]] = ()
+        self._metrics: Sequence[Mapping[str, object]] = ()
         self._counting: Cancellable | None = None
 
     # users

@@ -42,7 +42,7 @@ class TokenKey:
 
     algorithms: tuple[str, ...]
     """The accepted algorithms."""
-    key: Any = field(repr=False)
+    key: bytes | RSAPublicKey | EllipticCurvePublicKey = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

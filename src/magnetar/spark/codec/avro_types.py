@@ -78,7 +78,7 @@ _DEFINED_LOGICAL: dict[type[DataType], tuple[str, str]] = {
 }
 
 
-def column_type(definition: Any, names: dict[str, Any] | None = None, at: str = "value") -> DataType:
+def column_type(definition: Any, names: dict[str, object] | None = None, at: str = "value") -> DataType:
     """Returns the column type for a definition.
 
     :param names: named types so far
@@ -113,7 +113,7 @@ def column_type(definition: Any, names: dict[str, Any] | None = None, at: str = 
     return found
 
 
-def _named(definition: Any, names: dict[str, Any], at: str) -> DataType:
+def _named(definition: Any, names: dict[str, object], at: str) -> DataType:
     if definition["type"] == "enum":
         return StringType()
     if definition["type"] == "fixed":
@@ -131,7 +131,7 @@ def _names_of(definition: Any) -> tuple[str, ...]:
     return (name, f"{space}.{name}") if space else (name,)
 
 
-def without_null(union: list[Any], at: str) -> Any:
+def without_null(union: list[Any], at: str) -> object:
     """Returns the only type of a union besides null.
 
     :raises SparkSourceError: the union has several, or none
@@ -144,7 +144,7 @@ def without_null(union: list[Any], at: str) -> Any:
     return others[0]
 
 
-def plain(definition: Any) -> Any:
+def plain(definition: object) -> Any:
     """Returns the definition without logical types that have no column type."""
     if isinstance(definition, list):
         return [plain(each) for each in definition]

@@ -26,12 +26,14 @@ __all__ = [
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
-def float_of(value: Any) -> Any:
+def float_of(value: object) -> object:
     """Converts a parsed value to a floating-point number; other values stay as they are."""
     return _WORDS.get(value, value) if isinstance(value, str) else value
 
 
-def writer(default: Callable[[Any], Any] | None = None, *, ensure_ascii: bool = True) -> Callable[[Any], str]:
+def writer(
+    default: Callable[[object], object] | None = None, *, ensure_ascii: bool = True
+) -> Callable[[object], str]:
     """Returns a function that converts a value to text.
 
     :param default: converts values that JSON cannot represent
@@ -40,7 +42,7 @@ def writer(default: Callable[[Any], Any] | None = None, *, ensure_ascii: bool = 
         default=default, separators=(",", ":"), ensure_ascii=ensure_ascii, allow_nan=False
     ).encode
 
-    def text_of(value: Any) -> str:
+    def text_of(value: object) -> str:
         try:
             return write(value)
         except ValueError:
@@ -50,7 +52,7 @@ def writer(default: Callable[[Any], Any] | None = None, *, ensure_ascii: bool = 
     return text_of
 
 
-def _with_words(value: Any) -> Any:
+def _with_words(value: object) -> object:
     if isinstance(value, dict):
         return {name: _with_words(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -75,7 +77,7 @@ def _avro(written: Definition, wanted: Definition) -> Decoder:
     same = written.text == wanted.text
     read = fastavro.schemaless_reader
 
-    def decode(data: bytes) -> Any:
+    def decode(data: bytes) -> object:
         stream = io.BytesIO(data)
         value = read(stream, writer, None if same else reader)
         if stream.tell() != len(data):
@@ -85,10 +87,10 @@ def _avro(written: Definition, wanted: Definition) -> Decoder:
     return decode
 
 
-def _json(definition: Any) -> Decoder:
+def _json(definition: object) -> Decoder:
     convert = _from_json(definition, {})
 
-    def decode(data: bytes) -> Any:
+    def decode(data: bytes) -> object:
         try:
             value = json.loads(data)
         except RecursionError as error:
@@ -98,7 +100,7 @@ def _json(definition: Any) -> Decoder:
     return decode
 
 
-_Convert = Callable[[Any], Any]
+_Convert = Callable[[Any], object]
 
 
 def _from_json(definition: Any, names: dict[str, _Convert | None]) -> _Convert | None:
@@ -134,7 +136,7 @@ def _from_json(definition: Any, names: dict[str, _Convert | None]) -> _Convert |
 def _record(definition: Any, names: dict[str, _Convert | None]) -> _Convert:
     parts = {each["name"]: _from_json(each["type"], names) for each in definition["fields"]}
 
-    def convert(value: Any) -> Any:
+    def convert(value: object) -> object:
         found = {}
         fields = _a(dict, value)
         for name, part in parts.items():
@@ -145,7 +147,7 @@ def _record(definition: Any, names: dict[str, _Convert | None]) -> _Convert:
     return convert
 
 
-def _a(kind: type[Any], value: Any) -> Any:
+def _a(kind: type[object], value: object) -> Any:
     """:raises ValueError: the value has another type"""
     if not isinstance(value, kind):
         raise ValueError(f"the value is a {type(value).__name__}, not a {kind.__name__}")

@@ -41,7 +41,7 @@ __all__ = [
 ]
 Encode = Callable[[pa.RecordBatch], pa.Array]
 """Returns one content for each row; null for a message without content."""
-_Convert = Callable[[Any], Any]
+_Convert = Callable[[Any], object]
 _EPOCH = datetime.datetime(1970, 1, 1)
 _EPOCH_DAY = datetime.date(1970, 1, 1)
 _MICRO = datetime.timedelta(microseconds=1)
@@ -87,7 +87,7 @@ def _avro(text: str, names: Sequence[str]) -> Encode:
     return encoded
 
 
-def _refused(definition: Any, row: dict[str, Any], error: Exception) -> InvalidRows:
+def _refused(definition: Any, row: dict[str, object], error: Exception) -> InvalidRows:
     """Returns an error with the name of the invalid field, which Avro's library does not always give."""
     for each in definition["fields"]:
         name, value = each["name"], row.get(each["name"])
@@ -158,7 +158,7 @@ def _record(definition: Any, names: dict[str, _Convert | None]) -> _Convert:
         required = not (isinstance(each["type"], list) and "null" in each["type"])
         parts.append((each["name"], _converter(each["type"], names), required, each.get("default")))
 
-    def convert(row: dict[str, Any]) -> dict[str, Any]:
+    def convert(row: dict[str, object]) -> dict[str, object]:
         found = {}
         for name, part, required, default in parts:
             if name not in row:

@@ -49,7 +49,7 @@ class ColumnBuilder:
         self._topic = topic
         self._wanted = wanted
         schema = to_arrow_schema(StructType(columns_of(wanted).fields), timezone="UTC")
-        self._types: dict[str, Any] = {each.name: each.type for each in schema}
+        self._types: dict[str, object] = {each.name: each.type for each in schema}
         self._decoders: dict[bytes, Decoder | str] = {}
         self._wholes: dict[bytes, Whole | None] = {}
 

@@ -84,7 +84,7 @@ def _check_columns(topic: str, columns: Sequence[str], partitions: Sequence[str]
             )
 
 
-def _archive(work: Work, lake: Lake) -> list[dict[str, Any]]:
+def _archive(work: Work, lake: Lake) -> list[dict[str, object]]:
     config: ArchiveConfig = work.config
     options = {
         **work.cluster.options(),

@@ -88,7 +88,7 @@ class SparkSection:
 class Document:
     """A configuration file; sections are read by type."""
 
-    def __init__(self, values: Mapping[str, Any], directory: Path) -> None:
+    def __init__(self, values: Mapping[str, object], directory: Path) -> None:
         """:param directory: base of relative paths"""
         self._values = values
         self._directory = directory
@@ -120,7 +120,7 @@ class Document:
         if self._problems:
             raise ConfigurationRefused(self._problems)
 
-    def _fields(self, section: str, values: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
+    def _fields(self, section: str, values: Mapping[str, object], kind: type[object]) -> dict[str, object]:
         assert is_dataclass(kind)
         hints = get_type_hints(kind)
         known = {each.name: each for each in fields(kind)}
@@ -139,7 +139,7 @@ class Document:
                 self._problems.append(f"{section}.{name}: {error}")
         return given
 
-    def _value(self, hint: Any, value: Any) -> Any:
+    def _value(self, hint: Any, value: Any) -> object:
         """:raises ValueError: the value has another type"""
         if get_origin(hint) is UnionType:
             hint = next(each for each in get_args(hint) if each is not NoneType)
@@ -165,7 +165,7 @@ class Document:
 _NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 
 
-def _plain(hint: type[Any], value: Any) -> Any:
+def _plain(hint: type[object], value: object) -> object:
     if hint is float and type(value) is int:
         return float(value)
     if type(value) is not hint:

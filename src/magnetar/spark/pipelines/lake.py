@@ -122,7 +122,7 @@ class Lake:
         frame.coalesce(1).sortWithinPartitions(order_by).write.parquet(str(staging / partition))
         self._decide(name, staging, [file.path for file in files], more={})
 
-    def _decide(self, name: str, staging: Path, replaces: list[str], more: dict[str, Any]) -> None:
+    def _decide(self, name: str, staging: Path, replaces: list[str], more: dict[str, object]) -> None:
         files = []
         for number, path in enumerate(sorted(staging.rglob("*.parquet"))):
             rows = pq.ParquetFile(path).metadata.num_rows

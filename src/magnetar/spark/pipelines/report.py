@@ -56,7 +56,7 @@ class Table:
 
     title: str
     columns: Sequence[str]
-    rows: Sequence[Sequence[Any]]
+    rows: Sequence[Sequence[object]]
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Report:
     """Filled while a pipeline runs; written also after a failure."""
 
     pipeline: str
-    configuration: dict[str, Any]
+    configuration: dict[str, object]
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
     outcome: str = "failed"
     """``finished``, ``differences`` or ``failed``."""
@@ -146,11 +146,11 @@ def _table(table: Table) -> str:
     return f'<div class="t"><table>{head}{rows}</table></div>'
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if not _is_number(value):
         shown = str(value)
         if len(shown) <= _SHORT:
@@ -161,7 +161,7 @@ def _cell(value: Any) -> str:
     return f'<td class="n">{text}</td>'
 
 
-def _without_secrets(value: Any) -> Any:
+def _without_secrets(value: object) -> object:
     if isinstance(value, dict):
         return {
             key: "***" if _SECRET.search(str(key)) else _without_secrets(item) for key, item in value.items()

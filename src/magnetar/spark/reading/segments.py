@@ -97,7 +97,7 @@ class _Plan:
 
 
 def _part(
-    connection: Connection, topic: str, wanted: Range, part: tuple[int, int, dict[str, Any] | None]
+    connection: Connection, topic: str, wanted: Range, part: tuple[int, int, dict[str, object] | None]
 ) -> Iterator[EntryPart]:
     first, end, file = part
     if file is not None:

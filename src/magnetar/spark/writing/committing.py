@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from magnetar.admin_client import AdminClient
 from magnetar.admin_client.errors import AdminError
@@ -197,11 +196,11 @@ def switch_on(admin: AdminClient, topic: str, mode: str) -> bool:
 
 
 def _is_on(admin: AdminClient, topic: str) -> bool:
-    stats: dict[str, Any] = admin.topic_stats(topic)
+    stats: dict[str, object] = admin.topic_stats(topic)
     return stats.get("deduplicationStatus") == "Enabled"
 
 
-def last_entry(internal_stats: dict[str, Any]) -> tuple[int, int]:
+def last_entry(internal_stats: dict[str, object]) -> tuple[int, int]:
     """Returns (ledger id, entry id) of a topic's last entry; entry id -1 if its last ledger is empty."""
     ledger, _, entry = str(internal_stats["lastConfirmedEntry"]).partition(":")
     return int(ledger), int(entry)

@@ -41,7 +41,7 @@ async def open_producer(
     :raises InvalidRows: the declared schema is not compatible with that of the topic
     :raises NotPublished: the broker refused the producer
     """
-    arguments: dict[str, Any] = {
+    arguments: dict[str, object] = {
         key: options.producer[key] for key in _PRODUCER_ARGUMENTS if key in options.producer
     }
     if schema != NOTHING:
@@ -136,7 +136,7 @@ class TopicPublisher:
             raise NotPublished(f"{self._producer.topic()}: {self._error}") from self._error
 
 
-async def gather(work: Sequence[Awaitable[Any]]) -> list[Any]:
+async def gather(work: Sequence[Awaitable[object]]) -> list[Any]:
     """Returns all results; raises the first failure after all have ended."""
     results = await asyncio.gather(*work, return_exceptions=True)
     for each in results:
