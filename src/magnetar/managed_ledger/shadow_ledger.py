@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable
-from typing import Any
 
 from magnetar.io.interfaces import Io, Task
 from magnetar.io.waiting import finished, nobody_waits
@@ -210,7 +209,7 @@ class ShadowLedger(ManagedLedger):
     # Operations that a shadow does not have
 
     def append(
-        self, buffer: bytes, starts: array[int], ends: array[int], count: int, size: int, context: Any
+        self, buffer: bytes, starts: array[int], ends: array[int], count: int, size: int, context: object
     ) -> None:
         """:raises ShadowReadOnly: always"""
         raise ShadowReadOnly(f"{self.name} is a shadow of {self.source}")

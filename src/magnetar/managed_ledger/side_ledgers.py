@@ -138,7 +138,7 @@ class SideLedgers:
         finally:
             reader.close()
 
-    async def name(self, name: str, described: Mapping[str, Any] | None) -> None:
+    async def name(self, name: str, described: Mapping[str, object] | None) -> None:
         """Writes a property (None removes it), then deletes the ledgers it no longer names.
 
         :param described: its ``ledgers`` are those that are needed from now on

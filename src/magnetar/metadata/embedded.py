@@ -30,9 +30,9 @@ from magnetar.metadata.sqlite_nodes import FORMAT_VERSION, SqliteNodes
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Operation = tuple[Callable[[SqliteNodes], Any], Any]
+Operation = tuple[Callable[[SqliteNodes], object], Any]
 """What to do, and the future for its result."""
-Outcome = tuple[Any, BaseException | None, list[Change]]
+Outcome = tuple[object, BaseException | None, list[Change]]
 Transacted = tuple[list[Outcome], Edits | None]
 """The outcome of each operation, and what the transaction changed of persistent nodes, if anything."""
 

@@ -192,7 +192,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def _run(self, finished: Callable[[], bool]) -> None:
         timeline = self.timeline
-        current: Any = None
+        current: SimulatedLoop | None = None
         try:
             while not finished():
                 if not timeline.ready:

@@ -10,6 +10,7 @@ from magnetar.broker.admin.bundles import BundleAdmin
 from magnetar.broker.admin.namespaces import NamespaceAdmin
 from magnetar.broker.policies.records import GLOBAL, PEERS, Record
 from magnetar.broker.policies.rules import check_allowed, check_allows_replication, check_within_namespace
+from magnetar.broker.policies.values import texts
 from magnetar.broker.service import BrokerService
 from magnetar.errors import (
     AuthorizationFailure,
@@ -64,7 +65,7 @@ class TenantAdmin:
             as in Pulsar
         """
         await self._check(info)
-        before = (await self._tenants.get(name)).get("allowedClusters") or ()
+        before = texts((await self._tenants.get(name)).get("allowedClusters") or [])
         for cluster in set(before).difference(info["allowedClusters"]):
             if await self._broker.policies.namespaces.of_cluster(name, cluster):
                 raise PreconditionFailed("Active namespaces")
@@ -219,7 +220,7 @@ class ClusterAdmin:
         """
         return await self._clusters.policies(name)
 
-    async def set_migration(self, name: str, url: Mapping[str, Any], *, migrated: bool) -> None:
+    async def set_migration(self, name: str, url: Mapping[str, object], *, migrated: bool) -> None:
         """Sets where clients of the cluster migrate to, and whether they do so now.
 
         :param url: ``ClusterUrl``
@@ -232,8 +233,8 @@ class ClusterAdmin:
 
         :raises ClusterNotFound: no such cluster
         """
-        found: Sequence[str] | None = (await self._clusters.get(name)).get(PEERS)
-        return found
+        found = (await self._clusters.get(name)).get(PEERS)
+        return texts(found) if found is not None else None
 
     async def set_peers(self, name: str, peers: Sequence[str]) -> None:
         """:raises ClusterNotFound: no such cluster

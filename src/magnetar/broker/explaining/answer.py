@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any
 
 from magnetar.broker.flow.dispatch_rates import DispatchLimiter, LimitedBy
 from magnetar.broker.subscriptions.persistent import Subscription
@@ -74,7 +73,7 @@ def waits(number: int) -> str:
 
 def of_dispatch(
     subscription: Subscription, limiter: DispatchLimiter | None
-) -> tuple[str, dict[str, Any], str, str]:
+) -> tuple[str, dict[str, object], str, str]:
     """Returns the sentence, the figures, a command that raises the limit, and a command that shows it."""
     if limiter is None:
         return "The dispatch rate is used up.", {}, "", ""
@@ -83,7 +82,7 @@ def of_dispatch(
     bounds = bounds_of(rate.messages, rate.size)
     whose = _OWNERS[limiter.kind]
     sentence = f"The dispatch rate of {whose} is used up: it allows {bounds} per {period} s."
-    figures = {
+    figures: dict[str, object] = {
         "limitOf": limiter.kind.value,
         "messages": rate.messages,
         "bytes": rate.size,

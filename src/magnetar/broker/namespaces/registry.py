@@ -193,12 +193,12 @@ async def _put_cluster(metadata: MetadataStore, cluster: str, urls: Mapping[str,
     path = f"/admin/clusters/{cluster}"
     node = await metadata.get(path)
     known = _known_cluster(path, node.value) if node is not None and node.value else _new_cluster()
-    wanted = {**known, **urls}
+    wanted: dict[str, object] = {**known, **urls}
     if node is None or wanted != known:
         await metadata.put(path, _encoded(wanted), MUST_NOT_EXIST if node is None else node.version)
 
 
-def _known_cluster(path: str, value: bytes) -> dict[str, Any]:
+def _known_cluster(path: str, value: bytes) -> dict[str, object]:
     try:
         known = json.loads(value)
     except (ValueError, RecursionError) as error:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.records import PEERS
 from magnetar.broker.policies.store import PolicyStore
+from magnetar.broker.policies.values import text, texts
 from magnetar.errors import (
     ClusterNotFound,
     NamespaceNotFound,
@@ -109,7 +110,7 @@ class ServingClusters:
             record = await self._policies.clusters.get(self._cluster)
         except ClusterNotFound:
             return []
-        return list(record.get(PEERS) or ())
+        return list(texts(record.get(PEERS) or []))
 
     async def _elsewhere(self, cluster: str) -> OtherCluster:
         found = await self.named(cluster)
@@ -132,7 +133,7 @@ class ServingClusters:
         """
         record = await self._policies.clusters.get(cluster)
         fields = ("brokerServiceUrl", "brokerServiceUrlTls", "serviceUrl", "serviceUrlTls")
-        return OtherCluster(cluster, *(record.get(field) or None for field in fields))
+        return OtherCluster(cluster, *(text(record.get(field) or "") or None for field in fields))
 
     async def check(self, namespace: NamespaceName) -> None:
         """:raises NotInThisCluster: the namespace lists neither the local cluster nor a peer

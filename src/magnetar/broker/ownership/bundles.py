@@ -7,7 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from magnetar.broker.ownership.brokers import listeners_json, listeners_of
 from magnetar.broker.ownership.contract import Addresses, Bundle
@@ -71,12 +71,13 @@ class NamespaceBundles:
         return (_divided(path, await self._read_local_policies(namespace)),)
 
 
-def _divided(path: str, record: Mapping[str, Any]) -> Bundles | None:
+def _divided(path: str, record: Mapping[str, object]) -> Bundles | None:
     """Returns None if the record has no division.
 
     :raises MetadataFailure: the division in the record is invalid
     """
-    boundaries = (record.get("bundles") or {}).get("boundaries")
+    division = record.get("bundles")
+    boundaries = division.get("boundaries") if isinstance(division, dict) else None
     try:
         return Bundles.parse(boundaries) if boundaries else None
     except InvalidName as error:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from magnetar.broker.policies.values import GroupRates
+from magnetar.broker.policies.values import GroupRates, texts
 from magnetar.errors import (
     AlreadyExists,
     BrokerError,
@@ -140,7 +140,7 @@ class Tenants:
         """Returns the names of the tenants, sorted."""
         return await self._metadata.children(POLICIES)
 
-    async def get(self, name: str) -> Mapping[str, Any]:
+    async def get(self, name: str) -> Mapping[str, object]:
         """:raises TenantNotFound: the tenant does not exist"""
         found = await read(self._metadata, f"{POLICIES}/{name}")
         if found is None:
@@ -272,7 +272,7 @@ class Clusters:
             return False
         return await self._metadata.exists(f"{CLUSTERS}/{name}")
 
-    async def get(self, name: str) -> Mapping[str, Any]:
+    async def get(self, name: str) -> Mapping[str, object]:
         """:raises ClusterNotFound: the cluster does not exist"""
         found = await read(self._metadata, f"{CLUSTERS}/{name}")
         if found is None:
@@ -286,7 +286,7 @@ class Clusters:
         """
         for name in clusters:
             try:
-                peers = (await self.get(name)).get(PEERS) or ()
+                peers = texts((await self.get(name)).get(PEERS) or [])
             except ClusterNotFound:
                 continue
             if not set(peers).isdisjoint(clusters):

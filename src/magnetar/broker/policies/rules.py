@@ -4,10 +4,9 @@ cannot honour."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from magnetar.broker.policies.effective import EffectivePolicies
-from magnetar.broker.policies.values import BacklogQuota, Persistence, Retention
+from magnetar.broker.policies.values import BacklogQuota, Persistence, Retention, texts
 from magnetar.errors import AuthorizationFailure, InvalidRequest, PreconditionFailed
 
 _MIB = 1 << 20
@@ -101,14 +100,15 @@ def check_persistence(persistence: Persistence, *, one_copy: bool) -> None:
         )
 
 
-def check_allowed(tenant: str, clusters: Sequence[str], record: Mapping[str, Any]) -> None:
+def check_allowed(tenant: str, clusters: Sequence[str], record: Mapping[str, object]) -> None:
     """Checks that the topics of a tenant may be in some clusters.
 
     :param record: ``TenantInfo``
     :raises AuthorizationFailure: the tenant is not allowed one of the clusters
     """
+    allowed = texts(record.get("allowedClusters") or [])
     for cluster in clusters:
-        if cluster not in (record.get("allowedClusters") or ()):
+        if cluster not in allowed:
             raise AuthorizationFailure(
                 f"Cluster [{cluster}] is not in the list of allowed clusters list for tenant [{tenant}]"
             )

@@ -15,6 +15,7 @@ from urllib.parse import quote
 from magnetar.broker.flow.connection import Assigned
 from magnetar.broker.policies.records import CLUSTERS, policies_path
 from magnetar.broker.policies.store import CHANGE_EVENTS, PolicyStore
+from magnetar.broker.policies.values import texts
 from magnetar.broker.replication.clusters import (
     Ask,
     Common,
@@ -421,7 +422,7 @@ class Migration:
             clusters = found.json()
         except ValueError as error:
             raise BrokerError(f"the other cluster did not answer with a list of clusters: {error}") from error
-        own = {"adminRoles": list(tenant.get("adminRoles") or ()), "allowedClusters": clusters}
+        own = {"adminRoles": list(texts(tenant.get("adminRoles") or [])), "allowedClusters": clusters}
         await _make(ask, f"/admin/v2/tenants/{quote(namespace.tenant, '')}", own)
         bundles = (await self._policies.namespaces.get(namespace)).get("bundles") or {}
         wanted = {"bundles": {"numBundles": bundles["numBundles"]}} if bundles.get("numBundles") else {}

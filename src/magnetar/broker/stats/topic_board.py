@@ -257,24 +257,24 @@ class TopicBoard:
 
     # Showing
 
-    def page(self, listed: Listed, first: int, count: int) -> Mapping[str, Any]:
+    def page(self, listed: Listed, first: int, count: int) -> Mapping[str, object]:
         """:param first: the number of lines before the page
 
         :param count: at most :data:`MOST_LINES`
         """
         self._look_at_newcomers()
         names = self._ordered(listed)
-        shown: list[Mapping[str, Any]] = []
+        shown: list[Mapping[str, object]] = []
         for name in names[first : first + min(count, MOST_LINES)]:
             line = self._look(name)
             shown.append({"topic": name, "loaded": False} if line is None else self._shown(line))
         return {"total": len(names), "first": first, "topics": shown}
 
-    def _shown(self, line: Line) -> Mapping[str, Any]:
+    def _shown(self, line: Line) -> Mapping[str, object]:
         history = self._broker.housekeeping.history.of(line.name)[0]
         return {**line.json(), "history": [round(rate, 2) for rate in history]}
 
-    def history(self) -> Mapping[str, Any]:
+    def history(self) -> Mapping[str, object]:
         """Returns the same figures for all topics together."""
         return self._told(ALL)
 

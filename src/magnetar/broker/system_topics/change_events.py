@@ -150,7 +150,7 @@ def topic_of(key: str) -> TopicName:
     return TopicName.parse(key.removeprefix(GLOBAL))
 
 
-def _without_nulls(value: Any) -> Any:
+def _without_nulls(value: object) -> Any:
     if isinstance(value, dict):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import ModuleType
-from typing import Any
 
 from magnetar.broker.policies.records import Record
 from magnetar.broker.policies.store import CHANGE_EVENTS
@@ -76,7 +75,7 @@ class SystemTopicPolicies:
         self,
         topics: ServedTopics,
         cluster: str,
-        tell: Callable[[NamespaceName, TopicName], Any],
+        tell: Callable[[NamespaceName, TopicName], Awaitable[None]],
         metadata: MetadataStore,
         names: ProducerNames,
     ) -> None:
@@ -94,7 +93,7 @@ class SystemTopicPolicies:
 
     # Reading
 
-    async def of(self, topic: TopicName) -> Mapping[str, Any]:
+    async def of(self, topic: TopicName) -> Mapping[str, object]:
         """Returns what applies to a topic: policies for this cluster take precedence over those for all
         clusters."""
         state = await self._read(topic.namespace_name)
@@ -105,7 +104,7 @@ class SystemTopicPolicies:
         here = state.policies.get(keys(topic, everywhere=False), {})
         return {**everywhere, **{field: value for field, value in here.items() if value not in ([], {})}}
 
-    async def own(self, topic: TopicName, *, everywhere: bool) -> Mapping[str, Any]:
+    async def own(self, topic: TopicName, *, everywhere: bool) -> Mapping[str, object]:
         """Returns a topic's policies for this cluster, or those for all clusters."""
         state = await self._read(topic.namespace_name)
         if state is None or not state.policies:

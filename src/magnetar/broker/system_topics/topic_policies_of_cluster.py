@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from magnetar.broker.policies.records import Record
 from magnetar.broker.schemas.data import SchemaData, SchemaType, version_bytes
@@ -71,7 +70,7 @@ class ClusterTopicPolicies:
         self,
         topics: ServedTopics,
         cluster: str,
-        tell: Callable[[NamespaceName, TopicName | None], Any],
+        tell: Callable[[NamespaceName, TopicName | None], Awaitable[None]],
         metadata: MetadataStore,
         client: Callable[[], Client],
     ) -> None:
@@ -104,7 +103,7 @@ class ClusterTopicPolicies:
 
     # Reading
 
-    async def of(self, topic: TopicName) -> Mapping[str, Any]:
+    async def of(self, topic: TopicName) -> Mapping[str, object]:
         state = await self._read(topic.namespace_name)
         if state is None or not state.policies:
             return {}
@@ -112,7 +111,7 @@ class ClusterTopicPolicies:
         here = state.policies.get(codec().key_of(topic, everywhere=False), {})
         return {**everywhere, **{field: value for field, value in here.items() if value not in ([], {})}}
 
-    async def own(self, topic: TopicName, *, everywhere: bool) -> Mapping[str, Any]:
+    async def own(self, topic: TopicName, *, everywhere: bool) -> Mapping[str, object]:
         state = await self._read(topic.namespace_name)
         if state is None or not state.policies:
             return {}

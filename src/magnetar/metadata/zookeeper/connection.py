@@ -6,7 +6,7 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from magnetar.io.interfaces import Clock, Future, Loop, Transport
 from magnetar.lazy_dataclass import dataclass
@@ -45,7 +45,7 @@ class Request:
     path: str
     packet: bytes
     take: Take
-    future: Future[Any]
+    future: Future[object]
     """Gets the result of ``take``, or an error."""
     repeatable: bool
     """It changes nothing, so that it may be sent again on another connection."""

@@ -11,7 +11,6 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Any
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
@@ -244,7 +243,7 @@ def keys_in(document: bytes) -> Mapping[str, TokenKey]:
     return found
 
 
-def _object(data: bytes, what: str) -> Mapping[str, Any]:
+def _object(data: bytes, what: str) -> Mapping[str, object]:
     try:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:

@@ -103,7 +103,7 @@ def key_of(found: RSAPublicKey | EllipticCurvePublicKey) -> TokenKey:
     return TokenKey((curve,), found)
 
 
-def claims_of(token: bytes, key: TokenKey, leeway_seconds: int) -> Mapping[str, Any]:
+def claims_of(token: bytes, key: TokenKey, leeway_seconds: int) -> Mapping[str, object]:
     """Returns the claims of a token, after checking its signature and times.
 
     :raises AuthenticationFailure: not a token, not signed with the key, not yet valid, or expired
@@ -116,7 +116,7 @@ def claims_of(token: bytes, key: TokenKey, leeway_seconds: int) -> Mapping[str, 
     unasked = ("aud", "iss", "sub", "jti", "iat")
     checks = {f"verify_{claim}": False for claim in unasked}
     try:
-        found: Mapping[str, Any] = jwt.decode(
+        found: Mapping[str, object] = jwt.decode(
             token,
             key.key,
             algorithms=list(key.algorithms),
