@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from magnetar.io.interfaces import Cancellable, Future, Io, Task
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import finished, settle
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import EntryTooLarge, LedgerClosed, LedgerError, LedgerStore, Quorums
@@ -92,6 +93,7 @@ class CursorStorage:
         """Ledgers that the record may name, because a write of it was not answered."""
         self._timer: Cancellable | None = None
         self._last_write = -1e9
+        self._tasks = TaskScope(io.loop, path)
         self._switch: Task[None] | None = None
         self._changed_meanwhile = False
         """A write was due while the ledger was being replaced."""
@@ -235,10 +237,10 @@ class CursorStorage:
         self._last_write = self._io.clock.monotonic()
         ledger = self._ledger
         if ledger is None or self._is_full(ledger):
-            self._switch = self._io.loop.create_task(self._switch_ledger())
+            self._switch = self._tasks.start(self._switch_ledger(), "the switch to another ledger")
             return
         if self._is_large():
-            self._switch = self._io.loop.create_task(self._write_large(ledger))
+            self._switch = self._tasks.start(self._write_large(ledger), "a write of the state in parts")
             return
         try:
             ledger.append(self._encode())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from magnetar.io.interfaces import Cancellable, Loop, Task
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import finished
 from magnetar.ledger.interface import LedgerError, LedgerStore
 from magnetar.metadata.interface import MetadataError, MetadataStore, NodeMissing
@@ -34,6 +35,7 @@ class DeletionQueue:
         """By ledger id, in order of arrival: whether the metadata store has a node for it."""
         self._pause = _FIRST_PAUSE
         self._timer: Cancellable | None = None
+        self._tasks = TaskScope(loop, "ledgers to delete")
         self._running: Task[None] | None = None
         self._stopped = False
 
@@ -97,7 +99,7 @@ class DeletionQueue:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._running = self._loop.create_task(self._run())
+        self._running = self._tasks.start(self._run(), "deletions")
 
     async def _run(self) -> None:
         try:

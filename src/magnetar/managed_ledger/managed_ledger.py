@@ -17,6 +17,7 @@ from typing import Any
 
 from magnetar.invariants import must
 from magnetar.io.interfaces import Cancellable, Io, Task
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import finished, report
 from magnetar.ledger.interface import (
     EntryTooLarge,
@@ -113,6 +114,7 @@ class ManagedLedger:
         self.creation = LedgerCreation(
             io.loop, store, name, last_id, lambda unlisted: own._delete_unlisted(unlisted)
         )
+        self._tasks = TaskScope(io.loop, name)
         self._roll: Task[None] | None = None
         self._writer_fenced = False
         """The record decides about the ownership: it is checked before a ledger is created."""
@@ -353,7 +355,7 @@ class ManagedLedger:
                 self._next_roll = self._io.loop.call_later(pause, self._end_pause)
             return
         self.state = State.ROLLING
-        self._roll = self._io.loop.create_task(self._run_roll())
+        self._roll = self._tasks.start(self._run_roll(), "the roll to a new ledger")
 
     def _end_pause(self) -> None:
         self._next_roll = None

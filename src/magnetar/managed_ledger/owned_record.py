@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from magnetar.io.interfaces import Loop
 from magnetar.io.locks import Mutex
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import InProgress, outcome
 from magnetar.managed_ledger.errors import ManagedLedgerFenced, ManagedLedgerOvertaken
 from magnetar.metadata.interface import (
@@ -55,6 +56,7 @@ class OwnedRecord:
         self.version = version
         self.tenure = tenure or Tenure(loop)
         self._loop = loop
+        self._tasks = TaskScope(loop, path)
         self._metadata = metadata
         self._mutex = Mutex(loop)
         self._unknown: tuple[bytes, Written] | None = None
@@ -81,7 +83,7 @@ class OwnedRecord:
         :raises MetadataUnavailable: it may have been written; the next put finds out
         """
         # A separate task: if the caller is cancelled the version must still follow the store's.
-        task = self._loop.create_task(self._put(encode, written, above))
+        task = self._tasks.answer(self._put(encode, written, above))
         await outcome(self._loop, task)
 
     async def delete(self, above: OwnedRecord | None = None) -> None:
@@ -91,7 +93,7 @@ class OwnedRecord:
         :raises ManagedLedgerFenced: another process has written it
         :raises NodeMissing: it does not exist any more
         """
-        task = self._loop.create_task(self._delete(above))
+        task = self._tasks.answer(self._delete(above))
         await outcome(self._loop, task)
 
     async def change_below(self, step: Put | Delete) -> Node | None:

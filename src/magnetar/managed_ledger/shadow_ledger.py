@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Callable
 
 from magnetar.io.interfaces import Io, Task
-from magnetar.io.waiting import finished, nobody_waits
+from magnetar.io.waiting import finished
 from magnetar.ledger.interface import LedgerStore, NoSuchLedger
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.ending import State
@@ -104,8 +104,7 @@ class ShadowLedger(ManagedLedger):
         if self._following is not None:
             self._again = True
         elif not self.lost:
-            self._following = self._io_loop.create_task(self._follow())
-            self._following.add_done_callback(nobody_waits)
+            self._following = self._tasks.start(self._follow(), "reading the source's record")
 
     async def _follow(self) -> None:
         try:

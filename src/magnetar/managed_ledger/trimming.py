@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from magnetar.io.interfaces import Io, Task
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import finished, outcome
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.cursor import Cursor, oldest_mark_delete
@@ -74,6 +75,7 @@ class Trimmer:
         """Callers and running tasks hold references."""
         self._record = record
         self._io = io
+        self._tasks = TaskScope(io.loop, managed_ledger.name)
         self._running: Task[None] | None = None
         self._again = False
         self._begun = False
@@ -92,7 +94,7 @@ class Trimmer:
         if self._running is not None:
             self._again = True
         elif self.reclaimable():
-            self._running = self._io.loop.create_task(self._run(self._known()))
+            self._running = self._tasks.start(self._run(self._known()), "trimming")
 
     def _consumed(self) -> list[LedgerSummary]:
         """Returns closed ledgers that no durable cursor needs, oldest first."""
@@ -171,7 +173,7 @@ class Trimmer:
         self._owner.start_over()
         await self._owner.rolled()
         await self.settle()
-        self._running = self._io.loop.create_task(self._truncate(self._known()))
+        self._running = self._tasks.answer(self._truncate(self._known()))
         try:
             await outcome(self._io.loop, self._running)
         finally:

@@ -243,3 +243,21 @@ def test_cursors_of_a_shadow_without_a_source_have_nothing_to_read() -> None:
         assert not cursor.backlog()
         assert world.world.drain(cursor) == []
     world.shadow.check()
+
+
+def test_an_unexpected_error_in_reading_the_source_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Shadowed(2)
+
+    def damaged(value: bytes, path: str) -> None:
+        raise KeyError(path)
+
+    monkeypatch.setattr("magnetar.managed_ledger.shadow_ledger.decode_managed_ledger", damaged)
+    world.shadow.source_changed()
+    with pytest.raises(KeyError):
+        world.world.wait(0.1)
+    monkeypatch.undo()
+    # The next change is read nevertheless.
+    new = world.store(1)
+    world.shadow.source_changed()
+    world.world.wait(0.1)
+    assert world.confirm(new) == [True]
