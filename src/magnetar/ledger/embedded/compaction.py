@@ -9,6 +9,7 @@ from typing import NamedTuple
 from magnetar.io.files import SpaceExhausted, is_shortage
 from magnetar.io.interfaces import File, Future, Io, Task, Worker
 from magnetar.io.slices import each
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import finished, run_job
 from magnetar.ledger.embedded.checkpoint import SealedSegment
 from magnetar.ledger.embedded.index import RUN_FIELDS, PartIndex
@@ -129,6 +130,7 @@ class Compaction:
         self._table = table
         self._failed = failed
         self._worker: Worker | None = None
+        self._tasks = TaskScope(io.loop, "compaction of segments")
         self._task: Task[None] | None = None
         self._result: Compacted | None = None
         self._not_before = 0.0
@@ -188,7 +190,7 @@ class Compaction:
         # Two adjacent outputs hold more than one segment's worth, so this number of ids always suffices.
         take_id = self._segments.table.take_id
         ids = [take_id() for _ in range(2 * (2 * live // self._settings.segment_bytes + 2))]
-        self._task = self._io.loop.create_task(self._rewrite(kind, chosen, ids))
+        self._task = self._tasks.answer(self._rewrite(kind, chosen, ids))
         self._task.add_done_callback(self._ended)
 
     def _wait_until(self, when: float) -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 from magnetar.io.files import is_shortage
 from magnetar.io.interfaces import Cancellable, Disk, Io, Task, Worker
 from magnetar.io.slices import each
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import Reminder, finished, run_job
 from magnetar.ledger.embedded.checkpoint import (
     Checkpoint,
@@ -77,6 +78,7 @@ class Maintenance:
         self._log_start = log_start
         self._reclaimed = reclaimed
         self._failed = failed
+        self._tasks = TaskScope(io.loop, "maintenance of the ledger store")
         self._task: Task[None] | None = None
         self._retry: Cancellable | None = None
         self._not_before = 0.0
@@ -85,7 +87,7 @@ class Maintenance:
 
     def start(self) -> None:
         """Starts the task."""
-        self._task = self._io.loop.create_task(self._run())
+        self._task = self._tasks.answer(self._run())
         self._task.add_done_callback(self._ended)
         self._reminder.remind()
 

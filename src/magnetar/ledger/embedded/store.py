@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from magnetar.invariants import must
-from magnetar.io.interfaces import File, Future, Io, Task
+from magnetar.io.interfaces import File, Future, Io
 from magnetar.io.slices import let_others
+from magnetar.io.tasks import KeyedTasks, TaskScope
 from magnetar.io.waiting import Reminder, outcome
 from magnetar.ledger.embedded.compaction import Compaction, Compactions, Segments
 from magnetar.ledger.embedded.group import LEDGER_CLOSED, LEDGER_CREATED, LEDGER_DELETED
@@ -65,7 +66,7 @@ class EmbeddedLedgerStore:
         self._io = io
         self._lock = lock
         self._writers: dict[int, EmbeddedWriter] = {}
-        self._recovering: dict[int, Task[None]] = {}
+        self._recovering: KeyedTasks[int, None] = KeyedTasks(TaskScope(io.loop, "recoveries of ledgers"))
         self._deleting: dict[int, Future[None]] = {}
         self._short: Callable[[str], object] = lambda _reason: None
         self._stopped: Future[None] | None = None
@@ -330,9 +331,7 @@ class EmbeddedLedgerStore:
                 return
             row.recovering = True
             self._end_writer(ledger_id, LedgerFenced(f"ledger {ledger_id} was opened for recovery"))
-            recovered = self._io.loop.create_task(self._close_at_end(row))
-            self._recovering[ledger_id] = recovered
-            recovered.add_done_callback(lambda _: self._recovering.pop(ledger_id))
+            recovered = self._recovering.answer(ledger_id, lambda: self._close_at_end(row))
         await outcome(self._io.loop, recovered)
 
     async def _close_at_end(self, row: LedgerRow) -> None:

@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Callable
 
 from magnetar.io.interfaces import Cancellable, Future, Io, Task
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import finished
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.ledger.interface import LedgerClosed, LedgerError, LedgerWriter, Quorums
@@ -49,6 +50,7 @@ class MetadataJournal:
         """The journal that is being started; both are written until it is complete."""
         self._before: list[int] = []
         """Ledgers of journals that are deleted once the next one is complete."""
+        self._tasks = TaskScope(io.loop, "the metadata journal")
         self._task: Task[None] | None = None
         self._timer: Cancellable | None = None
         self._stopped = False
@@ -108,7 +110,7 @@ class MetadataJournal:
     def _start_task(self) -> None:
         self._timer = None
         if self._task is None and not self._stopped:
-            self._task = self._io.loop.create_task(self._run())
+            self._task = self._tasks.start(self._run(), "the start of a journal")
 
     async def _run(self) -> None:
         try:
