@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from magnetar.errors import MetadataFailure
 from magnetar.io.interfaces import Io, Task
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import sleep
 from magnetar.metadata.interface import (
     Change,
@@ -45,6 +46,7 @@ class Follower:
         self._what = what
         self._take = take
         self._pause = pause
+        self._tasks = TaskScope(io.loop, what)
         self._task: Task[None] | None = None
         self._stale = False
         self._stopped = False
@@ -53,8 +55,7 @@ class Follower:
 
     def stop(self) -> None:
         self._stopped = True
-        if self._task is not None:
-            self._task.cancel()
+        self._tasks.cancel()
 
     def _changed(self, _change: Change) -> None:
         self._read_anew()
@@ -66,7 +67,7 @@ class Follower:
     def _read_anew(self) -> None:
         self._stale = True
         if self._task is None and not self._stopped:
-            self._task = self._io.loop.create_task(self._follow())
+            self._task = self._tasks.start(self._follow(), "reading what has changed")
 
     async def _follow(self) -> None:
         try:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from magnetar.io.interfaces import Buffer, Cancellable, Clock, ConnectingNetwork, Loop, Task, Transport
+from magnetar.io.tasks import TaskScope
 from magnetar.ledger.bookkeeper.adds import AddStream
 from magnetar.ledger.bookkeeper.authentication import AuthProvider, connect_authenticated
 from magnetar.ledger.bookkeeper.frames import (
@@ -93,6 +94,7 @@ class Bookie:
         self._out: list[Buffer] = []
         self._flushing = False
         self._link: _Link | None = None
+        self._tasks = TaskScope(loop, bookie_id)
         self._connecting: Task[None] | None = None
         self._failed_at = -1e9
         self._sweep: Cancellable | None = None
@@ -198,7 +200,7 @@ class Bookie:
     def _flush_soon(self) -> None:
         if self._link is None:
             if self._connecting is None:
-                self._connecting = self._loop.create_task(self._connect())
+                self._connecting = self._tasks.start(self._connect(), "a connection")
         elif not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
@@ -239,7 +241,7 @@ class Bookie:
             self._has_failed("its address is unknown")
             return
         link = _Link(self, self._settings)
-        attempt = self._loop.create_task(self._connected(where, link))
+        attempt = self._tasks.answer(self._connected(where, link))
         limit = self._loop.call_later(self._settings.connect_seconds, attempt.cancel)
         try:
             await attempt

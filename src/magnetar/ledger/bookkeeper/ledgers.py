@@ -13,6 +13,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from magnetar.io.interfaces import Loop
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import InProgress, outcome, settle
 from magnetar.ledger.bookkeeper.bookie import Bookie
 from magnetar.ledger.bookkeeper.frames import Status
@@ -77,6 +78,7 @@ class LedgerRecords:
         self._metadata = _FailingStore(metadata)
         self._root = root
         self._loop = loop
+        self._tasks = TaskScope(loop, "the ids of ledgers")
         self._path_below: Callable[[int], str] | None = None
         self._long_ids = False
         """The first 2³¹ ids are used up, or a client has decided to continue without them."""
@@ -218,7 +220,7 @@ class LedgerRecords:
         overflowed."""
         prefix = f"{counter}/ID-"
         node = await self._metadata.put(prefix, b"", ephemeral=True, sequential=True)
-        self._loop.create_task(self._release(node.path))
+        self._tasks.start(self._release(node.path), "the deletion of a number's node")
         try:
             return int(node.path[len(prefix) :])
         except ValueError as error:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
-from magnetar.io.interfaces import Clock, Loop, Task
+from magnetar.io.interfaces import Clock, Loop
+from magnetar.io.tasks import KeyedTasks, TaskScope
 from magnetar.io.waiting import finished, nobody_waits, sleep
 from magnetar.ledger.bookkeeper.bookie import Bookie
 from magnetar.ledger.bookkeeper.digests import Digest
@@ -332,7 +333,8 @@ class LedgerOpening:
         self._recovery_parts = RecoveryParts(
             parts.loop, parts.records, parts.recovering, parts.placement, memory, parts.fencing
         )
-        self._recovering: dict[int, Task[Versioned]] = {}
+        self._tasks = TaskScope(parts.loop, "recoveries of ledgers")
+        self._recovering: KeyedTasks[int, Versioned] = KeyedTasks(self._tasks)
         self._fates: WeakValueDictionary[int, LedgerFate] = WeakValueDictionary()
 
     async def open(self, ledger_id: int, *, recover: bool) -> BookKeeperReader:
@@ -360,20 +362,15 @@ class LedgerOpening:
     async def close(self) -> None:
         """Ends recoveries in progress, as a crash would: the next client that opens such a ledger
         continues."""
-        for task in list(self._recovering.values()):
-            task.cancel()
+        self._tasks.cancel()
         for fate in list(self._fates.values()):
             fate.closed = True
 
     async def _recovered(self, ledger_id: int) -> Versioned:
-        task = self._recovering.get(ledger_id)
-        if task is None:
-            task = self._loop.create_task(recovered(ledger_id, self._recovery_parts))
-            self._recovering[ledger_id] = task
-            task.add_done_callback(lambda _task: self._recovering.pop(ledger_id, None))
-            task.add_done_callback(nobody_waits)
+        task = self._recovering.answer(ledger_id, lambda: recovered(ledger_id, self._recovery_parts))
+        # This caller may be cancelled meanwhile.
+        task.add_done_callback(nobody_waits)
         await finished(self._loop, task)
         if task.cancelled():
             raise StoreClosed(f"ledger {ledger_id} was being recovered when the store closed")
-        found: Versioned = task.result()
-        return found
+        return task.result()

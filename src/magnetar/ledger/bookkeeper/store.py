@@ -8,6 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from magnetar.io.interfaces import Cancellable, ConnectingNetwork, Io, Loop, Task
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import InProgress, outcome, together
 from magnetar.ledger.bookkeeper import ledger_record
 from magnetar.ledger.bookkeeper.bookie import Bookie
@@ -141,6 +142,7 @@ class BookKeeperLedgerStore:
         self._explicit_lac: ExplicitLac | None = None
         self._working = InProgress(io.loop)
         self._closed = False
+        self._tasks = TaskScope(io.loop, "ledgers on bookies")
         self._closing: Task[None] | None = None
 
     @classmethod
@@ -274,7 +276,7 @@ class BookKeeperLedgerStore:
     async def close(self) -> None:
         if self._closing is None:
             self._closed = True
-            self._closing = self._io.loop.create_task(self._close())
+            self._closing = self._tasks.answer(self._close())
         await outcome(self._io.loop, self._closing)
 
     async def _close(self) -> None:
@@ -325,7 +327,7 @@ class BookKeeperLedgerStore:
     def _metadata_changed(self, ledger_id: int) -> None:
         writer = self._writers.get(ledger_id)
         if writer is not None:
-            self._io.loop.create_task(writer.look())
+            self._tasks.start(writer.look(), "reading the changed metadata of a ledger")
 
 
 class ExplicitLac:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from magnetar.io.interfaces import Buffer, Future, Loop, Task
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import finished, outcome, settle
 from magnetar.ledger.bookkeeper.adds import AddEncoder, AddRun, AddStream
 from magnetar.ledger.bookkeeper.bookie import Bookie
@@ -106,6 +107,7 @@ class BookKeeperWriter:
         ]
         self._stripes = [place.stream.stripe for place in self._places]
         self._telling = False
+        self._tasks = TaskScope(parts.loop, f"the writer of ledger {ledger_id}")
         self._change: Task[None] | None = None
         """The change of the ensemble; while it is in progress, no further entries count."""
         self._tried: set[str] = set()
@@ -171,7 +173,7 @@ class BookKeeperWriter:
             if self._refused is not None:
                 raise self._refused
             self._refused = LedgerClosed(f"the writer of ledger {self.ledger_id} is closed")
-            self._closing = self._loop.create_task(self._close())
+            self._closing = self._tasks.answer(self._close())
         return await outcome(self._loop, self._closing)
 
     def forget_before(self, entry_id: int) -> None:
@@ -272,7 +274,7 @@ class BookKeeperWriter:
             self._parts.bookies.failed(bookie_id)
         if self._change is None and not self._sealing:
             # Bookies that fail in the same turn are replaced together.
-            self._change = self._loop.create_task(self._change_ensemble())
+            self._change = self._tasks.start(self._change_ensemble(), "the change of its bookies")
 
     def _tell(self) -> None:
         """Reports what counts by now; once for all answers of a turn."""

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple
 
-from magnetar.io.interfaces import Cancellable, Clock, ConnectingNetwork, Future, Loop, Randomness, Task
+from magnetar.io.interfaces import Cancellable, Clock, ConnectingNetwork, Future, Loop, Randomness
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import fail, finished, nobody_waits, settle, sleep
 from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.following import SessionListeners
@@ -95,7 +96,7 @@ class ZooKeeperSession:
         self._greeted: Future[Greeting | None] = outside.loop.create_future()
         self._opened: Future[None] = outside.loop.create_future()
         self._timer: Cancellable | None = None
-        self._task: Task[None] | None = None
+        self._tasks = TaskScope(outside.loop, "the session with ZooKeeper")
         self._closed = False
         self.session_id = 0
         """0: there is no session."""
@@ -109,7 +110,7 @@ class ZooKeeperSession:
         return self._connection is not None
 
     def start(self) -> None:
-        self._task = self._loop.create_task(self._keep_connected())
+        self._tasks.start(self._keep_connected(), "its connections")
 
     async def opened(self, limit_seconds: float) -> bool:
         """Waits for the first connection; returns False if there was none in time."""
@@ -166,9 +167,7 @@ class ZooKeeperSession:
             connection.end("closed")
         self._stop_timer()
         self._fail_waiting(MetadataRefused("the metadata store is closed"))
-        if self._task is not None:
-            self._task.cancel()
-            await finished(self._loop, self._task)
+        await self._tasks.close()
 
     def _made(
         self, operation: Operation, path: str, packet: bytes, take: Take, *, repeatable: bool
@@ -208,7 +207,7 @@ class ZooKeeperSession:
         self._greeted = self._loop.create_future()
         self._ended_connection = self._loop.create_future()
         limit = max(1.0, self._timeout / 3)
-        attempt = self._loop.create_task(self._network.connect(host, port, lambda: made))
+        attempt = self._tasks.answer(self._network.connect(host, port, lambda: made))
         try:
             in_time = await finished(self._loop, attempt, lambda call: self._loop.call_later(limit, call))
             if not in_time:
