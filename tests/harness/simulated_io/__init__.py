@@ -15,7 +15,7 @@ from simulated_io.network import SimulatedHost, SimulatedNetwork
 from simulated_io.worker import ProcessStopped, SimulatedProcess, SimulatedWorker
 
 if TYPE_CHECKING:
-    from magnetar.io.simulated.sqlite import SimulatedSqlite
+    from simulated_io.sqlite import SimulatedSqlite
 
 __all__ = [
     "Conditions",

@@ -11,6 +11,7 @@ from magnetar.broker.publishing.exclusive_access import EPOCH_PROPERTY, Exclusiv
 from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.publishing.producer import AccessMode
 from magnetar.errors import BrokerError, ProducerBusy, ProducerFenced, ServiceNotReady
+from magnetar.io.tasks import TaskScope
 from magnetar.metadata.interface import MetadataUnavailable
 
 
@@ -46,6 +47,7 @@ class Candidate:
 class GuardedTopic:
     def __init__(self, properties: dict[str, str] | None = None) -> None:
         self.loop = simulated_io(1, SimulatedDisk(1)).loop
+        self.tasks = TaskScope(self.loop, "the topic")
         self.managed_ledger = Ledger(self.loop, properties or {})
         self.producers: dict[str, Any] = {}
         self.closing = False

@@ -24,6 +24,7 @@ from magnetar.broker.delays.runs import (
 )
 from magnetar.io.interfaces import Task
 from magnetar.io.slices import Slice, let_others, next_turn
+from magnetar.io.tasks import TaskScope
 from magnetar.ledger.interface import DataDamaged, EntryRun, LedgerError, NoSuchEntry, NoSuchLedger
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.errors import ManagedLedgerError
@@ -63,6 +64,7 @@ class DelayIndex:
         """The last position that was waiting when the index was written, or a later one."""
         self._next: Run | None = None
         """The run whose next block is due first."""
+        self._tasks = TaskScope(side.io.loop, "an index of delayed messages")
         self._reading: Task[None] | None = None
         self.closed = False
 
@@ -96,7 +98,7 @@ class DelayIndex:
     def read_due(self, cutoff_ms: int) -> None:
         """Starts to read the blocks that are due soon."""
         if self._reading is None and not self.closed and self._next_run(cutoff_ms) is not None:
-            self._reading = self._side.io.loop.create_task(self._read_due(cutoff_ms))
+            self._reading = self._tasks.start(self._read_due(cutoff_ms), "reading what is due")
 
     def _next_run(self, cutoff_ms: int) -> Run | None:
         """Returns the run whose next block is due first, if that has to be read."""

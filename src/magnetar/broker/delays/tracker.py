@@ -11,6 +11,7 @@ from magnetar.broker.delays.runs import RECORD_BYTES, behind, hash_of, pack, pos
 from magnetar.invariants import must
 from magnetar.io.interfaces import Cancellable, Clock, Loop, Task
 from magnetar.io.slices import each
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import finished
 from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
@@ -88,6 +89,7 @@ class DelayTracker:
         """The positions in the heap."""
         storage = cursor.storage
         self._index = DelayIndex(storage.side, self._told) if storage is not None else None
+        self._tasks = TaskScope(loop, "delayed messages")
         self._working: Task[None] | None = None
         self._next_save = self._not_before = -1e9
         """The time of the next save, and the earliest time of the next write after a failure."""
@@ -312,7 +314,7 @@ class DelayTracker:
         self._heap.clear()
         self._unsaved.clear()
         if self._index is not None and self._working is None:
-            self._working = self._loop.create_task(self._forget_index(self._index))
+            self._working = self._tasks.start(self._forget_index(self._index), "the deletion of the index")
 
     async def _forget_index(self, index: DelayIndex) -> None:
         try:
@@ -325,7 +327,9 @@ class DelayTracker:
         if self._index is None or self._working is not None or self._closed:
             return
         if self._clock.monotonic() >= self._not_before:
-            self._working = self._loop.create_task(self._write(self._index, everything=False))
+            self._working = self._tasks.start(
+                self._write(self._index, everything=False), "a write of the index"
+            )
 
     async def _write(self, index: DelayIndex, *, everything: bool) -> None:
         storage = self._cursor.storage
@@ -402,7 +406,9 @@ class DelayTracker:
         while self._working is not None:
             await finished(self._loop, self._working)
         if self._index.runs or len(self._heap) >= min(_WORTH_SAVING, self._settings.in_memory):
-            self._working = self._loop.create_task(self._write(self._index, everything=True))
+            self._working = self._tasks.start(
+                self._write(self._index, everything=True), "the last write of the index"
+            )
             await finished(self._loop, self._working)
 
     # The timer
@@ -462,7 +468,7 @@ class DelayTracker:
         if self._index is not None:
             self._index.closed = True
             if forget:
-                self._loop.create_task(self._index.forget())
+                self._tasks.start(self._index.forget(), "the deletion of the index")
         self._sleep()
 
     def check(self) -> None:

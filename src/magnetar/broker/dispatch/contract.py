@@ -14,6 +14,7 @@ from magnetar.broker.flow.dispatch_rates import Throttle
 from magnetar.broker.flow.limits import UnackedLimit
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.io.interfaces import Clock, Loop
+from magnetar.io.tasks import TaskScope
 from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import EntryRun
@@ -97,6 +98,7 @@ class DispatchTopic(Protocol):
     name: TopicName
     full_name: str
     loop: Loop
+    tasks: TaskScope
     wheel: TimerWheel
     clock: Clock
     dispatch_settings: DispatchSettings

@@ -47,7 +47,9 @@ class LateDelivery(ReadingDispatcher, Generic[C]):
         """Starts loading a saved index; nothing is read until it is loaded."""
         storage = self._cursor.storage
         if storage is not None and DELAY_INDEX in storage.side.properties:
-            self._reading = self._subscription.topic.loop.create_task(self._load_delays())
+            self._reading = self._subscription.topic.tasks.start(
+                self._load_delays(), "loading the index of delayed messages"
+            )
             self.waits.because(READING)
 
     def _new_tracker(self) -> DelayTracker:

@@ -71,7 +71,7 @@ class ReadingDispatcher(ABC):
             return
         self._budget.spend(READ_PRICE)
         self._reads_again = again
-        self._reading = self._subscription.topic.loop.create_task(reading)
+        self._reading = self._subscription.topic.tasks.start(reading, "reading entries")
         self.waits.because(READING)
         consumer.connection.outgoing.unsent.expect(self._reading, max_bytes)
 

@@ -136,7 +136,7 @@ class ExclusiveAccess:
         ):
             waiting, admitted = self._waiting.popleft()
             self._changing = True
-            self._topic.loop.create_task(self._grant(waiting, admitted))
+            self._topic.tasks.start(self._grant(waiting, admitted), "the grant of exclusive access")
 
     async def _grant(self, producer: Producer, admitted: Future[bool]) -> None:
         try:

@@ -17,6 +17,7 @@ from magnetar.broker.publishing.deduplication import Deduplication
 from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Loop
+from magnetar.io.tasks import TaskScope
 from magnetar.managed_ledger.position import Position
 from magnetar.naming.topic_name import TopicName
 from magnetar.security.authentication import BROKER, Principal
@@ -98,6 +99,7 @@ class ProducerTopic(Protocol):
     """A topic as its producers see it; both kinds of topics, in a higher layer, implement it."""
 
     loop: Loop
+    tasks: TaskScope
     producers: dict[str, Producer]
     closing: bool
     """The topic is being unloaded or deleted: it accepts neither producers nor messages."""

@@ -38,6 +38,7 @@ from magnetar.errors import (
     TopicTerminated,
 )
 from magnetar.io.interfaces import Future, Io, Task
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import settle
 from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
@@ -97,6 +98,7 @@ class BaseTopic(ABC, Generic[S]):
         self.full_name = str(name)
         self.bundle_hash = name.bundle_hash
         self.loop = io.loop
+        self.tasks = TaskScope(io.loop, self.full_name)
         self.clock = io.clock
         self.wheel = wheel
         self.settings = settings

@@ -407,7 +407,7 @@ class Topic(BaseTopic[Subscription]):
             # Consumers that subscribe at the same time want the same subscription.
             making = self._making.get(name)
             if making is None:
-                making = self.loop.create_task(self._make_durable(name, start, properties))
+                making = self.tasks.answer(self._make_durable(name, start, properties))
                 self._making[name] = making
                 making.add_done_callback(lambda _done: self._making.pop(name, None))
             made: Subscription = await outcome(self.loop, making)
