@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from simulated_io import SimulatedLoop
 
-from magnetar.io.simulated import SimulatedLoop
 from magnetar.io.tasks import KeyedTasks, TaskScope
 from magnetar.io.waiting import outcome, sleep
 
