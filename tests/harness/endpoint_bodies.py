@@ -19,6 +19,7 @@ NAMES = {
     "value": "v",
     "version": "0",
     "plan": "p",
+    "snapshot": "s",
     "type": "function",
     "package": "p",
     "resourcegroup": "g",
@@ -82,6 +83,7 @@ BODIES: Mapping[str, Any] = {
     "ProducerMessages": {"messages": [{"payload": "x"}]},
     "PublishRate": {"publishThrottlingRateInMsg": 1000},
     "ReadPlanRequest": {},
+    "SnapshotRequest": {},
     "ResourceQuota": {
         "msgRateIn": 1,
         "msgRateOut": 1,

@@ -41,6 +41,15 @@ _SETS_DELAYS = PolicyOperation(PolicyName.DELAYED_DELIVERY, write=True)
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotAccess:
+    """The snapshots of a broker that keeps its data itself; see ``magnetar.server.snapshots``."""
+
+    take: Callable[[int | None], Awaitable[Mapping[str, object]]]
+    prolong: Callable[[str, int | None], Mapping[str, object]]
+    release: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
 class Process:
     """The interface of a broker's process for handlers."""
 
@@ -67,6 +76,8 @@ class Process:
     """The data of the page at ``/``; None: without the page."""
     websockets: Callable[[], Awaitable[WebSocketService]] | None = None
     """Returns the WebSocket service, created at the first request; None: without WebSockets."""
+    snapshots: Callable[[], SnapshotAccess] | None = None
+    """Returns the access to snapshots; None: the data are in BookKeeper and ZooKeeper."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +325,7 @@ def _of_broker(path: str) -> bool:
             "/admin/v2/broker",
             "/admin/v2/proxy-stats",
             "/admin/v2/resource-quotas",
+            "/admin/v2/magnetar/snapshots",
             "/admin/v2/magnetar/storage",
         )
     )

@@ -190,6 +190,11 @@ class File(Protocol):
 class Disk(Protocol):
     """A file system below one root; paths are relative to it, with ``/`` as separator. Calls block."""
 
+    @property
+    def root(self) -> str:
+        """The absolute path of the root on this machine; empty if it has none."""
+        ...
+
     def open(
         self,
         path: str,

@@ -432,6 +432,15 @@ class CursorStorage:
         ledger = self._ledger
         await ledger.append_durably(*await self._encode_all())
 
+    async def write_changes(self) -> None:
+        """Writes the state now if a write of it is due; otherwise it is on its way to the disk, or there.
+
+        :raises LedgerError: the cursor's ledger failed
+        :raises ManagedLedgerError: no ledger can be written, or another broker owns the cursor
+        """
+        if self._timer is not None or self._switch is not None or self._changed_meanwhile:
+            await self.flush()
+
     async def _settle(self) -> None:
         while self._switch is not None:
             await finished(self._io.loop, self._switch)

@@ -268,6 +268,31 @@ class ManagedLedgerFactory:
         ledger.cursors.add(cursor)
         return cursor
 
+    async def write_cursors(self) -> None:
+        """Writes the states of all cursors that have changed since they were last written.
+
+        :raises LedgerError: the ledger of a cursor failed
+        :raises ManagedLedgerError: a cursor cannot be written
+        """
+        due: list[tuple[ManagedLedger, Cursor]] = []
+
+        def look(ledger: ManagedLedger) -> None:
+            due.extend((ledger, cursor) for cursor in ledger.cursors.values() if cursor.storage is not None)
+
+        async def write(found: tuple[ManagedLedger, Cursor]) -> None:
+            ledger, cursor = found
+            if cursor.storage is None:
+                return
+            try:
+                await cursor.storage.write_changes()
+            except (LedgerError, ManagedLedgerError):
+                # It may have been deleted meanwhile, alone or with its topic.
+                if ledger.cursors.get(cursor.name) is cursor:
+                    raise
+
+        await each(self._io, "snapshot", list(self.opened.values()), look)
+        await together(self._io.loop, due, write, AT_ONCE)
+
     async def close(self, ledger: ManagedLedger) -> None:
         if self.opened.get(ledger.name) is ledger:
             del self.opened[ledger.name]

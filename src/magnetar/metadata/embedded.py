@@ -80,7 +80,7 @@ class EmbeddedMetadataStore:
         self._listeners = ChangeListeners()
         self._transactions = 0
         self.progress = Progress(b"")
-        self._edited: Callable[[Edits], None] = lambda _edits: None
+        self._edit_listeners: list[Callable[[Edits], None]] = []
         self._next_ledger_id: Callable[[], int] = lambda: 1
         self._written = self.progress
         """As of the last transaction; belongs to the worker."""
@@ -173,7 +173,12 @@ class EmbeddedMetadataStore:
 
     def listen_for_edits(self, listener: Callable[[Edits], None]) -> None:
         """Reports each transaction that changes persistent nodes, before its operations are answered."""
-        self._edited = listener
+        self._edit_listeners.append(listener)
+
+    def stop_listening_for_edits(self, listener: Callable[[Edits], None]) -> None:
+        """Ends the reports to a listener of :meth:`listen_for_edits`."""
+        if listener in self._edit_listeners:
+            self._edit_listeners.remove(listener)
 
     async def read_part(self, after: str, take: Callable[[NodeRange], None]) -> None:
         """Passes ``take`` the persistent nodes after a path, as many as make a part.
@@ -238,7 +243,8 @@ class EmbeddedMetadataStore:
         outcomes, edits = transacted
         if edits is not None:
             self.progress = edits.progress
-            self._edited(edits)
+            for listener in list(self._edit_listeners):
+                listener(edits)
         if self._waiting:
             self._start()
         changes: list[Change] = []

@@ -151,6 +151,8 @@ class BrokerOperation(_Named):
     UPDATE_CONFIGURATION = auto()
     GET_METRICS = auto()
     GET_STORAGE = auto()
+    BACK_UP = auto()
+    """Only Magnetar: take snapshots, and release them."""
     CHECK_BACKLOG_QUOTAS = auto()
     SHUT_DOWN = auto()
     GET_LOAD = auto()

@@ -21,6 +21,10 @@ from magnetar.metadata.progress import Progress
 LEDGERS = "ledgers"
 METADATA = "metadata"
 METADATA_FILE = f"{METADATA}/metadata.sqlite"
+SNAPSHOTS = "snapshots"
+"""Copies that belong to snapshots of the running broker; of no use after its end."""
+RESTORING = "restoring"
+"""Exists in a data directory while ``magnetar restore`` fills it."""
 
 _PUT_BACK = f"Restore the newest copy of {METADATA}/ (metadata.sqlite together with metadata.sqlite-wal)"
 _HELP = f"{_PUT_BACK}, or rebuild it from the ledgers: magnetar recover-metadata --data-dir DIR"
@@ -64,10 +68,16 @@ class EmbeddedStores:
     async def open(self) -> None:
         """Opens the ledger store first, because its lock keeps a second process away from the rest.
 
-        :raises StoresDisagree: metadata or ledgers are missing, older than the other, or another broker's
+        :raises StoresDisagree: metadata or ledgers are missing, older than the other, or another broker's, or
+            a restore was interrupted
         :raises LedgerError: the ledger store cannot be opened
         :raises MetadataError: the metadata cannot be opened
         """
+        if self._io.disk.exists(RESTORING):
+            raise StoresDisagree(
+                f"{RESTORING} exists: a restore into this directory is in progress, or was interrupted: wait "
+                "until it has ended, or run the same magnetar restore command again"
+            )
         ledgers = self._ledgers = await EmbeddedLedgerStore.open_store(self._io, LEDGERS, self._settings)
         journals = await find_journals(ledgers)
         metadata = await _open_metadata(self._io, ledgers, newest(journals), self._reserve_bytes)

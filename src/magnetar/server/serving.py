@@ -22,7 +22,7 @@ from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.stats.figures import MetadataMetrics, MetricsSnapshot
 from magnetar.broker.stats.snapshot import take_snapshot
 from magnetar.broker.stats.topic_board import TopicBoard
-from magnetar.http.routing import Process
+from magnetar.http.routing import Process, SnapshotAccess
 from magnetar.io.interfaces import Cancellable, Io
 from magnetar.io.slices import Slice
 from magnetar.io.wheel import TimerWheel
@@ -86,6 +86,8 @@ class Stores:
     """Called after :attr:`among`."""
     dynamic: Mapping[str, Changeable] = field(default_factory=dict)
     """Settings of these parts that can be changed while the broker runs, and what applies each change."""
+    snapshots: Callable[[], SnapshotAccess] | None = None
+    """Returns the access to snapshots of these stores; None: they are those of a cluster."""
 
 
 class ServingBroker:
@@ -249,6 +251,7 @@ def _seen_by_http(
         stop=stop,
         board=TopicBoard(broker),
         websockets=websockets.service if websockets is not None else None,
+        snapshots=stores.snapshots,
     )
 
 

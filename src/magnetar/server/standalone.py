@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from magnetar.broker.namespaces.registry import bootstrap
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.errors import MetadataFailure
+from magnetar.http.routing import SnapshotAccess
 from magnetar.io.interfaces import Task
 from magnetar.io.waiting import sleep
 from magnetar.io.wheel import TimerWheel
@@ -22,7 +24,7 @@ from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.interface import MetadataError, MetadataStore, MetadataUnavailable
 from magnetar.metadata.passing_on import MeasuredStore, ResolvingStore
 from magnetar.server.broker_process import BrokerSurroundings, ProcessOptions, run_process
-from magnetar.server.embedded_stores import METADATA_FILE, EmbeddedStores
+from magnetar.server.embedded_stores import METADATA_FILE, SNAPSHOTS, EmbeddedStores
 from magnetar.server.serving import ServingBroker, Stores
 from magnetar.server.settings import (
     disk_guard_settings,
@@ -31,6 +33,9 @@ from magnetar.server.settings import (
     managed_ledger_settings,
 )
 from magnetar.server.storage_report import StorageReport
+
+if TYPE_CHECKING:
+    from magnetar.server.snapshots import Snapshots
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +60,7 @@ class StandaloneBroker(ServingBroker):
         self._ledgers: ManagedLedgerFactory | None = None
         self._guard: DiskGuard | None = None
         self._orphan_scan: Task[None] | None = None
+        self._snapshots: Snapshots | None = None
 
     async def start(self) -> None:
         io, settings = self._place.io, self._place.settings
@@ -87,7 +93,11 @@ class StandaloneBroker(ServingBroker):
             lambda broker: StorageReport(broker, opened, guard, orphans),
             _no_bookies,
             measured=(measured,),
+            snapshots=lambda: self._snapshot_access(opened, ledgers),
         )
+        if io.disk.exists(SNAPSHOTS) and io.disk.names(SNAPSHOTS):
+            # A killed process has left copies of its metadata.
+            self._snapshot_access(opened, ledgers)
         broker = await self._serve(stores, lambda known: self._bootstrap(metadata, known))
         self._watch_disk(broker, store)
         self._orphan_scan = io.loop.create_task(_look_for_orphans(broker, ledgers, orphans, candidates))
@@ -95,6 +105,15 @@ class StandaloneBroker(ServingBroker):
     def wrap_metadata(self, opened: EmbeddedMetadataStore) -> MetadataStore:
         """Returns the metadata store that the broker uses."""
         return opened
+
+    def _snapshot_access(self, stores: EmbeddedStores, ledgers: ManagedLedgerFactory) -> SnapshotAccess:
+        if self._snapshots is None:
+            # Most brokers never take a snapshot.
+            from magnetar.server.snapshots import Snapshots
+
+            self._snapshots = Snapshots(self._place.io, stores, ledgers.write_cursors)
+        snapshots = self._snapshots
+        return SnapshotAccess(snapshots.take, snapshots.prolong, snapshots.release)
 
     def _watch_disk(self, broker: BrokerService, store: EmbeddedLedgerStore) -> None:
         """Stops publishing before the device is full, and reclaims space when it is scarce."""
@@ -134,6 +153,8 @@ class StandaloneBroker(ServingBroker):
         if self._guard is not None:
             self._guard.stop()
         await self._stop_serving()
+        if self._snapshots is not None:
+            await self._snapshots.close()
         if self._stores is not None:
             await self._stores.close()
         if self._metadata is not None:

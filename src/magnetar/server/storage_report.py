@@ -103,6 +103,7 @@ class StorageReport:
             "compaction_reclaimed_bytes": done.reclaimed_bytes,
             "compaction_running": int(done.running),
             "orphaned_ledgers": len(self._orphans.known),
+            "snapshots": self._store.images.held,
             "metadata_journal_behind": int(self._journal.behind),
         }
         until_full = disk.seconds_until_full()

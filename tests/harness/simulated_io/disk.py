@@ -128,6 +128,7 @@ class SimulatedDisk:
         """Called at a power cut."""
         self.cached_fraction = 0.7
         """The share of reads whose bytes are cached."""
+        self.root = ""
         self._namespace = Namespace()
         self._cut_at = -1
         self._dead = False

@@ -1,4 +1,4 @@
-"""Magnetar's own endpoints on stored data: disk space, and read plans for readers of its files."""
+"""Magnetar's own endpoints on stored data: disk space, snapshots for backups, and read plans for readers."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from magnetar.broker.admin.messages import ReadPlanAdmin
-from magnetar.errors import InvalidRequest
-from magnetar.http.calls import as_json, calls
+from magnetar.errors import InvalidRequest, NotSupported
+from magnetar.http.calls import as_json, calls, empty
 from magnetar.http.engine.message import Request, Response, json_response
-from magnetar.http.routing import Application, Endpoint, Parameter
+from magnetar.http.routing import Application, Endpoint, Parameter, SnapshotAccess
 from magnetar.http.shapes.fields import shown, whole
 from magnetar.http.shapes.names import topic_of, variable
 from magnetar.security.authorization import BrokerOperation, TopicOperation
 
 _FROM_THE_START = (-1, -1)
 _PATH = "/admin/v2/magnetar/read-plans"
+_SNAPSHOTS = "/admin/v2/magnetar/snapshots"
+_IN_BOOKKEEPER = {501: "the broker keeps its data in BookKeeper and ZooKeeper"}
 
 
 async def _report(application: Application, request: Request) -> Response:
@@ -61,6 +63,30 @@ def _prolonged_seconds(request: Request) -> int | None:
     return _seconds(_body(request, "seconds"))
 
 
+async def _take(application: Application, request: Request) -> Response:
+    return json_response(await _snapshots(application).take(_seconds(_body(request, "seconds"))))
+
+
+async def _prolong(application: Application, request: Request) -> Response:
+    seconds = _seconds(_body(request, "seconds"))
+    return json_response(_snapshots(application).prolong(request.variables["snapshot"], seconds))
+
+
+async def _release(application: Application, request: Request) -> Response:
+    _snapshots(application).release(request.variables["snapshot"])
+    return empty(None)
+
+
+def _snapshots(application: Application) -> SnapshotAccess:
+    """:raises NotSupported: the broker does not keep its data itself"""
+    snapshots = application.process.snapshots
+    if snapshots is None:
+        raise NotSupported(
+            "This broker keeps its data in BookKeeper and ZooKeeper; back these up with their own means"
+        )
+    return snapshots()
+
+
 STORAGE: Sequence[Endpoint] = [
     Endpoint(
         "GET",
@@ -69,6 +95,36 @@ STORAGE: Sequence[Endpoint] = [
         "the disk, the ledger store, and the space that topics use, retain and will need",
         BrokerOperation.GET_STORAGE,
         parameters=(Parameter("namespace", "text"),),
+    ),
+]
+SNAPSHOTS: Sequence[Endpoint] = [
+    Endpoint(
+        "POST",
+        _SNAPSHOTS,
+        _take,
+        "files with the whole state of a standalone broker at one moment, which are kept for a while",
+        BrokerOperation.BACK_UP,
+        body="SnapshotRequest",
+        success=200,
+        refusals={**_IN_BOOKKEEPER, 429: "too many snapshots are held"},
+    ),
+    Endpoint(
+        "PUT",
+        _SNAPSHOTS + "/{snapshot}",
+        _prolong,
+        "keep the files of a snapshot for longer",
+        BrokerOperation.BACK_UP,
+        body="SnapshotRequest",
+        success=200,
+        refusals={**_IN_BOOKKEEPER, 404: "the snapshot was released, or it has expired"},
+    ),
+    Endpoint(
+        "DELETE",
+        _SNAPSHOTS + "/{snapshot}",
+        _release,
+        "release the files of a snapshot",
+        BrokerOperation.BACK_UP,
+        refusals=_IN_BOOKKEEPER,
     ),
 ]
 READ_PLANS: Sequence[Endpoint] = [

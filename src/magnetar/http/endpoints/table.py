@@ -14,7 +14,7 @@ from magnetar.http.endpoints.namespaces import NAMESPACES
 from magnetar.http.endpoints.packages import PACKAGES
 from magnetar.http.endpoints.placement import BOOKIES, LOAD
 from magnetar.http.endpoints.publishing import PUBLISHING, SCHEMAS
-from magnetar.http.endpoints.storage import READ_PLANS, STORAGE
+from magnetar.http.endpoints.storage import READ_PLANS, SNAPSHOTS, STORAGE
 from magnetar.http.endpoints.topic_policies import TOPIC_POLICIES
 from magnetar.http.endpoints.topics import TOPICS
 from magnetar.http.endpoints.websocket import WEBSOCKET
@@ -37,6 +37,7 @@ ENDPOINTS: Sequence[Endpoint] = (
     *PACKAGES,
     *PUBLISHING,
     *READ_PLANS,
+    *SNAPSHOTS,
     *STORAGE,
     *WEBSOCKET,
 )

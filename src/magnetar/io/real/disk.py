@@ -147,6 +147,10 @@ class RealDisk:
         self._buffers = StagingBuffers()
         self._make_directory(self._root)
 
+    @property
+    def root(self) -> str:
+        return str(self._root)
+
     def locate(self, path: str) -> Path:
         """Returns the system's path for a path of this disk.
 

@@ -173,6 +173,26 @@ class CommitLog:
         while commit is not None and self._in_flight is commit:
             await self.next_completion()
 
+    async def flush(self) -> None:
+        """Waits until everything that is queued or in flight at the time of the call is durable or refused.
+
+        :raises StoreClosed: the log has failed
+        """
+        ends = []
+        for source in self._waiting:
+            if isinstance(source, LogQueue):
+                ends.append((source, source.first + sum(part[0] for part in source.parts)))
+        for queue, end in ends:
+            while queue.waiting and queue.first < end:
+                await self.next_completion()
+        # What was taken from the queues may be in flight.
+        await self.settle()
+
+    @property
+    def durable_end(self) -> int:
+        """The end of the last durable group in :attr:`segment`."""
+        return self.segment.end if self._in_flight is None else self._in_flight.offset
+
     async def drain(self) -> None:
         """Waits until nothing is queued or in flight."""
         while (self._waiting or self._in_flight is not None) and not self.failed:

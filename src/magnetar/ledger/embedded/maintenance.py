@@ -7,12 +7,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from magnetar.io.files import is_shortage
-from magnetar.io.interfaces import Cancellable, Disk, Io, Task, Worker
+from magnetar.io.files import copy_file, is_shortage
+from magnetar.io.interfaces import Cancellable, Disk, Future, Io, Task, Worker
 from magnetar.io.slices import each
 from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import Reminder, finished, run_job
 from magnetar.ledger.embedded.checkpoint import (
+    CHECKPOINT_NAME,
     Checkpoint,
     CheckpointRows,
     SealedSegment,
@@ -84,6 +85,11 @@ class Maintenance:
         self._not_before = 0.0
         """When a step that had no room is retried, on the loop's clock."""
         self._stopping = False
+        self._stepping = False
+        self._holds = 0
+        """Holders of :meth:`hold`."""
+        self._changed: list[Future[None]] = []
+        """Completed when a step ends, and when the last holder lets go."""
 
     def start(self) -> None:
         """Starts the task."""
@@ -145,12 +151,48 @@ class Maintenance:
             await self._reminder.wait()
             working = self._io.loop.time() >= self._not_before
             while working:
+                while self._holds:
+                    await self._change()
+                self._stepping = True
                 try:
                     working = await self._step()
                 except OSError as error:
                     self._wait_for_room(error)
                     break
+                finally:
+                    self._stepping = False
+                    self._tell_change()
                 await self._compaction.consider()
+
+    async def hold(self, checkpoint_copy: str) -> None:
+        """Waits for the end of the present step, and begins no other one until :meth:`let_go`.
+
+        :param checkpoint_copy: path for a copy of the last durable checkpoint
+        :raises OSError: the copy cannot be written
+        """
+        self._holds += 1
+        try:
+            while self._stepping:
+                await self._change()
+            await self._job(partial(self._checkpoints.copy, checkpoint_copy))
+        except BaseException:
+            self.let_go()
+            raise
+
+    def let_go(self) -> None:
+        self._holds -= 1
+        self._tell_change()
+
+    async def _change(self) -> None:
+        changed = self._io.loop.create_future()
+        self._changed.append(changed)
+        await changed
+
+    def _tell_change(self) -> None:
+        changed, self._changed = self._changed, []
+        for future in changed:
+            if not future.done():
+                future.set_result(None)
 
     def _wait_for_room(self, error: OSError) -> None:
         """Schedules a retry. Until an index or a checkpoint is written, the previous one is valid: nothing is
@@ -287,6 +329,9 @@ class _CheckpointFile:
         pieces = encode_checkpoint(checkpoint, rows)
         write = partial(write_checkpoint, self._disk, self._directory, pieces)
         self._files.write_within(sum(map(len, pieces)), write)
+
+    def copy(self, target: str) -> None:
+        copy_file(self._disk, f"{self._directory}/{CHECKPOINT_NAME}", target)
 
 
 def _figures(segment: LogSegment, size: int, parts: list[PartIndex]) -> SealedSegment:

@@ -13,6 +13,7 @@ from magnetar.io.waiting import Reminder, outcome
 from magnetar.ledger.embedded.compaction import Compaction, Compactions, Segments
 from magnetar.ledger.embedded.group import LEDGER_CLOSED, LEDGER_CREATED, LEDGER_DELETED
 from magnetar.ledger.embedded.identity import STORE_ID_BYTES, lock_store, store_identity
+from magnetar.ledger.embedded.images import StoreImages
 from magnetar.ledger.embedded.index_lookup import IndexLookup
 from magnetar.ledger.embedded.ledger_reader import EmbeddedReader, EmbeddedReadPlans, ReadContext
 from magnetar.ledger.embedded.ledger_table import LedgerRow, LedgerTable, encode_closed, encode_created
@@ -114,6 +115,7 @@ class EmbeddedLedgerStore:
             supply.look_for_room,
             failure,
         )
+        self.images = StoreImages(directory, log, segments, reads, files, self._maintenance)
         part_bytes = min(settings.run_bytes, settings.group_bytes)
         self._write_context = WriteContext(log, io.loop, part_bytes, self._forget, self._writer_closed)
 

@@ -93,7 +93,7 @@ class MetadataJournal:
     async def stop(self) -> None:
         """Stops writing. Earlier transactions are durable when the ledger store is closed."""
         self._stopped = True
-        self._metadata.listen_for_edits(lambda _edits: None)
+        self._metadata.stop_listening_for_edits(self._edited)
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None:
