@@ -58,6 +58,7 @@ _PIPELINE = {
 
 EXIT_CODES: Mapping[str, Mapping[int, str]] = {
     "magnetar": {SUCCEEDED: "help or the version was printed", MISUSED: _USAGE},
+    "magnetar backup": _TOOL,
     "magnetar broker": _BROKER,
     "magnetar check": {
         SUCCEEDED: "a start would not be refused",
@@ -86,6 +87,7 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
     "magnetar produce": _MESSAGES,
     "magnetar proxy": _PROXY,
     "magnetar recover-metadata": _TOOL,
+    "magnetar restore": _TOOL,
     "magnetar standalone": _STANDALONE,
     "magnetar storage": _TOOL,
     "magnetar tail": _MESSAGES,
@@ -98,6 +100,7 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         ended_by(SIGTERM): "SIGTERM",
     },
     "magnetar translate-positions": _TOOL,
+    "magnetar verify-backup": _TOOL,
     "magnetar version": _PRINTS,
     "magnetar websocket": _PROXY,
     "pulsar-admin": {

@@ -86,6 +86,9 @@ def comparable(text: str) -> str:
     text = re.sub(r"bash: line \d+: +\d+ Killed .*\n?", "", text)
     text = re.sub(r"publishTime:\[\d+\]", "publishTime:[MS]", text)
     text = re.sub(r"started in \d+ ms", "started in MS ms", text)
+    text = re.sub(r"as of \d{4}-\d\d-\d\d \d\d:\d\d", "as of TIME", text)
+    text = re.sub(r"ledger store [0-9a-f]{32}", "ledger store ID", text)
+    text = re.sub(r"[\d.]+ (B|KiB|MiB)\b", "SIZE", text)
     return re.sub(r"for [\d.]+ (s|min)$", "for a while", text.strip(), flags=re.MULTILINE)
 
 

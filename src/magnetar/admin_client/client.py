@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from magnetar.admin_client.errors import BadRequest, PreconditionFailed
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from magnetar.io.tls import ClientTls
 
 _READ_PLANS = "/admin/v2/magnetar/read-plans"
+_SNAPSHOTS = "/admin/v2/magnetar/snapshots"
 
 
 def topic_path(text: str) -> str:
@@ -27,6 +28,32 @@ def topic_path(text: str) -> str:
     name = TopicName.parse(text)
     prefix = "/admin" if name.legacy else "/admin/v2"
     return f"{prefix}/{name.domain.value}/{name.namespace_name}/{quote(name.local, safe='')}"
+
+
+class SnapshotFile(NamedTuple):
+    """A file of a snapshot; its paths are relative to the data directory."""
+
+    path: str
+    """Where a broker expects it."""
+    source: str
+    """Where it is now."""
+    bytes: int
+    """The first bytes, which belong to the snapshot; -1: all."""
+    sealed: bool
+    """Whether it never changes while the snapshot is kept."""
+
+
+class BrokerSnapshot(NamedTuple):
+    """The state of a standalone broker at one moment."""
+
+    snapshot_id: str
+    data_directory: str
+    """On the broker's machine."""
+    store: str
+    """The id of the ledger store."""
+    taken_ms: int
+    """The moment, in milliseconds since 1970."""
+    files: Sequence[SnapshotFile]
 
 
 class AdminClient:
@@ -212,6 +239,24 @@ class AdminClient:
     def release_read_plan(self, plan_id: str) -> None:
         """Releases the files of a plan."""
         self._http.ask("DELETE", f"{_READ_PLANS}/{quote(plan_id, safe='')}")
+
+    def take_snapshot(self, seconds: int = 60) -> BrokerSnapshot:
+        """Returns the whole state of a standalone broker, kept for ``seconds``; only Magnetar has this."""
+        found = self._http.ask("POST", _SNAPSHOTS, body=json.dumps({"seconds": seconds}))
+        files = [
+            SnapshotFile(each["path"], each["source"], each["bytes"], each["sealed"])
+            for each in found["files"]
+        ]
+        return BrokerSnapshot(found["id"], found["dataDirectory"], found["store"], found["takenMs"], files)
+
+    def prolong_snapshot(self, snapshot_id: str, seconds: int = 60) -> None:
+        """Keeps the files of a snapshot for ``seconds`` from now on."""
+        path = f"{_SNAPSHOTS}/{quote(snapshot_id, safe='')}"
+        self._http.ask("PUT", path, body=json.dumps({"seconds": seconds}))
+
+    def release_snapshot(self, snapshot_id: str) -> None:
+        """Releases the files of a snapshot."""
+        self._http.ask("DELETE", f"{_SNAPSHOTS}/{quote(snapshot_id, safe='')}")
 
     # Namespaces, tenants, clusters, brokers
 

@@ -7,6 +7,14 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from magnetar.cli.backup import (
+    add_backup,
+    add_restore,
+    add_verify_backup,
+    run_backup,
+    run_restore,
+    run_verify_backup,
+)
 from magnetar.cli.check import add_check, add_doctor, run_check, run_doctor
 from magnetar.cli.cluster_ledgers import (
     add_export_ledgers,
@@ -49,6 +57,9 @@ def add_others(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add_translate_positions(commands)
     add_orphaned_ledgers(commands)
     add_recover_metadata(commands)
+    add_backup(commands)
+    add_restore(commands)
+    add_verify_backup(commands)
     add_tokens(commands)
     add_completion(commands)
 
@@ -180,6 +191,7 @@ def _version(_parsed: argparse.Namespace) -> int:
 
 
 OTHERS: Mapping[str, Callable[[argparse.Namespace], int]] = {
+    "backup": run_backup,
     "check": run_check,
     "compact-topic": run_compact_topic,
     "consume": _consume,
@@ -192,11 +204,13 @@ OTHERS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "pipeline": _pipeline,
     "produce": _produce,
     "recover-metadata": run_recover_metadata,
+    "restore": run_restore,
     "storage": _report,
     "tail": _tail,
     "tokens": _tokens,
     "top": _top,
     "translate-positions": run_translate_positions,
+    "verify-backup": run_verify_backup,
     "version": _version,
 }
 """The function of each command except ``completion``."""

@@ -32,7 +32,7 @@ _SQLITE_SUFFIXES = ("", "-wal", "-shm")
 
 
 @dataclass(slots=True)
-class _Held:
+class _HeldSnapshot:
     image: StoreImage
     expiry: Cancellable
 
@@ -49,7 +49,7 @@ class Snapshots:
         self._stores = stores
         self._write_cursors = write_cursors
         self._worker = io.start_worker("snapshots")
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, _HeldSnapshot] = {}
         self._starting = 0
         self._in_progress = InProgress(io.loop)
         self._closing = self._closed = False
@@ -113,7 +113,7 @@ class Snapshots:
             copy.close()
         (image,) = taken
         expiry = io.loop.call_later(seconds, self._expire, snapshot_id)
-        self._held[snapshot_id] = _Held(image, expiry)
+        self._held[snapshot_id] = _HeldSnapshot(image, expiry)
         self.taken += 1
         files = [
             _file(f"{LEDGERS}/VERSION", f"{LEDGERS}/VERSION", -1, sealed=False),

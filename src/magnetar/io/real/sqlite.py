@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Sequence
+from pathlib import Path
 
 from magnetar.io.files import is_without_room
 from magnetar.io.interfaces import SqlError, SqlFull
@@ -23,11 +24,17 @@ _PROBE_BYTES = 64 << 10
 class SqliteConnection:
     """One connection; the caller's statements begin and end transactions."""
 
-    def __init__(self, path: str) -> None:
-        """:raises SqlError: the database cannot be opened"""
+    def __init__(self, path: str, *, unchanged: bool = False) -> None:
+        """:param unchanged: only read the file, which no process writes; a write-ahead log is ignored
+
+        :raises SqlError: the database cannot be opened
+        """
         self._path = path
+        name = f"{Path(path).absolute().as_uri()}?immutable=1" if unchanged else path
         try:
-            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._connection = sqlite3.connect(
+                name, isolation_level=None, check_same_thread=False, uri=unchanged
+            )
         except sqlite3.Error as error:
             raise SqlError(str(error)) from error
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TextIO, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -17,6 +16,7 @@ from pyspark.sql.types import StructType
 from magnetar.admin_client import AdminClient, AdminError, CannotConnect, NotAllowed, NotFound
 from magnetar.client import Client, PulsarException
 from magnetar.client.exceptions import TopicNotFound
+from magnetar.io.progress_bar import ProgressBar
 from magnetar.spark.options import QueryOptions
 from magnetar.spark.pipelines.configuration import Cluster, PipelineError
 from magnetar.spark.pipelines.report import Report
@@ -36,9 +36,6 @@ _RAISED = re.compile(r"^([A-Za-z_][\w.]*): (.+)$", re.MULTILINE)
 """The line of a stack trace of Python that names the error, and its text."""
 _CHECK_OPTIONS: Mapping[str, int] = {"operation_timeout_seconds": 10}
 _TOTALS = ("numInputRows", "processedRowsPerSecond")
-_WIDTH = 30
-_EVERY_SECONDS = {True: 0.1, False: 10.0}
-"""Seconds between two updates: a terminal redraws the line, other outputs get another line."""
 
 
 @dataclass
@@ -207,65 +204,3 @@ def _gather(query: StreamingQuery, told: dict[int, dict[str, Any]]) -> None:
                 found[name] = sum(source[name] or 0 for source in found["sources"])
         if int(found["numInputRows"]) or int(found["batchId"]) not in told:
             told[int(found["batchId"])] = found
-
-
-class ProgressBar:
-    """Draws a bar on a terminal, and writes a line at intervals elsewhere."""
-
-    def __init__(self, name: str, stream: TextIO | None = None, *, quiet: bool = False) -> None:
-        self._name = name
-        self._stream = stream if stream is not None else sys.stderr
-        self._terminal = self._stream.isatty()
-        self._quiet = quiet
-        self._begun = self._told = time.monotonic()
-        self._step = ""
-
-    def during(self, text: str, work: Callable[[], T]) -> T:
-        """Shows ``text`` as the step while ``work`` runs; returns its result."""
-        before = self._step
-        self.step(text)
-        result = work()
-        if before:
-            self.step(before)
-        return result
-
-    def step(self, text: str) -> None:
-        """Starts the next step."""
-        self._step = text
-        self._begun = time.monotonic()
-        self._tell(f"{self._name}: {text}", final=not self._terminal)
-
-    def update(self, done: int, total: int | None = None, unit: str = "messages") -> None:
-        """Shows ``done`` of ``total`` (None: unknown) since the start of the step."""
-        now = time.monotonic()
-        if now - self._told < _EVERY_SECONDS[self._terminal]:
-            return
-        self._told = now
-        self._tell(self._line(done, total, unit, now - self._begun), final=not self._terminal)
-
-    def done(self, done: int, unit: str = "messages") -> None:
-        """Writes the line with the final number of a step."""
-        text = self._line(done, None, unit, time.monotonic() - self._begun)
-        self._tell(text, final=not self._terminal)
-
-    def finish(self, text: str) -> None:
-        """Writes the last line."""
-        self._tell(f"{self._name}: {text}", final=True)
-
-    def _line(self, done: int, total: int | None, unit: str, seconds: float) -> str:
-        rate = done / seconds if seconds > 0 else 0.0
-        bar = ""
-        if total:
-            filled = min(_WIDTH, _WIDTH * done // total)
-            bar = f"[{'#' * filled}{'.' * (_WIDTH - filled)}] {min(100, 100 * done // total)} % "
-        of = f" of {total:,}" if total else ""
-        return f"{self._name}: {self._step} {bar}{done:,}{of} {unit}, {rate:,.0f}/s"
-
-    def _tell(self, text: str, *, final: bool) -> None:
-        if self._quiet:
-            return
-        if self._terminal:
-            self._stream.write(f"\r\x1b[2K{text}" + ("\n" if final else ""))
-        else:
-            self._stream.write(text + "\n")
-        self._stream.flush()

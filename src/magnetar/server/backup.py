@@ -1,0 +1,349 @@
+"""``magnetar backup``: copies the data of a standalone broker, which may run, into a folder with backups."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from magnetar.admin_client.client import AdminClient
+from magnetar.admin_client.errors import AdminError, NotFound
+from magnetar.io.progress_bar import ProgressBar
+from magnetar.io.real.disk import RealDisk
+from magnetar.lazy_dataclass import dataclass
+from magnetar.ledger.embedded.checkpoint import CHECKPOINT_NAME, decode_checkpoint
+from magnetar.ledger.embedded.identity import StoreLocked, lock_store, store_identity
+from magnetar.ledger.embedded.log_end import LOG_END_NAME
+from magnetar.ledger.embedded.segment_header import (
+    SEGMENT_HEADER_BYTES,
+    decode_segment_header,
+    index_name,
+    segment_id_of,
+    segment_name,
+)
+from magnetar.server.backup_folder import (
+    LIST_NAME,
+    Backup,
+    BackupFolder,
+    BackupRefused,
+    Pace,
+    StoredFile,
+    checksum_of,
+    locked,
+    store_copy,
+)
+from magnetar.server.embedded_stores import LEDGERS, METADATA_FILE, RESTORING
+
+log = logging.getLogger(__name__)
+
+_HELD_SECONDS = 120
+"""The broker keeps the files of a snapshot for this long after the last sign of the command."""
+_PROLONG_SECONDS = 20.0
+
+
+class SourceFile(NamedTuple):
+    """A file to copy."""
+
+    path: str
+    """In the backup."""
+    location: Path
+    bytes: int
+    """-1: all."""
+    sealed: bool
+    """Whether the broker never changes it."""
+
+
+@dataclass
+class Source:
+    """The data of a broker at one moment."""
+
+    store: str
+    taken_ms: int
+    files: Sequence[SourceFile]
+    shared: bool
+    """Whether a broker runs, so that segments are locked while they are copied."""
+    keep: Callable[[], None] = lambda: None
+    """Called often while the files are used. :raises BackupRefused: the broker no longer keeps them"""
+    confirm: Callable[[], None] = lambda: None
+    """Called at the end. :raises BackupRefused: the broker has not kept the files up to now"""
+
+
+@dataclass(frozen=True)
+class BackupRequest:
+    """The options of the command line."""
+
+    target: Path
+    data_dir: Path | None
+    """None: the directory that the running broker names."""
+    keep: int
+    bytes_per_second: int
+    """0: no limit."""
+    dry_run: bool
+    quiet: bool
+
+
+class BackupTaken(NamedTuple):
+    """What a backup has, and what it took."""
+
+    backup: Backup
+    new: Sequence[StoredFile]
+    """Files that the folder did not have."""
+    removed: Sequence[int]
+    """The numbers of the backups that were removed."""
+
+    @property
+    def new_bytes(self) -> int:
+        return sum(file.bytes for file in self.new)
+
+
+def take_backup(wanted: BackupRequest, broker: Callable[[], AdminClient]) -> BackupTaken:
+    """Takes a backup, or only looks what it would copy.
+
+    :param broker: returns the access to the running broker; its errors are raised here
+    :raises BackupRefused: the backup cannot be taken; the earlier ones are as they were
+    :raises AdminError: the broker cannot be asked, or refuses
+    :raises OSError: a file cannot be read or written; the earlier backups are as they were
+    """
+    with _source(wanted.data_dir, broker) as source:
+        if wanted.dry_run:
+            known = BackupFolder(wanted.target) if (wanted.target / LIST_NAME).exists() else None
+            return _look(source, known)
+        wanted.target.mkdir(0o750, parents=True, exist_ok=True)
+        with locked(wanted.target):
+            there = (wanted.target / LIST_NAME).exists()
+            folder = BackupFolder(wanted.target) if there else BackupFolder.create(wanted.target)
+            return _copy(source, folder, wanted)
+
+
+@contextmanager
+def _source(data_dir: Path | None, broker: Callable[[], AdminClient]) -> Iterator[Source]:
+    """Yields the data of a broker that runs, or of one that has stopped and cannot be started meanwhile."""
+    if data_dir is None:
+        with _running(None, broker()) as source:
+            yield source
+        return
+    if not (data_dir / LEDGERS).is_dir():
+        raise BackupRefused(f"{data_dir} is not the data directory of a broker: it has no {LEDGERS}")
+    try:
+        lock = lock_store(RealDisk(data_dir), LEDGERS)
+    except StoreLocked:
+        with _running(data_dir, broker()) as source:
+            yield source
+        return
+    try:
+        yield _stopped(data_dir)
+    finally:
+        lock.close()
+
+
+@contextmanager
+def _running(data_dir: Path | None, admin: AdminClient) -> Iterator[Source]:
+    snapshot = admin.take_snapshot(_HELD_SECONDS)
+    snapshot_id, store = snapshot.snapshot_id, snapshot.store
+    try:
+        if data_dir is None:
+            data_dir = Path(snapshot.data_directory)
+        _check_store(data_dir, store)
+        files = [
+            SourceFile(each.path, data_dir / each.source, each.bytes, each.sealed) for each in snapshot.files
+        ]
+        lease = _Lease(admin, snapshot_id)
+        yield Source(store, snapshot.taken_ms, files, True, lease.keep, lease.prolong)
+    finally:
+        try:
+            admin.release_snapshot(snapshot_id)
+        except AdminError as error:
+            log.warning("the snapshot was not released, and expires by itself", extra={"error": str(error)})
+
+
+def _check_store(data_dir: Path, store: str) -> None:
+    """:raises BackupRefused: the directory is not that of the broker"""
+    where = f"the data directory of the running broker is {data_dir}"
+    if not (data_dir / LEDGERS / "VERSION").exists():
+        raise BackupRefused(
+            f"{where}, which does not exist on this machine: run the command where it does, or use "
+            "--data-dir with the place at which it is mounted"
+        )
+    found = store_identity(RealDisk(data_dir), LEDGERS, lambda: b"").hex()
+    if found != store:
+        raise BackupRefused(f"{data_dir} has ledger store {found}, but the running broker has {store}")
+
+
+class _Lease:
+    """Keeps a snapshot as long as it is used."""
+
+    def __init__(self, admin: AdminClient, snapshot_id: str) -> None:
+        self._admin = admin
+        self._snapshot_id = snapshot_id
+        self._next = time.monotonic() + _PROLONG_SECONDS
+
+    def keep(self) -> None:
+        """Prolongs it in time. :raises BackupRefused: the broker has stopped, or the snapshot has expired"""
+        if time.monotonic() >= self._next:
+            self.prolong()
+
+    def prolong(self) -> None:
+        """:raises BackupRefused: the broker has stopped, or the snapshot has expired"""
+        try:
+            self._admin.prolong_snapshot(self._snapshot_id, _HELD_SECONDS)
+        except (AdminError, OSError) as error:
+            why = (
+                "it was restarted, or could not be reached for a while"
+                if isinstance(error, NotFound)
+                else error
+            )
+            raise BackupRefused(
+                f"the broker no longer keeps the files of this backup ({why}); run the command again"
+            ) from error
+        self._next = time.monotonic() + _PROLONG_SECONDS
+
+
+def _stopped(data_dir: Path) -> Source:
+    """Returns the data of a broker that does not run; the caller has its lock."""
+    if (data_dir / RESTORING).exists():
+        raise BackupRefused(f"{data_dir / RESTORING} exists: a restore into this directory was interrupted")
+    ledgers, metadata = data_dir / LEDGERS, data_dir / METADATA_FILE
+    for path in (ledgers / "VERSION", ledgers / CHECKPOINT_NAME, metadata):
+        if not path.exists():
+            raise BackupRefused(f"{path} is missing: a start of the broker would be refused")
+    store = store_identity(RealDisk(data_dir), LEDGERS, lambda: b"").hex()
+    path = ledgers / CHECKPOINT_NAME
+    checkpoint = decode_checkpoint(path.read_bytes(), str(path))
+    sealed = {segment.segment_id for segment in checkpoint.segments}
+    names = [("VERSION", False), (CHECKPOINT_NAME, False)]
+    if (ledgers / LOG_END_NAME).exists():
+        names.append((LOG_END_NAME, False))
+    for name in sorted(found.name for found in ledgers.iterdir()):
+        segment_id = segment_id_of(name)
+        if segment_id is not None and (segment_id in sealed or segment_id >= checkpoint.log_segment_id):
+            names.append((name, segment_id in sealed))
+            if segment_id in sealed and (ledgers / index_name(segment_id)).exists():
+                names.append((index_name(segment_id), True))
+    files = [SourceFile(f"{LEDGERS}/{name}", ledgers / name, -1, never) for name, never in names]
+    files += [
+        SourceFile(f"{METADATA_FILE}{suffix}", data_dir / f"{METADATA_FILE}{suffix}", -1, False)
+        for suffix in ("", "-wal")
+        if (data_dir / f"{METADATA_FILE}{suffix}").exists()
+    ]
+    return Source(store, int(time.time() * 1000), files, False)
+
+
+def _look(source: Source, folder: BackupFolder | None) -> BackupTaken:
+    """Returns what a backup would copy, without checksums of it."""
+    reuse = _Reuse(source, folder)
+    files = [reuse.find(file) or _sized(file) for file in source.files]
+    number = folder.listed[-1].number + 1 if folder is not None and folder.listed else 1
+    backup = Backup(number, source.taken_ms, source.store, files)
+    return BackupTaken(backup, [file for file in files if not file.sha256], [])
+
+
+def _sized(file: SourceFile) -> StoredFile:
+    size = file.bytes if file.bytes >= 0 else file.location.stat().st_size
+    return StoredFile(file.path, size, "", file.sealed)
+
+
+class _Reuse:
+    """Finds files that the last backup has, without reading them.
+
+    A sealed segment never changes, but a restored broker continues with the ids of segments that came after
+    the backup. The index has the checksum of each run: segments of the same size with the same index are the
+    same.
+    """
+
+    def __init__(self, source: Source, folder: BackupFolder | None) -> None:
+        self._has: Callable[[StoredFile], bool] = lambda _file: False
+        self._known: Mapping[str, StoredFile] = {}
+        self._sources = {file.path: file for file in source.files}
+        if folder is None or not folder.listed:
+            return
+        if folder.store != source.store:
+            raise BackupRefused(
+                f"{folder.path} has backups of ledger store {folder.store}, but this broker has "
+                f"{source.store}: use another folder for it"
+            )
+        self._has = folder.has
+        self._known = {file.path: file for file in folder.read(folder.listed[-1]).files}
+
+    def find(self, file: SourceFile) -> StoredFile | None:
+        """Returns the copy of a segment in the folder; None: the file has to be read."""
+        segment_id = segment_id_of(file.path.rpartition("/")[2])
+        known = self._known.get(file.path)
+        if segment_id is None or known is None or not (file.sealed and known.sealed):
+            return None
+        index = f"{LEDGERS}/{index_name(segment_id)}"
+        ours, theirs = self._sources.get(index), self._known.get(index)
+        if ours is None or theirs is None or not self._has(known):
+            return None
+        if file.location.stat().st_size != known.bytes or not ours.location.exists():
+            return None
+        unlimited = Pace(0, time.monotonic, time.sleep)
+        return known if checksum_of(ours.location, unlimited)[1] == theirs.sha256 else None
+
+
+def _copy(source: Source, folder: BackupFolder, wanted: BackupRequest) -> BackupTaken:
+    reuse = _Reuse(source, folder)
+    folder.remove_unused()
+    known = []
+    for file in source.files:
+        known.append((file, reuse.find(file)))
+        source.keep()
+    total = sum(_sized(file).bytes for file, found in known if found is None and file.location.exists())
+    bar = ProgressBar("backup", quiet=wanted.quiet)
+    bar.step(f"copying to {folder.path}")
+
+    def told(copied: int) -> None:
+        bar.update(copied, total, unit="bytes")
+        source.keep()
+
+    pace = Pace(wanted.bytes_per_second, time.monotonic, time.sleep, told)
+    before = {file.sha256 for row in folder.listed for file in folder.read(row).files}
+    files: list[StoredFile] = []
+    for file, found in known:
+        copied = found or _copy_one(file, source, folder, pace)
+        if copied is not None:
+            files.append(copied)
+    number = folder.listed[-1].number + 1 if folder.listed else 1
+    backup = Backup(number, source.taken_ms, source.store, files)
+    # Had the broker stopped meanwhile, its next start might have changed the files.
+    source.confirm()
+    removed = folder.add(backup, wanted.keep)
+    folder.remove_unused()
+    new = [file for file in files if file.sha256 not in before]
+    return BackupTaken(backup, new, [row.number for row in removed])
+
+
+def _copy_one(file: SourceFile, source: Source, folder: BackupFolder, pace: Pace) -> StoredFile | None:
+    """Returns None for an index that does not exist: a start rebuilds it."""
+    segment_id = segment_id_of(file.path.rpartition("/")[2])
+    try:
+        opened = file.location.open("rb")
+    except FileNotFoundError:
+        if file.path.endswith(".index"):
+            return None
+        raise
+    with opened:
+        if segment_id is not None and source.shared:
+            _hold(opened, segment_id, source.store)
+        return store_copy(folder, opened, file.path, file.bytes, pace, sealed=file.sealed)
+
+
+def _hold(file: BinaryIO, segment_id: int, store: str) -> None:
+    """Takes a shared lock, with which the broker does not use the file again for another segment.
+
+    :raises BackupRefused: it has done so already
+    """
+    name = segment_name(segment_id)
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise BackupRefused(
+            f"{name} is being used again for another segment; run the command again"
+        ) from None
+    header = decode_segment_header(file.read(SEGMENT_HEADER_BYTES))
+    file.seek(0)
+    if header is None or header.segment_id != segment_id or header.store_id.hex() != store:
+        raise BackupRefused(f"{name} is no longer the segment of the snapshot; run the command again")

@@ -1,0 +1,393 @@
+"""A folder with backups: their files, their manifests, and the list that says which backups there are.
+
+| file | holds |
+| --- | --- |
+| ``backups.json`` | the list of the backups, each with the checksum of its manifest; it is replaced last |
+| ``backup-N.json`` | the manifest of a backup: the path, size and checksum of each file |
+| ``files/`` | the files of all backups; a name ends with the beginning of the file's checksum |
+| ``LOCK`` | nothing; the process that uses the folder holds a lock on it |
+
+A file that several backups have is stored once. What the list does not lead to belongs to no backup.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from magnetar import __version__
+
+FORMAT = 1
+LIST_NAME = "backups.json"
+LOCK_NAME = "LOCK"
+_FILES = "files"
+_PART = ".part"
+_CHUNK_BYTES = 1 << 20
+_SHOWN = 16
+"""Digits of a checksum in a file's name."""
+
+
+class BackupRefused(Exception):
+    """A backup cannot be taken, read or restored; the text names the file and says why."""
+
+
+class StoredFile(NamedTuple):
+    """A file of a backup."""
+
+    path: str
+    """In the data directory."""
+    bytes: int
+    sha256: str
+    sealed: bool
+    """Whether the broker never changes it."""
+
+    @property
+    def name(self) -> str:
+        """The name of its copy in the folder."""
+        return f"{self.path.rpartition('/')[2]}.{self.sha256[:_SHOWN]}"
+
+
+class Backup(NamedTuple):
+    """The manifest of a backup."""
+
+    number: int
+    taken_ms: int
+    """The moment that it shows, in milliseconds since 1970."""
+    store: str
+    """The id of the ledger store."""
+    files: Sequence[StoredFile]
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+
+class BackupRow(NamedTuple):
+    """A row of the list."""
+
+    number: int
+    taken_ms: int
+    sha256: str
+    """The checksum of the manifest."""
+
+    @property
+    def manifest(self) -> str:
+        """The name of the manifest."""
+        return f"backup-{self.number}.json"
+
+
+class BackupFolder:
+    """A folder with backups of one ledger store, the oldest backup first.
+
+    :ivar path: of the folder
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Reads the list. :raises BackupRefused: it is missing, damaged, or of a newer release"""
+        self.path = path
+        self.store = ""
+        """The id of the ledger store; empty while there is no backup."""
+        self.listed: list[BackupRow] = []
+        if not path.is_dir():
+            raise BackupRefused(f"{path} is not a folder with backups: there is no such folder")
+        found = json.loads(_read_checked(path / LIST_NAME, "the list of the backups"))
+        _check_format(path, found)
+        try:
+            self.store = str(found["store"])
+            self.listed = [
+                BackupRow(int(row["number"]), int(row["takenMs"]), str(row["sha256"]))
+                for row in found["backups"]
+            ]
+        except (KeyError, TypeError, ValueError) as error:
+            raise BackupRefused(f"{path / LIST_NAME} is not a list of backups: {error!r}") from error
+
+    @classmethod
+    def create(cls, path: Path) -> BackupFolder:
+        """Makes a new folder for backups, or takes an empty one.
+
+        :raises BackupRefused: something else is in it
+        """
+        path.mkdir(0o750, parents=True, exist_ok=True)
+        others = [name for name in os.listdir(path) if name not in (LOCK_NAME, f"{LIST_NAME}{_PART}")]
+        if others:
+            raise BackupRefused(
+                f"{path} is not a folder with backups: it has {sorted(others)[0]} but no {LIST_NAME}. Use an "
+                "empty folder, or one that magnetar backup has made"
+            )
+        _replace(
+            path / LIST_NAME, _checked({"format": FORMAT, "writer": _writer(), "store": "", "backups": []})
+        )
+        return cls(path)
+
+    def chosen(self, number: int | None) -> list[BackupRow]:
+        """Returns one backup of the list, or all for None.
+
+        :raises BackupRefused: there is none of this number
+        """
+        found = [row for row in self.listed if number is None or row.number == number]
+        if not found:
+            known = ", ".join(str(row.number) for row in self.listed) or "none"
+            which = "a backup" if number is None else f"backup {number}"
+            raise BackupRefused(f"{self.path} does not have {which}; backups there: {known}")
+        return found
+
+    def read(self, row: BackupRow) -> Backup:
+        """:raises BackupRefused: the manifest is missing or damaged"""
+        path = self.path / row.manifest
+        data = _read(path, f"the manifest of backup {row.number}")
+        if hashlib.sha256(data).hexdigest() != row.sha256:
+            raise BackupRefused(f"{path} is damaged: it does not match its checksum in {LIST_NAME}")
+        found = json.loads(data)
+        _check_format(path, found)
+        files = [
+            StoredFile(each["path"], each["bytes"], each["sha256"], each["sealed"]) for each in found["files"]
+        ]
+        return Backup(found["number"], found["takenMs"], found["store"], files)
+
+    def place_of(self, file: StoredFile) -> Path:
+        return self.path / _FILES / file.name
+
+    def has(self, file: StoredFile) -> bool:
+        """Whether there is a copy of the file's size."""
+        try:
+            return self.place_of(file).stat().st_size == file.bytes
+        except FileNotFoundError:
+            return False
+
+    def add(self, backup: Backup, keep: int) -> list[BackupRow]:
+        """Adds a backup whose files are all durable, and removes the oldest ones; returns those.
+
+        The backup exists from the moment at which the list is replaced.
+
+        :param keep: how many backups stay, this one included
+        """
+        _sync_directory(self.path / _FILES)
+        manifest = json.dumps(
+            {
+                "format": FORMAT,
+                "writer": _writer(),
+                "number": backup.number,
+                "takenMs": backup.taken_ms,
+                "store": backup.store,
+                "files": [file._asdict() for file in backup.files],
+            }
+        ).encode()
+        row = BackupRow(backup.number, backup.taken_ms, hashlib.sha256(manifest).hexdigest())
+        _replace(self.path / row.manifest, manifest)
+        all_listed = [*self.listed, row]
+        gone, kept = all_listed[:-keep], all_listed[-keep:]
+        rows = [{"number": each.number, "takenMs": each.taken_ms, "sha256": each.sha256} for each in kept]
+        content = {"format": FORMAT, "writer": _writer(), "store": backup.store, "backups": rows}
+        _replace(self.path / LIST_NAME, _checked(content))
+        self.store, self.listed = backup.store, kept
+        return gone
+
+    def unused(self) -> list[Path]:
+        """Returns the files that belong to no backup: an interrupted command has left them.
+
+        :raises BackupRefused: a manifest is missing or damaged
+        """
+        used = {LIST_NAME, LOCK_NAME, _FILES, *(row.manifest for row in self.listed)}
+        names = {file.name for row in self.listed for file in self.read(row).files}
+        found = [self.path / name for name in sorted(os.listdir(self.path)) if name not in used]
+        files = self.path / _FILES
+        if files.is_dir():
+            found += [files / name for name in sorted(os.listdir(files)) if name not in names]
+        return found
+
+    def remove_unused(self) -> None:
+        """Removes what belongs to no backup, as far as its name is one that this program gives."""
+        for path in self.unused():
+            ours = path.parent.name == _FILES or path.name.startswith(("backup-", LIST_NAME))
+            if ours and path.is_file():
+                path.unlink()
+
+
+class Pace:
+    """Limits the speed of copying, and tells about the progress.
+
+    :ivar copied: bytes so far
+    """
+
+    def __init__(
+        self,
+        bytes_per_second: int,
+        now: Callable[[], float],
+        sleep: Callable[[float], None],
+        told: Callable[[int], None] = lambda _copied: None,
+    ) -> None:
+        """:param bytes_per_second: 0: no limit
+
+        :param told: called with the number of bytes after each piece
+        """
+        self.copied = 0
+        self._limit = bytes_per_second
+        self._now = now
+        self._sleep = sleep
+        self._told = told
+        self._free_at = now()
+        """When the limit allows the next piece."""
+
+    def took(self, count: int) -> None:
+        """Called after each piece; waits until the next one may be copied."""
+        self.copied += count
+        self._told(self.copied)
+        if self._limit:
+            now = self._now()
+            self._free_at = max(self._free_at, now) + count / self._limit
+            if self._free_at > now:
+                self._sleep(self._free_at - now)
+
+    @property
+    def piece_bytes(self) -> int:
+        """The size of a piece: at most a fifth of a second's, so that the speed is even."""
+        return min(_CHUNK_BYTES, max(4096, self._limit // 5)) if self._limit else _CHUNK_BYTES
+
+
+def copy_checked(source: BinaryIO, size: int, target: Path, pace: Pace) -> StoredFile:
+    """Copies the first ``size`` bytes (-1: all) to ``target``, durably; returns size and checksum.
+
+    :raises BackupRefused: the source has fewer bytes
+    :raises OSError: a file cannot be read or written; nothing is left of the target
+    """
+    digest, copied = hashlib.sha256(), 0
+    try:
+        with _new(target) as file:
+            while size < 0 or copied < size:
+                piece = source.read(min(pace.piece_bytes, size - copied) if size >= 0 else pace.piece_bytes)
+                if not piece:
+                    break
+                file.write(piece)
+                digest.update(piece)
+                copied += len(piece)
+                pace.took(len(piece))
+            file.flush()
+            os.fsync(file.fileno())
+        if copied < size:
+            raise BackupRefused(f"{source.name} has {copied} bytes instead of {size}")
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise
+    return StoredFile("", copied, digest.hexdigest(), False)
+
+
+def checksum_of(path: Path, pace: Pace) -> tuple[int, str]:
+    """Returns the size and the checksum of a file."""
+    digest, size = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while piece := file.read(pace.piece_bytes):
+            digest.update(piece)
+            size += len(piece)
+            pace.took(len(piece))
+    return size, digest.hexdigest()
+
+
+def store_copy(
+    folder: BackupFolder, source: BinaryIO, path: str, size: int, pace: Pace, *, sealed: bool
+) -> StoredFile:
+    """Copies a file into the folder, unless the folder has the same bytes already."""
+    files = folder.path / _FILES
+    files.mkdir(0o750, exist_ok=True)
+    part = files / f"{path.rpartition('/')[2]}{_PART}"
+    found = copy_checked(source, size, part, pace)._replace(path=path, sealed=sealed)
+    if folder.has(found):
+        part.unlink()
+    else:
+        part.replace(folder.place_of(found))
+    return found
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keeps other processes out of a folder.
+
+    :raises BackupRefused: another process uses it
+    """
+    file = (path / LOCK_NAME).open("ab")
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BackupRefused(f"{path} is in use by another backup or restore") from None
+        yield
+    finally:
+        file.close()
+
+
+def sync_tree(top: Path) -> None:
+    """Makes the names in a folder and in the folders below it durable."""
+    for folder, _, _ in os.walk(top):
+        _sync_directory(Path(folder))
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Replaces a file; durable when this returns."""
+    part = path.with_name(path.name + _PART)
+    try:
+        with _new(part) as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+
+
+def _new(path: Path) -> BinaryIO:
+    """Opens a new file, or an empty one in place of an old one, with the permissions of a broker's files."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640), "wb")
+
+
+def _writer() -> str:
+    return f"magnetar {__version__}"
+
+
+def _checked(content: Mapping[str, object]) -> bytes:
+    """Returns a file with a line of JSON and a line with its checksum."""
+    line = json.dumps(content).encode() + b"\n"
+    return line + f"sha256 {hashlib.sha256(line).hexdigest()}\n".encode()
+
+
+def _read_checked(path: Path, what: str) -> bytes:
+    """Returns the line that :func:`_checked` has written. :raises BackupRefused: it is missing or damaged"""
+    data = _read(path, what)
+    line, _, rest = data.partition(b"\n")
+    line += b"\n"
+    if rest != f"sha256 {hashlib.sha256(line).hexdigest()}\n".encode():
+        raise BackupRefused(f"{path} is damaged: it does not match its checksum")
+    return line
+
+
+def _read(path: Path, what: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise BackupRefused(f"{path} is missing: it is {what}") from None
+
+
+def _check_format(path: Path, found: Mapping[str, object]) -> None:
+    """:raises BackupRefused: a newer release wrote it"""
+    written = found.get("format")
+    if not isinstance(written, int) or written < 1:
+        raise BackupRefused(f"{path} has the format {written!r}, which no release writes")
+    if written > FORMAT:
+        raise BackupRefused(
+            f"{path} has format {written}, written by {found.get('writer')}; "
+            f"this release ({__version__}) knows formats up to {FORMAT}"
+        )

@@ -1,0 +1,282 @@
+"""``magnetar restore`` and ``magnetar verify-backup``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from magnetar.io.interfaces import SqlError
+from magnetar.io.progress_bar import ProgressBar
+from magnetar.io.real.disk import RealDisk
+from magnetar.io.real.sqlite import SqliteConnection
+from magnetar.lazy_dataclass import dataclass
+from magnetar.ledger.embedded.checkpoint import CHECKPOINT_NAME, decode_checkpoint
+from magnetar.ledger.embedded.identity import store_identity
+from magnetar.ledger.embedded.segment_header import segment_id_of, segment_name
+from magnetar.ledger.interface import LedgerError
+from magnetar.metadata.interface import NodeDamaged
+from magnetar.metadata.sqlite_nodes import FORMAT_VERSION, SqliteNodes
+from magnetar.server.backup_folder import (
+    LOCK_NAME,
+    Backup,
+    BackupFolder,
+    BackupRefused,
+    Pace,
+    StoredFile,
+    checksum_of,
+    copy_checked,
+    locked,
+    sync_tree,
+)
+from magnetar.server.embedded_stores import LEDGERS, METADATA, METADATA_FILE, RESTORING
+
+
+@dataclass(frozen=True)
+class RestoreRequest:
+    """The options of the command line."""
+
+    source: Path
+    data_dir: Path
+    number: int | None
+    """Of the backup; None: the last one."""
+    bytes_per_second: int
+    """0: no limit."""
+    dry_run: bool
+    quiet: bool
+
+
+class Verified(NamedTuple):
+    """What the check of a folder has read."""
+
+    backups: Sequence[Backup]
+    bytes: int
+    unused: Sequence[Path]
+    """Files that belong to no backup."""
+
+
+def restore_backup(wanted: RestoreRequest) -> Backup:
+    """Writes a backup to an empty data directory, or only checks that it could.
+
+    :raises BackupRefused: the backup cannot be restored; the data directory has no data, or names the
+        interrupted restore
+    :raises OSError: a file cannot be read or written; likewise
+    """
+    folder = BackupFolder(wanted.source)
+    backup = folder.read(folder.chosen(wanted.number)[-1])
+    for file in backup.files:
+        _check_there(folder, file)
+    _refuse_others(wanted.data_dir)
+    existing = next(path for path in (wanted.data_dir, *wanted.data_dir.absolute().parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    if free < backup.bytes:
+        raise BackupRefused(
+            f"{wanted.data_dir} has {free} free bytes, and backup {backup.number} needs {backup.bytes}"
+        )
+    if not wanted.dry_run:
+        _restore(folder, backup, wanted)
+    return backup
+
+
+def _refuse_others(data_dir: Path) -> None:
+    """:raises BackupRefused: the directory has something that this command has not written"""
+    if not data_dir.exists():
+        return
+    if not data_dir.is_dir():
+        raise BackupRefused(f"{data_dir} is not a folder")
+    names = set(os.listdir(data_dir))
+    ours = {RESTORING, METADATA, LEDGERS} if RESTORING in names else set()
+    if names - ours:
+        raise BackupRefused(
+            f"{data_dir} is not empty: it has {sorted(names - ours)[0]}. Restore into a new or empty folder"
+        )
+
+
+def _restore(folder: BackupFolder, backup: Backup, wanted: RestoreRequest) -> None:
+    data_dir = wanted.data_dir
+    staging = data_dir / RESTORING
+    data_dir.mkdir(0o750, parents=True, exist_ok=True)
+    staging.mkdir(0o750, parents=True, exist_ok=True)
+    sync_tree(data_dir)
+    with locked(staging):
+        if (data_dir / LEDGERS).exists():
+            if not (data_dir / METADATA).exists():
+                raise BackupRefused(f"{data_dir} has {LEDGERS} but no {METADATA}: no restore leaves that")
+            # The interrupted restore had come to its last step: everything is in place, and was checked.
+            _finish(data_dir)
+            return
+        _clear(data_dir)
+        try:
+            _fill(folder, backup, staging, wanted)
+        except BaseException:
+            _clear(data_dir)
+            shutil.rmtree(staging)
+            raise
+        # A start is refused until the last step.
+        (staging / METADATA).rename(data_dir / METADATA)
+        sync_tree(data_dir)
+        (staging / LEDGERS).rename(data_dir / LEDGERS)
+        _finish(data_dir)
+
+
+def _clear(data_dir: Path) -> None:
+    """Removes what an interrupted restore has written."""
+    for path in (data_dir / METADATA, data_dir / RESTORING / METADATA, data_dir / RESTORING / LEDGERS):
+        if path.exists():
+            shutil.rmtree(path)
+
+
+def _finish(data_dir: Path) -> None:
+    sync_tree(data_dir)
+    staging = data_dir / RESTORING
+    (staging / LOCK_NAME).unlink(missing_ok=True)
+    staging.rmdir()
+    sync_tree(data_dir)
+
+
+def _fill(folder: BackupFolder, backup: Backup, staging: Path, wanted: RestoreRequest) -> None:
+    bar = ProgressBar("restore", quiet=wanted.quiet)
+    bar.step(f"copying backup {backup.number}")
+    total = backup.bytes
+    pace = Pace(
+        wanted.bytes_per_second,
+        time.monotonic,
+        time.sleep,
+        lambda copied: bar.update(copied, total, unit="bytes"),
+    )
+    for name in (LEDGERS, METADATA):
+        (staging / name).mkdir(0o750)
+    for file in backup.files:
+        with folder.place_of(file).open("rb") as source:
+            found = copy_checked(source, -1, staging / file.path, pace)
+        _compare(folder.place_of(file), file, found.bytes, found.sha256)
+    sync_tree(staging)
+    check_contents(backup, staging)
+
+
+def verify_backups(source: Path, number: int | None, bytes_per_second: int, *, quiet: bool) -> Verified:
+    """Reads every byte of one backup, or of all, and checks that its parts belong together.
+
+    :param number: None: all backups
+    :raises BackupRefused: something is damaged or missing; names the file
+    :raises OSError: a file cannot be read
+    """
+    folder = BackupFolder(source)
+    backups = [folder.read(row) for row in folder.chosen(number)]
+    files = {file.name: file for backup in backups for file in backup.files}
+    bar = ProgressBar("verify-backup", quiet=quiet)
+    bar.step(f"reading {source}")
+    total = sum(file.bytes for file in files.values())
+    pace = Pace(
+        bytes_per_second,
+        time.monotonic,
+        time.sleep,
+        lambda copied: bar.update(copied, total, unit="bytes"),
+    )
+    for file in files.values():
+        _check_there(folder, file)
+        _compare(folder.place_of(file), file, *checksum_of(folder.place_of(file), pace))
+    for backup in backups:
+        with _laid_out(folder, backup) as data_dir:
+            check_contents(backup, data_dir)
+    return Verified(backups, pace.copied, folder.unused())
+
+
+@contextmanager
+def _laid_out(folder: BackupFolder, backup: Backup) -> Iterator[Path]:
+    """Yields a directory with links to the files of a backup that :func:`check_contents` reads."""
+    with tempfile.TemporaryDirectory(prefix="magnetar-verify-") as name:
+        data_dir = Path(name)
+        for directory in (LEDGERS, METADATA):
+            (data_dir / directory).mkdir()
+        for file in backup.files:
+            if segment_id_of(file.path.rpartition("/")[2]) is None and not file.path.endswith(".index"):
+                (data_dir / file.path).symlink_to(folder.place_of(file).absolute())
+        yield data_dir
+
+
+def _check_there(folder: BackupFolder, file: StoredFile) -> None:
+    """:raises BackupRefused: there is no copy, or it has another size"""
+    place = folder.place_of(file)
+    try:
+        size = place.stat().st_size
+    except FileNotFoundError:
+        raise BackupRefused(f"{place} is missing: it is {file.path} of the backup") from None
+    if size != file.bytes:
+        raise BackupRefused(f"{place} has {size} bytes instead of {file.bytes}")
+
+
+def _compare(place: Path, file: StoredFile, size: int, sha256: str) -> None:
+    """:raises BackupRefused: the bytes are not those of the backup"""
+    if (size, sha256) != (file.bytes, file.sha256):
+        raise BackupRefused(f"{place} is damaged: it does not match its checksum")
+
+
+def check_contents(backup: Backup, data_dir: Path) -> None:
+    """Checks that ledgers and metadata of a backup belong together; changes nothing.
+
+    :raises BackupRefused: they do not, or a part cannot be read
+    """
+    name = f"backup {backup.number}"
+    path = data_dir / LEDGERS / CHECKPOINT_NAME
+    try:
+        store = store_identity(RealDisk(data_dir), LEDGERS, lambda: b"").hex()
+        checkpoint = decode_checkpoint(path.read_bytes(), f"{LEDGERS}/{CHECKPOINT_NAME}")
+    except (LedgerError, FileNotFoundError) as error:
+        raise BackupRefused(f"{name} cannot be used: {error}") from error
+    there = {file.path for file in backup.files}
+    for segment in checkpoint.segments:
+        wanted = f"{LEDGERS}/{segment_name(segment.segment_id)}"
+        if wanted not in there:
+            raise BackupRefused(f"{name} cannot be used: it has no {wanted}")
+    belongs_to = _ledger_store_of(data_dir / METADATA_FILE, name)
+    if not store == belongs_to == backup.store:
+        raise BackupRefused(
+            f"{name} cannot be used: its ledgers are those of store {store}, its metadata belong to store "
+            f"{belongs_to}, and its manifest names store {backup.store}"
+        )
+
+
+def _ledger_store_of(path: Path, name: str) -> str:
+    """Reads all nodes of a database; returns the id of its ledger store.
+
+    :raises BackupRefused: the database is damaged
+    """
+    try:
+        with _unchanged(path) as connection:
+            nodes = SqliteNodes(connection)
+            found = nodes.format()
+            if found != FORMAT_VERSION:
+                raise BackupRefused(
+                    f"{name} cannot be used: its metadata have format {found}, this release knows format "
+                    f"{FORMAT_VERSION}"
+                )
+            progress, tally = nodes.read_progress(), nodes.count_all()
+    except (SqlError, NodeDamaged) as error:
+        raise BackupRefused(f"{name} cannot be used: its {METADATA_FILE} is damaged: {error}") from error
+    if progress.tally != tally:
+        raise BackupRefused(
+            f"{name} cannot be used: its {METADATA_FILE} has {tally.nodes} nodes, which are not the "
+            f"{progress.tally.nodes} that were written"
+        )
+    return progress.ledger_store.hex()
+
+
+@contextmanager
+def _unchanged(path: Path) -> Iterator[SqliteConnection]:
+    """Opens a database to read it, without a change of its files."""
+    if not Path(f"{path}-wal").exists():
+        with closing(SqliteConnection(str(path), unchanged=True)) as connection:
+            yield connection
+        return
+    # SQLite moves a write-ahead log into the database when it opens them.
+    with tempfile.TemporaryDirectory(prefix="magnetar-verify-") as folder:
+        for suffix in ("", "-wal"):
+            shutil.copyfile(f"{path}{suffix}", f"{folder}/metadata.sqlite{suffix}")
+        with closing(SqliteConnection(f"{folder}/metadata.sqlite")) as connection:
+            yield connection
