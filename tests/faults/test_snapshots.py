@@ -11,7 +11,7 @@ import pytest
 from data_folder import SUBSCRIPTION, Life, read_file, write_file
 from magnetar.io.simulated import SimulatedDisk
 
-from magnetar.errors import NotFound, TooManyRequests
+from magnetar.errors import NotFound, PersistenceFailure, TooManyRequests
 from magnetar.managed_ledger.position import Position
 from magnetar.metadata.interface import Node
 from magnetar.metadata.progress import NodeRange
@@ -229,3 +229,36 @@ def test_copies_of_a_killed_process_are_removed() -> None:
     Snapshots(life.simulation.io, life.stores, life.managed.write_cursors)
     life.loop.run_for(1)
     assert list(life.disk.names("snapshots")) == []
+
+
+@pytest.mark.parametrize("milliseconds", [0, 1, 2, 3, 5, 8, 12, 20, 40])
+def test_a_broker_that_is_killed_while_it_takes_a_snapshot_starts_as_ever(milliseconds: int) -> None:
+    load = Load(8)
+    for _ in range(10):
+        load.step()
+    load.take()
+    load.life.loop.run_for(milliseconds / 1000)
+    life = Life(load.life.killed(), 9)
+    for topic, entries in load.entries.items():
+        found = left(life, topic)
+        assert _ends_with(entries, found)
+        assert topic in load.consumed or found == entries
+    life.killed()
+
+
+def test_no_room_for_the_copies_is_refused_and_nothing_is_left() -> None:
+    load = Load(10)
+    for _ in range(10):
+        load.step()
+    load.life.loop.run_for(1)
+    load.disk.quota = load.disk.total_bytes() - load.disk.free_bytes() + 10_000
+    with pytest.raises(PersistenceFailure, match="No snapshot was taken: no space"):
+        load.result(load.take())
+    load.life.loop.run_for(1)
+    assert list(load.disk.names("snapshots")) == []
+    assert load.snapshots.held == load.life.stores.ledgers.images.held == 0
+    load.disk.quota = 1 << 40
+    for _ in range(20):
+        load.step()
+    restored = Life(copied(load.disk, load.result(load.take())), 5)
+    assert restored.run(restored.managed.names("t/n/persistent"))
