@@ -24,7 +24,6 @@ class ProgressBar:
         self._quiet = quiet
         self._begun = self._told = time.monotonic()
         self._step = ""
-        self._open_line = False
 
     def during(self, text: str, work: Callable[[], T]) -> T:
         """Shows ``text`` as the step while ``work`` runs; returns its result."""

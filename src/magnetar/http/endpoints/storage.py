@@ -82,7 +82,8 @@ def _snapshots(application: Application) -> SnapshotAccess:
     snapshots = application.process.snapshots
     if snapshots is None:
         raise NotSupported(
-            "This broker keeps its data in BookKeeper and ZooKeeper; back these up with their own means"
+            "This broker keeps its data in BookKeeper and ZooKeeper; back these up with their own means "
+            "(docs/backup-clusters.md)"
         )
     return snapshots()
 
