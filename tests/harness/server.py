@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -49,6 +50,8 @@ class Server:
         self._process: subprocess.Popen[str] | None = None
         self.program = ["-m", "magnetar"]
         """What Python runs, before the command."""
+        self.source: Path | None = None
+        """The folder with the package that Python runs; None: the one of the tests."""
 
     @property
     def url(self) -> str:
@@ -72,8 +75,11 @@ class Server:
         """Starts and waits until it serves."""
         command = [sys.executable, *self.program, *self.command(), "--config", str(self._config)]
         command += self._port_options(*self._ports)
+        environment = None if self.source is None else {**os.environ, "PYTHONPATH": str(self.source)}
         with (self.folder / "log").open("a") as log:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+            process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
+            )
         self._process = process
         watchdog = threading.Timer(READY_SECONDS, process.kill)
         watchdog.start()

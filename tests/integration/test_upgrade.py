@@ -1,0 +1,126 @@
+"""Data of every kept format open with this release; within one format also with an earlier one."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+import tarfile
+from contextlib import closing
+from pathlib import Path
+
+import kept_data
+import pytest
+from earlier_source import earlier_source, first_with
+from server import Server
+
+from magnetar.ledger.embedded.segment_header import FORMAT_VERSION as LEDGERS
+from magnetar.metadata.sqlite_nodes import FORMAT_VERSION as METADATA
+from magnetar.server.backup_folder import FORMAT as BACKUPS
+
+FOLDER = Path(__file__).parent / "data_formats"
+KEPT = sorted(FOLDER.glob("*.tar.gz"))
+
+each_format = pytest.mark.parametrize("archive", KEPT, ids=lambda path: path.name.partition(".")[0])
+
+
+def unpacked(archive: Path, folder: Path) -> Server:
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+    return Server(folder, kept_data.SETTINGS)
+
+
+def check(server: Server) -> None:
+    """Starts it, looks for everything, and leaves it running."""
+    server.start()
+    client = kept_data.connected(server)
+    try:
+        kept_data.check(server, client)
+    finally:
+        client.shutdown()
+
+
+def test_the_present_formats_are_kept() -> None:
+    name = f"ledgers-{LEDGERS}-metadata-{METADATA}-backups-{BACKUPS}.tar.gz"
+    assert name in {path.name for path in KEPT}, "run tools/keep_formats.py"
+    assert all(path.stat().st_size < 100_000 for path in KEPT)
+
+
+@each_format
+def test_data_of_this_format_open_with_everything_in_them(archive: Path, tmp_path: Path) -> None:
+    server = unpacked(archive, tmp_path)
+    try:
+        check(server)
+        server.stop()
+        # What was opened and written by this release opens again.
+        check(server)
+    finally:
+        server.close()
+
+
+@each_format
+def test_a_backup_of_this_format_is_restored(archive: Path, tmp_path: Path) -> None:
+    server = unpacked(archive, tmp_path)
+    (server.folder / "data").rename(server.folder / "lost")
+    for command in (["verify-backup"], ["restore", "--data-dir", str(server.folder / "data")]):
+        subprocess.run(
+            [sys.executable, "-m", "magnetar", *command, str(tmp_path / "backups"), "--quiet"], check=True
+        )
+    try:
+        check(server)
+    finally:
+        server.close()
+
+
+def test_within_one_format_an_earlier_release_opens_the_data(tmp_path: Path) -> None:
+    """The first commit with the present formats; then this one again."""
+    first = first_with(f"FORMAT_VERSION = {METADATA}", "src/magnetar/metadata")
+    server = unpacked(FOLDER / KEPT[-1].name, tmp_path)
+    try:
+        check(server)
+        server.stop()
+        server.source = earlier_source(first, tmp_path / "earlier")
+        check(server)
+        server.stop()
+        server.source = None
+        check(server)
+    finally:
+        server.close()
+
+
+def raise_ledgers(data: Path) -> None:
+    path = data / "ledgers" / "VERSION"
+    fields = json.loads(path.read_text())
+    path.write_text(json.dumps({**fields, "format": LEDGERS + 1, "writer": "magnetar 9.9"}))
+
+
+def raise_metadata(data: Path) -> None:
+    with closing(sqlite3.connect(data / "metadata" / "metadata.sqlite")) as database:
+        database.execute(f"PRAGMA user_version = {METADATA + 1}")
+        database.commit()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (raise_ledgers, f"'ledgers' has format {LEDGERS + 1}, written by magnetar 9.9; this release"),
+        (raise_metadata, f"'metadata/metadata.sqlite' has format {METADATA + 1}; this release knows formats"),
+    ],
+)
+def test_a_newer_format_is_refused_by_name(change: object, told: str, tmp_path: Path) -> None:
+    server = unpacked(KEPT[-1], tmp_path)
+    assert callable(change)
+    change(server.folder / "data")
+    before = contents(server.folder / "data")
+    ports = ["--binary-port", "0", "--http-port", "0"]
+    command = [sys.executable, "-m", "magnetar", "standalone", "--data-dir", "data", *ports]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert told in ended.stderr
+    if change is raise_ledgers:
+        assert contents(server.folder / "data") == before, "a refused start changed the data"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
