@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from data_folder import SUBSCRIPTION, Life, read_file, write_file
-from magnetar.io.simulated import SimulatedDisk
+from simulated_io import SimulatedDisk
 
 from magnetar.errors import NotFound, PersistenceFailure, TooManyRequests
 from magnetar.managed_ledger.position import Position
