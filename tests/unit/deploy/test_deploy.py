@@ -15,7 +15,7 @@ import yaml
 from magnetar.cli import magnetar as command_line
 from magnetar.config.proxy import load_proxy
 from magnetar.config.settings import load
-from magnetar.config.table import cluster_settings_table, proxy_settings_table
+from magnetar.config.table import cluster_settings_table, proxy_settings_table, settings_table
 from magnetar.config.websocket import load_websockets
 from magnetar.server.configuration_check import check
 
@@ -95,7 +95,7 @@ def test_the_image_warns_and_advertises_nothing_wrong() -> None:
 
 
 def test_probes_are_answered_by_the_event_loop() -> None:
-    for part in ("broker", "proxy"):
+    for part in ("broker", "proxy", "standalone"):
         text = (CHART / "templates" / f"{part}.yaml").read_text()
         assert "tcpSocket" not in text
         assert len(re.findall(r"httpGet: \{path: /status.html", text)) == text.count("Probe:")
@@ -121,6 +121,16 @@ def test_the_composition_fits_together() -> None:
     assert (DEPLOY / "compose" / built["context"] / built["dockerfile"]).exists()
 
 
+def test_one_broker_in_a_container_has_a_volume_and_is_reached_by_this_machine_alone() -> None:
+    composed = yaml.safe_load((DEPLOY / "compose" / "standalone.yaml").read_text())
+    [service] = composed["services"].values()
+    assert understood(service["command"]) == "standalone"
+    assert all(each.startswith("127.0.0.1:") for each in service["ports"])
+    assert [each.partition(":")[0] for each in service["volumes"]] == list(composed["volumes"])
+    built = service["build"]
+    assert (DEPLOY / "compose" / built["context"] / built["dockerfile"]).exists()
+
+
 def test_the_image_is_made_of_what_there_is() -> None:
     text = (DEPLOY / "container" / "Containerfile").read_text()
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE)
@@ -138,6 +148,9 @@ def test_the_chart_sets_settings_that_there_are() -> None:
         keys = re.findall(r"^    (\w+)=", part, re.MULTILINE)
         assert len(keys) > 5
         assert set(keys) <= table.keys()
+    alone = re.findall(r"^    (\w+)=", (CHART / "templates" / "standalone.yaml").read_text(), re.MULTILINE)
+    assert len(alone) > 4
+    assert set(alone) <= settings_table().keys()
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert values["broker"]["settings"].keys() <= cluster_settings_table().keys()
 
@@ -150,4 +163,4 @@ def test_the_chart_is_rendered_to_what_kubernetes_knows() -> None:
         ["go", "run", ".", str(CHART)], cwd=program, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["8", "8", "4"]
+    assert done.stdout.split() == ["8", "8", "4", "3", "3"]

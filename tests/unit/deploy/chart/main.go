@@ -47,6 +47,18 @@ nodeSelector: {disk: fast}
 tolerations: [{key: a, operator: Exists}]
 `
 
+// One broker that keeps its data itself.
+var standalone = `
+standalone:
+  enabled: true
+  advertisedAddress: broker.example.com
+  storage: 5Gi
+  storageClassName: fast
+  settings: {authenticationEnabled: "true", tokenSecretKey: "file:///etc/magnetar/tokens/key"}
+  secrets: [{name: tokens, mountPath: /etc/magnetar/tokens}]
+  service: {type: LoadBalancer, annotations: {a: b}}
+`
+
 func check(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -56,7 +68,7 @@ func check(err error) {
 
 func main() {
 	folder := os.Args[1]
-	for _, text := range []string{"{}", others, "{proxy: {replicas: 0}, initialize: {enabled: false}}"} {
+	for _, text := range []string{"{}", others, "{proxy: {replicas: 0}, initialize: {enabled: false}}", standalone, "{standalone: {enabled: true}}"} {
 		values := map[string]any{}
 		check(yaml.Unmarshal([]byte(text), &values))
 		loaded, err := loader.Load(folder)
