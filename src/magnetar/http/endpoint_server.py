@@ -81,7 +81,8 @@ class EndpointServer(Listening, Generic[E]):
                 return _not_served(request, found)
             answer = await self._carried_out(access, found, replace(request, principal=who))
         operation = endpoint.operation if endpoint is not None else None
-        write_audit(request, who, operation, answer.status, changes=endpoint is not None and endpoint.changes)
+        audited = endpoint is not None and (endpoint.changes or endpoint.audited)
+        write_audit(request, who, operation, answer.status, changes=audited)
         return answer
 
     async def _who_asks(
@@ -178,13 +179,13 @@ def named(request: Request) -> dict[str, str]:
 def write_audit(
     request: Request, who: Principal, operation: Operation | None, status: int, *, changes: bool
 ) -> None:
-    """Writes the line of an answered request, if it was to change something or was refused.
+    """Writes the line of an answered request, if it was to change something, showed messages, or was refused.
 
     The lines belong to the logger ``magnetar.audit`` and have the role, address, operation, target and
     answer; their fields have the same names in text and JSON. They never contain a body, header or query.
 
     :param operation: None: the request matched no endpoint
-    :param changes: whether the request was to change something
+    :param changes: whether the request was to change something, or to show contents of messages
     """
     if not changes and status not in _REFUSALS:
         return

@@ -173,6 +173,8 @@ class Endpoint:
     """Variables for the handler that the path does not have."""
     sets: str = ""
     """The policy field of a namespace or topic that it sets (``broker.policies.honoured``)."""
+    audited: bool = False
+    """The audit log has each request, although it changes nothing: it shows contents of messages."""
     asks: bool = False
     """The endpoint changes nothing, although its method is not GET."""
     upgrades: bool = False

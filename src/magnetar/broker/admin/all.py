@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from magnetar.broker.admin.backlogs import BacklogAdmin
 from magnetar.broker.admin.brokers import BrokerAdmin, LoadAdmin
+from magnetar.broker.admin.browsing import BrowsingAdmin
 from magnetar.broker.admin.bundles import BundleAdmin
 from magnetar.broker.admin.clusters import (
     ClusterAdmin,
@@ -52,6 +53,7 @@ class Admin:
     subscriptions: SubscriptionAdmin
     backlogs: BacklogAdmin
     messages: MessageAdmin
+    browsing: BrowsingAdmin
     publishing: PublishingAdmin
     topic_policies: TopicPolicyAdmin
     read_plans: ReadPlanAdmin
@@ -79,6 +81,7 @@ class Admin:
         self.subscriptions = SubscriptionAdmin(broker, self.topics)
         self.backlogs = BacklogAdmin(broker, self.topics, self.subscriptions)
         self.messages = MessageAdmin(broker, self.topics)
+        self.browsing = BrowsingAdmin(broker, self.topics)
         self.publishing = PublishingAdmin(broker, principal)
         self.topic_policies = TopicPolicyAdmin(broker, self.topics, self.partitions)
         self.read_plans = ReadPlanAdmin(broker, self.topics)

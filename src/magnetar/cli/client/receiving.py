@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from magnetar.cli.command_lines import Refused
-from magnetar.cli.messages.lines import SchemaDecoders, id_text, time_text
+from magnetar.cli.messages.lines import SchemaDecoders, time_text
 from magnetar.cli.messages.run import paced, private_key
 from magnetar.client import Client, ConsumerType, CryptoFailureAction, InitialPosition, MessageId, Timeout
 from magnetar.client.message import Message
+from magnetar.client.readable import id_text
 
 _POLL_MS = 5_000
 _ID = re.compile(r"(\d{1,18}):(\d{1,18})")

@@ -11,8 +11,8 @@ from itertools import chain, repeat
 from typing import Any
 
 from magnetar.cli.command_lines import Refused
-from magnetar.cli.messages.lines import id_text
 from magnetar.cli.messages.run import Ends, paced, run
+from magnetar.client.readable import id_text
 
 _KEYS = ("partition_key", "partition_key_bytes", "null_partition_key")
 """The forms of a message's key; a message has at most one."""

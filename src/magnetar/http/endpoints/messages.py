@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from magnetar.broker.admin.browsing import MOST_MESSAGES
 from magnetar.broker.admin.messages import MessageAdmin
 from magnetar.errors import InvalidRequest
 from magnetar.http.calls import as_json, calls
-from magnetar.http.engine.message import Request, Response
+from magnetar.http.engine.message import Request, Response, json_response
 from magnetar.http.routing import Application, Endpoint, MessageAnswers, Parameter
 from magnetar.http.shapes.fields import choice
 from magnetar.http.shapes.names import TOPIC, number_in_path, topic_of
@@ -34,6 +35,33 @@ async def _by_id(application: Application, request: Request) -> Response:
     return await _answers(application).answer(lambda: application.admin.messages.by_id(topic, wanted))
 
 
+async def _browse(application: Application, request: Request) -> Response:
+    query = request.query
+    position, time_ms = query.get("position"), query.get("time")
+    return json_response(
+        await application.admin.browsing.browse(
+            topic_of(request.variables),
+            count=_number("count", query.get("count", "20"), 1, MOST_MESSAGES),
+            position=None if position is None else _position(position),
+            time_ms=None if time_ms is None else _number("time", time_ms, 0, 2**63 - 1),
+            key=query.get("key"),
+        )
+    )
+
+
+def _number(name: str, text: str, least: int, most: int) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
+        raise InvalidRequest(f"{name} must be a whole number from {least} to {most}, not {text!r}")
+    return int(text)
+
+
+def _position(text: str) -> tuple[int, int]:
+    ledger, _, entry = text.partition(":")
+    if not (text.isascii() and ledger.isdigit() and entry.isdigit() and len(text) < 40):
+        raise InvalidRequest(f"position must be LEDGER:ENTRY, not {text!r}")
+    return int(ledger), int(entry)
+
+
 async def _examine(application: Application, request: Request) -> Response:
     start = choice("earliest", "latest")("initialPosition", request.query.get("initialPosition", "latest"))
     try:
@@ -58,6 +86,7 @@ MESSAGES: Sequence[Endpoint] = (
         _by_id,
         "a message",
         T.PEEK_MESSAGES,
+        audited=True,
         refusals=_LARGE,
     ),
     Endpoint(
@@ -66,6 +95,7 @@ MESSAGES: Sequence[Endpoint] = (
         _examine,
         "the n-th message from the beginning or the end",
         T.PEEK_MESSAGES,
+        audited=True,
         parameters=(
             Parameter("initialPosition", "text", "latest"),
             Parameter("messagePosition", "whole", "1"),
@@ -78,6 +108,7 @@ MESSAGES: Sequence[Endpoint] = (
         _peek,
         "the n-th unacknowledged message",
         T.PEEK_MESSAGES,
+        audited=True,
         refusals=_LARGE,
     ),
     Endpoint(
@@ -89,3 +120,21 @@ MESSAGES: Sequence[Endpoint] = (
     ),
 )
 """Paths are relative to the namespace."""
+BROWSING: Sequence[Endpoint] = (
+    Endpoint(
+        "GET",
+        "/admin/v2/magnetar/messages/persistent/{tenant}/{namespace}/{topic}",
+        _browse,
+        "messages from a position or time on, or the last ones, decoded by their schemas",
+        T.PEEK_MESSAGES,
+        audited=True,
+        parameters=(
+            Parameter("count", "whole", "20"),
+            Parameter("position", "text"),
+            Parameter("time", "whole"),
+            Parameter("key", "text"),
+        ),
+        refusals={405: "the topic is partitioned"},
+    ),
+)
+"""Magnetar's own."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from magnetar.errors import NotSupported
 from magnetar.http.endpoints.brokers import BROKERS, STATUS
 from magnetar.http.endpoints.clusters import CLUSTERS, RESOURCE_GROUPS, TENANTS
+from magnetar.http.endpoints.messages import BROWSING
 from magnetar.http.endpoints.namespaces import NAMESPACES
 from magnetar.http.endpoints.packages import PACKAGES
 from magnetar.http.endpoints.placement import BOOKIES, LOAD
@@ -36,6 +37,7 @@ ENDPOINTS: Sequence[Endpoint] = (
     *LOAD,
     *PACKAGES,
     *PUBLISHING,
+    *BROWSING,
     *READ_PLANS,
     *SNAPSHOTS,
     *STORAGE,

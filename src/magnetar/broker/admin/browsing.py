@@ -1,0 +1,218 @@
+"""Messages of a topic as people look at them: by position, by time or by key, decoded by their schemas.
+
+Reading is bounded: an answer has at most :data:`MOST_MESSAGES` messages, comes from a limited number of
+entries, and shows the beginning of long contents. It says where the next request goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from magnetar.broker.admin.topics import TopicAdmin
+from magnetar.broker.service import BrokerService
+from magnetar.broker.topics.persistent import Topic
+from magnetar.errors import InvalidSchemaData, NotAllowed
+from magnetar.io.slices import Slice
+from magnetar.ledger.interface import EntryRun
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.managed_ledger.position import Position
+from magnetar.protocol.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from magnetar.client.message import Message
+    from magnetar.client.readable import DecodeMessage
+
+MOST_MESSAGES = 100
+_MOST_ENTRIES = 2000
+"""Entries that one request looks at."""
+_MOST_READ_BYTES = 8 << 20
+_RUN_ENTRIES = 100
+_RUN_BYTES = 1 << 20
+_SHOWN = 16 << 10
+"""Characters of a content that are shown."""
+_LARGE = 1 << 20
+"""Bytes of an uncompressed content that is not opened."""
+
+
+class BrowsingAdmin:
+    """Topics are given by their full names."""
+
+    def __init__(self, broker: BrokerService, topics: TopicAdmin) -> None:
+        self._broker = broker
+        self._topics = topics
+
+    async def browse(
+        self,
+        topic: str,
+        *,
+        count: int,
+        position: Position | None = None,
+        time_ms: int | None = None,
+        key: str | None = None,
+    ) -> Mapping[str, object]:
+        """Returns messages in the order of the topic, and the position ``next`` after them; None at the end.
+
+        Without a position and a time, these are the messages of the last entries; with a key, those of all.
+
+        :param count: the most messages, 1 to :data:`MOST_MESSAGES`; the last entry may add more of its batch
+        :param position: the first entry to look at; if there is none, the next one
+        :param time_ms: the first publish time to look at, in ms since 1970
+        :param key: only messages with this key
+
+        :raises TopicNotFound: no such topic
+        :raises NotAllowed: the topic is partitioned; its partitions are topics
+        :raises LedgerError: the entries cannot be read
+        """
+        if await self._broker.namespaces.partitions(self._broker.parse_topic(topic)):
+            raise NotAllowed("Look at the messages of one partition")
+        found = await self._topics.persistent(topic)
+        ledger = found.managed_ledger
+        if time_ms is not None:
+            start = await found.position_at(time_ms)
+        elif position is not None:
+            start = ledger.ledgers.first_at_or_after(position)
+        else:
+            start = _beginning(ledger, None if key is not None else count)
+        browsed = _Browsed(self._broker, found, key)
+        end = await browsed.read(start, count)
+        return {
+            "messages": browsed.messages,
+            "next": None if end > ledger.max_read_position else f"{end[0]}:{end[1]}",
+            "first": _text(_beginning(ledger, None)),
+            "last": _text(ledger.max_read_position),
+            "entriesRead": browsed.entries,
+        }
+
+
+def _beginning(ledger: ManagedLedger, last: int | None) -> Position:
+    """Returns the first stored position; with ``last``, that of so many entries before the end."""
+    ledgers = ledger.ledgers
+    before = (ledgers.first_id(), -1)
+    skipped = max(0, ledgers.entries_after(before) - last) if last is not None else 0
+    return ledgers.after(ledgers.nth_after(before, skipped) if skipped else before)
+
+
+def _text(position: Position) -> str:
+    return f"{position[0]}:{position[1]}"
+
+
+class _Browsed:
+    """The messages of one request."""
+
+    def __init__(self, broker: BrokerService, topic: Topic, key: str | None) -> None:
+        self.messages: list[Mapping[str, object]] = []
+        self.entries = 0
+        self._broker = broker
+        self._topic = topic
+        self._key = key
+        self._decoders: dict[bytes, tuple[str, DecodeMessage] | None] = {}
+
+    async def read(self, start: Position, count: int) -> Position:
+        """Reads until there are ``count`` messages; returns the position after the last entry."""
+        ledger, left = self._topic.managed_ledger, _MOST_READ_BYTES
+        time_slice = Slice(self._broker.io, "browsing")
+        while start <= ledger.max_read_position and self.entries < _MOST_ENTRIES and left > 0:
+            run = await ledger.reader.read(start, ledger.max_read_position, _RUN_ENTRIES, _RUN_BYTES)
+            for index in range(run.count):
+                self.entries += 1
+                left -= run.ends[index] - run.starts[index]
+                await self._take(run, index)
+                start = ledger.ledgers.after((run.ledger_id, run.first_entry_id + index))
+                if len(self.messages) >= count:
+                    return start
+                await time_slice.rest()
+        return start
+
+    async def _take(self, run: EntryRun, index: int) -> None:
+        for message in self._messages(run, index):
+            if self._key is not None and not (
+                message.has_partition_key() and message.partition_key() == self._key
+            ):
+                continue
+            self.messages.append(self._shown(message, await self._decoded(message)))
+
+    def _messages(self, run: EntryRun, index: int) -> Iterator[Message]:
+        """Yields the messages of an entry; an encrypted or very large one as a whole, a marker not at all."""
+        # Imported when an operator looks, so that a start does without the client.
+        from magnetar.client.exceptions import InvalidMessage
+        from magnetar.client.message import RawEntry
+        from magnetar.protocol.metadata import parse_entry
+
+        entry, entry_id = run.entry(index), run.first_entry_id + index
+        try:
+            parsed = parse_entry(entry, verify_checksum=False)
+        except ProtocolError as error:
+            self._add_damaged(run.ledger_id, entry_id, error)
+            return
+        if parsed.metadata.HasField("marker_type"):
+            return
+        partition = self._topic.name.partition_index
+        raw = RawEntry(run.ledger_id, entry_id, partition, 0, parsed.batch_size or 0, entry)
+        if raw.is_encrypted or parsed.metadata.uncompressed_size > _LARGE:
+            yield raw.whole(self._topic.full_name)
+            return
+        try:
+            yield from raw.messages(self._topic.full_name)
+        except InvalidMessage as error:
+            self._add_damaged(run.ledger_id, entry_id, error)
+
+    def _add_damaged(self, ledger_id: int, entry_id: int, error: Exception) -> None:
+        if self._key is None:
+            self.messages.append({"id": f"{ledger_id}:{entry_id}", "damaged": str(error)})
+
+    def _shown(self, message: Message, decoded: tuple[str, object] | None) -> Mapping[str, object]:
+        from magnetar.client.readable import described
+
+        found = described(message, decoded)
+        found["producerName"] = message.producer_name()
+        found["sequenceId"] = message.sequence_id()
+        data = message.data()
+        found["bytes"] = len(data)
+        if message.replicated_from():
+            found["replicatedFrom"] = message.replicated_from()
+        for name in ("content", "hex"):
+            text = found.get(name)
+            if isinstance(text, str) and len(text) > _SHOWN:
+                found[name] = text[:_SHOWN]
+                found["truncated"] = True
+        if found.get("truncated"):
+            # It would be as long.
+            found.pop("value", None)
+        return found
+
+    async def _decoded(self, message: Message) -> tuple[str, object] | None:
+        from magnetar.client.readable import UNREADABLE, plain
+
+        if message.has_null_value() or message.encryption() is not None or len(message.data()) > _LARGE:
+            return None
+        version = message.schema_version()
+        if version not in self._decoders:
+            self._decoders[version] = await self._decoder(version)
+        found = self._decoders[version]
+        if found is None:
+            return None
+        kind, decode = found
+        try:
+            return kind, plain(decode(message))
+        except UNREADABLE:
+            return None
+
+    async def _decoder(self, version: bytes) -> tuple[str, DecodeMessage] | None:
+        from magnetar.broker.schemas.data import version_from_bytes
+        from magnetar.client.readable import UNREADABLE, decode_message
+        from magnetar.client.schema import TopicSchema
+
+        try:
+            number = version_from_bytes(version) if version else None
+        except InvalidSchemaData:
+            return None
+        stored = await self._broker.schemas.get(self._topic.name.schema_path, number)
+        if stored is None:
+            return None
+        kind = stored.data.type.name
+        try:
+            decode = decode_message(TopicSchema(kind, stored.data.data, stored.data.properties))
+        except UNREADABLE:
+            return None
+        return None if decode is None else (kind, decode)

@@ -1,0 +1,155 @@
+"""Messages as people and JSON have them: contents decoded by the schema of their topic."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta
+
+from magnetar.client.exceptions import InvalidMessage
+from magnetar.client.message import Message
+from magnetar.client.message_id import MessageId
+from magnetar.client.schema import BAD_VALUES, PRIMITIVES, Decoder, TopicSchema
+from magnetar.protocol.key_values import SIDES, split
+
+DecodeMessage = Callable[[Message], object]
+"""Raises one of :data:`UNREADABLE` if the message does not match its schema."""
+UNREADABLE = (*BAD_VALUES, RecursionError, InvalidMessage)
+_BYTES = ("NONE", "BYTES")
+_DAY_ZERO = datetime(1970, 1, 1)
+
+
+def described(message: Message, decoded: tuple[str, object] | None) -> dict[str, object]:
+    """Returns the whole message for JSON: ``content`` is text, ``hex`` other content, ``value`` the decoded
+    content.
+
+    ``key`` is as stored: bytes are in Base64, which ``base64EncodedKey`` indicates; a key may also be null.
+
+    :param decoded: schema type and value; None: there are none
+    """
+    found: dict[str, object] = {
+        "id": id_text(message.message_id()),
+        "topic": message.topic_name(),
+        "publishTime": message.publish_timestamp(),
+    }
+    if message.event_timestamp():
+        found["eventTime"] = message.event_timestamp()
+    if message.has_null_partition_key():
+        found["key"] = None
+    elif message.has_partition_key():
+        found["key"] = message.partition_key()
+        if message.has_base64_encoded_key():
+            found["base64EncodedKey"] = True
+    if message.ordering_key():
+        found["orderingKey"] = message.ordering_key()
+    found["properties"] = message.properties()
+    if message.encryption() is not None:
+        found["encrypted"] = True
+    if decoded is not None:
+        found["schema"], found["value"] = decoded
+    if message.has_null_value():
+        found["content"] = None
+    else:
+        text = text_of(message.data())
+        found.update({"hex": message.data().hex()} if text is None else {"content": text})
+    return found
+
+
+def text_of(data: bytes) -> str | None:
+    """Returns UTF-8 as text; None: it is not."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def id_text(message_id: MessageId) -> str:
+    """Returns ``ledger:entry:partition``, with ``:batch index`` in a batch; Pulsar's form."""
+    text = f"{message_id.ledger_id()}:{message_id.entry_id()}:{message_id.partition()}"
+    return text if message_id.batch_index() < 0 else f"{text}:{message_id.batch_index()}"
+
+
+def decode_message(schema: TopicSchema) -> DecodeMessage | None:
+    """Returns what decodes messages with a schema; None: their contents are bytes.
+
+    :raises Exception: one of :data:`UNREADABLE`: the definition is malformed
+    """
+    if schema.kind == "KEY_VALUE":
+        return _of_pairs(schema)
+    decode = _decoder(schema.kind, schema.data)
+    return None if decode is None else lambda message: decode(message.data())
+
+
+def _of_pairs(schema: TopicSchema) -> DecodeMessage | None:
+    decoders: list[Decoder] = []
+    for side, definition in zip(SIDES, split(schema.data), strict=True):
+        kind = schema.kind_of(side)
+        decode = _text_or_bytes if kind in _BYTES else _decoder(kind, definition or b"")
+        if decode is None:
+            return None
+        decoders.append(decode)
+
+    def decode_pair(message: Message) -> object:
+        content = message.data()
+        parts = (message.partition_key_bytes(), content) if schema.is_separated else split(content)
+        return {
+            side: None if part is None else decode(part)
+            for side, part, decode in zip(SIDES, parts, decoders, strict=True)
+        }
+
+    return decode_pair
+
+
+def _text_or_bytes(data: bytes) -> str | bytes:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+def _decoder(kind: str, definition: bytes) -> Decoder | None:
+    if kind == "JSON":
+        return json.loads
+    if kind == "AVRO":
+        return _avro(json.loads(definition))
+    if kind in ("DATE", "LOCAL_DATE"):
+        return lambda data: (_DAY_ZERO + timedelta(days=PRIMITIVES[kind](data))).date()
+    if kind in ("TIMESTAMP", "INSTANT"):
+        return lambda data: (_DAY_ZERO + timedelta(microseconds=PRIMITIVES[kind](data))).replace(tzinfo=UTC)
+    if kind == "LOCAL_DATE_TIME":
+        return lambda data: _DAY_ZERO + timedelta(microseconds=PRIMITIVES[kind](data))
+    return None if kind in _BYTES else PRIMITIVES.get(kind)
+
+
+def _avro(definition: dict[str, object] | list[object] | str) -> Decoder:
+    import fastavro
+
+    schema = fastavro.parse_schema(definition)
+
+    def decode(data: bytes) -> object:
+        stream = io.BytesIO(data)
+        value = fastavro.schemaless_reader(stream, schema, None)
+        if stream.tell() != len(data):
+            raise ValueError(f"{len(data) - stream.tell()} more bytes than the record has")
+        return value
+
+    return decode
+
+
+def plain(value: object) -> object:
+    """Returns a value for JSON: bytes in hexadecimal, times in ISO 8601, others as text."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, dict):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, (date, time)):
+        return value.isoformat().replace("+00:00", "Z")
+    return str(value)
