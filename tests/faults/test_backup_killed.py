@@ -378,6 +378,49 @@ def test_damage_to_each_file_is_refused_by_name(
     assert world.run("verify-backup", target) == 0
 
 
+def test_a_file_that_was_removed_is_copied_again(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    target = world.copied()
+    assert world.run("backup", target, "--data-dir", world.data) == 0
+    sealed = [
+        file["path"].rpartition("/")[2] + "." + file["sha256"][:16]
+        for file in json.loads((target / "backup-2.json").read_text())["files"]
+        if file["sealed"] and file["path"].endswith(".log")
+    ]
+    for name in sealed:
+        (target / "files" / name).unlink()
+    assert sealed
+    assert world.run("verify-backup", target) == 1
+    assert f"{target}/files/{sealed[0]} is missing" in capsys.readouterr().err
+    assert world.run("backup", target, "--data-dir", world.data) == 0
+    assert world.run("verify-backup", target) == 0
+    assert world.state_of_backup(target, 2) == world.second
+
+
+def test_a_restored_broker_goes_on_with_the_same_folder(world: World) -> None:
+    """Its segments have ids that other segments had in a later backup."""
+    target, data = world.copied(), world.folder / "goes-on"
+    other = world.folder / "other"
+    for folder in (data, other):
+        assert world.run("restore", target, "--data-dir", folder, "--backup", "1") == 0
+    in_stores(other, lambda stores: _fill(stores, "other"))
+    in_stores(data, lambda stores: _fill(stores, "third"))
+    states = {2: state_of(other, world.folder / "copy"), 3: state_of(data, world.folder / "copy")}
+    assert states[2] != states[3]
+    assert world.run("backup", target, "--data-dir", other) == 0
+    assert world.run("backup", target, "--data-dir", data) == 0
+    manifests = {number: json.loads((target / f"backup-{number}.json").read_text()) for number in (2, 3)}
+    second, third = (
+        {file["path"]: file["sha256"] for file in manifests[number]["files"] if file["sealed"]}
+        for number in (2, 3)
+    )
+    assert any(second[path] != third[path] for path in second.keys() & third.keys()), "no id came twice"
+    assert world.run("verify-backup", target) == 0
+    for number, state in states.items():
+        assert world.state_of_backup(target, number) == state
+    for folder in (data, other):
+        shutil.rmtree(folder)
+
+
 def test_a_newer_format_is_refused_by_name(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     target = world.copied()
     content = json.loads((target / "backups.json").read_text().split("\n")[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from types import TracebackType
 from typing import TextIO, TypeVar
 
 T = TypeVar("T")
@@ -33,6 +34,15 @@ class ProgressBar:
         if before:
             self.step(before)
         return result
+
+    def __enter__(self) -> ProgressBar:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Writes the last line, so that what follows begins a new one."""
+        self.finish("done" if kind is None else "stopped")
 
     def step(self, text: str) -> None:
         """Starts the next step."""

@@ -292,20 +292,20 @@ def _copy(source: Source, folder: BackupFolder, wanted: BackupRequest) -> Backup
         known.append((file, reuse.find(file)))
         source.keep()
     total = sum(_sized(file).bytes for file, found in known if found is None and file.location.exists())
-    bar = ProgressBar("backup", quiet=wanted.quiet)
-    bar.step(f"copying to {folder.path}")
-
-    def told(copied: int) -> None:
-        bar.update(copied, total, unit="bytes")
-        source.keep()
-
-    pace = Pace(wanted.bytes_per_second, time.monotonic, time.sleep, told)
     before = {file.sha256 for row in folder.listed for file in folder.read(row).files}
     files: list[StoredFile] = []
-    for file, found in known:
-        copied = found or _copy_one(file, source, folder, pace)
-        if copied is not None:
-            files.append(copied)
+    with ProgressBar("backup", quiet=wanted.quiet) as bar:
+        bar.step(f"copying to {folder.path}")
+
+        def told(copied: int) -> None:
+            bar.update(copied, total, unit="bytes")
+            source.keep()
+
+        pace = Pace(wanted.bytes_per_second, time.monotonic, time.sleep, told)
+        for file, found in known:
+            copied = found or _copy_one(file, source, folder, pace)
+            if copied is not None:
+                files.append(copied)
     number = folder.listed[-1].number + 1 if folder.listed else 1
     backup = Backup(number, source.taken_ms, source.store, files)
     # Had the broker stopped meanwhile, its next start might have changed the files.

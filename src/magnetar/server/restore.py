@@ -140,21 +140,15 @@ def _finish(data_dir: Path) -> None:
 
 
 def _fill(folder: BackupFolder, backup: Backup, staging: Path, wanted: RestoreRequest) -> None:
-    bar = ProgressBar("restore", quiet=wanted.quiet)
-    bar.step(f"copying backup {backup.number}")
-    total = backup.bytes
-    pace = Pace(
-        wanted.bytes_per_second,
-        time.monotonic,
-        time.sleep,
-        lambda copied: bar.update(copied, total, unit="bytes"),
-    )
     for name in (LEDGERS, METADATA):
         (staging / name).mkdir(0o750)
-    for file in backup.files:
-        with folder.place_of(file).open("rb") as source:
-            found = copy_checked(source, -1, staging / file.path, pace)
-        _compare(folder.place_of(file), file, found.bytes, found.sha256)
+    with ProgressBar("restore", quiet=wanted.quiet) as bar:
+        bar.step(f"copying backup {backup.number}")
+        pace = _pace(wanted.bytes_per_second, bar, backup.bytes)
+        for file in backup.files:
+            with folder.place_of(file).open("rb") as source:
+                found = copy_checked(source, -1, staging / file.path, pace)
+            _compare(folder.place_of(file), file, found.bytes, found.sha256)
     sync_tree(staging)
     check_contents(backup, staging)
 
@@ -169,22 +163,23 @@ def verify_backups(source: Path, number: int | None, bytes_per_second: int, *, q
     folder = BackupFolder(source)
     backups = [folder.read(row) for row in folder.chosen(number)]
     files = {file.name: file for backup in backups for file in backup.files}
-    bar = ProgressBar("verify-backup", quiet=quiet)
-    bar.step(f"reading {source}")
-    total = sum(file.bytes for file in files.values())
-    pace = Pace(
-        bytes_per_second,
-        time.monotonic,
-        time.sleep,
-        lambda copied: bar.update(copied, total, unit="bytes"),
-    )
-    for file in files.values():
-        _check_there(folder, file)
-        _compare(folder.place_of(file), file, *checksum_of(folder.place_of(file), pace))
+    with ProgressBar("verify-backup", quiet=quiet) as bar:
+        bar.step(f"reading {source}")
+        pace = _pace(bytes_per_second, bar, sum(file.bytes for file in files.values()))
+        for file in files.values():
+            _check_there(folder, file)
+            _compare(folder.place_of(file), file, *checksum_of(folder.place_of(file), pace))
     for backup in backups:
         with _laid_out(folder, backup) as data_dir:
             check_contents(backup, data_dir)
     return Verified(backups, pace.copied, folder.unused())
+
+
+def _pace(bytes_per_second: int, bar: ProgressBar, total: int) -> Pace:
+    def told(copied: int) -> None:
+        bar.update(copied, total, unit="bytes")
+
+    return Pace(bytes_per_second, time.monotonic, time.sleep, told)
 
 
 @contextmanager
