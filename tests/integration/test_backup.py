@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -293,7 +294,26 @@ def test_a_broker_that_has_stopped(start_server: StartServer, tmp_path: Path) ->
     assert "but the running broker has" in refused.stderr
 
 
-def test_the_speed_is_bounded_and_the_files_stay_meanwhile(start_server: StartServer, tmp_path: Path) -> None:
+def begun(server: Server, target: Path) -> subprocess.Popen[str]:
+    """A backup that has begun to copy, and is stopped until SIGCONT."""
+    options = ["--admin-url", server.http_url, "--bytes-per-second", "200k", "--quiet"]
+    command = [sys.executable, "-m", "magnetar", "backup", str(target), *options]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not list(target.glob("files/*.part")):
+        assert running.poll() is None, running.communicate()
+        time.sleep(0.01)
+    running.send_signal(signal.SIGSTOP)
+    return running
+
+
+def snapshots(server: Server) -> int:
+    """The number of snapshots that the broker holds."""
+    lines = server.ask("GET", "/metrics")[1].decode().splitlines()
+    (line,) = (line for line in lines if line.startswith("magnetar_storage_snapshots{"))
+    return int(float(line.rpartition(" ")[2]))
+
+
+def test_files_stay_while_they_are_copied(start_server: StartServer, tmp_path: Path) -> None:
     server = start_server(**MINIATURE)
     client = connected(server)
     topic, target = "persistent://public/default/slow", tmp_path / "backups"
@@ -302,25 +322,33 @@ def test_the_speed_is_bounded_and_the_files_stay_meanwhile(start_server: StartSe
     for _ in range(200):
         producer.send_async(bytes(3000), None)
     producer.flush()
-    command = [sys.executable, "-m", "magnetar", "backup", str(target), "--admin-url", server.http_url]
-    slow = subprocess.Popen([*command, "--bytes-per-second", "300k", "--quiet"])
-    while not (target / "files").exists():
-        time.sleep(0.02)
-    # All of it is consumed, deleted and overwritten while it is copied.
-    for _ in range(200):
-        consumer.acknowledge(consumer.receive(10_000))
-    for _ in range(300):
-        producer.send_async(bytes(3000), None)
-    producer.flush()
-    assert slow.poll() is None, "it was not slow"
-    killed = subprocess.Popen([*command, "--quiet"])
-    killed.kill()
-    killed.wait()
-    assert b"magnetar_storage_snapshots 1" in server.ask("GET", "/metrics")[1].replace(
-        b'{cluster="standalone"}', b""
-    )
-    assert slow.wait(60) == 0
+    running = begun(server, target)
+    try:
+        # All of it is consumed, deleted and overwritten while it is copied.
+        for _ in range(200):
+            consumer.acknowledge(consumer.receive(10_000))
+        for _ in range(300):
+            producer.send_async(bytes(3000), None)
+        producer.flush()
+        assert snapshots(server) == 1
+        running.send_signal(signal.SIGCONT)
+        _, told = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert running.returncode == 0, told
     assert "is whole" in done("verify-backup", target, "--quiet")
+    assert snapshots(server) == 0
+    for number in (signal.SIGTERM, signal.SIGINT):
+        running = begun(server, target)
+        try:
+            running.send_signal(number)
+            running.send_signal(signal.SIGCONT)
+            _, told = running.communicate(timeout=60)
+        finally:
+            running.kill()
+        assert (running.returncode, told) == (1, "magnetar: no backup was taken: interrupted\n")
+        assert list(target.rglob("*.part")) == []
+        assert snapshots(server) == 0
     client.close()
 
 
@@ -335,19 +363,14 @@ def test_a_restarted_broker_ends_a_backup(start_server: StartServer, tmp_path: P
     producer.flush()
     client.close()
     backup(server, target)
-    command = [sys.executable, "-m", "magnetar", "backup", str(target), "--admin-url", server.http_url]
-    slow = subprocess.Popen(
-        [*command, "--bytes-per-second", "200k", "--quiet"], stderr=subprocess.PIPE, text=True
-    )
+    running = begun(server, target)
     try:
-        while not list((target / "files").glob("*.part")):
-            assert slow.poll() is None, "there was nothing to copy"
-            time.sleep(0.01)
         server.restart(kill=True)
-        _, told = slow.communicate(timeout=60)
+        running.send_signal(signal.SIGCONT)
+        _, told = running.communicate(timeout=60)
     finally:
-        slow.kill()
-    assert slow.returncode == 1
+        running.kill()
+    assert running.returncode == 1
     assert "magnetar: no backup was taken: " in told
     assert done("verify-backup", target, "--quiet").count("is whole") == 1
     assert "backup 2 of" in backup(server, target)

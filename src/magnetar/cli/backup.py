@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -107,6 +110,20 @@ def _speed(text: str) -> int:
     return found
 
 
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Makes SIGTERM end the work like Ctrl-C, so that it removes what is incomplete."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def run_backup(parsed: argparse.Namespace) -> int:
     """Returns the exit code: 0 the backup was taken, 1 not."""
     from magnetar.admin_client import AdminClient, AdminError
@@ -124,7 +141,8 @@ def run_backup(parsed: argparse.Namespace) -> int:
         return AdminClient(access.admin_url, authentication=access.authentication, tls=access.tls)
 
     try:
-        taken = take_backup(wanted, broker)
+        with _ended_in_order():
+            taken = take_backup(wanted, broker)
     except (AccessRefused, AdminError, BackupRefused, LedgerError, OSError) as error:
         sys.stderr.write(f"magnetar: no backup was taken: {error}\n")
         return FAILED
@@ -153,7 +171,8 @@ def run_restore(parsed: argparse.Namespace) -> int:
         parsed.source, parsed.data_dir, parsed.number, parsed.bytes_per_second, parsed.dry_run, parsed.quiet
     )
     try:
-        backup = restore_backup(wanted)
+        with _ended_in_order():
+            backup = restore_backup(wanted)
     except (BackupRefused, OSError) as error:
         sys.stderr.write(f"magnetar: not restored: {error}\n")
         return FAILED
