@@ -34,6 +34,7 @@ from magnetar.server.backup_folder import (
     StoredFile,
     checksum_of,
     locked,
+    make_directory,
     store_copy,
 )
 from magnetar.server.embedded_stores import LEDGERS, METADATA_FILE, RESTORING
@@ -112,7 +113,7 @@ def take_backup(wanted: BackupRequest, broker: Callable[[], AdminClient]) -> Bac
         if wanted.dry_run:
             known = BackupFolder(wanted.target) if (wanted.target / LIST_NAME).exists() else None
             return _look(source, known)
-        wanted.target.mkdir(0o750, parents=True, exist_ok=True)
+        make_directory(wanted.target)
         with locked(wanted.target):
             there = (wanted.target / LIST_NAME).exists()
             folder = BackupFolder(wanted.target) if there else BackupFolder.create(wanted.target)

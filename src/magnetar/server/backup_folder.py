@@ -16,7 +16,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -113,11 +113,11 @@ class BackupFolder:
 
         :raises BackupRefused: something else is in it
         """
-        path.mkdir(0o750, parents=True, exist_ok=True)
-        others = [name for name in os.listdir(path) if name not in (LOCK_NAME, f"{LIST_NAME}{_PART}")]
+        make_directory(path)
+        others = others_in(path, (LOCK_NAME, f"{LIST_NAME}{_PART}"))
         if others:
             raise BackupRefused(
-                f"{path} is not a folder with backups: it has {sorted(others)[0]} but no {LIST_NAME}. Use an "
+                f"{path} is not a folder with backups: it has {others[0]} but no {LIST_NAME}. Use an "
                 "empty folder, or one that magnetar backup has made"
             )
         _replace(
@@ -167,7 +167,7 @@ class BackupFolder:
 
         :param keep: how many backups stay, this one included
         """
-        _sync_directory(self.path / _FILES)
+        sync_directory(self.path / _FILES)
         manifest = json.dumps(
             {
                 "format": FORMAT,
@@ -195,10 +195,10 @@ class BackupFolder:
         """
         used = {LIST_NAME, LOCK_NAME, _FILES, *(row.manifest for row in self.listed)}
         names = {file.name for row in self.listed for file in self.read(row).files}
-        found = [self.path / name for name in sorted(os.listdir(self.path)) if name not in used]
+        found = [self.path / name for name in others_in(self.path, used)]
         files = self.path / _FILES
         if files.is_dir():
-            found += [files / name for name in sorted(os.listdir(files)) if name not in names]
+            found += [files / name for name in others_in(files, names)]
         return found
 
     def remove_unused(self) -> None:
@@ -293,7 +293,7 @@ def store_copy(
 ) -> StoredFile:
     """Copies a file into the folder, unless the folder has the same bytes already."""
     files = folder.path / _FILES
-    files.mkdir(0o750, exist_ok=True)
+    make_directory(files)
     part = files / f"{path.rpartition('/')[2]}{_PART}"
     found = copy_checked(source, size, part, pace)._replace(path=path, sealed=sealed)
     if folder.has(found):
@@ -323,10 +323,23 @@ def locked(path: Path) -> Iterator[None]:
 def sync_tree(top: Path) -> None:
     """Makes the names in a folder and in the folders below it durable."""
     for folder, _, _ in os.walk(top):
-        _sync_directory(Path(folder))
+        sync_directory(Path(folder))
 
 
-def _sync_directory(path: Path) -> None:
+def make_directory(path: Path) -> None:
+    """Makes a directory and those above it, durably, unless they exist."""
+    if not path.exists():
+        make_directory(path.parent)
+        path.mkdir(0o750, exist_ok=True)
+        sync_directory(path.parent)
+
+
+def others_in(path: Path, known: Collection[str]) -> list[str]:
+    """Returns the names in a directory, except those that are known or that a file system makes."""
+    return sorted(set(os.listdir(path)) - {*known, "lost+found"})
+
+
+def sync_directory(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -346,7 +359,7 @@ def _replace(path: Path, data: bytes) -> None:
     except OSError:
         part.unlink(missing_ok=True)
         raise
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def _new(path: Path) -> BinaryIO:

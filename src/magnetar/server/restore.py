@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import time
@@ -32,6 +31,9 @@ from magnetar.server.backup_folder import (
     checksum_of,
     copy_checked,
     locked,
+    make_directory,
+    others_in,
+    sync_directory,
     sync_tree,
 )
 from magnetar.server.embedded_stores import LEDGERS, METADATA, METADATA_FILE, RESTORING
@@ -89,20 +91,18 @@ def _refuse_others(data_dir: Path) -> None:
         return
     if not data_dir.is_dir():
         raise BackupRefused(f"{data_dir} is not a folder")
-    names = set(os.listdir(data_dir))
-    ours = {RESTORING, METADATA, LEDGERS} if RESTORING in names else set()
-    if names - ours:
+    interrupted = (data_dir / RESTORING).exists()
+    others = others_in(data_dir, (RESTORING, METADATA, LEDGERS) if interrupted else ())
+    if others:
         raise BackupRefused(
-            f"{data_dir} is not empty: it has {sorted(names - ours)[0]}. Restore into a new or empty folder"
+            f"{data_dir} is not empty: it has {others[0]}. Restore into a new or empty folder"
         )
 
 
 def _restore(folder: BackupFolder, backup: Backup, wanted: RestoreRequest) -> None:
     data_dir = wanted.data_dir
     staging = data_dir / RESTORING
-    data_dir.mkdir(0o750, parents=True, exist_ok=True)
-    staging.mkdir(0o750, parents=True, exist_ok=True)
-    sync_tree(data_dir)
+    make_directory(staging)
     with locked(staging):
         if (data_dir / LEDGERS).exists():
             if not (data_dir / METADATA).exists():
@@ -119,7 +119,7 @@ def _restore(folder: BackupFolder, backup: Backup, wanted: RestoreRequest) -> No
             raise
         # A start is refused until the last step.
         (staging / METADATA).rename(data_dir / METADATA)
-        sync_tree(data_dir)
+        sync_directory(data_dir)
         (staging / LEDGERS).rename(data_dir / LEDGERS)
         _finish(data_dir)
 
@@ -132,11 +132,11 @@ def _clear(data_dir: Path) -> None:
 
 
 def _finish(data_dir: Path) -> None:
-    sync_tree(data_dir)
+    sync_directory(data_dir)
     staging = data_dir / RESTORING
     (staging / LOCK_NAME).unlink(missing_ok=True)
     staging.rmdir()
-    sync_tree(data_dir)
+    sync_directory(data_dir)
 
 
 def _fill(folder: BackupFolder, backup: Backup, staging: Path, wanted: RestoreRequest) -> None:

@@ -106,6 +106,19 @@ def test_what_is_not_ours_stays(tmp_path: Path) -> None:
     assert folder.unused() == [tmp_path / "notes.txt"]
 
 
+def test_a_new_file_system_counts_as_empty(tmp_path: Path) -> None:
+    for name in ("backups", "data"):
+        (tmp_path / name / "lost+found").mkdir(parents=True)
+    folder = BackupFolder.create(tmp_path / "backups")
+    added(folder, 1, [stored(folder, "ledgers/a", b"a")])
+    assert folder.unused() == []
+    with pytest.raises(BackupRefused, match="backup 1 cannot be used"):
+        restore_backup(
+            RestoreRequest(tmp_path / "backups", tmp_path / "data", None, 0, dry_run=False, quiet=True)
+        )
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["lost+found"]
+
+
 def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BackupRefused, match="there is no such folder"):
         BackupFolder(tmp_path / "none")
