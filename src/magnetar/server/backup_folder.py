@@ -29,6 +29,7 @@ LOCK_NAME = "LOCK"
 _FILES = "files"
 _PART = ".part"
 _CHUNK_BYTES = 1 << 20
+_MOST_CREDIT_SECONDS = 0.2
 _SHOWN = 16
 """Digits of a checksum in a file's name."""
 
@@ -240,7 +241,8 @@ class Pace:
         self._told(self.copied)
         if self._limit:
             now = self._now()
-            self._free_at = max(self._free_at, now) + count / self._limit
+            # The time that the piece took counts, but a long pause allows no long burst.
+            self._free_at = max(self._free_at, now - _MOST_CREDIT_SECONDS) + count / self._limit
             if self._free_at > now:
                 self._sleep(self._free_at - now)
 

@@ -58,6 +58,22 @@ def test_the_pace_is_even(limit: int) -> None:
     assert pace.copied / (clock.now - begin) == pytest.approx(limit)
 
 
+def test_the_time_that_a_piece_takes_counts() -> None:
+    clock = Clock()
+    pace = clock.pace(50_000)
+    begin = clock.now
+    for _ in range(100):
+        clock.now += 0.5 * pace.piece_bytes / 50_000
+        pace.took(pace.piece_bytes)
+    assert pace.copied / (clock.now - begin) == pytest.approx(50_000)
+    # After a pause the speed is at most for a moment above the limit.
+    clock.now += 1000
+    begin, before = clock.now, pace.copied
+    while clock.now - begin < 1:
+        pace.took(pace.piece_bytes)
+    assert pace.copied - before <= 1.5 * 50_000
+
+
 def test_without_a_limit_nothing_waits() -> None:
     clock = Clock()
     pace = clock.pace(0)
