@@ -6,7 +6,7 @@ There is a client for each cluster, made from the cluster's record and replaced 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -14,8 +14,9 @@ from magnetar.broker.flow.rates import Timings
 from magnetar.broker.policies.records import CLUSTERS, Clusters
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.errors import BrokerError
-from magnetar.io.interfaces import Io, Loop, Task
-from magnetar.io.waiting import nobody_waits, outcome
+from magnetar.io.interfaces import Io, Loop
+from magnetar.io.tasks import KeyedTasks, TaskScope
+from magnetar.io.waiting import outcome
 from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import Change, MetadataError, MetadataStore
 from magnetar.naming.topic_name import TopicName
@@ -109,8 +110,8 @@ class RemoteClusters:
         self._reach = reach
         self._known: dict[str, RemoteCluster] = {}
         self._runs: dict[str, ReplicationRun] = {}
-        self._opening: dict[str, Task[RemoteCluster]] = {}
-        self._closing: set[Task[None]] = set()
+        self._tasks = TaskScope(loop, "other clusters")
+        self._opening: KeyedTasks[str, RemoteCluster] = KeyedTasks(self._tasks)
         self.changed: Callable[[str], None] = lambda _name: None
         """Called with the name of a cluster whose record has changed, or which is gone."""
         metadata.listen(CLUSTERS, self._metadata_changed)
@@ -124,12 +125,7 @@ class RemoteClusters:
         known = self._known.get(name)
         if known is not None:
             return known
-        opening = self._opening.get(name)
-        if opening is None:
-            opening = self._opening[name] = self._loop.create_task(self._open(name))
-            opening.add_done_callback(nobody_waits)
-            opening.add_done_callback(lambda _done: self._opening.pop(name, None))
-        return await outcome(self._loop, opening)
+        return await outcome(self._loop, self._opening.answer(name, lambda: self._open(name)))
 
     def run(self, name: str) -> ReplicationRun:
         """Returns the encoder for the replicators to a cluster, whether the cluster can be reached or not."""
@@ -150,7 +146,7 @@ class RemoteClusters:
     def _metadata_changed(self, change: Change) -> None:
         name = change.path.removeprefix(f"{CLUSTERS}/").partition("/")[0]
         if name in self._known:
-            self._start(self._look_again(name))
+            self._tasks.start(self._look_again(name), "reading a changed record")
         elif name not in self._opening:
             # Replicators that could not reach the cluster try again at once.
             self.changed(name)
@@ -171,11 +167,6 @@ class RemoteClusters:
         log.info("cluster record changed", extra={"cluster": name, "deleted": record is None})
         self.changed(name)
         await known.client.close()
-
-    def _start(self, work: Coroutine[object, None, None]) -> None:
-        task = self._loop.create_task(work)
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
         """Closes the clients."""

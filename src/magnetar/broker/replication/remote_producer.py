@@ -20,6 +20,7 @@ from magnetar.client.timing import Backoff
 from magnetar.client.wire import Assigned
 from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Future, Task
+from magnetar.io.tasks import KeyedTasks, TaskScope
 from magnetar.io.waiting import nobody_waits, sleep
 from magnetar.ledger.interface import LedgerError
 from magnetar.metadata.interface import MetadataError
@@ -95,7 +96,8 @@ class RemoteProducer:
         """The lookup in the cluster to which the remote cluster redirects its clients; None: it does not."""
         self._asked: Future[BaseCommand] | None = None
         """The pending answer to a PRODUCER request; None: no answer is awaited."""
-        self._tasks: dict[str, Task[None]] = {}
+        self._scope = TaskScope(self._loop, self._full_name)
+        self._tasks: KeyedTasks[str, None] = KeyedTasks(self._scope)
         """Tasks in progress, by name."""
         self._ended = False
         self._resting = False
@@ -151,11 +153,10 @@ class RemoteProducer:
         """
         if self._ended or kind in self._tasks:
             return
-        task = self._tasks[kind] = self._loop.create_task(work())
+        task = self._tasks.answer(kind, work)
         task.add_done_callback(lambda done: self._task_ended(kind, done))
 
     def _task_ended(self, kind: str, task: Task[None]) -> None:
-        self._tasks.pop(kind, None)
         if task.cancelled():
             if kind == _CONNECTING:
                 self.connect()
@@ -203,8 +204,7 @@ class RemoteProducer:
     def stop(self) -> None:
         """Disconnects for good."""
         self._ended = True
-        for task in list(self._tasks.values()):
-            task.cancel()
+        self._scope.cancel()
         self.detach("the replicator was stopped")
 
     async def _keep_connecting(self) -> None:

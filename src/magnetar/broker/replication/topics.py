@@ -33,7 +33,8 @@ from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.shadow import ShadowTopic
 from magnetar.errors import BrokerError, NotFound, ServiceNotReady
 from magnetar.io.interfaces import Future, Io, Loop, Task
-from magnetar.io.waiting import finished, nobody_waits, outcome, settle, sleep
+from magnetar.io.tasks import KeyedTasks, TaskScope
+from magnetar.io.waiting import finished, outcome, settle, sleep
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
 from magnetar.managed_ledger.factory import ManagedLedgerFactory
@@ -94,12 +95,13 @@ class Replication:
         self._remote: RemoteClusters | None = None
         self._shadows = ShadowReplication(self._common, managed_ledgers)
         self._running: dict[tuple[AnyTopic, str], Replicator | PassingReplicator] = {}
-        self._applying: dict[AnyTopic, Task[None]] = {}
+        tasks = TaskScope(io.loop, "replication")
+        self._applying: KeyedTasks[AnyTopic, None] = KeyedTasks(tasks)
         self._again: set[AnyTopic] = set()
         self._subscriptions: dict[Topic, ReplicatedSubscriptions] = {}
         self.snapshots = SnapshotFigures()
         """Of replicated subscriptions."""
-        self._asking: dict[tuple[str, TopicName], Task[int]] = {}
+        self._asking: KeyedTasks[tuple[str, TopicName], int] = KeyedTasks(tasks)
         """Requests for the number of a topic's partitions in another cluster."""
 
     def wanted(self, topic: AnyTopic) -> tuple[str, ...]:
@@ -136,12 +138,11 @@ class Replication:
             or (wanted == {cluster for cluster, _ in _cursors(topic)} and self._shadows.is_settled(topic))
         ):
             return False
-        task = self._applying[topic] = self._io.loop.create_task(self._apply(topic, tried))
+        task = self._applying.answer(topic, lambda: self._apply(topic, tried))
         task.add_done_callback(lambda done: self._applied(topic, done))
         return True
 
     def _applied(self, topic: AnyTopic, task: Task[None]) -> None:
-        self._applying.pop(topic, None)
         if not task.cancelled() and task.exception() is not None:
             error = task.exception()
             log.error(
@@ -258,12 +259,7 @@ class Replication:
 
         :raises BrokerError: the cluster cannot be queried, or does not answer
         """
-        asked = (cluster, topic)
-        asking = self._asking.get(asked)
-        if asking is None:
-            asking = self._asking[asked] = self._io.loop.create_task(self._partitions_in(cluster, topic))
-            asking.add_done_callback(nobody_waits)
-            asking.add_done_callback(lambda _done: self._asking.pop(asked, None))
+        asking = self._asking.answer((cluster, topic), lambda: self._partitions_in(cluster, topic))
         return await outcome(self._io.loop, asking)
 
     async def _partitions_in(self, cluster: str, topic: TopicName) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from magnetar.broker.publishing.producer import Producer, Publish
@@ -36,7 +36,8 @@ from magnetar.broker.topics.entries import Marker
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.within import NoConnection
 from magnetar.errors import BrokerError, ServiceNotReady, TopicTerminated
-from magnetar.io.interfaces import Cancellable, Io, Task
+from magnetar.io.interfaces import Cancellable, Io
+from magnetar.io.tasks import TaskScope
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import EARLIEST, Position
@@ -86,7 +87,7 @@ class ReplicatedSubscriptions:
         self._follows = False
         self._updates: dict[str, Position] = {}
         """By the names of subscriptions that are being created."""
-        self._tasks: dict[Task[None], None] = {}
+        self._tasks = TaskScope(io.loop, topic.full_name)
         """Tasks in progress. An empty set would take three times the memory of an empty dict."""
         self._ended = False
         self._producer: Producer | None = None
@@ -330,7 +331,7 @@ class ReplicatedSubscriptions:
             self._updates[name] = max(self._updates[name], position)
             return
         self._updates[name] = position
-        self._start(self._make(name, origin))
+        self._tasks.start(self._make(name, origin), "making a replicated subscription")
 
     def _move_to(self, subscription: Subscription, position: Position) -> None:
         if not subscription.durable or subscription.closing:
@@ -377,19 +378,13 @@ class ReplicatedSubscriptions:
         finally:
             self._updates.pop(name, None)
 
-    def _start(self, work: Coroutine[object, None, None]) -> None:
-        task = self._io.loop.create_task(work)
-        self._tasks[task] = None
-        task.add_done_callback(lambda done: self._tasks.pop(done, None))
-
     # Ending
 
     def end(self) -> None:
         """The topic is being closed, or is in one cluster only from now on."""
         self._rest()
         self._ended = True
-        for task in list(self._tasks):
-            task.cancel()
+        self._tasks.cancel()
         for subscription in list(self._carried):
             self._let_go(subscription)
         if self._topic.markers.reader is self:
