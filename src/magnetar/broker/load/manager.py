@@ -45,8 +45,9 @@ from magnetar.broker.ownership.contract import Bundle
 from magnetar.broker.ownership.peers import PeerAdmin
 from magnetar.broker.policies.records import encode, read
 from magnetar.errors import BrokerError, MetadataFailure
-from magnetar.io.interfaces import Cancellable, Io, Task
-from magnetar.io.waiting import nobody_waits, outcome
+from magnetar.io.interfaces import Cancellable, Io
+from magnetar.io.tasks import KeyedTasks, TaskScope
+from magnetar.io.waiting import outcome
 from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import MetadataError, MetadataStore, NodeMissing
@@ -116,8 +117,9 @@ class LoadManager:
         self._halves: dict[str, float] = {}
         """Bundles that were split, and until when reports of them are ignored."""
         self._timers: dict[str, Cancellable] = {}
-        self._tasks: dict[str, Task[None]] = {}
-        self._asked: dict[tuple[Bundle, frozenset[str]] | None, Task[str | None]] = {}
+        self._tasks = TaskScope(io.loop, "load balancing")
+        self._runs: KeyedTasks[str, None] = KeyedTasks(self._tasks)
+        self._asked: KeyedTasks[tuple[Bundle, frozenset[str]] | None, str | None] = KeyedTasks(self._tasks)
         """Shared work: the placement of a bundle, or, with the key None, taking reports."""
         self._raws: dict[str, Mapping[str, object]] = {}
         brokers.listen(self._brokers_changed)
@@ -143,9 +145,10 @@ class LoadManager:
 
     def stop(self) -> None:
         """Stops the timers; a broker that stops still asks where its bundles are to go."""
-        asked, self._asked = self._asked, {}
-        for pending in (*self._timers.values(), *self._tasks.values(), *asked.values()):
-            pending.cancel()
+        self._asked = KeyedTasks(self._tasks)
+        for timer in self._timers.values():
+            timer.cancel()
+        self._tasks.cancel()
 
     def _repeat(
         self, kind: str, seconds: Callable[[], float], work: Callable[[], Coroutine[object, object, object]]
@@ -159,8 +162,6 @@ class LoadManager:
 
     def _begin(self, kind: str, work: Callable[[], Coroutine[object, object, object]]) -> None:
         """Starts work, unless the previous one of its kind is still running."""
-        if kind in self._tasks:
-            return
 
         async def run() -> None:
             try:
@@ -169,24 +170,16 @@ class LoadManager:
                 log.warning(
                     "load balancing failed; trying again later", extra={"work": kind, "error": str(error)}
                 )
-            finally:
-                self._tasks.pop(kind, None)
 
-        self._tasks[kind] = self._io.loop.create_task(run())
+        self._runs.start(kind, run, kind)
 
     async def _shared(
         self,
         key: tuple[Bundle, frozenset[str]] | None,
-        work: Callable[[], Coroutine[object, object, str | None]],
+        work: Callable[[], Coroutine[object, None, str | None]],
     ) -> str | None:
         """Returns the result of work that is started once for all who ask for it meanwhile."""
-        asked = self._asked.get(key)
-        if asked is None:
-            begun = self._asked
-            asked = begun[key] = self._io.loop.create_task(work())
-            asked.add_done_callback(nobody_waits)
-            asked.add_done_callback(lambda _done: begun.pop(key, None))
-        return await outcome(self._io.loop, asked)
+        return await outcome(self._io.loop, self._asked.answer(key, work))
 
     def _leader_changed(self) -> None:
         if self._leadership.is_leader:

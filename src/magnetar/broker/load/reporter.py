@@ -14,8 +14,9 @@ from magnetar.broker.load.settings import LoadSettings
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.errors import BrokerError
-from magnetar.io.interfaces import Cancellable, Clock, Io, Task
+from magnetar.io.interfaces import Cancellable, Clock, Io
 from magnetar.io.slices import PAUSE_SECONDS, each
+from magnetar.io.tasks import TaskScope
 from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import MetadataError
@@ -52,7 +53,7 @@ class Reporter:
         self._written: BrokerReport | None = None
         self._latest: BrokerReport | None = None
         self._timer: Cancellable | None = None
-        self._task: Task[None] | None = None
+        self._tasks = TaskScope(io.loop, "load reports")
 
     def first_record(self) -> Record:
         """Returns the record before anything is served."""
@@ -68,15 +69,15 @@ class Reporter:
         self._schedule()
 
     def stop(self) -> None:
-        for pending in (self._timer, self._task):
-            if pending is not None:
-                pending.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._tasks.cancel()
 
     def _schedule(self) -> None:
         self._timer = self._wheel.schedule(self._settings().report.min_seconds, self._begin)
 
     def _begin(self) -> None:
-        self._task = self._io.loop.create_task(self._run())
+        self._tasks.start(self._run(), "a report")
 
     async def _run(self) -> None:
         try:

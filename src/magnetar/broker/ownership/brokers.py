@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 from magnetar.broker.ownership.contract import Addresses
 from magnetar.io.interfaces import Io, Task
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import sleep
 from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import (
@@ -141,6 +142,7 @@ class LiveBrokers:
         self._listeners: list[Callable[[], None]] = []
         self._stale: set[str] = set()
         self._all_stale = True
+        self._tasks = TaskScope(io.loop, "the list of brokers")
         self._task: Task[None] | None = None
         self._started = False
         self._stopped = False
@@ -159,8 +161,7 @@ class LiveBrokers:
 
     def stop(self) -> None:
         self._stopped = True
-        if self._task is not None:
-            self._task.cancel()
+        self._tasks.cancel()
 
     @property
     def all(self) -> Mapping[str, BrokerRecord]:
@@ -196,7 +197,7 @@ class LiveBrokers:
     def _read_anew(self) -> None:
         stale = self._stale or self._all_stale
         if stale and self._task is None and self._started and not self._stopped:
-            self._task = self._io.loop.create_task(self._follow())
+            self._task = self._tasks.start(self._follow(), "reading the brokers")
 
     async def _follow(self) -> None:
         try:
@@ -279,6 +280,7 @@ class Leadership:
         self._leader_id: str | None = None
         self._is_leader = False
         self._listeners: list[Callable[[], None]] = []
+        self._tasks = TaskScope(io.loop, "the election of the leader")
         self._task: Task[None] | None = None
         self._again = False
         self._running = False
@@ -322,8 +324,7 @@ class Leadership:
         :raises MetadataError: the metadata store refuses; the node goes with the session
         """
         self._running = False
-        if self._task is not None:
-            self._task.cancel()
+        self._tasks.cancel()
         led, self._is_leader = self._is_leader, False
         if led:
             node = await self._metadata.get(LEADER)
@@ -343,7 +344,7 @@ class Leadership:
     def _elect_anew(self) -> None:
         self._again = True
         if self._task is None and self._running:
-            self._task = self._io.loop.create_task(self._follow())
+            self._task = self._tasks.start(self._follow(), "an election")
 
     async def _follow(self) -> None:
         try:

@@ -22,7 +22,8 @@ from magnetar.broker.ownership.bundles import (
 )
 from magnetar.broker.ownership.contract import Asked, Bundle, Lost, Owner, Placement
 from magnetar.errors import MetadataFailure, OwnerUnknown, ServiceNotReady
-from magnetar.io.interfaces import Clock, Io, Task
+from magnetar.io.interfaces import Clock, Io
+from magnetar.io.tasks import KeyedTasks, TaskScope
 from magnetar.io.waiting import outcome, sleep
 from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.following import MetadataCache
@@ -96,8 +97,9 @@ class ClusterOwnership:
         """False from the loss of the session until there is a new one."""
         self._retired = False
         self._held: dict[Bundle, _Held] = {}
-        self._taking: dict[Bundle, Task[Owner]] = {}
-        self._verifying: dict[Bundle, Task[None]] = {}
+        tasks = TaskScope(io.loop, "the ownership of bundles")
+        self._taking: KeyedTasks[Bundle, Owner] = KeyedTasks(tasks)
+        self._verifying: KeyedTasks[Bundle, None] = KeyedTasks(tasks)
         self._listeners: list[Lost] = []
         self._known: MetadataCache[OwnerNode | _Nobody] = MetadataCache(
             metadata, OWNERS, self._read, most=_MAX_KNOWN
@@ -206,12 +208,7 @@ class ClusterOwnership:
     async def _taken(self, bundle: Bundle) -> Owner:
         if self._retired:
             raise ServiceNotReady("The broker is stopping")
-        taking = self._taking.get(bundle)
-        if taking is None:
-            taking = self._taking[bundle] = self._io.loop.create_task(self._take(bundle))
-            taking.add_done_callback(lambda _done: self._taking.pop(bundle, None))
-        owner: Owner = await outcome(self._io.loop, taking)
-        return owner
+        return await outcome(self._io.loop, self._taking.answer(bundle, lambda: self._take(bundle)))
 
     async def _take(self, bundle: Bundle) -> Owner:
         path = path_of(bundle)
@@ -329,9 +326,7 @@ class ClusterOwnership:
                 self._verify(bundle)
 
     def _verify(self, bundle: Bundle) -> None:
-        if bundle not in self._verifying:
-            task = self._verifying[bundle] = self._io.loop.create_task(self._look_at(bundle))
-            task.add_done_callback(lambda _done: self._verifying.pop(bundle, None))
+        self._verifying.start(bundle, lambda: self._look_at(bundle), "verifying a bundle")
 
     async def _look_at(self, bundle: Bundle) -> None:
         """Checks that the node of a bundle of this broker still belongs to it."""
