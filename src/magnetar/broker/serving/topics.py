@@ -46,6 +46,7 @@ from magnetar.errors import (
 )
 from magnetar.io.interfaces import Io, Task
 from magnetar.io.slices import each
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import SharedRuns, finished, nobody_waits, outcome
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError, Quorums
@@ -171,6 +172,7 @@ class ServedTopics:
         self.recoveries = Recoveries(io.loop)
         self.stopping = False
         """Whether the broker is stopping; it loads no topics then."""
+        self._tasks = TaskScope(io.loop, "the topics of the broker")
         self._loading: dict[str, Task[AnyTopic]] = {}
         self._tenures: dict[str, Tenure] = {}
         """Of topics that are being loaded, or deleted without being loaded."""
@@ -211,7 +213,7 @@ class ServedTopics:
         for tenure in self._tenures_within(bundle):
             tenure.end()
         for _ in range(min(_UNLOADS, len(lost))):
-            self.io.loop.create_task(self._unload_each(lost))
+            self._tasks.start(self._unload_each(lost), "closing lost topics")
 
     # Loading
 
@@ -293,14 +295,13 @@ class ServedTopics:
         limit = partial(self.wheel.schedule, self.settings.topic_load_timeout_seconds)
         if not await finished(self.io.loop, loading, limit):
             raise ServiceNotReady("Failed to load topic within timeout")
-        topic: AnyTopic = loading.result()
-        return topic
+        return loading.result()
 
     def _start_loading(self, full_name: str, load: Coroutine[object, None, AnyTopic]) -> Task[AnyTopic]:
         if len(self._loading) >= self.settings.max_topic_loads:
             load.close()
             raise TooManyRequests("Too many topics are being loaded")
-        loading = self.io.loop.create_task(load)
+        loading = self._tasks.answer(load)
         self._loading[full_name] = loading
         loading.add_done_callback(nobody_waits)
         loading.add_done_callback(lambda _done: self._load_ended(full_name))
@@ -517,7 +518,7 @@ class ServedTopics:
             else:
                 break
         # From here on the topic is not loaded: the next request creates it again.
-        removing = self._unloading[full_name] = self.io.loop.create_task(self._delete_stored(name))
+        removing = self._unloading[full_name] = self._tasks.answer(self._delete_stored(name))
         removing.add_done_callback(lambda _done: self._unloading.pop(full_name))
         removing.add_done_callback(lambda _done: self._tenures.pop(full_name, None))
         await outcome(self.io.loop, removing)
@@ -574,11 +575,13 @@ class ServedTopics:
     async def unload_topics(self, topics: list[AnyTopic]) -> None:
         """Closes topics, several at a time; failures are logged."""
         workers = min(_UNLOADS, len(topics))
-        for worker in [self.io.loop.create_task(self._unload_each(topics)) for _ in range(workers)]:
+        for worker in [
+            self._tasks.start(self._unload_each(topics), "closing topics") for _ in range(workers)
+        ]:
             await finished(self.io.loop, worker)
 
     def _start_removing(self, topic: AnyTopic, work: Coroutine[object, None, None]) -> Task[None]:
-        removing = self.io.loop.create_task(self._remove(topic, work))
+        removing = self._tasks.answer(self._remove(topic, work))
         self._unloading[topic.full_name] = removing
         return removing
 

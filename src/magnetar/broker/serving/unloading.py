@@ -6,7 +6,7 @@ A bundle is given to no broker, or handed over to a known one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 from urllib.parse import quote
@@ -19,6 +19,7 @@ from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Clock, Loop, Task
+from magnetar.io.tasks import KeyedTasks, TaskScope
 from magnetar.io.waiting import finished, outcome, sleep
 from magnetar.metadata.interface import MetadataError
 from magnetar.naming.topic_name import TopicName
@@ -52,7 +53,8 @@ class Unloads:
         self._loop = loop
         self._clock = clock
         self._topics = topics
-        self._going: dict[Bundle, Task[None]] = {}
+        self._tasks = TaskScope(loop, "unloads of bundles")
+        self._going: KeyedTasks[Bundle, None] = KeyedTasks(self._tasks)
         self.handing_over: HandingOver | None = None
         """None: no broker can take bundles over."""
         self.most_per_second = 0
@@ -69,15 +71,7 @@ class Unloads:
         :param towards: the id of the broker that shall have the bundle next
         :raises MetadataError: the bundle stays with this broker
         """
-        going = self._going.get(bundle)
-        if going is None:
-            going = self._started(bundle, self._unload(bundle, towards))
-        await outcome(self._loop, going)
-
-    def _started(self, bundle: Bundle, work: Coroutine[object, None, None]) -> Task[None]:
-        going = self._going[bundle] = self._loop.create_task(work)
-        going.add_done_callback(lambda _done: self._going.pop(bundle, None))
-        return going
+        await outcome(self._loop, self._going.answer(bundle, lambda: self._unload(bundle, towards)))
 
     async def _unload(self, bundle: Bundle, towards: str | None) -> None:
         ownership = self._topics.ownership
@@ -106,7 +100,9 @@ class Unloads:
                 departure.tell(assigned)
 
     async def _close(self, bundle: Bundle, topics: list[AnyTopic], deadline: float) -> None:
-        closing = self._loop.create_task(self._topics.unload_topics(list(topics)))
+        closing = self._tasks.start(
+            self._topics.unload_topics(list(topics)), "closing the topics of a bundle"
+        )
         if await self._ended(closing, deadline):
             return
         left = [topic for topic in self._topics.loaded_within(bundle) if topic in topics]
@@ -136,7 +132,8 @@ class Unloads:
                     extra={"bundles": len(bundles)},
                 )
                 break
-            going.append(self._loop.create_task(self._quietly(bundle, (towards or {}).get(bundle))))
+            work = self._quietly(bundle, (towards or {}).get(bundle))
+            going.append(self._tasks.start(work, "giving up a bundle"))
             if self.most_per_second:
                 await sleep(self._loop, 1 / self.most_per_second)
         for each in going:
@@ -154,6 +151,7 @@ class HandingOver:
 
     def __init__(self, loop: Loop, beside: Beside, own: Callable[[], BrokerSettings]) -> None:
         self._loop = loop
+        self._tasks = TaskScope(loop, "the handover of bundles")
         self._beside = beside
         self._own = own
 
@@ -172,12 +170,11 @@ class HandingOver:
 
         :returns: where the bundle's owner is now; None: it is not known
         """
-        asked = self._loop.create_task(self._take(target, topic))
+        asked = self._tasks.answer(self._take(target, topic))
         if not await finished(self._loop, asked, lambda end: self._loop.call_later(_SECONDS, end)):
             asked.cancel()
             return None
-        found: Assigned | None = asked.result()
-        return found
+        return asked.result()
 
     async def _take(self, target: BrokerRecord, topic: TopicName) -> Assigned | None:
         kind = "destination" if topic.namespace_name.legacy else "topic"
