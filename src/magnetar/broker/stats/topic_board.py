@@ -8,7 +8,7 @@ topic is on. An order is kept for :data:`ORDER_SECONDS`, so that it costs little
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -20,8 +20,9 @@ from magnetar.broker.subscriptions.base import BaseSubscription
 from magnetar.broker.subscriptions.cursor_kinds import SUBSCRIPTION
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.errors import BrokerError, NamespaceNotFound, TooManyRequests
-from magnetar.io.interfaces import Cancellable, Future, Task
+from magnetar.io.interfaces import Cancellable, Future
 from magnetar.io.slices import PAUSE_SECONDS, each
+from magnetar.io.tasks import KeyedTasks, TaskScope
 from magnetar.io.waiting import finished, settle
 from magnetar.lazy_dataclass import dataclass
 
@@ -86,7 +87,8 @@ class TopicBoard:
         """Of the next tick; None: no client watches."""
         self._ending: Cancellable | None = None
         """The timer that drops the data after the last client has left."""
-        self._tasks: dict[str, Task[None]] = {}
+        self._scope = TaskScope(self._io.loop, "the topic board")
+        self._tasks: KeyedTasks[str, None] = KeyedTasks(self._scope)
         self._names_at = float("-inf")
         self._loaded = 0
         """The number of topics that were loaded at the last tick."""
@@ -104,7 +106,7 @@ class TopicBoard:
             self._ending = None
         if self._timer is None:
             self.ticks += 1
-            self._start("first look", self._look_at_all())
+            self._tasks.start("first look", self._look_at_all, "the first look")
             self._timer = self._broker.wheel.schedule(TICK_SECONDS, self._tick)
 
     async def looked(self) -> None:
@@ -122,8 +124,9 @@ class TopicBoard:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._ending = None
-        for task in tuple(self._tasks.values()):
-            task.cancel()
+        self._scope.cancel()
+        # A client that comes now does not wait for a look that was cancelled.
+        self._tasks = KeyedTasks(self._scope)
         self._lines, self._orders, self._asleep, self._waiting = {}, {}, (), []
         self._turn, self._busy_turn = [], []
 
@@ -162,15 +165,10 @@ class TopicBoard:
         now = self._io.clock.monotonic()
         self._orders = {key: known for key, known in self._orders.items() if now - known[0] < ORDER_SECONDS}
         if now - self._names_at >= NAMES_SECONDS and not self._tasks:
-            self._start("names", self._find_asleep())
+            self._tasks.start("names", self._find_asleep, "the names of topics")
         waiting, self._waiting = self._waiting, []
         for each_of_them in waiting:
             settle(each_of_them)
-
-    def _start(self, kind: str, work: Coroutine[object, None, None]) -> None:
-        task = self._io.loop.create_task(work)
-        self._tasks[kind] = task
-        task.add_done_callback(lambda _done: self._tasks.pop(kind, None))
 
     # Reading topics
 

@@ -23,6 +23,7 @@ from magnetar.broker.upkeep.expiry import last_published_before
 from magnetar.errors import QuotaExceeded, QuotaExceededHold
 from magnetar.io.interfaces import Task
 from magnetar.io.slices import PAUSE_SECONDS, each, let_others
+from magnetar.io.tasks import KeyedTasks, TaskScope
 from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import LedgerError, NoSuchLedger
 from magnetar.managed_ledger.errors import ManagedLedgerError
@@ -136,7 +137,8 @@ class BacklogQuotas:
         self._served = served
         self._known: dict[str, Evictions] = {}
         self._all = Evictions()
-        self._closing: dict[Topic, Task[None]] = {}
+        self._tasks = TaskScope(served.io.loop, "backlog quotas")
+        self._closing: KeyedTasks[Topic, None] = KeyedTasks(self._tasks)
         """Tasks that close the producers of topics; they may wait for receipts, so no other task waits for
         them."""
         self.checks = Distribution(CHECK_BOUNDS)
@@ -269,15 +271,11 @@ class BacklogQuotas:
             await self._evict_by_time(topic)
 
     def _close_producers(self, topic: Topic) -> None:
-        if topic not in self._closing:
-            task = self._served.io.loop.create_task(topic.close_producers_in_order())
-            self._closing[topic] = task
-            task.add_done_callback(lambda _done: self._closing.pop(topic, None))
+        self._closing.start(topic, topic.close_producers_in_order, "closing producers")
 
     def stop(self) -> None:
         """Stops closing producers."""
-        for closing in self._closing.values():
-            closing.cancel()
+        self._tasks.cancel()
 
     async def _note_age(self, topic: Topic) -> None:
         if topic.policies.age_quota.limit_seconds <= 0:
@@ -368,6 +366,7 @@ class StorageGate:
         self._wanted = False
         """The gate was shut, and producers have not been checked since: some may have connected while it was
         open."""
+        self._tasks = TaskScope(served.io.loop, "the storage gate")
         self._closing: Task[None] | None = None
 
     @property
@@ -384,7 +383,7 @@ class StorageGate:
     def _begin_closing(self) -> None:
         if self._closing is None and self._wanted and self._reason:
             self._wanted = False
-            self._closing = self._served.io.loop.create_task(self._close_producers())
+            self._closing = self._tasks.answer(self._close_producers())
             self._closing.add_done_callback(self._closed)
 
     def open(self) -> None:
@@ -399,8 +398,7 @@ class StorageGate:
             raise QuotaExceeded(self._reason)
 
     def stop(self) -> None:
-        if self._closing is not None:
-            self._closing.cancel()
+        self._tasks.cancel()
 
     async def _close_producers(self) -> None:
         topics = self._served.topics.values()

@@ -16,8 +16,9 @@ from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.upkeep.backlog_quotas import BacklogQuotas
 from magnetar.broker.upkeep.expiry import ExpiryCheck
 from magnetar.broker.upkeep.inactivity import InactiveSubscriptionsCheck, InactiveTopicsCheck
-from magnetar.io.interfaces import Cancellable, Task
+from magnetar.io.interfaces import Cancellable
 from magnetar.io.slices import PAUSE_SECONDS, each
+from magnetar.io.tasks import KeyedTasks, TaskScope
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 
 T = TypeVar("T")
@@ -45,7 +46,8 @@ class Housekeeping:
         self._inactive_topics = inactive_topics
         self._inactive_subscriptions = inactive_subscriptions
         self._timers: dict[str, Cancellable] = {}
-        self._running: dict[str, Task[None]] = {}
+        self._tasks = TaskScope(served.io.loop, "housekeeping")
+        self._running: KeyedTasks[str, None] = KeyedTasks(self._tasks)
         self.cache_hits = Rate()
         self.cache_misses = Rate()
         self.history = RateHistory()
@@ -84,8 +86,9 @@ class Housekeeping:
             self._look_for_inactive_topics()
 
     def stop(self) -> None:
-        for pending in (*self._timers.values(), *self._running.values()):
-            pending.cancel()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._tasks.cancel()
         self._quotas.stop()
 
     def longest_slices(self) -> dict[str, float]:
@@ -108,9 +111,7 @@ class Housekeeping:
         self._start(kind, each(self._io, kind, items, work, pause=PAUSE_SECONDS))
 
     def _start(self, kind: str, work: Coroutine[object, None, None]) -> None:
-        task = self._io.loop.create_task(work)
-        self._running[kind] = task
-        task.add_done_callback(lambda _done: self._running.pop(kind, None))
+        self._running.start(kind, lambda: work, kind)
 
     def _tick(self) -> None:
         """Updates rates of what was in use in the last window, and once more of what has become idle."""

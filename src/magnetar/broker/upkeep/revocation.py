@@ -14,6 +14,7 @@ from typing import Protocol
 from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Cancellable, Io, Task
 from magnetar.io.slices import Slice, next_turn
+from magnetar.io.tasks import TaskScope
 from magnetar.io.wheel import TimerWheel
 from magnetar.metadata.interface import MetadataError
 from magnetar.naming.namespace_name import NamespaceName
@@ -64,6 +65,7 @@ class Revocation:
         self._touched: dict[NamespaceName | str, None] = {}
         self._methods: set[str] = set()
         self._all_methods = False
+        self._tasks = TaskScope(io.loop, "the check of permissions")
         self._task: Task[None] | None = None
         self._timer: Cancellable | None = None
         authorizer.listen(self._permissions_changed)
@@ -99,7 +101,7 @@ class Revocation:
 
     def _begin(self) -> None:
         self._timer = None
-        self._task = self._io.loop.create_task(self._run())
+        self._task = self._tasks.start(self._run(), "a check")
 
     async def _run(self) -> None:
         touched, everything = self._touched, self._everything
@@ -149,5 +151,4 @@ class Revocation:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._task is not None:
-            self._task.cancel()
+        self._tasks.cancel()
