@@ -42,6 +42,7 @@ from magnetar.errors import (
 )
 from magnetar.io.interfaces import Io, Listener, ListeningNetwork, StreamProtocol
 from magnetar.io.slices import each
+from magnetar.io.tasks import TaskScope
 from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
 from magnetar.managed_ledger.factory import ManagedLedgerFactory
@@ -130,6 +131,8 @@ class BrokerService(ServedTopics):
         self.max_frame = max_frame_size(settings.max_message_size)
         self.max_pending_publishes = settings.max_pending_publishes
         self.keep_alive = KeepAliveSettings(settings.keep_alive_seconds, settings.liveness_seconds)
+        self.client_tasks = TaskScope(io.loop, "requests of clients")
+        """What clients' commands start; it may go on after the client has left."""
         self.connections = ConnectionCounts(settings.max_connections, settings.max_connections_per_address)
         self.publish_buffer = PublishBuffer(settings.max_publish_buffer)
         self.unsent = UnsentBytes(io.clock)

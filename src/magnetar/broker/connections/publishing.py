@@ -232,7 +232,7 @@ class Publishing:
     def close_in_order(self, producer: Producer) -> None:
         """Accepts no more SENDs of a producer, and closes it once all earlier ones have receipts."""
         self._session.stop_producer(producer)
-        self._broker.io.loop.create_task(self._close_drained(producer))
+        self._broker.client_tasks.start(self._close_drained(producer), "closing a producer")
 
     async def _close_drained(self, producer: Producer) -> None:
         await producer.topic.drained((producer,))

@@ -42,7 +42,9 @@ def connect(connection: Connection, command: BaseCommand) -> None:
     session.supports_entry_metadata = request.feature_flags.supports_broker_entry_metadata
     session.supports_source_positions = request.feature_flags.supports_repl_dedup_by_lid_and_eid
     connection.pause_reading()
-    session.handshake = connection.broker.io.loop.create_task(_authenticate(connection, request))
+    session.handshake = connection.broker.client_tasks.start(
+        _authenticate(connection, request), "the authentication of a client"
+    )
 
 
 async def _authenticate(connection: Connection, request: CommandConnect) -> None:
@@ -206,7 +208,9 @@ class Authenticating:
         if self._task is not None:
             self._task.cancel()
         self._asked = claim
-        self._task = self._connection.broker.io.loop.create_task(self._renew(claim))
+        self._task = self._connection.broker.client_tasks.start(
+            self._renew(claim), "the check of new credentials"
+        )
 
     async def _renew(self, claim: Claim) -> None:
         connection = self._connection
