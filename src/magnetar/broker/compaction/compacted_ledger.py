@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from magnetar.broker.compaction.latest_messages import Copied
 from magnetar.io.interfaces import Future, Loop, Task
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import fail, outcome, settle
 from magnetar.ledger.interface import (
     DataDamaged,
@@ -100,6 +101,7 @@ class CompactedLedger:
         self._loop = loop
         self._store = store
         self._deletions = deletions
+        self._tasks = TaskScope(loop, "a compacted ledger")
         self._opening: Task[LedgerReader] | None = None
         self._reader: LedgerReader | None = None
         self._users = 0
@@ -135,7 +137,7 @@ class CompactedLedger:
         if self._replaced and not self._users:
             self._replaced = False
             self.close()
-            self._loop.create_task(self._deletions.delete(self.ledger_id))
+            self._tasks.start(self._deletions.delete(self.ledger_id), "its deletion")
 
     def close(self) -> None:
         """Closes the reader, if one is open."""
@@ -148,7 +150,7 @@ class CompactedLedger:
     async def _opened(self) -> LedgerReader:
         if self._reader is None:
             if self._opening is None:
-                self._opening = self._loop.create_task(self._store.open(self.ledger_id, recover=True))
+                self._opening = self._tasks.answer(self._store.open(self.ledger_id, recover=True))
             opening = self._opening
             try:
                 reader: LedgerReader = await outcome(self._loop, opening)

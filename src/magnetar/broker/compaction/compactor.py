@@ -15,6 +15,7 @@ from magnetar.broker.compaction.questions import GOES_ON, Beginning, EntryIds
 from magnetar.broker.flow.rates import LATENCY_BOUNDS_MS, Distribution
 from magnetar.io.interfaces import Io, ProcessFailed, Task
 from magnetar.io.locks import Mutex
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import finished, nobody_waits
 from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import EntryRun, LedgerReader, LedgerStore, Quorums
@@ -198,6 +199,7 @@ class Passage:
         figures: CompactionFigures,
     ) -> None:
         self._io = io
+        self._tasks = TaskScope(io.loop, "a compaction")
         self._sources = sources
         self._latest = latest
         self._way = way
@@ -229,7 +231,7 @@ class Passage:
         reader = await self._open(ledger_id)
         while first <= last:
             until = min(last, first + _READ_ENTRIES - 1)
-            reading = self._io.loop.create_task(_read(reader, first, until))
+            reading = self._tasks.answer(_read(reader, first, until))
             for run in await self._in_time(reading):
                 yield run
                 first = run.first_entry_id + run.count

@@ -10,6 +10,7 @@ from magnetar.broker.compaction.compacted_ledger import CompactedLedger, NewLedg
 from magnetar.broker.compaction.compactor import CompactionFigures, CompactionTimeout, Compactor
 from magnetar.errors import BrokerError, Conflict, ServiceNotReady
 from magnetar.io.interfaces import ProcessFailed, Task
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import finished
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.cursor import Cursor
@@ -50,6 +51,7 @@ class TopicCompaction:
         """The result of the last compaction; None: the topic was never compacted."""
         self._former: list[CompactedLedger] = []
         """Replaced ledgers that the stored cursor may still name."""
+        self._tasks = TaskScope(compactor.io.loop, topic)
         self._running: Task[None] | None = None
         self._stopped = False
         self.status = CompactionStatus.NOT_RUN
@@ -96,7 +98,7 @@ class TopicCompaction:
         if self._stopped:
             raise ServiceNotReady("Topic is being closed: it is not compacted")
         self.status, self.last_error = CompactionStatus.RUNNING, ""
-        self._running = self._compactor.io.loop.create_task(self._run())
+        self._running = self._tasks.start(self._run(), "its compaction")
 
     async def _run(self) -> None:
         clock = self._compactor.io.clock

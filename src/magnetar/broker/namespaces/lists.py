@@ -15,6 +15,7 @@ from magnetar.broker.namespaces.registry import Namespaces
 from magnetar.errors import MetadataFailure, NamespaceNotFound, NotAllowed, TooManyRequests
 from magnetar.io.interfaces import Cancellable, Io, Loop, Task
 from magnetar.io.slices import each
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import finished, outcome
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.records import ROOT
@@ -138,6 +139,7 @@ class TopicLists:
         self._namespaces = namespaces
         self._max_pattern_length = max_pattern_length
         self.enabled = enabled
+        self._tasks = TaskScope(io.loop, "lists of topics")
         self._lists: dict[tuple[str, str], TopicList] = {}
         self._by_path: dict[str, dict[TopicList, None]] = {}
         self.held = 0
@@ -214,7 +216,7 @@ class TopicLists:
         found = self._lists[key] = TopicList(key, namespace, matches)
         self._by_path.setdefault(_parent(namespace), {})[found] = None
         self.held += _LIST_PRICE
-        found.loading = self._io.loop.create_task(self._load(found))
+        found.loading = self._tasks.answer(self._load(found))
         return found
 
     async def _matching(self, found: TopicList) -> list[str]:
@@ -279,7 +281,7 @@ class TopicLists:
             before = found.renewing
             if before is not None:
                 before.cancel()
-            found.renewing = self._io.loop.create_task(self._renew(found))
+            found.renewing = self._tasks.start(self._renew(found), "comparing a list")
 
     async def _renew(self, found: TopicList) -> None:
         """Tells watchers what has changed while there were no notifications."""
@@ -307,7 +309,7 @@ class TopicLists:
             found.renewing = self._wheel.schedule(_RETRY_SECONDS, self._renew_again, found)
 
     def _renew_again(self, found: TopicList) -> None:
-        found.renewing = self._io.loop.create_task(self._renew(found))
+        found.renewing = self._tasks.start(self._renew(found), "comparing a list")
 
     def _changed(self, change: Change) -> None:
         if not self._by_path or change.kind not in (ChangeKind.CREATED, ChangeKind.DELETED):
@@ -366,6 +368,7 @@ class NameListings:
     def __init__(self, loop: Loop, make: Callable[[ListedNames], Awaitable[Sequence[str]]]) -> None:
         self._loop = loop
         self._make = make
+        self._tasks = TaskScope(loop, "lists of names")
         self._running: dict[ListedNames, Task[Sequence[str]]] = {}
         self._next: dict[ListedNames, Task[Sequence[str]]] = {}
 
@@ -376,7 +379,7 @@ class NameListings:
         """
         listing = self._next.get(listed)
         if listing is None:
-            listing = self._loop.create_task(self._list(listed, self._running.get(listed)))
+            listing = self._tasks.answer(self._list(listed, self._running.get(listed)))
             self._next[listed] = listing
         names: Sequence[str] = await outcome(self._loop, listing)
         return names

@@ -18,6 +18,7 @@ from magnetar.broker.policies.namespaces import NamespaceRecords, missing
 from magnetar.broker.policies.records import Clusters, Record, Tenants
 from magnetar.errors import BrokerError, NamespaceNotFound
 from magnetar.io.interfaces import Io
+from magnetar.io.tasks import TaskScope
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.metadata.following import MetadataCache
@@ -87,6 +88,7 @@ class PolicyStore:
     ) -> None:
         """:param defaults: what the broker's settings say"""
         self._io = io
+        self._tasks = TaskScope(io.loop, "policies")
         self._cluster = cluster
         self.defaults = defaults or EffectivePolicies()
         self.clusters = Clusters(metadata)
@@ -232,7 +234,7 @@ class PolicyStore:
     def _tell_soon(self, name: NamespaceName | None) -> None:
         """Reports a change by any broker, this one included; a second report is cheap, as policies are
         cached."""
-        self._io.loop.create_task(self._tell(name))
+        self._tasks.start(self._tell(name), "reporting a change")
 
     async def _tell(self, name: NamespaceName | None) -> None:
         try:

@@ -18,6 +18,7 @@ from magnetar.broker.topics.within import TopicWriter, read_on
 from magnetar.errors import TopicNotFound
 from magnetar.io.interfaces import Io, Task
 from magnetar.io.locks import Mutex
+from magnetar.io.tasks import TaskScope
 from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.position import EARLIEST, Position
 from magnetar.managed_ledger.records import ROOT
@@ -81,6 +82,7 @@ class SystemTopicPolicies:
     ) -> None:
         """:param tell: awaited with each topic whose policies were changed elsewhere"""
         self._topics = topics
+        self._tasks = TaskScope(topics.io.loop, "topic policies")
         self._names = names
         self._cluster = cluster
         self._tell = tell
@@ -167,7 +169,7 @@ class SystemTopicPolicies:
 
     def _follow(self, state: _Namespace) -> None:
         if state.following is None:
-            state.following = self._topics.io.loop.create_task(self._catch_up(state))
+            state.following = self._tasks.start(self._catch_up(state), "reading changes")
 
     async def _catch_up(self, state: _Namespace) -> None:
         try:

@@ -24,6 +24,7 @@ from magnetar.client.reader import Reader
 from magnetar.errors import BrokerError, ServiceNotReady
 from magnetar.io.interfaces import Future, Io, Task
 from magnetar.io.locks import Mutex
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import finished, settle, sleep
 from magnetar.managed_ledger.position import EARLIEST, Position
 from magnetar.managed_ledger.records import ROOT
@@ -80,6 +81,7 @@ class ClusterTopicPolicies:
         """
         self._topics = topics
         self._loop = topics.io.loop
+        self._tasks = TaskScope(topics.io.loop, "topic policies of the cluster")
         self._cluster = cluster
         self._tell = tell
         self._make_client = client
@@ -152,12 +154,12 @@ class ClusterTopicPolicies:
         except BaseException as error:
             if reader is not None:
                 # Otherwise each attempt would leave a reader behind that reconnects forever.
-                self._loop.create_task(_closed(reader))
+                self._tasks.start(_closed(reader), "closing a reader")
             if isinstance(error, PulsarException):
                 raise ServiceNotReady(f"{name} cannot be read: {error}") from error
             raise
         state.reader = reader
-        state.following = self._loop.create_task(self._follow(namespace, state, reader))
+        state.following = self._tasks.start(self._follow(namespace, state, reader), "following changes")
 
     def _connected(self) -> Client:
         if self._client is None:
@@ -196,7 +198,7 @@ class ClusterTopicPolicies:
             return
         self.forget(namespace)
         if namespace not in self._anew:
-            self._anew[namespace] = self._loop.create_task(self._read_anew(namespace))
+            self._anew[namespace] = self._tasks.start(self._read_anew(namespace), "reading a namespace again")
 
     async def _read_anew(self, namespace: NamespaceName) -> None:
         """Tries until the records can be read; live topics then apply what was changed meanwhile."""
@@ -257,7 +259,7 @@ class ClusterTopicPolicies:
             settle(waiter)
         for each in (state.reader, state.producer):
             if each is not None:
-                self._loop.create_task(_closed(each))
+                self._tasks.start(_closed(each), "closing a reader or producer")
 
     # Changing
 
@@ -340,7 +342,7 @@ class ClusterTopicPolicies:
         stored, error = await done
         if error is not None:
             state.producer = None
-            self._loop.create_task(_closed(producer))
+            self._tasks.start(_closed(producer), "closing a producer")
             raise ServiceNotReady(f"The policies of {topic} cannot be written: {error}") from error
         await self._read_up_to(state, (stored.ledger_id(), stored.entry_id()))
 
