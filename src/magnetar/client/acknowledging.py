@@ -12,6 +12,7 @@ from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions
 from magnetar.client.receiving import Taken
 from magnetar.io.interfaces import Cancellable, Future, Loop
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import fail, settle
 from magnetar.protocol.hot_client_encode import encode_acks
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageIdData
@@ -39,6 +40,7 @@ class Acknowledgements:
         :param taken: notified of entries that are completely acknowledged
         """
         self._loop = loop
+        self._tasks = TaskScope(loop, "acknowledgements")
         self._consumer_id = consumer_id
         self._connection = connection
         self._seconds = options.ack_group_time_ms / 1000
@@ -121,7 +123,7 @@ class Acknowledgements:
         if answer is None:
             return None
         told = self._loop.create_future()
-        self._loop.create_task(_pass_on([answer], [told]))
+        self._tasks.start(_pass_on([answer], [told]), "awaiting the broker's answer")
         return told
 
     def flush(self) -> None:
@@ -155,7 +157,7 @@ class Acknowledgements:
             if answer is not None:
                 answers.append(answer)
         if self._receipts and waiting:
-            self._loop.create_task(_pass_on(answers, waiting))
+            self._tasks.start(_pass_on(answers, waiting), "awaiting the broker's answers")
 
     def _unsent(self) -> Future[None] | None:
         if not self._receipts:

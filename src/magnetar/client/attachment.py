@@ -24,6 +24,7 @@ from magnetar.client.pool import ConnectionPool
 from magnetar.client.timing import INITIAL_SECONDS, MAX_SECONDS, Backoff
 from magnetar.client.wire import Assigned
 from magnetar.io.interfaces import ClientIo, Future, Task
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import nobody_waits, sleep
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
@@ -150,6 +151,7 @@ class Attachment:
         self._closed = False
         self._failure: PulsarException | None = None
         self._backoff = services.backoff()
+        self._tasks = TaskScope(self._loop, topic)
         self._reattaching: Task[None] | None = None
         self._assigned: Assigned | None = None
         """The topic's new broker, as named by the broker that closed it."""
@@ -251,7 +253,7 @@ class Attachment:
             return
         self._connection = None
         if not self._closed and self._reattaching is None:
-            self._reattaching = self._loop.create_task(self._reattach())
+            self._reattaching = self._tasks.start(self._reattach(), "reconnecting")
 
     async def _reattach(self) -> None:
         try:

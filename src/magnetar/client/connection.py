@@ -16,6 +16,7 @@ from magnetar.client.exceptions import (
 from magnetar.client.security import NO_AUTH_DATA, AuthData, lost_connection
 from magnetar.client.wire import Runs, Wire
 from magnetar.io.interfaces import Cancellable, ClientIo, Future, Task
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import settle
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.frames import encode_command
@@ -54,6 +55,7 @@ class Connection:
         self._proxy_to = proxy_to
         self._auth_data = auth_data
         self._get_auth_data = get_auth_data
+        self._tasks = TaskScope(io.loop, "a connection")
         self._authenticating: Task[None] | None = None
         self._keep_alive = keep_alive
         self._transport: Any = None
@@ -128,7 +130,7 @@ class Connection:
                 AuthenticationError("the broker requires authentication, but the client has no credentials")
             )
         elif self._authenticating is None:
-            self._authenticating = self._loop.create_task(self._respond(self._get_auth_data))
+            self._authenticating = self._tasks.start(self._respond(self._get_auth_data), "new credentials")
 
     async def _respond(self, get_auth_data: Callable[[], Awaitable[AuthData]]) -> None:
         try:

@@ -20,7 +20,7 @@ from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions
 from magnetar.client.receiving import Arrivals
 from magnetar.client.timing import Looking
-from magnetar.io.waiting import nobody_waits
+from magnetar.io.tasks import TaskScope
 from magnetar.naming.topic_name import PARTITION_SUFFIX
 
 T = TypeVar("T")
@@ -37,6 +37,7 @@ class GatheredConsumer:
     def __init__(self, services: Services, topic: str, parts: Iterable[Consumer] = ()) -> None:
         """:param topic: name for messages and errors"""
         self._loop = services.io.loop
+        self._tasks = TaskScope(self._loop, topic)
         self._topic = topic
         self._turn = 0
         self._arrivals = Arrivals(self._loop)
@@ -264,7 +265,7 @@ class TopicsConsumer(GatheredConsumer):
                 if not self._come_and_go:
                     raise
                 gone = self._left(self._parts[self._turn].topic())
-                self._loop.create_task(gone.close()).add_done_callback(nobody_waits)
+                self._tasks.start(gone.close(), "closing the consumer of a deleted topic", may_fail=True)
 
     async def _look(self) -> None:
         now, known = await self._find(False), set(self._by_topic)

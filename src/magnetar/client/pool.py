@@ -9,7 +9,8 @@ from magnetar.client.exceptions import AlreadyClosed, ConnectError, InvalidConfi
 from magnetar.client.security import NO_AUTH_DATA, Address, AuthData, connect_failure
 from magnetar.client.timing import within
 from magnetar.client.wire import Runs
-from magnetar.io.interfaces import ClientIo, ConnectingNetwork, Task
+from magnetar.io.interfaces import ClientIo, ConnectingNetwork
+from magnetar.io.tasks import KeyedTasks, TaskScope
 from magnetar.io.tls import TlsRefused
 from magnetar.io.waiting import finished, nobody_waits, outcome
 
@@ -42,7 +43,8 @@ class ConnectionPool:
         self._runs = Runs()
         self._turns: dict[tuple[Address, Address], int] = {}
         self._closed = False
-        self._opening: dict[_Key, Task[Connection]] = {}
+        self._tasks = TaskScope(io.loop, "connections")
+        self._opening: KeyedTasks[_Key, Connection] = KeyedTasks(self._tasks)
         self._open: dict[_Key, Connection] = {}
 
     async def next(self, broker: Address, through: Address) -> Connection:
@@ -65,16 +67,13 @@ class ConnectionPool:
             return connection
         if self._closed:
             raise AlreadyClosed("the client is closed")
-        opening = self._opening.get(key)
-        if opening is None:
-            opening = self._opening[key] = self._io.loop.create_task(self._connect(key))
-            opening.add_done_callback(nobody_waits)
-            opening.add_done_callback(lambda _done: self._opening.pop(key, None))
+        opening = self._opening.answer(key, lambda: self._connect(key))
+        # This caller may be cancelled meanwhile.
+        opening.add_done_callback(nobody_waits)
         await finished(self._io.loop, opening)
         if opening.cancelled():
             raise AlreadyClosed("the client is closed")
-        opened: Connection = opening.result()
-        return opened
+        return opening.result()
 
     async def _connect(self, key: _Key) -> Connection:
         broker, through, _ = key
@@ -119,8 +118,7 @@ class ConnectionPool:
     def close(self) -> None:
         """Closes all connections; waiting callers get AlreadyClosed."""
         self._closed = True
-        for opening in list(self._opening.values()):
-            opening.cancel()
+        self._tasks.cancel()
         for connection in self._open.values():
             connection.close()
         self._open.clear()

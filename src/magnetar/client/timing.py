@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from typing import Generic, TypeVar
 
 from magnetar.client.exceptions import PulsarException, Timeout
-from magnetar.io.interfaces import Cancellable, Loop, Randomness, Task
+from magnetar.io.interfaces import Cancellable, Loop, Randomness
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import finished, nobody_waits
 
 INITIAL_SECONDS = 0.1
@@ -45,12 +46,12 @@ class Backoff:
         self._next = self._initial
 
 
-async def within(loop: Loop, seconds: float, coroutine: Coroutine[object, object, T], what: str) -> T:
+async def within(loop: Loop, seconds: float, coroutine: Coroutine[object, None, T], what: str) -> T:
     """Returns the result of ``coroutine``; after ``seconds`` it is cancelled.
 
     :raises Timeout: the coroutine took longer; the text is ``what``
     """
-    task = loop.create_task(coroutine)
+    task = TaskScope(loop, what).answer(coroutine)
     # It may fail at the moment in which the caller is cancelled.
     task.add_done_callback(nobody_waits)
     timer = loop.call_later(seconds, task.cancel)
@@ -62,8 +63,7 @@ async def within(loop: Loop, seconds: float, coroutine: Coroutine[object, object
             task.cancel()
     if task.cancelled():
         raise Timeout(f"{what}: no answer within {seconds:g} s")
-    result: T = task.result()
-    return result
+    return task.result()
 
 
 class Expiring(Generic[K]):
@@ -130,7 +130,7 @@ class Looking:
         self._seconds = seconds
         self._look = look
         self._timer: Cancellable | None = None
-        self._task: Task[None] | None = None
+        self._tasks = TaskScope(loop, name)
         self._ended = False
 
     def begin(self) -> None:
@@ -143,11 +143,10 @@ class Looking:
         self._ended = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
+        self._tasks.cancel()
 
     def _start(self) -> None:
-        self._task = self._loop.create_task(self._run())
+        self._tasks.start(self._run(), "looking up topics")
 
     async def _run(self) -> None:
         try:
@@ -155,5 +154,4 @@ class Looking:
         except PulsarException as error:
             log.warning("%s: looking up topics failed; trying again later: %s", self._name, error)
         finally:
-            self._task = None
             self.begin()

@@ -14,6 +14,7 @@ from magnetar.client.exceptions import InvalidMessage, MessageTooBig, PulsarExce
 from magnetar.client.message import RawEntry
 from magnetar.io.interfaces import Loop
 from magnetar.io.locks import NoRoom, Room
+from magnetar.io.tasks import TaskScope
 from magnetar.protocol.errors import ProtocolError
 from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata
 
@@ -83,7 +84,7 @@ class Aside:
 
         :param failed: called with an entry that cannot be uncompressed, and the error
         """
-        self._loop = loop
+        self._tasks = TaskScope(loop, "a consumer")
         self._unpacking = unpacking
         self._opened = opened
         self._failed = failed
@@ -98,7 +99,7 @@ class Aside:
         if self._unpacking is None or not self._unpacking.is_for(entry.metadata):
             return False
         self.entry = entry
-        self._loop.create_task(self._open(self._unpacking, entry))
+        self._tasks.start(self._open(self._unpacking, entry), "uncompressing an entry")
         return True
 
     async def _open(self, unpacking: Unpacking, entry: RawEntry) -> None:
