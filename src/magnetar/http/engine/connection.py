@@ -24,6 +24,7 @@ from magnetar.http.engine.message import (
 )
 from magnetar.io.interfaces import Cancellable, Future, Io, Transport
 from magnetar.io.slices import Slice, next_turn
+from magnetar.io.tasks import TaskScope
 from magnetar.lazy_dataclass import dataclass
 
 log = logging.getLogger("magnetar.http")
@@ -80,6 +81,7 @@ class HttpConnection:
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
         self._loop = owner.io.loop
+        self._tasks = TaskScope(owner.io.loop, "an HTTP connection")
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=owner.limits.head_bytes)
         self._transport: Transport | None = None
         self._head: h11.Request | None = None
@@ -255,7 +257,7 @@ class HttpConnection:
         self._owner.bodies.complete(self.refuse_body)
         body, self._body = self._body, bytearray()
         request = _request_of(head, body, self._transport)
-        self._loop.create_task(self._answer(request))
+        self._tasks.start(self._answer(request), "answering a request")
 
     def _start_arriving(self, head: h11.Request) -> None:
         """Begins to answer before the body has arrived."""
@@ -265,7 +267,7 @@ class HttpConnection:
         self._expect(None)
         self._arriving = ArrivingBody(self._loop, self, self._owner.limits.stalled_seconds)
         request = replace(_request_of(head, bytearray(), self._transport), arriving=self._arriving)
-        self._loop.create_task(self._answer(request))
+        self._tasks.start(self._answer(request), "answering a request")
 
     def hold(self, held: bool) -> None:
         """Pauses or resumes reading from the socket."""

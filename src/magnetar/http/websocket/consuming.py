@@ -29,7 +29,7 @@ from magnetar.http.websocket.forms import (
 )
 from magnetar.http.websocket.parameters import message_id_of
 from magnetar.io.interfaces import Loop
-from magnetar.io.waiting import nobody_waits
+from magnetar.io.tasks import TaskScope
 from magnetar.lazy_dataclass import dataclass
 
 log = logging.getLogger("magnetar.http")
@@ -77,6 +77,7 @@ class Consuming:
     ) -> None:
         """:param forget: called at the end"""
         self._loop = loop
+        self._tasks = TaskScope(loop, "a WebSocket consumer")
         self._terms = terms
         self._consumer = consumer
         self._forget = forget
@@ -208,7 +209,7 @@ class Consuming:
             if self._terms.pulls:
                 self._make_room(command.permits)
         elif command.type == "unsubscribe":
-            self._loop.create_task(self._unsubscribe(socket))
+            self._tasks.start(self._unsubscribe(socket), "unsubscribing")
         elif command.type == "isEndOfTopic":
             socket.send(end_of_topic(self._consumer.has_reached_end_of_topic()))
         else:
@@ -244,7 +245,7 @@ class Consuming:
         self._socket = self._unsent = self._parts = None
         self._forget(self)
         self._topics.clear()
-        self._loop.create_task(self._consumer.close()).add_done_callback(nobody_waits)
+        self._tasks.start(self._consumer.close(), "closing the consumer", may_fail=True)
 
 
 class Reading:

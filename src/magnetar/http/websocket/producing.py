@@ -18,7 +18,7 @@ from magnetar.http.websocket.forms import (
     producer_refusal,
 )
 from magnetar.io.interfaces import Clock, Loop
-from magnetar.io.waiting import nobody_waits
+from magnetar.io.tasks import TaskScope
 
 
 class Producing:
@@ -34,6 +34,7 @@ class Producing:
     ) -> None:
         """:param forget: called at the end"""
         self._loop = loop
+        self._tasks = TaskScope(loop, "a WebSocket producer")
         self._clock = clock
         self._topic = topic
         self._producer = producer
@@ -81,4 +82,4 @@ class Producing:
     def ended(self) -> None:
         self._socket = None
         self._forget(self)
-        self._loop.create_task(self._producer.close()).add_done_callback(nobody_waits)
+        self._tasks.start(self._producer.close(), "closing the producer", may_fail=True)

@@ -16,6 +16,7 @@ from magnetar.broker.translation import to_broker_error
 from magnetar.client.exceptions import AuthorizationError
 from magnetar.errors import BrokerError, InternalError
 from magnetar.io.interfaces import Cancellable, Clock, Loop, Task
+from magnetar.io.tasks import TaskScope
 from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
@@ -60,6 +61,7 @@ class User:
         self._lost: str | None = None
         """Why the user has lost the WebSocket."""
         self._timer: Cancellable | None = None
+        self._tasks = TaskScope(loop, "a WebSocket client")
         self._proving: Task[None] | None = None
         self._await_expiry()
 
@@ -157,7 +159,7 @@ class User:
             return
         if self._proving is not None:
             self._proving.cancel()
-        self._proving = self._loop.create_task(self._renew())
+        self._proving = self._tasks.start(self._renew(), "checking its credentials again")
 
     async def _renew(self) -> None:
         again = [replace(one, again=True) for one in self._claim.credentials]
