@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from magnetar import __version__
 from magnetar.errors import ServerErrorCode
 from magnetar.io.interfaces import Future, Loop, Task, Transport
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import fail, nobody_waits, settle
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.frames import decode_command, encode_command
@@ -70,6 +71,7 @@ class BrokerConnection:
         self._hand_over = hand_over
         self._pending: dict[int, Future[BaseCommand]] = {}
         self._next_id = 1
+        self._tasks = TaskScope(loop, "a connection to a broker")
         self._proving: Task[None] | None = None
 
     # the transport's side
@@ -173,8 +175,7 @@ class BrokerConnection:
             )
             self.abort()
         elif self._proving is None:
-            self._proving = self._loop.create_task(self._respond(self._get_auth_data))
-            self._proving.add_done_callback(nobody_waits)
+            self._proving = self._tasks.start(self._respond(self._get_auth_data), "new credentials")
 
     async def _respond(self, get_auth_data: GetAuthData) -> None:
         try:

@@ -11,7 +11,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from magnetar.io.interfaces import Loop, Task
-from magnetar.io.waiting import nobody_waits
+from magnetar.io.tasks import TaskScope
 from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import Change, MetadataError, MetadataStore, SessionEvent
 
@@ -124,6 +124,7 @@ class RegisteredBrokers:
         self._unread: set[str] = set()
         """Names that were logged as unreadable."""
         self._turns = _InTurn()
+        self._tasks = TaskScope(loop, "the list of brokers")
         self._reading: Task[None] | None = None
         self._stale = False
         self._open = False
@@ -148,8 +149,7 @@ class RegisteredBrokers:
 
     async def close(self) -> None:
         self._closed = True
-        if self._reading is not None:
-            self._reading.cancel()
+        self._tasks.cancel()
         await self._metadata.close()
 
     def _changed(self, _change: Change) -> None:
@@ -162,8 +162,7 @@ class RegisteredBrokers:
     def _read_again(self) -> None:
         self._stale = True
         if self._reading is None and self._open and not self._closed:
-            self._reading = self._loop.create_task(self._read_until_fresh())
-            self._reading.add_done_callback(nobody_waits)
+            self._reading = self._tasks.start(self._read_until_fresh(), "reading it")
 
     async def _read_until_fresh(self) -> None:
         try:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from magnetar import __version__
 from magnetar.errors import AuthenticationFailure, BrokerError
-from magnetar.io.interfaces import Cancellable, Io, Task
-from magnetar.io.waiting import nobody_waits
+from magnetar.io.interfaces import Cancellable, Io
+from magnetar.io.tasks import TaskScope
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandAuthResponse, CommandConnect
 from magnetar.security.authentication import (
     ANONYMOUS,
@@ -41,7 +41,7 @@ class ClientAuthentication:
         self.principal: Principal = ANONYMOUS
         self._refreshes = request.feature_flags.supports_auth_refresh
         self._timer: Cancellable | None = None
-        self._task: Task[None] | None = None
+        self._tasks = TaskScope(io.loop, "the authentication of a client")
         self._challenged = False
 
     async def first(self) -> None:
@@ -107,8 +107,7 @@ class ClientAuthentication:
             self.credentials = fresh
             authenticated()
 
-        self._task = self._io.loop.create_task(ask())
-        self._task.add_done_callback(nobody_waits)
+        self._tasks.start(ask(), "the check of new credentials")
 
     def stop(self) -> None:
         """Stops the timers."""
@@ -119,5 +118,4 @@ class ClientAuthentication:
     def close(self) -> None:
         """Releases everything at the end of the connection."""
         self.stop()
-        if self._task is not None:
-            self._task.cancel()
+        self._tasks.cancel()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine
 from enum import Enum
 
 from magnetar import __version__
 from magnetar.errors import BrokerError, ServerErrorCode, ServiceNotReady
 from magnetar.io.interfaces import Cancellable, Future, Task, Transport
 from magnetar.io.locks import Mutex
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import nobody_waits, outcome, settle
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.frames import encode_command
@@ -63,7 +63,8 @@ class ClientConnection:
         self._authentication: ClientAuthentication | None = None
         self._brokers: dict[BrokerTarget, Task[BrokerConnection]] = {}
         """Tasks of open connections, or of those being opened."""
-        self._tasks: set[Task[None]] = set()
+        self._opening = TaskScope(self._loop, "connections to brokers")
+        self._tasks = TaskScope(self._loop, "a connection of a client", self._failed)
         self._requests = 0
         self._pauses = 0
         self._large = Mutex(self._loop)
@@ -174,7 +175,7 @@ class ClientConnection:
             self._requests += 1
             if self._requests == _REQUESTS:
                 self._pause()
-            self._start(self._answer(command))
+            self._tasks.start(self._answer(command), "answering a command")
         elif kind == BaseCommand.PING:
             self._send(BaseCommand(type=BaseCommand.PONG, pong={}))
         elif kind == BaseCommand.AUTH_RESPONSE and self._authentication is not None:
@@ -191,7 +192,7 @@ class ClientConnection:
         self._connect = request
         self._state = State.AUTHENTICATING
         self._pause()
-        self._start(self._let_in(request))
+        self._tasks.start(self._let_in(request), "connecting a client")
 
     async def _let_in(self, request: CommandConnect) -> None:
         if self._service.authenticator.asks:
@@ -257,11 +258,10 @@ class ClientConnection:
         """See :class:`magnetar.proxy.lookups.BrokerConnections`."""
         task = self._brokers.get(target)
         if task is None or (task.done() and _is_of_no_use(task)):
-            task = self._loop.create_task(self._service.connected(target, self._told(), hand_over=False))
+            task = self._opening.answer(self._service.connected(target, self._told(), hand_over=False))
             task.add_done_callback(nobody_waits)
             self._brokers[target] = task
-        found: BrokerConnection = await outcome(self._loop, task)
-        return found
+        return await outcome(self._loop, task)
 
     def _told(self, *, joined: bool = False) -> CommandConnect:
         """Returns the CONNECT command for a broker.
@@ -371,16 +371,9 @@ class ClientConnection:
 
     # outgoing commands, and the end
 
-    def _start(self, coroutine: Coroutine[object, None, None]) -> None:
-        task = self._loop.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-
-    def _finished(self, task: Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("connection failed with an internal error", exc_info=task.exception())
-            self._refuse(int(ServiceNotReady("").code), "Internal error; see the log of the proxy")
+    def _failed(self, name: str, error: BaseException) -> None:
+        log.error("connection failed with an internal error", extra={"work": name, "error": repr(error)})
+        self._refuse(int(ServiceNotReady("").code), "Internal error; see the log of the proxy")
 
     def _send(self, command: BaseCommand) -> None:
         if self._state is not State.CLOSED and not self._transport.is_closing():
@@ -429,8 +422,7 @@ class ClientConnection:
 
     def _end(self) -> None:
         self._let_go()
-        for task in list(self._tasks):
-            task.cancel()
+        self._tasks.cancel()
         self._service.closed(self, self._counted)
         self._counted = ""
 
