@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from magnetar.io.interfaces import Cancellable, Io, Worker
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import run_job
 from magnetar.lazy_dataclass import dataclass
 
@@ -124,6 +125,7 @@ class WatchedFiles:
         :param changed: called in the loop
         """
         self._io = io
+        self._tasks = TaskScope(io.loop, "files that are watched")
         self._worker = worker
         self._files = tuple(files)
         self._seconds = seconds
@@ -139,16 +141,17 @@ class WatchedFiles:
             self._timer = self._io.loop.call_later(self._seconds, self._begin)
 
     def _begin(self) -> None:
-        self._io.loop.create_task(self._compare())
+        self._tasks.start(self._compare(), "looking for changes")
 
     async def _compare(self) -> None:
-        seen = await run_job(self._io.loop, self._worker, self._look)
-        if self._closed:
-            return
-        if seen != self._seen:
-            self._seen = seen
-            self._changed()
-        self._wait()
+        try:
+            seen = await run_job(self._io.loop, self._worker, self._look)
+            if seen != self._seen and not self._closed:
+                self._seen = seen
+                self._changed()
+        finally:
+            # Also after an error: a later change, for example of a revoked key, must be noticed.
+            self._wait()
 
     def _look(self) -> _Seen:
         return tuple(_identity(path) for path in self._files)

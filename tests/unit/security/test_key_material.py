@@ -132,3 +132,24 @@ def test_without_a_time_nothing_is_watched(tmp_path: Path) -> None:
     WatchedFiles(world.io, world.io.start_worker("w"), [tmp_path / "a"], 0, lambda: pytest.fail("told"))
     (tmp_path / "a").touch()
     world.loop.run_for(100)
+
+
+def test_an_error_after_one_change_does_not_end_the_watch(tmp_path: Path) -> None:
+    world = simulated_io(1)
+    file = tmp_path / "file"
+    file.write_text("1")
+    told: list[int] = []
+
+    def changed() -> None:
+        told.append(len(told))
+        if len(told) == 1:
+            raise RuntimeError("the reader of the file is broken")
+
+    watched = WatchedFiles(world.io, world.io.start_worker("w"), [file], 1.0, changed)
+    file.write_text("12")
+    with pytest.raises(RuntimeError, match="broken"):
+        world.loop.run_for(3)
+    file.write_text("123")
+    world.loop.run_for(3)
+    assert len(told) == 2
+    watched.close()

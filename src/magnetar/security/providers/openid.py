@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from magnetar.io.interfaces import Future, Io, Worker
+from magnetar.io.tasks import TaskScope
 from magnetar.io.tls import TlsRefused
 from magnetar.io.waiting import run_job
 from magnetar.lazy_dataclass import dataclass
@@ -69,6 +70,7 @@ class OpenIdProvider:
         :raises ProviderRefused: settings are missing or contradict each other
         """
         self._io = io
+        self._tasks = TaskScope(io.loop, "the keys of issuers")
         self._worker = io.start_worker("openid")
         allowed = options.names("openIDAllowedTokenIssuers")
         if not allowed:
@@ -173,7 +175,7 @@ class OpenIdProvider:
         if not issuer.fetching:
             issuer.fetching = True
             issuer.asked = self._io.clock.monotonic()
-            self._io.loop.create_task(self._ask(issuer))
+            self._tasks.start(self._ask(issuer), "loading keys")
 
     async def _ask(self, issuer: _Issuer) -> None:
         try:

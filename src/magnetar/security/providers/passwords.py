@@ -19,6 +19,7 @@ from passlib.hash import apr_md5_crypt, bcrypt, des_crypt, ldap_sha1, md5_crypt,
 
 from magnetar.errors import TooManyRequests
 from magnetar.io.interfaces import Future, Io, Worker
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import run_job
 from magnetar.security.authentication import Authenticated, Credentials, PeerCertificate, refused
 from magnetar.security.key_material import UnusableKey, WatchedFiles, key_source
@@ -110,6 +111,7 @@ class PasswordProvider:
     def __init__(self, io: Io, worker: Worker, options: SecurityOptions) -> None:
         """:raises ProviderRefused: the file cannot be used"""
         self._io = io
+        self._tasks = TaskScope(io.loop, "passwords")
         self._worker = worker
         # A separate worker, so that watching the file does not wait for comparisons.
         self._comparing = io.start_worker("passwords")
@@ -131,7 +133,7 @@ class PasswordProvider:
         self._watched = WatchedFiles(io, worker, files, _WATCH_SECONDS, self._changed)
 
     def _changed(self) -> None:
-        self._io.loop.create_task(self._reload())
+        self._tasks.start(self._reload(), "reading the changed file")
 
     async def _reload(self) -> None:
         """Reads the changed file; while it cannot be used, all passwords are refused."""

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_der_public_key, load_pem_public_key
 
 from magnetar.io.interfaces import Io, Worker
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import run_job
 from magnetar.lazy_dataclass import dataclass
 from magnetar.security.authentication import Authenticated, Credentials, refused
@@ -181,6 +182,7 @@ class TokenProvider:
         """:raises ProviderRefused: no key is configured, or it cannot be used"""
         options = options.prefixed(options.text("tokenSettingPrefix"))
         self._io = io
+        self._tasks = TaskScope(io.loop, "keys of tokens")
         self._worker = worker
         self._rules = token_rules(options)
         self._name, self._load = _loader(options)
@@ -194,7 +196,7 @@ class TokenProvider:
         self._watched = WatchedFiles(io, worker, files, _WATCH_SECONDS, self._changed)
 
     def _changed(self) -> None:
-        self._io.loop.create_task(self._reload())
+        self._tasks.start(self._reload(), "reading the changed file")
 
     async def _reload(self) -> None:
         """Reads the changed key file; while it cannot be used, all tokens are refused."""
