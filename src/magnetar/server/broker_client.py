@@ -21,6 +21,7 @@ from magnetar.errors import ServiceNotReady
 from magnetar.io.interfaces import ClientIo, ConnectingNetwork, Future, Io, Loop, Transport
 from magnetar.io.real import real_client_io
 from magnetar.io.real.tls_network import TlsClientNetwork
+from magnetar.io.tasks import TaskScope
 from magnetar.io.tls import ClientContext, ClientTls, TlsFiles, TlsRefused
 from magnetar.io.waiting import fail, finished, nobody_waits, settle
 from magnetar.security.client_authentication.authentication import Authentication, NoCredentials
@@ -217,6 +218,7 @@ class HttpPeerAdmin:
         :param seconds: timeout of each call
         """
         self._loop = loop
+        self._tasks = TaskScope(loop, "requests to brokers")
         self._network = network
         self._secured = secured
         self._auth_headers = auth_headers
@@ -251,7 +253,7 @@ class HttpPeerAdmin:
         :param who: name of the server, for errors
         """
         target = f"{path}?{urlencode(query)}" if query else path
-        work = self._loop.create_task(self._exchange(url, method, target, body))
+        work = self._tasks.answer(self._exchange(url, method, target, body))
         try:
             answered = await finished(self._loop, work, lambda end: self._loop.call_later(self._seconds, end))
         finally:

@@ -27,6 +27,7 @@ from magnetar.http.routing import Access, Application, Process
 from magnetar.http.server import HttpServer
 from magnetar.io.interfaces import Io
 from magnetar.io.real import real_io
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import settle
 from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import LedgerError
@@ -337,7 +338,7 @@ async def _serve(
 
 async def _started(broker: Broker, loop: asyncio.AbstractEventLoop, stopping: asyncio.Future[None]) -> bool:
     """Starts the broker; False if a signal came while it waited for other services."""
-    starting = loop.create_task(broker.start())
+    starting = TaskScope(loop, "the broker").answer(broker.start())
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if not starting.done() and broker.may_be_interrupted:
         starting.cancel()

@@ -14,7 +14,7 @@ from magnetar.broker.service import BrokerService
 from magnetar.config.cluster import ClusterSettings
 from magnetar.config.settings import SettingsContradict
 from magnetar.errors import MetadataFailure, NotSupported
-from magnetar.io.interfaces import Task
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import sleep
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore
@@ -85,7 +85,7 @@ class ClusterBroker(ServingBroker):
         self._load_options = LoadOptions(place.cluster)
         self._host = host or LinuxHost(self._load_options.now.report.nic_gbps)
         self._load: LoadBalancing | None = None
-        self._leftovers: Task[None] | None = None
+        self._tasks = TaskScope(place.io.loop, "the broker")
 
     @property
     def may_be_interrupted(self) -> bool:
@@ -153,7 +153,7 @@ class ClusterBroker(ServingBroker):
         )
         broker = await self._serve(stores, membership.join)
         load.start(broker)
-        self._leftovers = io.loop.create_task(self._delete_leftovers(broker, ledgers))
+        self._tasks.start(self._delete_leftovers(broker, ledgers), "the deletion of leftover ledgers")
 
     async def _check_cluster(self, metadata: MetadataStore) -> None:
         """:raises SettingsContradict: the metadata has no record of the cluster"""
@@ -212,8 +212,7 @@ class ClusterBroker(ServingBroker):
 
     async def stop(self) -> None:
         """Stops the broker, also after a failed start."""
-        if self._leftovers is not None:
-            self._leftovers.cancel()
+        self._tasks.cancel()
         if self._ledgers is not None:
             self._ledgers.deletions.stop()
         if self._load is not None:

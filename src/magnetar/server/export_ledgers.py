@@ -25,6 +25,7 @@ from magnetar.exporting.stored_topics import NotExported, OpenStores
 from magnetar.exporting.topic_export import MappedLedger
 from magnetar.io.interfaces import Io
 from magnetar.io.real import real_io
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import sleep
 from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
@@ -125,7 +126,7 @@ def export_ledgers(wanted: ExportRequest, say: Say) -> bool:
     """
     loop = asyncio.new_event_loop()
     try:
-        work = loop.create_task(_export(loop, wanted, say))
+        work = TaskScope(loop, "the export").answer(_export(loop, wanted, say))
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, work.cancel)
         return loop.run_until_complete(work)

@@ -9,6 +9,7 @@ from magnetar.broker.topics.any_topic import persistent
 from magnetar.broker.topics.within import TopicWriter, read_on
 from magnetar.errors import MetadataFailure, PersistenceFailure, ServiceNotReady
 from magnetar.io.locks import Mutex
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import finished, nobody_waits
 from magnetar.ledger.interface import EntryRun, LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
@@ -31,6 +32,7 @@ class HealthCheck:
         self._broker = broker
         self._check = check
         self._mutex = Mutex(broker.io.loop)
+        self._tasks = TaskScope(broker.io.loop, "the health check")
 
     async def run(self, newer_name: bool = False) -> None:
         """:param newer_name: use the topic whose name has the newer form
@@ -44,7 +46,7 @@ class HealthCheck:
         if self._check is not None:
             self._check()
         loop = self._broker.io.loop
-        going = loop.create_task(self._exchange(newer_name))
+        going = self._tasks.answer(self._exchange(newer_name))
         going.add_done_callback(nobody_waits)
         try:
             if not await finished(loop, going, lambda end: loop.call_later(_SECONDS, end)):

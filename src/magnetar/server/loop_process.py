@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from magnetar.exit_codes import FAILED, SUCCEEDED, ended_by
 from magnetar.io.real.memory import keep_freed_buffers
+from magnetar.io.tasks import TaskScope
 
 log = logging.getLogger(__name__)
 _SWITCH_INTERVAL_SECONDS = 2e-5
@@ -85,14 +86,14 @@ def listen_to_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
 
 
 async def serve_until_signal(
-    loop: asyncio.AbstractEventLoop, start: Coroutine[object, object, S], say: Callable[[S], None]
+    loop: asyncio.AbstractEventLoop, start: Coroutine[object, None, S], say: Callable[[S], None]
 ) -> int:
     """Starts, announces it, and stops at the first signal, also during the start. Returns the exit code.
 
     :raises Exception: an error of ``start``
     """
     stopping = listen_to_signals(loop)
-    starting = loop.create_task(start)
+    starting = TaskScope(loop, "the process").answer(start)
     either: set[asyncio.Future[Any]] = {starting, stopping}
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():

@@ -11,7 +11,7 @@ from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.errors import MetadataFailure
 from magnetar.http.routing import SnapshotAccess
-from magnetar.io.interfaces import Task
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import sleep
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.embedded.disk_guard import DiskGuard, DiskState
@@ -59,7 +59,7 @@ class StandaloneBroker(ServingBroker):
         self._metadata: MetadataStore | None = None
         self._ledgers: ManagedLedgerFactory | None = None
         self._guard: DiskGuard | None = None
-        self._orphan_scan: Task[None] | None = None
+        self._tasks = TaskScope(place.io.loop, "the broker")
         self._snapshots: Snapshots | None = None
 
     async def start(self) -> None:
@@ -100,7 +100,9 @@ class StandaloneBroker(ServingBroker):
             self._snapshot_access(opened, ledgers)
         broker = await self._serve(stores, lambda known: self._bootstrap(metadata, known))
         self._watch_disk(broker, store)
-        self._orphan_scan = io.loop.create_task(_look_for_orphans(broker, ledgers, orphans, candidates))
+        self._tasks.start(
+            _look_for_orphans(broker, ledgers, orphans, candidates), "the search for orphaned ledgers"
+        )
 
     def wrap_metadata(self, opened: EmbeddedMetadataStore) -> MetadataStore:
         """Returns the metadata store that the broker uses."""
@@ -146,8 +148,7 @@ class StandaloneBroker(ServingBroker):
 
     async def stop(self) -> None:
         """Stops the broker, also after a failed start."""
-        if self._orphan_scan is not None:
-            self._orphan_scan.cancel()
+        self._tasks.cancel()
         if self._ledgers is not None:
             self._ledgers.deletions.stop()
         if self._guard is not None:

@@ -9,6 +9,7 @@ import ssl
 from magnetar.config.settings import SettingsContradict
 from magnetar.io.interfaces import Io, Worker
 from magnetar.io.real.tls_network import Handshakes, TlsServerNetwork
+from magnetar.io.tasks import TaskScope
 from magnetar.io.tls import TlsFiles, TlsRefused, server_context
 from magnetar.io.waiting import run_job
 from magnetar.security.key_material import WatchedFiles
@@ -26,6 +27,7 @@ class ListenerTls:
         self._io = io
         self._settings = settings
         self._files: TlsFiles = tls_files(settings)
+        self._tasks = TaskScope(io.loop, "TLS")
         self._worker: Worker = io.start_worker("tls")
         try:
             self._contexts = self._read()
@@ -54,7 +56,7 @@ class ListenerTls:
         return binary, http
 
     def _changed(self) -> None:
-        self._io.loop.create_task(self._reload())
+        self._tasks.start(self._reload(), "reading changed certificates")
 
     async def _reload(self) -> None:
         """Uses the changed files for new connections, or keeps the former ones if these cannot be used."""

@@ -9,6 +9,7 @@ from functools import partial
 
 from magnetar.broker.stats.figures import MetricsSnapshot
 from magnetar.io.interfaces import Cancellable, Io, Task
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import finished, run_job, sleep
 from magnetar.telemetry.delivery import Delivery, NotDelivered
 from magnetar.telemetry.encoding import RequestEncoder
@@ -34,6 +35,7 @@ class Exporter:
         self._figures = figures
         self._worker = io.start_worker("telemetry")
         self._timeout = settings.timeout_seconds
+        self._tasks = TaskScope(io.loop, "telemetry")
         self._running: Task[None] | None = None
         self._last: Task[None] | None = None
         """The task of the last delivery."""
@@ -44,7 +46,7 @@ class Exporter:
         """The last logged error; empty: the last delivery succeeded."""
 
     def start(self) -> None:
-        self._running = self._io.loop.create_task(self._run())
+        self._running = self._tasks.start(self._run(), "deliveries")
 
     async def begin_last(self) -> None:
         """Collects the metrics a last time, while all are available, and starts to send them."""
@@ -59,7 +61,7 @@ class Exporter:
         except Exception:
             log.exception("cannot collect the last metrics")
             return
-        self._last = self._io.loop.create_task(self._counted(self._sent(snapshot)))
+        self._last = self._tasks.start(self._counted(self._sent(snapshot)), "the last delivery")
 
     async def stop(self) -> None:
         """Stops when the delivery of :meth:`begin_last` has ended, or after the time limit of a request."""
@@ -67,7 +69,7 @@ class Exporter:
             left = max(0.0, self._last_ends - self._io.loop.time())
             await finished(self._io.loop, self._last, self._in(left))
         self._delivery.stop()
-        idle = self._io.loop.create_task(run_job(self._io.loop, self._worker, self._delivery.close))
+        idle = self._tasks.answer(run_job(self._io.loop, self._worker, self._delivery.close))
         if await finished(self._io.loop, idle, self._in(_STOP_SECONDS)):
             self._worker.close()
         # Otherwise it waits for a host that does not answer, without a way to interrupt it: the process ends.

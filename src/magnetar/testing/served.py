@@ -19,6 +19,7 @@ from magnetar.config.settings import ConfigurationError, Settings, SettingsContr
 from magnetar.errors import ServerErrorCode
 from magnetar.io.advancing import AdvancingIo, QuietLoop
 from magnetar.io.real import real_io
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import settle
 from magnetar.ledger.interface import LedgerError
 from magnetar.metadata.interface import MetadataError
@@ -145,7 +146,9 @@ class _Served:
         assembly.serve_http(broker)
         ports = dict(assembly.ports(broker))
         tell({"host": assembly.host, "ports": ports, "warnings": loaded.warnings})
-        listening = self._loop.create_task(self._listen(reader, tell))
+        listening = TaskScope(self._loop, "the kept broker").start(
+            self._listen(reader, tell), "listening to the tests"
+        )
         await self._stopping
         code = await assembly.stop(broker)
         if self._asked_to_stop:
