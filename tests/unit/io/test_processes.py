@@ -226,3 +226,23 @@ def test_it_ends_with_whoever_started_it(tmp_path: Path, how: signal.Signals) ->
         parent.send_signal(how)
         parent.wait(PATIENCE)
     assert _gone(pid)
+
+
+def test_one_that_cannot_be_reached_answers_nothing(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    async def no_connection(*_arguments: object, **_options: object) -> None:
+        raise OSError("no more sockets")
+
+    async def scenario(io: Io) -> None:
+        loop: Any = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, context: told.append(context["message"]))
+        loop.create_unix_connection = no_connection
+        process = io.start_process("test", process_services.echo)
+        with pytest.raises(ProcessFailed, match="cannot be reached: no more sockets"):
+            await process.ask([b"question"])
+        with pytest.raises(ProcessFailed, match="cannot be reached"):
+            await process.ask([b"another question"])
+
+    asyncio.run(_with(scenario, tmp_path))
+    assert told == ["the test process: connecting failed"]

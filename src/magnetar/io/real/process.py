@@ -15,6 +15,7 @@ from typing import Any
 from magnetar.io.interfaces import Buffer, Future, ProcessFailed, Service, Transport
 from magnetar.io.real.child import ANSWER, BUFFER_BYTES, QUESTION, service_name
 from magnetar.io.serving import understood
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import fail, settle
 
 MOST_ANSWERED = 128 << 20
@@ -55,10 +56,18 @@ class ChildProcess(asyncio.Protocol):
             raise
         finally:
             theirs.close()
-        self._connecting = loop.create_task(self._connect(ours))
+        self._tasks = TaskScope(loop, f"the {name} process", self._not_connected)
+        self._tasks.start(self._connect(ours), "connecting")
 
     async def _connect(self, ours: socket.socket) -> None:
-        await self._loop.create_unix_connection(lambda: self, sock=ours)
+        try:
+            await self._loop.create_unix_connection(lambda: self, sock=ours)
+        except BaseException:
+            ours.close()
+            raise
+
+    def _not_connected(self, _name: str, error: BaseException) -> None:
+        self._end(f"the {self._name} process cannot be reached: {error}")
 
     @property
     def pid(self) -> int:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from magnetar.io.interfaces import StreamProtocol, Transport
 from magnetar.io.real.network import BACKLOG, looking_up, of_asyncio
+from magnetar.io.tasks import TaskScope
 from magnetar.io.tls import HANDSHAKE_SECONDS
 
 log = logging.getLogger(__name__)
@@ -114,7 +115,7 @@ class TlsServerNetwork:
         self._context = context
         self._seconds = handshake_seconds
         self._handshakes = handshakes or Handshakes()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskScope(loop, "TLS connections")
 
     async def listen(self, host: str, port: int, factory: Callable[[], StreamProtocol]) -> TlsListener:
         """See :class:`magnetar.io.interfaces.Network`."""
@@ -132,9 +133,7 @@ class TlsServerNetwork:
         if not self._handshakes.began(host):
             connection.close()
             return
-        task = self._loop.create_task(self._shake_hands(connection, host, factory))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(self._shake_hands(connection, host, factory), "a handshake")
 
     async def _shake_hands(
         self, connection: socket.socket, host: str, factory: Callable[[], StreamProtocol]
